@@ -1,0 +1,46 @@
+"""The wire models' common ground: bounded names and scores, and what every body does with unknown input."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+MAX_NAME = 128
+MAX_TAGS = 64
+MAX_EVENTS = 20_000
+
+
+def _utc(value: datetime) -> datetime:
+    """A time without a zone is taken as UTC."""
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
+Unit = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+"""A number from 0 to 1, both included; never NaN."""
+Time = Annotated[datetime, AfterValidator(_utc)]
+"""A moment in UTC."""
+Metadata = dict[str, Any]
+
+
+class Model(BaseModel):
+    """What we send: unknown fields are a mistake of ours."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class Body(BaseModel):
+    """What we are sent: an unknown field is refused by name rather than lost in silence."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, str_strip_whitespace=False)
+
+
+class Page[T](Model):
+    """One page of a list; pass `next_cursor` back as `cursor` for the next, null on the last."""
+
+    items: list[T]
+    next_cursor: str | None = None
