@@ -1,0 +1,56 @@
+"""Bring a database to the newest schema, as its owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from apps.memory_api.core.db import driver_url
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def shipped(name: str) -> Path:
+    """A folder that stands at the top of a checkout and inside the package of a wheel (`migrations`, `prompts`)."""
+    packaged = PACKAGE / name
+    return packaged if packaged.is_dir() else PACKAGE.parents[1] / name
+
+
+def config(connection: Connection | None = None) -> Config:
+    cfg = Config()
+    cfg.set_main_option("script_location", str(shipped("migrations")).replace("%", "%%"))
+    cfg.attributes["connection"] = connection
+    return cfg
+
+
+def head() -> str:
+    """The revision this code needs."""
+    return ScriptDirectory.from_config(config()).get_current_head() or ""
+
+
+async def upgrade(owner_url: str, revision: str = "head") -> None:
+    """Run what is missing in one transaction. One migration at a time: a second caller waits for the first."""
+    await _run(owner_url, lambda c: command.upgrade(config(c), revision))
+
+
+async def downgrade(owner_url: str, revision: str) -> None:
+    await _run(owner_url, lambda c: command.downgrade(config(c), revision))
+
+
+async def _run(owner_url: str, step: Any) -> None:
+    engine = create_async_engine(driver_url(owner_url), poolclass=NullPool)
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(
+                text("select pg_advisory_xact_lock(hashtextextended('hansei.migrate', 0))")
+            )
+            await connection.run_sync(step)
+    finally:
+        await engine.dispose()

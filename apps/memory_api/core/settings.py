@@ -1,0 +1,98 @@
+"""All configuration: environment variables with the prefix HANSEI_, `.env` read, the documents' names as aliases.
+
+`docs/configuration.md` documents every field; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import AliasChoices, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _env(*names: str) -> AliasChoices:
+    return AliasChoices(*names)
+
+
+class Settings(BaseSettings):
+    """Read once at start. A field's description is its documentation."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HANSEI_", env_file=".env", extra="ignore", populate_by_name=True
+    )
+
+    database_url: str | None = Field(
+        None,
+        validation_alias=_env("HANSEI_DATABASE_URL", "DATABASE_URL"),
+        description="PostgreSQL as the app role. Unset, the embedded server of the data directory is used.",
+    )
+    worker_url: str | None = Field(
+        None, description="PostgreSQL as the worker role. Unset, the app's URL is used."
+    )
+    owner_url: str | None = Field(
+        None, description="PostgreSQL as the owner role; only `migrate`, `tenant`, `key` use it."
+    )
+    listen_url: str | None = Field(
+        None,
+        description="Where the worker LISTENs when its URL goes through a transaction pooler.",
+    )
+    statement_cache: int = Field(
+        100, ge=0, description="Prepared statements per connection; 0 behind a transaction pooler."
+    )
+    pool_size: int = Field(
+        10, ge=1, le=200, description="Database connections of one API or worker process."
+    )
+    data_dir: Path = Field(
+        Path(".hansei"), description="Where `hansei up` keeps the embedded database and its key."
+    )
+    worker_concurrency: int = Field(
+        4, ge=1, le=256, description="Jobs one worker process runs at the same time."
+    )
+    lease_seconds: float = Field(
+        30, gt=0, description="How long a run is held before another worker may take it over."
+    )
+    max_attempts: int = Field(5, ge=1, description="Tries of a background run before it is dead.")
+    reflective_memory_enabled: bool = Field(
+        True,
+        validation_alias=_env("HANSEI_REFLECTIVE_MEMORY_ENABLED", "REFLECTIVE_MEMORY_ENABLED"),
+        description="False: traces are stored and nothing is reflected on.",
+    )
+    reflective_memory_mode: Literal["full", "lite"] = Field(
+        "full",
+        validation_alias=_env("HANSEI_REFLECTIVE_MEMORY_MODE", "REFLECTIVE_MEMORY_MODE"),
+        description="lite: reflections on demand only, and none of plain successes.",
+    )
+    embedding_provider: Literal["static", "openai", "fastembed"] = Field(
+        "static", description="Who makes vectors; never follows from a key that is present."
+    )
+    embedding_model: str | None = Field(
+        None,
+        validation_alias=_env("HANSEI_EMBEDDING_MODEL", "EMBEDDING_MODEL"),
+        description="The provider's model name; the provider's default when unset.",
+    )
+    embedding_dimensions: int | None = Field(
+        None, ge=8, le=1024, description="Asked of a provider that can shorten its vectors."
+    )
+    openai_api_key: SecretStr | None = Field(
+        None,
+        validation_alias=_env("HANSEI_OPENAI_API_KEY", "OPENAI_API_KEY"),
+        description="Key of OpenAI or a compatible server.",
+    )
+    openai_base_url: str | None = Field(
+        None,
+        validation_alias=_env("HANSEI_OPENAI_BASE_URL", "OPENAI_BASE_URL"),
+        description="Another server that speaks OpenAI's protocol.",
+    )
+    log_format: Literal["console", "json"] = Field(
+        "console", description="Logs for people or for machines."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least urgent event that is logged."
+    )
+
+    @classmethod
+    def load(cls, **overrides: Any) -> Settings:
+        """Settings from the environment; `overrides` win (tests, command-line options)."""
+        return cls(**overrides)

@@ -1,0 +1,63 @@
+"""Runs: the truth about all work. The queue only says that there is some."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import Index, desc, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from apps.memory_api.core.columns import Id, Json, Now, OptJson, OptStr, OptTime, Str, TenantId
+from apps.memory_api.core.db import Base
+
+
+class Run(Base):
+    """One execution of background or foreground work (DESIGN section 3)."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index("runs_listed_idx", "tenant_id", desc("created_at"), desc("id")),
+        Index("runs_by_state_idx", "tenant_id", "state", desc("created_at"), desc("id")),
+        Index(
+            "runs_by_trace_idx", "tenant_id", "trace_id", postgresql_where=text("trace_id is not null")
+        ),
+    )
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    project_id: Mapped[Str] = mapped_column(server_default="default")
+    kind: Mapped[Str]
+    state: Mapped[Str] = mapped_column(server_default="queued")
+    parent_id: Mapped[UUID | None]
+    trace_id: Mapped[UUID | None]
+    input: Mapped[Json]
+    attempts: Mapped[int] = mapped_column(server_default="0")
+    max_attempts: Mapped[int] = mapped_column(server_default="5")
+    lease_until: Mapped[OptTime]
+    lease_owner: Mapped[OptStr]
+    error: Mapped[OptJson]
+    result: Mapped[OptJson]
+    engine: Mapped[OptStr]
+    degraded: Mapped[bool] = mapped_column(server_default="false")
+    prompt_hash: Mapped[OptStr]
+    usage: Mapped[OptJson]
+    created_at: Mapped[Now]
+    started_at: Mapped[OptTime]
+    finished_at: Mapped[OptTime]
+    updated_at: Mapped[Now]
+
+
+class IdempotencyKey(Base):
+    """An answer kept for 24 hours under the caller's Idempotency-Key."""
+
+    __tablename__ = "idempotency_keys"
+
+    tenant_id: Mapped[TenantId]
+    route: Mapped[Str] = mapped_column(primary_key=True)
+    key: Mapped[Str] = mapped_column(primary_key=True)
+    body_hash: Mapped[bytes]
+    status: Mapped[int | None]
+    response: Mapped[OptJson]
+    headers: Mapped[OptJson]
+    lease_until: Mapped[OptTime]
+    created_at: Mapped[Now]

@@ -1,0 +1,106 @@
+"""Traces and their events."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import (
+    DateTime,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    UniqueConstraint,
+    desc,
+    text,
+)
+from sqlalchemy.orm import Mapped, mapped_column
+
+from apps.memory_api.core.columns import (
+    Id,
+    Json,
+    Now,
+    OptJson,
+    OptStr,
+    OptTime,
+    Str,
+    StrList,
+    TenantId,
+)
+from apps.memory_api.core.db import Base
+
+
+class Trace(Base):
+    """One agent run: an attempt of `task_key` where it has one."""
+
+    __tablename__ = "traces"
+    __table_args__ = (
+        UniqueConstraint("tenant_id", "project_id", "external_id"),
+        Index("traces_listed_idx", "tenant_id", "project_id", desc("created_at"), desc("id")),
+        Index(
+            "traces_attempts_idx",
+            "tenant_id",
+            "project_id",
+            "task_key",
+            "created_at",
+            postgresql_where=text("task_key is not null"),
+        ),
+        Index(
+            "traces_open_idx",
+            "tenant_id",
+            "updated_at",
+            postgresql_where=text("state = 'open'"),
+        ),
+    )
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    project_id: Mapped[Str]
+    external_id: Mapped[OptStr]
+    task_key: Mapped[OptStr]
+    parent_id: Mapped[UUID | None]
+    session_id: Mapped[OptStr]
+    playbook: Mapped[OptStr]
+    task_description: Mapped[OptStr]
+    task_goal: Mapped[OptStr]
+    outcome: Mapped[OptStr]
+    state: Mapped[Str] = mapped_column(server_default="closed")
+    error: Mapped[OptJson]
+    query: Mapped[OptStr]
+    generated_answer: Mapped[OptStr]
+    reasoning_steps: Mapped[OptJson]
+    ground_truth: Mapped[OptJson]
+    test_report: Mapped[OptStr]
+    used_keys: Mapped[StrList]
+    render_id: Mapped[UUID | None]
+    related_memory_ids: Mapped[StrList]
+    language: Mapped[OptStr]
+    metadata_: Mapped[Json] = mapped_column("metadata")
+    event_count: Mapped[int] = mapped_column(server_default="0")
+    content_hash: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[Now]
+    updated_at: Mapped[Now]
+    closed_at: Mapped[OptTime]
+
+
+class TraceEvent(Base):
+    """One step; `seq` counts from 0 in the order given."""
+
+    __tablename__ = "trace_events"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "trace_id"], ["traces.tenant_id", "traces.id"], ondelete="CASCADE"
+        ),
+    )
+
+    tenant_id: Mapped[TenantId]
+    trace_id: Mapped[Id]
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    event_id: Mapped[Str]
+    event_type: Mapped[Str]
+    content: Mapped[Str]
+    timestamp: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    metadata_: Mapped[Json] = mapped_column("metadata")
+    tool_name: Mapped[OptStr]
+    error: Mapped[OptJson]
+    agent: Mapped[OptStr]
