@@ -1,0 +1,80 @@
+"""ACE's text form: `[id] helpful=H harmful=M :: text`, one bullet a line, under `## SECTION`
+headings.
+
+A text of several lines goes on in lines that begin with four spaces; the original form has no way
+to say it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from apps.memory_api.playbook.found import Findings, Found
+from apps.memory_api.playbook.schemas import Bullet, CorruptPlaybook
+
+_BULLET = re.compile(
+    r"\[([^\]\n]+)\][ \t]+helpful=([0-9]{1,10})[ \t]+harmful=([0-9]{1,10})[ \t]+::(?: (.*))?",
+    re.DOTALL,
+)
+_HEADING = re.compile(r"##+\s+(.*\S)\s*", re.DOTALL)
+_MORE = "    "
+
+
+def read_ace(text: str) -> Findings:
+    """Raises CorruptPlaybook, naming the line, for a line that is neither bullet, heading nor
+    blank.
+    """
+    found = Findings()
+    section, previous_is_bullet = "OTHERS", False
+    for n, line in enumerate(_lines(text), 1):
+        if previous_is_bullet and line.startswith(_MORE):
+            last = found.entries.pop()
+            more = f"{last.content}\n{line.removeprefix(_MORE)}"
+            found.entries.append(
+                Found(last.place, last.section, last.key, more, last.helpful, last.harmful)
+            )
+            continue
+        previous_is_bullet = False
+        if match := _BULLET.fullmatch(line):
+            key, helpful, harmful, content = match.groups(default="")
+            entry = Found(f"line {n}", section, key, content, int(helpful), int(harmful))
+            found.entries.append(entry)
+            previous_is_bullet = True
+        elif match := _HEADING.fullmatch(line):
+            section = match[1]
+            found.section_names.append(section)
+        elif line.startswith("# "):
+            found.notes.append(f"line {n}: the title is not kept")
+        elif line.strip():
+            raise CorruptPlaybook(f"line {n}", "neither a bullet nor a '## SECTION' heading")
+    return found
+
+
+def write_ace(groups: Iterable[tuple[str, list[Bullet]]]) -> str:
+    """Raises ValueError for a key or section name that the form cannot hold."""
+    lines: list[str] = []
+    for section, bullets in groups:
+        heading = f"## {section}"
+        if (match := _HEADING.fullmatch(heading)) is None or match[1] != section or "\n" in section:
+            raise ValueError(f"ACE's form cannot hold the section {section!r}")
+        lines += [heading, *(_bullet_lines(bullet) for bullet in bullets), ""]
+    return "\n".join(lines)
+
+
+def _bullet_lines(bullet: Bullet) -> str:
+    content = bullet.content.replace("\n", f"\n{_MORE}")
+    line = f"[{bullet.id}] helpful={bullet.helpful} harmful={bullet.harmful} :: {content}"
+    if _BULLET.fullmatch(line) is None or "]" in bullet.id:
+        raise ValueError(f"ACE's form cannot hold the key {bullet.id!r} or its counters")
+    return line
+
+
+def _lines(text: str) -> list[str]:
+    """Split at line feeds alone: other breaks may be part of a bullet. A file in which all lines
+    end CRLF loses the CR.
+    """
+    lines = text.split("\n")
+    if len(lines) > 1 and all(line.endswith("\r") for line in lines[:-1]):
+        lines = [line.removesuffix("\r") for line in lines]
+    return lines
