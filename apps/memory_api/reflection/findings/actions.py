@@ -1,0 +1,69 @@
+"""The run's changing calls against a list of expected actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apps.memory_api.reflection.findings.arguments import Arguments, differences, flat, shown
+from apps.memory_api.reflection.findings.schemas import Departure
+from apps.memory_api.reflection.findings.steps import Run, Step
+
+_MOST = 6
+Expected = tuple[str, Arguments]
+
+
+def expected_actions(ground_truth: Any) -> list[Expected] | None:
+    """`actions: [{name, kwargs|arguments|args}]` of a ground truth, or None when it has none."""
+    actions = ground_truth.get("actions") if isinstance(ground_truth, dict) else None
+    if not isinstance(actions, list):
+        return None
+    found: list[Expected] = []
+    for action in actions[:200]:
+        if isinstance(action, dict) and isinstance(action.get("name"), str):
+            given = next((action[k] for k in ("kwargs", "arguments", "args") if k in action), {})
+            found.append((action["name"], flat(given)))
+    return found
+
+
+def find_departures(run: Run, ground_truth: Any) -> tuple[Departure, ...]:
+    """Changing calls that are not on the list or have other arguments, in order, then expected ones never made."""
+    expected = expected_actions(ground_truth)
+    if expected is None:
+        return ()
+    wanted = [e for e in expected if _writes(e[0])]
+    names = {name for name, _ in wanted}
+    made = [s for s in run.steps if s.writes or s.tool in names]
+    done = [s for s in made if not s.failure]
+    left, spare = _match_exactly(wanted, done)
+    found = [_departure(step, left) for step in spare]
+    found += [Departure("missing", None, name, shown(name, "", args, 70)) for name, args in left]
+    return tuple(found[:_MOST])
+
+
+def _writes(tool: str) -> bool:
+    return Step(0, "", tool, "", {}).writes
+
+
+def _match_exactly(wanted: list[Expected], done: list[Step]) -> tuple[list[Expected], list[Step]]:
+    left = list(wanted)
+    spare: list[Step] = []
+    for step in done:
+        hit = next((e for e in left if e[0] == step.tool and not differences(e[1], step.args)), None)
+        if hit:
+            left.remove(hit)
+        else:
+            spare.append(step)
+    return left, spare
+
+
+def _departure(step: Step, left: list[Expected]) -> Departure:
+    """`changed` when an expected call of that tool is still open (the closest one is taken), else `extra`."""
+    options = [e for e in left if e[0] == step.tool]
+    if not options:
+        return Departure("extra", step.event, step.tool, step.call)
+    nearest = min(options, key=lambda e: len(differences(step.args, e[1])))
+    changes = differences(step.args, nearest[1])
+    if len(changes) > max(3, len(nearest[1])):
+        return Departure("extra", step.event, step.tool, step.call)
+    left.remove(nearest)
+    return Departure("changed", step.event, step.tool, step.call, changes[:6])

@@ -1,0 +1,104 @@
+"""Which rule a run teaches, if any: the language-free half of a strategy."""
+
+from __future__ import annotations
+
+from apps.memory_api.reflection.findings.compose import unrepaired, wrong
+from apps.memory_api.reflection.findings.schemas import Answer, Departure, Findings
+from apps.memory_api.reflection.findings.words.protocol import Advice
+from apps.memory_api.traces.schemas import OutcomeType
+
+
+def advise(f: Findings, outcome: OutcomeType, say: Advice) -> str | None:
+    """One rule "When …, do …" from the strongest evidence, or None when the run supports none."""
+    if outcome is OutcomeType.SUCCESS:
+        return _from_success(f, say)
+    return _from_mistake(f, say) or _from_struggle(f, say) or _from_manner(f, say)
+
+
+def _from_mistake(f: Findings, say: Advice) -> str | None:
+    if f.crash:
+        return _crash(f, say)
+    if f.assertions:
+        return say.assertion(f.assertions[0])
+    if f.answer and wrong(f) and f.answer.given:
+        return _answer(f.answer, say)
+    if f.departures:
+        return _departure(f, say)
+    return say.tell_figure(f.untold[0]) if f.untold else None
+
+
+def _crash(f: Findings, say: Advice) -> str | None:
+    crash = f.crash
+    if crash is None:
+        return None
+    if crash.wanted and crash.got:
+        return say.convert(crash)
+    what = crash.cause_call or crash.place.split(" line ")[0]
+    return say.guard(crash.kind, what, crash.message, False) if what else None
+
+
+def _answer(a: Answer, say: Advice) -> str:
+    if a.relation in {"same", "wider", "narrower"}:
+        return say.exact_form(a)
+    if a.comparison:
+        return say.compare(a)
+    if a.expected_event:
+        return say.weigh_candidates(a)
+    if a.unsearched:
+        return say.search_name(a)
+    return say.read_first(a) if a.given_event is None else say.another_reading(a)
+
+
+def _departure(f: Findings, say: Advice) -> str:
+    first: Departure = f.departures[0]
+    if first.kind == "changed" and first.changes:
+        return say.settle(first)
+    if first.kind == "extra":
+        return say.hold_back(first)
+    missing = [d for d in f.departures if d.kind == "missing"]
+    done = f.last_write is not None and not any(r.kind == "handed_over" for r in f.refusals)
+    return say.all_parts(missing) if done or not f.refusals else say.before_declining(missing[0] if missing else first)
+
+
+def _from_struggle(f: Findings, say: Advice) -> str | None:
+    for streak in f.streaks[:1]:
+        if streak.unquoted:
+            return say.drop_quotes(streak.tool)
+        if streak.untried:
+            return say.take_offer(streak.tool, streak.untried)
+        if streak.count >= 3 and streak.kept:
+            return say.give_up_rewording(streak)
+    if f.contrast and (rule := say.as_the_success(f.contrast)):
+        return rule
+    last = unrepaired(f)
+    if last and last.invented:
+        return say.look_up(last)
+    for repeat in f.repeats:
+        if repeat.failing:
+            return say.no_repeat(repeat)
+    if last:
+        if last.offered:
+            return say.take_offer(last.tool or last.call, last.offered)
+        return say.guard(last.kind, last.tool or last.call, last.message, f.failed_calls > 1)
+    return next((rule for r in f.retries if (rule := say.change_it(r))), None)
+
+
+def _from_manner(f: Findings, say: Advice) -> str | None:
+    if f.unconfirmed:
+        return say.ask_first(f.unconfirmed[0])
+    return say.talk(f.dialogue, False) if f.dialogue else None
+
+
+def _from_success(f: Findings, say: Advice) -> str | None:
+    for retry in f.retries:
+        if retry.changes and (rule := say.change_it(retry)):
+            return rule
+    if f.contrast and (f.contrast.changes or f.contrast.ours) and (rule := say.as_the_success(f.contrast)):
+        return rule
+    if f.refusals and f.calls:
+        return say.stand_firm(f.refusals[-1])
+    if f.hops and f.answer:
+        return say.follow_name(f.hops)
+    if f.origin and (rule := say.fill_from(f.origin)):
+        return rule
+    return say.talk(f.dialogue, True) if f.dialogue else None

@@ -1,0 +1,157 @@
+"""The final answer: what the environment said of it, how it stands to the expected one, and where either had been seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from apps.memory_api.reflection.findings.quotes import cut, first_sentence, plain
+from apps.memory_api.reflection.findings.schemas import Answer, Untold
+from apps.memory_api.reflection.findings.steps import Run, Step
+
+_FINAL = re.compile(r"^(?:finish|answer|final_?answer|submit|done|complete|respond)$", re.IGNORECASE)
+_NAMES = re.compile(r"\"[^\"\n]{3,60}\"|“[^”\n]{3,60}”|(?:[A-Z][\w'’.\-]+|[0-9]{4})(?:[ \-](?:of|the|and|de|[A-Z&][\w'’.\-]*))*[ \-][A-Z][\w'’.\-]+")
+_QUESTION_WORD = re.compile(r"^(?:Which|What|Who|When|Where|Are|Is|Was|Were|In|How|Did|Do|The|A|An|On|Of)\b\s*")
+_COMPARE = re.compile(
+    r"\b(?:\w{3,}er|more|less|most|first|earlier|later|both|same|older|younger)\b[^?]{0,80}[, ]+(?:or|and)\b|\bwhich of\b|どちら",
+    re.IGNORECASE,
+)
+_RESPONSES = 2_000_000
+
+
+def expected_answer(ground_truth: Any) -> str | None:
+    """The expected answer of a ground truth that is one: text, or a mapping with a field for it."""
+    if isinstance(ground_truth, (str, int, float)) and not isinstance(ground_truth, bool):
+        return str(ground_truth).strip() or None
+    if isinstance(ground_truth, dict):
+        for name in ("answer", "expected", "expected_answer", "gold", "target"):
+            value = ground_truth.get(name)
+            if isinstance(value, (str, int, float)) and not isinstance(value, bool) and str(value).strip():
+                return str(value).strip()
+    return None
+
+
+def find_answer(run: Run, ground_truth: Any) -> Answer | None:
+    """The last answering call (or one the environment judged), else the last message when an answer was expected."""
+    expected = expected_answer(ground_truth)
+    step = _answering(run.steps)
+    if step is None:
+        return _spoken(run, expected) if expected else None
+    given = step.args.get("") or next(iter(step.args.values()), "")
+    if not given or (step.verdict is None and expected is None):
+        return None
+    thought = run.before(run.said, step.at)
+    task = run.text(run.users[0])[:600] if run.users else run.task
+    return Answer(
+        event=step.event,
+        given=cut(given, 120),
+        verdict=step.verdict,
+        reason=_why(run.text(thought)) if thought is not None else "",
+        reason_event=run.ids[thought] if thought is not None else None,
+        unsearched=_unsearched(task, run.steps),
+        comparison=bool(_COMPARE.search(task)),
+        **_against(run, given, expected, step.at),
+    )
+
+
+def _answering(steps: list[Step]) -> Step | None:
+    for step in reversed(steps):
+        if step.verdict is not None or (_FINAL.match(step.tool) and step.args):
+            return step
+    return None
+
+
+def _spoken(run: Run, expected: str) -> Answer | None:
+    at = run.said[-1] if run.said else None
+    if at is None or (run.steps and run.steps[-1].at > at):
+        return Answer(event=None, given="", **_against(run, "", expected, len(run.events)))
+    text = run.text(at)
+    return Answer(event=run.ids[at], given=first_sentence(text, 120), **_against(run, text, expected, at))
+
+
+def _against(run: Run, given: str, expected: str | None, at: int) -> dict[str, Any]:
+    said = plain(given)
+    known: dict[str, Any] = {"given_event": _seen(run, said, at)[0]}
+    if expected is None:
+        return known
+    wanted = plain(re.sub(r"\s*\([^)]*\)\s*$", "", expected)) or plain(expected)
+    event, call = _seen(run, wanted, len(run.events))
+    relation = "different"
+    if said in {wanted, plain(expected)}:
+        relation = "same"
+    elif wanted and f" {wanted} " in f" {said} ":
+        relation = "wider"
+    elif len(said) > 2 and f" {said} " in f" {plain(expected)} ":
+        relation = "narrower"
+    return known | {
+        "expected": cut(expected, 120),
+        "relation": relation if said else None,
+        "expected_event": event,
+        "expected_call": call,
+    }
+
+
+def _seen(run: Run, wanted: str, before: int) -> tuple[str | None, str | None]:
+    """The latest response before `before` that contains the words, and its call; short words are not looked for."""
+    if len(wanted) < 4:
+        return None, None
+    budget = _RESPONSES
+    first = wanted.split()[0]
+    for step in reversed(run.steps):
+        if step.response_at is None or step.at >= before or step.verdict is not None or step.failure:
+            continue
+        text = step.response[: min(budget, 20_000)]
+        budget -= len(text)
+        if budget <= 0:
+            break
+        if first in text.casefold() and f" {wanted} " in f" {_folded(text)} ":
+            return step.event, step.call
+    return None, None
+
+
+def _folded(text: str) -> str:
+    return " ".join(plain(text[n : n + 4_000]) for n in range(0, len(text), 4_000))
+
+
+def _why(thought: str) -> str:
+    """The last two sentences before the answer: the step where it was decided."""
+    line = cut(thought, 600)
+    sentences = re.split(r"(?<=[.。!?])\s+(?=[A-Z\u3040-\u9fff])", line)
+    return cut(" ".join(sentences[-2:]) if len(sentences) > 1 else line, 200)
+
+
+def _unsearched(question: str, steps: Sequence[Step]) -> tuple[str, ...]:
+    """Names in the question whose words stand together in no call; at most two."""
+    asked = " \n ".join(plain(s.args.get("", "")) for s in steps[:60] if not _FINAL.match(s.tool))
+    found: list[str] = []
+    for match in _NAMES.findall(question):
+        name = _QUESTION_WORD.sub("", match).strip("\"“” ?.,")
+        key = plain(name)
+        if len(key) > 4 and " " in key and key.split()[-1] not in asked and name not in found:
+            found.append(cut(name, 60))
+    return tuple(found[:2])
+
+
+def find_untold(run: Run, ground_truth: Any) -> tuple[Untold, ...]:
+    """Expected `outputs` that stand in no message of the run; the closest message with a figure is shown instead."""
+    outputs = ground_truth.get("outputs") if isinstance(ground_truth, dict) else None
+    if not isinstance(outputs, list):
+        return ()
+    texts = [(at, run.text(at)[:20_000]) for at in run.said]
+    found: list[Untold] = []
+    for output in outputs[:10]:
+        wanted = str(output)
+        if any(wanted.casefold() in text.replace(",", "").casefold() for _, text in texts):
+            continue
+        at = next((a for a, text in reversed(texts) if re.search(r"\d", text)), None)
+        said = _figure(run.text(at)) if at is not None else ""
+        found.append(Untold(cut(wanted, 60), run.ids[at] if at is not None else None, said))
+    return tuple(found)
+
+
+def _figure(text: str) -> str:
+    """The sentence with the last sum of money or decimal, else the first with a number."""
+    sentences = re.split(r"(?<=[.!?])\s+|\n|。", text[:6_000])
+    money = [s for s in sentences if re.search(r"[$€¥£]\s?\d|\d円|\d\.\d\d", s)]
+    return cut((money or [s for s in sentences if re.search(r"\d", s)] or [text])[-1 if money else 0], 140)

@@ -1,0 +1,142 @@
+"""Which findings are told, and in what order: the language-free half of a reflection's text."""
+
+from __future__ import annotations
+
+from apps.memory_api.reflection.findings.quotes import cut
+from apps.memory_api.reflection.findings.schemas import Answer, Failure, Findings
+from apps.memory_api.reflection.findings.words.protocol import Words
+from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
+
+MOST_SENTENCES = 5
+MOST_CHARACTERS = 1_100
+
+
+def compose(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, words: Words) -> str:
+    """The reflection: what was asked, what happened, the step behind it, what stood in the trace beside it; '' = nothing."""
+    told = _success(f, words) if outcome is OutcomeType.SUCCESS else _failure(f, outcome, error, words)
+    told = [t for t in told if t]
+    if not told:
+        return ""
+    opening = "" if f.dialogue and f.dialogue.topic else words.opening(f.task)
+    text = opening
+    for sentence in told[:MOST_SENTENCES]:
+        joined = (text + words.space + sentence) if text else sentence
+        if len(joined) > MOST_CHARACTERS and text != opening:
+            break
+        text = joined
+    return text
+
+
+def wrong(f: Findings) -> bool:
+    """An answer was given and the environment or the ground truth speaks against it."""
+    a = f.answer
+    return a is not None and (a.verdict is False or (a.verdict is None and a.expected is not None and a.relation != "same"))
+
+
+def unrepaired(f: Findings) -> Failure | None:
+    """The last failure no later call of the tool made good."""
+    return next((x for x in reversed(f.failures) if not x.repaired), None)
+
+
+def _failure(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, w: Words) -> list[str]:
+    told: list[str] = []
+    if f.crash:
+        told.append(w.crash(f.crash))
+    elif error and error.error_message:
+        told.append(w.stated(cut(error.error_message), f.last_event))
+    if f.assertions:
+        told.append(w.assertions(f.assertions))
+    if f.calls or f.said_anything:
+        told += _deviations(f, w)
+    if f.answer and wrong(f) and f.answer.given:
+        told += _answer(f.answer, w)
+    elif f.open_end and f.calls:
+        told += [w.halted(f, outcome)]
+    told += _struggle(f, w, bool(told))
+    if f.dialogue and not f.departures and not f.untold:
+        told += [w.talk(f.dialogue, outcome), w.talk_manner(f.dialogue, False)]
+    if f.contrast:
+        told.append(w.contrast(f.contrast))
+    told += [w.unconfirmed(u) for u in f.unconfirmed[:1]]
+    if not told:
+        told = [w.unexplained(f, outcome)]
+    return told + ([w.slow(f.slow)] if f.slow and f.slow.share >= 0.5 and outcome is OutcomeType.TIMEOUT else [])
+
+
+def _answer(a: Answer, w: Words) -> list[str]:
+    told = [w.answered(a, False)]
+    if a.relation not in {"same", "wider"}:
+        told.append(w.answer_seen(a) if a.expected_event else w.answer_unseen(a))
+    if a.reason:
+        told.append(w.reasoning(a))
+    return told
+
+
+def _deviations(f: Findings, w: Words) -> list[str]:
+    told: list[str] = []
+    if f.departures:
+        told.append(w.departures(f.departures))
+        changed = next((d for d in f.departures if d.kind != "missing"), None)
+        retry = next((r for r in f.retries if changed and r.event == changed.event and r.changes), None)
+        if retry:
+            told.append(w.retried_wrong(retry))
+        elif changed and changed.kind == "changed":
+            told.append(w.unnoticed(changed))
+        if f.refusals and any(d.kind == "missing" for d in f.departures):
+            told.append(w.refusal(f.refusals[-1]))
+    if f.untold:
+        told.append(w.untold(f.untold))
+    return told
+
+
+def _struggle(f: Findings, w: Words, explained: bool) -> list[str]:
+    """Loops, failures and what could have ended them."""
+    told: list[str] = []
+    for streak in f.streaks[:1]:
+        told.append(w.streak(streak))
+        if streak.unquoted or streak.untried:
+            told.append(w.ignored(streak))
+    for repeat in [r for r in f.repeats if r.failing][:1]:
+        told.append(w.repeat(repeat))
+    last = unrepaired(f)
+    if last and not f.streaks and not (f.open_end and last.event == f.last_call_event):
+        told.append(w.unrepaired(last, sum(1 for x in f.failures if not x.repaired) - 1))
+        if last.invented:
+            told.append(w.invented(last))
+    if f.retries and not f.departures and not f.streaks:
+        told.append(w.retry(f.retries[-1]))
+    if not told and not explained:
+        told += [w.refusal(r) for r in f.refusals[-1:]]
+        told += [w.repeat(r) for r in f.repeats[:1]]
+        told = [w.unexplained(f, OutcomeType.FAILURE), *told] if told else []
+    return told
+
+
+def _success(f: Findings, w: Words) -> list[str]:
+    told: list[str] = []
+    if f.answer and f.answer.given:
+        told.append(w.answered(f.answer, True))
+    if f.contrast:
+        told.append(w.contrast(f.contrast))
+    for retry in f.retries[:2]:
+        told.append(w.retry(retry))
+    if f.streaks and not f.retries:
+        told.append(w.streak(f.streaks[0]))
+    if f.hops:
+        told.append(w.hops(f.hops))
+    elif f.origin:
+        told.append(w.origin(f.origin))
+    if f.refusals and not f.retries:
+        told.append(w.stood_firm(f.refusals[-1]))
+    if f.calls:
+        told.append(w.path(f))
+    if f.slow and f.slow.share >= 0.3:
+        told.append(w.slow(f.slow))
+    if f.dialogue and _worth_telling(f):
+        told += [w.talk(f.dialogue, OutcomeType.SUCCESS), w.talk_manner(f.dialogue, True)]
+    return told
+
+
+def _worth_telling(f: Findings) -> bool:
+    d = f.dialogue
+    return d is not None and bool(d.ratings or d.unhappy or d.repeated or f.refusals)
