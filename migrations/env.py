@@ -1,4 +1,6 @@
-"""Alembic's entry: runs on the connection that `core.migrate` hands over, or opens the owner's URL itself."""
+"""Alembic's entry: runs on the connection that `core.migrate` hands over, or opens the owner's URL
+itself.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from apps.memory_api.traces import tables as _traces  # noqa: F401
 
 
 def include_name(name: str | None, type_: str, _parents: object) -> bool:
-    """The queue's tables are pgqueuer's, and indexes made at run time for one tenant are nobody's model."""
+    """The queue's tables are pgqueuer's, and indexes made at run time for one tenant are nobody's
+    model.
+    """
     if type_ == "table":
         return not (name or "").startswith("pgqueuer")
     return not (type_ == "index" and (name or "").startswith("hansei_hnsw_"))

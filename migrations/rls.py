@@ -1,7 +1,10 @@
-"""The one place where a row-level security policy is written (DESIGN section 3, DISTRIBUTED section 2).
+"""The one place where a row-level security policy is written (DESIGN section 3, DISTRIBUTED section
+2).
 
-`protect()` turns row-level security on and forces it, also on the owner; writes the tenant policy for the named roles, and
-grants them what they may do. The expression has no sub-select, so that a table can be distributed by tenant.
+`protect()` turns row-level security on and forces it, also on the owner; writes the tenant policy
+for the named roles, and
+grants them what they may do. The expression has no sub-select, so that a table can be distributed
+by tenant.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ ALL = "select, insert, update, delete"
 
 
 def create_roles() -> None:
-    """The two service roles. They can log in only once somebody gives them a password (`hansei migrate` or the operator)."""
+    """The two service roles. They can log in only once somebody gives them a password (`hansei
+    migrate` or the operator).
+    """
     for role in ROLES:
         op.execute(
             f"do $$ begin if not exists (select from pg_roles where rolname = '{role}') "
@@ -24,7 +29,9 @@ def create_roles() -> None:
 
 
 def protect(table: str, *, grant: str = ALL, column: str = "tenant_id") -> None:
-    """Bind every row of `table` to its tenant. The owner is bound as well: it works for one tenant at a time."""
+    """Bind every row of `table` to its tenant. The owner is bound as well: it works for one tenant
+    at a time.
+    """
     rule = f"{column} = {TENANT}"
     op.execute(f"alter table {table} enable row level security")
     op.execute(f"alter table {table} force row level security")

@@ -10,7 +10,9 @@ FOLDER = Path(__file__).parent / "sql"
 
 
 def statements(name: str) -> Iterator[str]:
-    """The statements of `sql/<name>.sql`; a semicolon at a line's end closes one, except inside $$ … $$."""
+    """The statements of `sql/<name>.sql`; a semicolon at a line's end closes one, except inside $$
+    … $$.
+    """
     held = ""
     for part in re.split(r";[ ]*\n", (FOLDER / f"{name}.sql").read_text() + "\n"):
         held += part

@@ -13,10 +13,19 @@ branch_labels = None
 depends_on = None
 
 TABLES = (
-    "traces trace_events scopes labels memories memory_vectors postings scope_stats memory_links runs "
-    "idempotency_keys"
-).split()
-QUEUE = "pgqueuer pgqueuer_log pgqueuer_schedules pgqueuer_statistics".split()
+    "traces",
+    "trace_events",
+    "scopes",
+    "labels",
+    "memories",
+    "memory_vectors",
+    "postings",
+    "scope_stats",
+    "memory_links",
+    "runs",
+    "idempotency_keys",
+)
+QUEUE = ("pgqueuer", "pgqueuer_log", "pgqueuer_schedules", "pgqueuer_statistics")
 
 
 def upgrade() -> None:
@@ -38,7 +47,9 @@ def upgrade() -> None:
 
 
 def protect_tenants() -> None:
-    """A tenant sees itself; the worker sees who there is and nothing else; the owner sees all, to administer them."""
+    """A tenant sees itself; the worker sees who there is and nothing else; the owner sees all, to
+    administer them.
+    """
     rule = f"id = {TENANT}"
     op.execute("alter table tenants enable row level security")
     op.execute("alter table tenants force row level security")
@@ -46,7 +57,9 @@ def protect_tenants() -> None:
         f"create policy tenants_own on tenants to hansei_app using ({rule}) with check ({rule})"
     )
     op.execute("create policy tenants_fan_out on tenants for select to hansei_worker using (true)")
-    op.execute("create policy tenants_owner on tenants to current_user using (true) with check (true)")
+    op.execute(
+        "create policy tenants_owner on tenants to current_user using (true) with check (true)"
+    )
     op.execute("grant select, insert, update on tenants to hansei_app")
     op.execute("grant select (id, status) on tenants to hansei_worker")
 

@@ -1,7 +1,9 @@
 """The database: engine, sessions, and the one place where a tenant is bound to a transaction.
 
-A session is a transaction. `Sessions.tenant(id)` opens one, binds the tenant with `SET LOCAL` (text, because SET takes
-no parameters and `set_config` would not travel to Citus workers), and commits on the way out. Row-level security does the rest:
+A session is a transaction. `Sessions.tenant(id)` opens one, binds the tenant with `SET LOCAL`
+(text, because SET takes
+no parameters and `set_config` would not travel to Citus workers), and commits on the way out.
+Row-level security does the rest:
 no tenant bound means no rows.
 """
 
@@ -34,7 +36,9 @@ class Base(DeclarativeBase):
 
 
 class HalfVec(TextHALFVEC):
-    """pgvector's type binds text; with the binary codec registered on the connection the value must pass untouched."""
+    """pgvector's type binds text; with the binary codec registered on the connection the value must
+    pass untouched.
+    """
 
     cache_ok = True
 
@@ -80,7 +84,9 @@ class Sessions:
 
     @asynccontextmanager
     async def tenant(self, tenant_id: UUID) -> AsyncIterator[AsyncSession]:
-        """One transaction that sees and writes this tenant's rows alone. Commits on leaving, rolls back on an error."""
+        """One transaction that sees and writes this tenant's rows alone. Commits on leaving, rolls
+        back on an error.
+        """
         async with AsyncSession(self.engine, expire_on_commit=False) as session, session.begin():
             await bind_tenant(session, tenant_id)
             yield session
@@ -96,7 +102,9 @@ class Sessions:
 
 
 async def bind_tenant(session: AsyncSession, tenant_id: UUID) -> None:
-    """Bind the running transaction to a tenant. `tenant_id` must be a UUID object: its text form is safe to splice."""
+    """Bind the running transaction to a tenant. `tenant_id` must be a UUID object: its text form is
+    safe to splice.
+    """
     await session.execute(text(f"SET LOCAL hansei.tenant_id = '{UUID(str(tenant_id))}'"))
     session.info["tenant_id"] = tenant_id
 
@@ -107,7 +115,9 @@ def tenant_of(session: AsyncSession) -> UUID:
 
 
 async def raw_connection(session: AsyncSession) -> asyncpg.Connection[Any]:
-    """The asyncpg connection under a session, inside its transaction: for the queue and for hand-written SQL."""
+    """The asyncpg connection under a session, inside its transaction: for the queue and for
+    hand-written SQL.
+    """
     connection = await session.connection()
     raw = await connection.get_raw_connection()
     driver = raw.driver_connection

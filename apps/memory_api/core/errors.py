@@ -1,4 +1,5 @@
-"""Domain errors. Each carries its HTTP status and a stable code; one handler renders one shape (RFC 9457).
+"""Domain errors. Each carries its HTTP status and a stable code; one handler renders one shape (RFC
+9457).
 
 HanseiError
 ├── Invalid 422              the request is understood and wrong; names the field
@@ -22,7 +23,9 @@ class HanseiError(Exception):
     status = 500
     code = "internal_error"
 
-    def __init__(self, detail: str | None = None, *, field: str | None = None, **extra: Any) -> None:
+    def __init__(
+        self, detail: str | None = None, *, field: str | None = None, **extra: Any
+    ) -> None:
         self.detail = detail or (type(self).__doc__ or "").strip()
         self.field = field
         self.extra = extra

@@ -1,4 +1,6 @@
-"""Public ids: UUIDv7 made in Python (PostgreSQL 16 and 17 have no uuidv7()). They are names, not an order."""
+"""Public ids: UUIDv7 made in Python (PostgreSQL 16 and 17 have no uuidv7()). They are names, not an
+order.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped(name: str) -> Path:
-    """A folder that stands at the top of a checkout and inside the package of a wheel (`migrations`, `prompts`)."""
+    """A folder that stands at the top of a checkout and inside the package of a wheel
+    (`migrations`, `prompts`).
+    """
     packaged = PACKAGE / name
     return packaged if packaged.is_dir() else PACKAGE.parents[1] / name
 
@@ -36,7 +38,9 @@ def head() -> str:
 
 
 async def upgrade(owner_url: str, revision: str = "head") -> None:
-    """Run what is missing in one transaction. One migration at a time: a second caller waits for the first."""
+    """Run what is missing in one transaction. One migration at a time: a second caller waits for
+    the first.
+    """
     await _run(owner_url, lambda c: command.upgrade(config(c), revision))
 
 

@@ -1,9 +1,11 @@
-"""The wire models' common ground: bounded names and scores, and what every body does with unknown input."""
+"""The wire models' common ground: bounded names and scores, and what every body does with unknown
+input.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -39,8 +41,11 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True, str_strip_whitespace=False)
 
 
-class Page[T](Model):
+Item = TypeVar("Item")
+
+
+class Page(Model, Generic[Item]):
     """One page of a list; pass `next_cursor` back as `cursor` for the next, null on the last."""
 
-    items: list[T]
+    items: list[Item]
     next_cursor: str | None = None

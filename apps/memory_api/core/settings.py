@@ -1,4 +1,5 @@
-"""All configuration: environment variables with the prefix HANSEI_, `.env` read, the documents' names as aliases.
+"""All configuration: environment variables with the prefix HANSEI_, `.env` read, the documents'
+names as aliases.
 
 `docs/configuration.md` documents every field; a test compares the two.
 """
@@ -26,7 +27,7 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         None,
         validation_alias=_env("HANSEI_DATABASE_URL", "DATABASE_URL"),
-        description="PostgreSQL as the app role. Unset, the embedded server of the data directory is used.",
+        description="PostgreSQL as the app role. Unset: the embedded server of the data directory.",
     )
     worker_url: str | None = Field(
         None, description="PostgreSQL as the worker role. Unset, the app's URL is used."

@@ -19,7 +19,10 @@ class Run(Base):
         Index("runs_listed_idx", "tenant_id", desc("created_at"), desc("id")),
         Index("runs_by_state_idx", "tenant_id", "state", desc("created_at"), desc("id")),
         Index(
-            "runs_by_trace_idx", "tenant_id", "trace_id", postgresql_where=text("trace_id is not null")
+            "runs_by_trace_idx",
+            "tenant_id",
+            "trace_id",
+            postgresql_where=text("trace_id is not null"),
         ),
     )
 

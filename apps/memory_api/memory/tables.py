@@ -1,7 +1,10 @@
-"""Memories, and what makes them findable: vectors, postings, statistics; their links and their history.
+"""Memories, and what makes them findable: vectors, postings, statistics; their links and their
+history.
 
-`memories` is wide and never indexed by vector. `memory_vectors` and `postings` hold what is served and only that, keyed
-(tenant, scope, …) so that a search costs what its scope holds (RETRIEVAL.md; docs/decisions/search-keys.md).
+`memories` is wide and never indexed by vector. `memory_vectors` and `postings` hold what is served
+and only that, keyed
+(tenant, scope, …) so that a search costs what its scope holds (RETRIEVAL.md;
+docs/decisions/search-keys.md).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from sqlalchemy import (
     CheckConstraint,
     Computed,
     DateTime,
+    Double,
     ForeignKeyConstraint,
     Identity,
     Index,
@@ -48,7 +52,8 @@ class Scope(Base):
 
 
 class Label(Base):
-    """Small numbers for the names that search filters on (tags, sections, error categories, models): they keep
+    """Small numbers for the names that search filters on (tags, sections, error categories,
+    models): they keep
     the covering index narrow."""
 
     __tablename__ = "labels"
@@ -68,7 +73,9 @@ class Memory(Base):
         UniqueConstraint("tenant_id", "n"),
         ForeignKeyConstraint(["tenant_id", "scope"], ["scopes.tenant_id", "scopes.scope"]),
         CheckConstraint("importance between 0 and 1", name="importance"),
-        CheckConstraint("status in ('active', 'quarantined', 'archived', 'deleted')", name="status"),
+        CheckConstraint(
+            "status in ('active', 'quarantined', 'archived', 'deleted')", name="status"
+        ),
         Index(
             "memories_key_idx",
             "tenant_id",
@@ -104,21 +111,21 @@ class Memory(Base):
     searchable_text: Mapped[Str]
     keywords: Mapped[StrList]
     tags: Mapped[StrList]
-    importance: Mapped[float] = mapped_column(REAL, server_default="0.5")
-    strength: Mapped[float] = mapped_column(REAL, server_default="1")
-    confidence: Mapped[float | None] = mapped_column(REAL)
+    importance: Mapped[float] = mapped_column(Double, server_default="0.5")
+    strength: Mapped[float] = mapped_column(Double, server_default="1")
+    confidence: Mapped[float | None] = mapped_column(Double)
     helpful: Mapped[int] = mapped_column(server_default="0")
     harmful: Mapped[int] = mapped_column(server_default="0")
     neutral: Mapped[int] = mapped_column(server_default="0")
     witnesses: Mapped[int] = mapped_column(server_default="1")
     confidence_score: Mapped[float] = mapped_column(
-        REAL,
+        Double,
         Computed(
-            "case when helpful + harmful = 0 then 0.5 else helpful::real / (helpful + harmful) end",
+            "case when helpful + harmful = 0 then 0.5 else helpful::float8 / (helpful + harmful) end",
             persisted=True,
         ),
     )
-    usefulness: Mapped[float] = mapped_column(REAL, server_default=text("'0.05'::real"))
+    usefulness: Mapped[float] = mapped_column(Double, server_default=text("'0.05'"))
     status: Mapped[Str] = mapped_column(server_default="active")
     pinned: Mapped[bool] = mapped_column(server_default="false")
     source: Mapped[Str]
@@ -140,7 +147,9 @@ class Memory(Base):
 
 
 class MemoryVector(Base):
-    """The dense leg: one covering row per served memory and model; an exact search never leaves the index."""
+    """The dense leg: one covering row per served memory and model; an exact search never leaves the
+    index.
+    """
 
     __tablename__ = "memory_vectors"
     __table_args__ = (
@@ -183,7 +192,9 @@ class MemoryVector(Base):
 
 
 class Posting(Base):
-    """The lexical leg: one row per term of a served memory; weight is BM25's document side, frozen at write time."""
+    """The lexical leg: one row per term of a served memory; weight is BM25's document side, frozen
+    at write time.
+    """
 
     __tablename__ = "postings"
     __table_args__ = (
@@ -204,7 +215,9 @@ class Posting(Base):
 
 
 class ScopeStat(Base):
-    """How many memories a scope serves, as appended deltas: the sum is BM25's N, and inserts never wait for each other."""
+    """How many memories a scope serves, as appended deltas: the sum is BM25's N, and inserts never
+    wait for each other.
+    """
 
     __tablename__ = "scope_stats"
     __table_args__ = (
@@ -251,7 +264,7 @@ class MemoryRevision(Base):
     when_to_use: Mapped[OptStr]
     content: Mapped[Str]
     tags: Mapped[StrList]
-    importance: Mapped[float] = mapped_column(REAL)
+    importance: Mapped[float] = mapped_column(Double)
     status: Mapped[Str]
     pinned: Mapped[bool]
     reason: Mapped[OptStr]

@@ -1,13 +1,32 @@
-"""Traces on the wire: one agent run as an ordered list of events (DESIGN section 3, spec 5 "Data Models")."""
+"""Traces on the wire: one agent run as an ordered list of events (DESIGN section 3, spec 5 "Data
+Models").
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
+from uuid import UUID
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
-from apps.memory_api.core.schemas import Body, Metadata, Name, Time
+from apps.memory_api.core.schemas import MAX_EVENTS, Body, Metadata, Model, Name, Time
+
+Reflect = Literal["auto", "always", "never"]
+"""auto: failure, error, timeout and partial always; success in full mode or after a failed attempt
+of the task.
+"""
+
+
+def fold_unknown(data: Any, names: frozenset[str]) -> Any:
+    """Move what a body has beside `names` into its `metadata`, so that nothing sent is lost."""
+    if not isinstance(data, dict) or not isinstance(data.get("metadata", {}), dict | None):
+        return data
+    rest = {key: value for key, value in data.items() if key not in names}
+    if not rest:
+        return data
+    known = {key: value for key, value in data.items() if key in names}
+    return known | {"metadata": rest | (data.get("metadata") or {})}
 
 
 class EventType(StrEnum):
@@ -43,7 +62,8 @@ class ErrorCategory(StrEnum):
 
 
 class ErrorInfo(Body):
-    """Why a run failed. Both spellings of the documents are accepted: `category` or `error_category`,
+    """Why a run failed. Both spellings of the documents are accepted: `category` or
+    `error_category`,
     `message` or `error_message`; a bare string is a message. Unknown keys are kept in `context`."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
@@ -85,13 +105,160 @@ class Event(Body):
 
     @model_validator(mode="before")
     @classmethod
+    def _lenient(cls, data: Any) -> Any:
+        data = fold_unknown(data, _EVENT_NAMES)
+        if isinstance(data, dict) and isinstance(data.get("error"), str):
+            return data | {"error": {"message": data["error"]} if data["error"] else None}
+        return data
+
+
+_EVENT_NAMES = frozenset(Event.model_fields)
+
+
+class TraceIn(Body):
+    """One agent run as it is sent. Lines of `data/traces.jsonl` are accepted as they are; unknown
+    fields are kept in
+    `metadata`."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    tenant_id: str | None = None
+    project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
+    external_id: Name | None = Field(None, validation_alias=AliasChoices("external_id", "id"))
+    task_key: Name | None = Field(None, validation_alias=AliasChoices("task_key", "group"))
+    playbook: Name | None = Field(None, validation_alias=AliasChoices("playbook", "dataset"))
+    parent_id: UUID | None = None
+    session_id: Name | None = None
+    task_description: str | None = None
+    task_goal: str | None = None
+    outcome: OutcomeType | None = None
+    state: Literal["open", "closed"] = "closed"
+    error: ErrorInfo | None = None
+    query: str | None = None
+    generated_answer: str | None = None
+    reasoning_steps: list[str] = Field(default_factory=list, max_length=MAX_EVENTS)
+    ground_truth: Any = None
+    test_report: str | None = None
+    used_keys: list[Name] = Field(
+        default_factory=list,
+        max_length=1000,
+        validation_alias=AliasChoices("used_keys", "used_bullet_ids"),
+    )
+    render_id: UUID | None = None
+    related_memory_ids: list[UUID] = Field(default_factory=list, max_length=1000)
+    language: Name | None = None
+    metadata: Metadata = Field(default_factory=dict)
+    events: list[Event] = Field(default_factory=list, max_length=MAX_EVENTS)
+
+    @model_validator(mode="before")
+    @classmethod
     def _keep_unknown(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        known = {k: v for k, v in data.items() if k in cls.model_fields}
-        if isinstance(known.get("error"), str):
-            known["error"] = {"message": known["error"]} if known["error"] else None
-        rest = {k: v for k, v in data.items() if k not in cls.model_fields}
-        if rest and isinstance(known.get("metadata", {}), dict):
-            known["metadata"] = rest | (known.get("metadata") or {})
-        return known
+        return fold_unknown(data, _TRACE_NAMES)
+
+    @model_validator(mode="after")
+    def _closed_means_something_happened(self) -> TraceIn:
+        if self.state == "closed" and not self.events:
+            raise ValueError("events: a closed trace needs at least one event")
+        return self
+
+
+_TRACE_NAMES = frozenset(TraceIn.model_fields) | {
+    "project", "id", "group", "dataset", "used_bullet_ids",
+}  # fmt: skip
+
+
+class EventsIn(Body):
+    """More events of an open trace, in order."""
+
+    events: list[Event] = Field(min_length=1, max_length=MAX_EVENTS)
+
+
+class OutcomeIn(Body):
+    """How a run turned out, when that is known later."""
+
+    outcome: OutcomeType
+    error: ErrorInfo | None = None
+    ground_truth: Any = None
+    test_report: str | None = None
+    reflect: Reflect = "auto"
+
+
+class CloseIn(Body):
+    """The end of an open trace."""
+
+    outcome: OutcomeType | None = None
+    error: ErrorInfo | None = None
+    reflect: Reflect = "auto"
+
+
+class TraceAccepted(Model):
+    """What became of a trace that was sent. `run_id` is the reflection on it, null when none was
+    asked for.
+    """
+
+    trace_id: UUID
+    run_id: UUID | None = None
+    duplicate: bool = False
+    cleaned: bool = False
+    line: int | None = None
+
+
+class LineRefused(Model):
+    """A line of an NDJSON body that was not stored."""
+
+    line: int
+    error: Metadata
+
+
+class BatchAnswer(Model):
+    """One answer a line, in order: stored lines and refused ones."""
+
+    items: list[TraceAccepted | LineRefused]
+    stored: int
+    duplicates: int
+    refused: int
+
+
+class EventView(Model):
+    seq: int
+    event_id: str
+    event_type: str
+    content: str
+    timestamp: Time | None
+    metadata: Metadata
+    tool_name: str | None
+    error: Any
+    agent: str | None
+
+
+class TraceView(Model):
+    """A trace as it is listed."""
+
+    id: UUID
+    project_id: str
+    external_id: str | None
+    task_key: str | None
+    session_id: str | None
+    playbook: str | None
+    task_description: str | None
+    task_goal: str | None
+    outcome: str | None
+    state: str
+    error: Any
+    language: str | None
+    used_keys: list[str]
+    metadata: Metadata
+    event_count: int
+    created_at: Time
+    closed_at: Time | None
+
+
+class TraceDetail(TraceView):
+    """A trace with its events, its answer and its evidence."""
+
+    query: str | None
+    generated_answer: str | None
+    reasoning_steps: Any
+    ground_truth: Any
+    test_report: str | None
+    events: list[EventView]

@@ -1,0 +1,114 @@
+"""One error shape for the whole service: `application/problem+json` (RFC 9457) with a stable
+`code`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+from apps.memory_api.core.errors import HanseiError
+
+log = structlog.get_logger()
+
+MAX_ERRORS = 20
+TITLES = {
+    400: "Bad request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Conflict",
+    412: "Precondition failed",
+    413: "Too large",
+    415: "Unsupported media type",
+    422: "Invalid",
+    429: "Too many requests",
+    500: "Internal error",
+    502: "Bad gateway",
+    503: "Unavailable",
+}
+CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_media_type",
+}
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    errors: Sequence[dict[str, Any]] = (),
+    headers: dict[str, str] | None = None,
+    **extra: Any,
+) -> JSONResponse:
+    """An error as every route answers it. `errors` names the fields, at most twenty."""
+    body = {"type": "about:blank", "title": TITLES.get(status, "Error"), "status": status}
+    body |= {"code": code, "detail": detail, **extra}
+    if errors:
+        body["errors"] = list(errors[:MAX_ERRORS])
+    return JSONResponse(
+        body, status_code=status, headers=headers, media_type="application/problem+json"
+    )
+
+
+def as_problem(error: Exception) -> JSONResponse:
+    """Any error in the one shape; what we did not foresee tells nothing of itself."""
+    if isinstance(error, HanseiError):
+        errors = [{"field": error.field, "message": error.detail}] if error.field else []
+        return problem(
+            error.status,
+            error.code,
+            error.detail,
+            errors=errors,
+            headers=error.headers,
+            **error.extra,
+        )
+    if isinstance(error, RequestValidationError):
+        errors = [describe(item) for item in error.errors()]
+        first = errors[0]
+        return problem(422, "invalid", f"{first['field']}: {first['message']}", errors=errors)
+    if isinstance(error, HTTPException):
+        code = CODES.get(error.status_code, "bad_request")
+        headers = dict(error.headers or {})
+        return problem(error.status_code, code, str(error.detail), headers=headers)
+    if is_database_away(error):
+        return problem(
+            503, "unavailable", "The database is away; try again.", headers={"Retry-After": "2"}
+        )
+    return problem(500, "internal_error", "Something went wrong on our side; it is in the log.")
+
+
+def describe(item: dict[str, Any]) -> dict[str, Any]:
+    """One finding of pydantic: the field as a dotted path, the message, never the value."""
+    place = [str(part) for part in item["loc"] if part not in ("body", "query", "path", "header")]
+    return {"field": ".".join(place) or "body", "message": item["msg"], "type": item["type"]}
+
+
+def is_database_away(error: BaseException) -> bool:
+    """Whether trying again later may help: no connection, or none in time."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    return isinstance(error, (OperationalError, InterfaceError, PoolTimeout, OSError))
+
+
+def install(app: FastAPI) -> None:
+    async def answer(request: Request, error: Exception) -> JSONResponse:
+        response = as_problem(error)
+        if response.status_code >= 500:
+            log.error("request_failed", path=request.url.path, error=str(error), exc_info=error)
+        return response
+
+    for kind in (HanseiError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer)

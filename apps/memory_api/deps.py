@@ -1,0 +1,88 @@
+"""What routes depend on: the runtime, the caller, and a session bound to the caller's tenant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.cursor import Cursor
+from apps.memory_api.core.errors import Unauthorized
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.tenants.identity import Access, Identity, read_key
+from apps.memory_api.tenants.queries import find_live_key, touch_key
+
+bearer = HTTPBearer(auto_error=False, description="An API key: `hsk_…`")
+
+
+def runtime_of(request: Request) -> Runtime:
+    return request.app.state.runtime
+
+
+RuntimeDep = Annotated[Runtime, Depends(runtime_of)]
+
+
+async def identify(
+    request: Request,
+    runtime: RuntimeDep,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+) -> Identity:
+    """The caller. Raises `Unauthorized`, in the same words whatever is wrong with the key."""
+    if credentials is None:
+        raise Unauthorized
+    tenant_id, secret_hash = read_key(credentials.credentials)
+    async with runtime.sessions.tenant(tenant_id) as session:
+        key = await find_live_key(session, secret_hash)
+        if key is None:
+            raise Unauthorized
+        await touch_key(session, key)
+    return Identity(
+        tenant_id=tenant_id,
+        key_id=key.id,
+        scopes=frozenset(Access(scope) for scope in key.scopes),
+        project_id=key.project_id,
+    )
+
+
+def needs(access: Access) -> Callable[[Identity], Awaitable[Identity]]:
+    """A dependency: the caller, who must have this scope."""
+
+    async def check(identity: Annotated[Identity, Depends(identify)]) -> Identity:
+        identity.require(access)
+        return identity
+
+    return check
+
+
+Reader = Annotated[Identity, Depends(needs(Access.READ))]
+Writer = Annotated[Identity, Depends(needs(Access.WRITE))]
+Admin = Annotated[Identity, Depends(needs(Access.ADMIN))]
+Operator = Annotated[Identity, Depends(needs(Access.OPERATOR))]
+
+
+async def open_session(
+    runtime: RuntimeDep, identity: Annotated[Identity, Depends(identify)]
+) -> AsyncIterator[AsyncSession]:
+    """One transaction bound to the caller's tenant; committed before the answer is sent."""
+    async with runtime.sessions.tenant(identity.tenant_id) as session:
+        yield session
+
+
+Session = Annotated[AsyncSession, Depends(open_session, scope="function")]
+
+Limit = Annotated[int, Query(ge=1, le=200, description="Items on a page.")]
+ProjectQuery = Annotated[
+    str | None, Query(alias="project_id", max_length=128, description="Default: the key's project.")
+]
+
+
+def read_cursor(
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> Cursor | None:
+    return Cursor.decode(cursor)
+
+
+CursorQuery = Annotated[Cursor | None, Depends(read_cursor)]

@@ -1,0 +1,54 @@
+"""Is it alive, and can it work?"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from sqlalchemy import text
+
+from apps.memory_api.deps import runtime_of
+from apps.memory_api.runtime import Runtime
+
+router = APIRouter(tags=["health"])
+
+PATIENCE = 2.0
+"""Seconds the database has to answer."""
+
+
+@router.get("/health")
+async def alive() -> dict[str, str]:
+    """The process answers; nothing else is asked."""
+    return {"status": "ok"}
+
+
+@router.get("/health/ready")
+async def ready(request: Request) -> JSONResponse:
+    """Whether requests can be served: database, queue and embedder, each with its state. 503 when
+    one is away.
+    """
+    runtime = runtime_of(request)
+    parts = {"database": await _database(runtime), "queue": await _queue(runtime)}
+    parts["embedder"] = {"status": "ok", "model": runtime.embedder.model}
+    parts["model"] = {"status": "none"}
+    good = all(part["status"] in ("ok", "none") for part in parts.values())
+    body = {"status": "ok" if good else "unavailable", **parts}
+    return JSONResponse(body, status_code=200 if good else 503)
+
+
+async def _database(runtime: Runtime) -> dict[str, Any]:
+    return await _ask(runtime, "select current_setting('server_version')", "version")
+
+
+async def _queue(runtime: Runtime) -> dict[str, Any]:
+    return await _ask(runtime, "select count(*) from pgqueuer where status = 'queued'", "waiting")
+
+
+async def _ask(runtime: Runtime, statement: str, name: str) -> dict[str, Any]:
+    try:
+        async with asyncio.timeout(PATIENCE), runtime.sessions.shared() as session:
+            return {"status": "ok", name: await session.scalar(text(statement))}
+    except Exception as error:  # whatever it is, the answer is: not ready, because of this
+        return {"status": "unavailable", "error": type(error).__name__}

@@ -1,0 +1,63 @@
+"""The queue port. `runs` is the truth; the queue only carries (tenant, run) to a worker, in the
+caller's transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What a queue row says: whose run to look at."""
+
+    tenant_id: UUID
+    run_id: UUID
+
+    def encode(self) -> bytes:
+        return f"{self.tenant_id}/{self.run_id}".encode()
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Ticket:
+        tenant, _, run = payload.decode().partition("/")
+        return cls(UUID(tenant), UUID(run))
+
+
+Deliver = Callable[[Ticket], Awaitable[timedelta | None]]
+"""Works on a ticket. Answers None when it is settled, or how long to wait before delivering it
+again.
+"""
+
+Tick = Callable[[], Awaitable[None]]
+"""Called on a schedule."""
+
+
+class JobQueue(Protocol):
+    async def enqueue(
+        self, session: AsyncSession, tickets: Sequence[Ticket], *, after: timedelta | None = None
+    ) -> None:
+        """Make tickets deliverable when the session's transaction commits, not before `after` has
+        passed.
+        """
+        ...
+
+    async def run(
+        self,
+        deliver: Deliver,
+        *,
+        concurrency: int,
+        stop: asyncio.Event,
+        schedules: dict[str, tuple[str, Tick]],
+    ) -> None:
+        """Deliver tickets until `stop` is set, at most `concurrency` at once; a ticket whose worker
+        dies is delivered
+        again. `schedules` maps a name to (cron expression, function); one process runs each tick.
+        """
+        ...

@@ -1,0 +1,51 @@
+"""Reading runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.cursor import Cursor, after
+from apps.memory_api.core.db import tenant_of
+from apps.memory_api.jobs.tables import Run
+
+
+async def get_run(session: AsyncSession, run_id: UUID) -> Run | None:
+    return await session.get(Run, (tenant_of(session), run_id))
+
+
+async def list_runs(
+    session: AsyncSession,
+    *,
+    project_id: str | None = None,
+    states: Sequence[str] = (),
+    kind: str | None = None,
+    trace_id: UUID | None = None,
+    cursor: Cursor | None = None,
+    limit: int = 50,
+) -> Sequence[Run]:
+    """Newest first; one row more than `limit` when there is a next page."""
+    query = select(Run).where(Run.tenant_id == tenant_of(session))
+    if project_id is not None:
+        query = query.where(Run.project_id == project_id)
+    if states:
+        query = query.where(Run.state.in_(states))
+    if kind is not None:
+        query = query.where(Run.kind == kind)
+    if trace_id is not None:
+        query = query.where(Run.trace_id == trace_id)
+    query = after(query, Run.created_at, Run.id, cursor)
+    return (await session.scalars(query.limit(limit + 1))).all()
+
+
+async def latest_run(session: AsyncSession, trace_id: UUID, kind: str) -> Run | None:
+    """The newest run of a kind for one trace."""
+    return await session.scalar(
+        select(Run)
+        .where(Run.tenant_id == tenant_of(session), Run.trace_id == trace_id, Run.kind == kind)
+        .order_by(Run.created_at.desc(), Run.id.desc())
+        .limit(1)
+    )

@@ -1,0 +1,213 @@
+"""A run's life: queued → running → done | failed | dead, held by a lease while it runs.
+
+Attempts are counted when a run is claimed, so a run that kills its worker is counted too and ends
+as a visible dead letter.
+Whoever finishes a run must still hold its lease; results and the finished state are one
+transaction, so they count once.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import tenant_of
+from apps.memory_api.core.errors import Conflict, HanseiError
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.jobs.tables import Run
+
+FIRST_DELAY = timedelta(seconds=1)
+LONGEST_DELAY = timedelta(minutes=5)
+
+
+class LeaseLost(HanseiError):
+    """Another worker took this run over; what this one did is rolled back."""
+
+    code = "lease_lost"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The outcome of asking for a run: the run, or how long somebody else still holds it, or
+    neither: it is settled.
+    """
+
+    run: Run | None = None
+    wait: timedelta | None = None
+
+
+def new_run(
+    session: AsyncSession,
+    kind: str,
+    *,
+    project_id: str,
+    trace_id: UUID | None = None,
+    parent_id: UUID | None = None,
+    input: dict[str, Any] | None = None,
+    max_attempts: int = 5,
+) -> Run:
+    """A queued run, added to the session."""
+    run = Run(
+        tenant_id=tenant_of(session),
+        id=new_id(),
+        kind=kind,
+        state="queued",
+        project_id=project_id,
+        trace_id=trace_id,
+        parent_id=parent_id,
+        input=input or {},
+        attempts=0,
+        max_attempts=max_attempts,
+    )
+    session.add(run)
+    return run
+
+
+def hold(run: Run, owner: str, lease: timedelta) -> None:
+    """Start a run that was just made, in the foreground."""
+    run.state, run.attempts = "running", 1
+    run.lease_owner, run.lease_until = owner, datetime.now(UTC) + lease
+    run.started_at = datetime.now(UTC)
+
+
+async def claim(session: AsyncSession, run_id: UUID, owner: str, lease: timedelta) -> Claim:
+    """Take a run that waits, or whose holder's lease has run out. Counts the attempt."""
+    run = await session.scalar(
+        select(Run).where(Run.tenant_id == tenant_of(session), Run.id == run_id).with_for_update()
+    )
+    if run is None or run.state not in ("queued", "running"):
+        return Claim()
+    now = datetime.now(UTC)
+    if run.state == "running" and run.lease_until is not None and run.lease_until > now:
+        return Claim(wait=run.lease_until - now)
+    if run.attempts >= run.max_attempts:
+        _settle(run, "dead")
+        run.error = run.error or {
+            "message": f"Its worker died {run.attempts} times.",
+            "type": "Lost",
+        }
+        return Claim()
+    run.state, run.attempts = "running", run.attempts + 1
+    run.lease_owner, run.lease_until = owner, now + lease
+    run.started_at, run.updated_at = now, now
+    return Claim(run=run)
+
+
+async def extend(session: AsyncSession, run_id: UUID, owner: str, lease: timedelta) -> bool:
+    """The heartbeat of a holder; False when the run is no longer its own."""
+    found = await session.scalar(
+        update(Run)
+        .where(
+            Run.tenant_id == tenant_of(session),
+            Run.id == run_id,
+            Run.lease_owner == owner,
+            Run.state == "running",
+        )
+        .values(lease_until=datetime.now(UTC) + lease)
+        .returning(Run.id)
+    )
+    return found is not None
+
+
+async def finish(
+    session: AsyncSession,
+    run_id: UUID,
+    owner: str,
+    result: dict[str, Any],
+    *,
+    engine: str | None = None,
+    degraded: bool = False,
+) -> None:
+    """Mark a run done, in the transaction that stores what it found. Raises `LeaseLost`."""
+    found = await session.scalar(
+        update(Run)
+        .where(
+            Run.tenant_id == tenant_of(session),
+            Run.id == run_id,
+            Run.lease_owner == owner,
+            Run.state == "running",
+        )
+        .values(
+            state="done",
+            result=result,
+            error=None,
+            engine=engine,
+            degraded=degraded,
+            lease_until=None,
+            lease_owner=None,
+            finished_at=func.now(),
+            updated_at=func.now(),
+        )
+        .returning(Run.id)
+    )
+    if found is None:
+        raise LeaseLost
+
+
+async def fail(
+    session: AsyncSession, run_id: UUID, owner: str, error: BaseException
+) -> timedelta | None:
+    """Record why an attempt failed: queued again with back-off (the delay is returned), or dead
+    after the last one.
+    """
+    run = await session.scalar(
+        select(Run)
+        .where(
+            Run.tenant_id == tenant_of(session),
+            Run.id == run_id,
+            Run.lease_owner == owner,
+            Run.state == "running",
+        )
+        .with_for_update()
+    )
+    if run is None:
+        return None
+    run.error = describe(error)
+    if run.attempts >= run.max_attempts:
+        _settle(run, "dead")
+        return None
+    run.state, run.lease_owner, run.lease_until = "queued", None, None
+    run.updated_at = datetime.now(UTC)
+    return backoff(run.attempts)
+
+
+async def retry(session: AsyncSession, run_id: UUID) -> Run | None:
+    """Queue a dead or failed run again from attempt 0; None when there is no such run. Raises
+    `Conflict` for any other.
+    """
+    run = await session.scalar(
+        select(Run).where(Run.tenant_id == tenant_of(session), Run.id == run_id).with_for_update()
+    )
+    if run is None:
+        return None
+    if run.state not in ("dead", "failed"):
+        raise Conflict(f"The run is {run.state}; only a dead or failed run can be retried.")
+    run.state, run.attempts, run.finished_at = "queued", 0, None
+    run.updated_at = datetime.now(UTC)
+    return run
+
+
+def backoff(attempt: int) -> timedelta:
+    """Exponential from one second, at most five minutes, with half of it random so that retries
+    spread.
+    """
+    delay = min(FIRST_DELAY * 2 ** (attempt - 1), LONGEST_DELAY)
+    return delay * random.uniform(0.5, 1.0)
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """What a dead letter shows of an error: its type, code and message, never a stack trace."""
+    code = error.code if isinstance(error, HanseiError) else "internal_error"
+    return {"type": type(error).__name__, "code": code, "message": str(error)[:2000]}
+
+
+def _settle(run: Run, state: str) -> None:
+    run.state = state
+    run.lease_owner = run.lease_until = None
+    run.finished_at = run.updated_at = datetime.now(UTC)

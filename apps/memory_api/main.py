@@ -1,0 +1,55 @@
+"""The API process: `create_app(settings, database_url)`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from apps.memory_api import health
+from apps.memory_api.account.router import router as account
+from apps.memory_api.core import http, openapi
+from apps.memory_api.core.body import MAX_BODY
+from apps.memory_api.core.middleware import RequestLog
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.memory.router import router as memories
+from apps.memory_api.reflection.router import router as reflections
+from apps.memory_api.runtime import Runtime, open_runtime
+from apps.memory_api.traces.router import router as traces
+
+ROUTERS = (health.router, reflections, traces, memories, account)
+
+
+def create_app(
+    settings: Settings, database_url: str = "", *, runtime: Runtime | None = None
+) -> FastAPI:
+    """The application. It opens a `Runtime` for its life, unless it is given one (tests)."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if runtime is not None:
+            app.state.runtime = runtime
+            yield
+            return
+        async with open_runtime(settings, database_url) as opened:
+            app.state.runtime = opened
+            yield
+
+    app = FastAPI(
+        title="Hansei",
+        version="0.1.0",
+        description="Reflective memory for AI agents: traces in, lessons out.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        max_body_size=MAX_BODY,
+        responses=openapi.RESPONSES,
+    )
+    for router in ROUTERS:
+        app.include_router(router)
+    http.install(app)
+    openapi.install_docs(app)
+    app.add_middleware(RequestLog)
+    return app

@@ -1,0 +1,86 @@
+"""Changing one memory: what it says, whether it is served. Each change is a revision with its
+reason and actor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from apps.memory_api.core.errors import NotFound
+from apps.memory_api.memory.prepare import Draft, prepare
+from apps.memory_api.memory.put import put, serve, withdraw
+from apps.memory_api.memory.queries import get_memory
+from apps.memory_api.memory.schemas import Kind, MemoryPatch, NewMemory, Status
+from apps.memory_api.memory.tables import Memory
+from apps.memory_api.runtime import Runtime
+
+TEXT_FIELDS = ("content", "title", "when_to_use", "keywords")
+
+
+async def bring(
+    runtime: Runtime, tenant_id: UUID, project_id: str, body: NewMemory, actor: str
+) -> Memory:
+    """Store a memory that the caller brings."""
+    draft = Draft(
+        kind=body.kind,
+        project_id=project_id,
+        actor=actor,
+        **body.model_dump(exclude={"tenant_id", "project_id", "kind"}),
+    )
+    items = await prepare(runtime.embedder, [draft])
+    async with runtime.sessions.tenant(tenant_id) as session:
+        return (await put(session, items))[0]
+
+
+async def change(
+    runtime: Runtime, tenant_id: UUID, memory_id: UUID, patch: MemoryPatch, actor: str
+) -> Memory:
+    """Apply a patch. Raises `NotFound`."""
+    fields = patch.model_dump(exclude_unset=True, exclude={"reason"})
+    async with runtime.sessions.tenant(tenant_id) as session:
+        before = await get_memory(session, memory_id)
+    if before is None:
+        raise NotFound
+    wanted = _draft(before, fields)
+    items = await prepare(runtime.embedder, [wanted])
+    async with runtime.sessions.tenant(tenant_id) as session:
+        memory = await get_memory(session, memory_id, for_update=True)
+        if memory is None:
+            raise NotFound
+        if memory.revision != before.revision:  # changed meanwhile: what we embedded may be stale
+            items = await prepare(runtime.embedder, [_draft(memory, fields)])
+        await withdraw(session, [memory])
+        for name, value in fields.items():
+            setattr(memory, name, value)
+        memory.searchable_text = items[0].draft.searchable_text
+        memory.terms = sorted(items[0].weights)
+        memory.fingerprint = items[0].fingerprint
+        memory.change_reason, memory.change_actor, memory.change_run = patch.reason, actor, None
+        await session.flush()
+        await session.refresh(memory)
+        await serve(session, [memory], items)
+        return memory
+
+
+async def remove(
+    runtime: Runtime, tenant_id: UUID, memory_id: UUID, actor: str, reason: str | None = None
+) -> None:
+    """Soft-delete: out of search and lists, its history kept. Raises `NotFound`."""
+    async with runtime.sessions.tenant(tenant_id) as session:
+        memory = await get_memory(session, memory_id, for_update=True)
+        if memory is None:
+            raise NotFound
+        await withdraw(session, [memory])
+        memory.status = Status.DELETED
+        memory.change_reason, memory.change_actor, memory.change_run = reason, actor, None
+
+
+def _draft(memory: Memory, fields: dict[str, Any]) -> Draft:
+    now = Draft(
+        kind=Kind(memory.kind),
+        project_id=memory.project_id,
+        **{name: getattr(memory, name) for name in TEXT_FIELDS},
+    )
+    return replace(now, **{name: fields[name] for name in TEXT_FIELDS if name in fields})

@@ -1,0 +1,105 @@
+"""Before the transaction: text is tokenised and embedded, so that saving only saves."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.embeddings.port import Embedder
+from apps.memory_api.memory.schemas import Kind, Status
+from apps.memory_api.memory.scopes import Address, kind_scope
+from apps.memory_api.text.tokens import document_weights
+
+MAX_TERMS = 4_000
+"""Terms indexed of one memory: the heaviest; a memory is a lesson, not a book."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A memory to be written."""
+
+    kind: Kind
+    project_id: str
+    content: str
+    address: Address | None = None
+    key: str | None = None
+    section: str | None = None
+    title: str | None = None
+    when_to_use: str | None = None
+    keywords: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    importance: float = 0.5
+    confidence: float | None = None
+    source: str = "api"
+    status: Status = Status.ACTIVE
+    error_category: str | None = None
+    outcome: str | None = None
+    session_id: str | None = None
+    trace_id: UUID | None = None
+    source_event_ids: Sequence[str] = ()
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    reason: str | None = None
+    actor: str | None = None
+    run_id: UUID | None = None
+    id: UUID = field(default_factory=new_id)
+
+    @property
+    def scope_address(self) -> Address:
+        return self.address or kind_scope(self.project_id, self.kind)
+
+    @property
+    def searchable_text(self) -> str:
+        """What search reads: the title, when to use it, the advice and its keywords."""
+        parts = [self.title, self.when_to_use, self.content, " ".join(self.keywords)]
+        return "\n".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A draft with all that search needs of it. `vector` is unit length, shape (dimensions,)."""
+
+    draft: Draft
+    model: str
+    vector: NDArray[np.float32]
+    weights: dict[int, float]
+    fingerprint: bytes
+
+
+async def prepare(embedder: Embedder, drafts: Sequence[Draft]) -> list[Prepared]:
+    """Tokenise and embed, all in one call of the embedder. No transaction may be open."""
+    if not drafts:
+        return []
+    texts = [draft.searchable_text for draft in drafts]
+    vectors = await embedder.embed_documents(texts)
+    return [
+        Prepared(
+            draft,
+            embedder.model,
+            vector,
+            _heaviest(document_weights(text)),
+            fingerprint(draft.content),
+        )
+        for draft, text, vector in zip(drafts, texts, vectors, strict=True)
+    ]
+
+
+def fingerprint(content: str) -> bytes:
+    """The same for texts that differ only in case, width, spacing or punctuation."""
+    folded = unicodedata.normalize("NFKC", content).casefold()
+    kept = "".join(c for c in folded if c.isalnum())
+    return hashlib.blake2b((kept or folded).encode(), digest_size=16).digest()
+
+
+def _heaviest(weights: dict[int, float]) -> dict[int, float]:
+    if len(weights) <= MAX_TERMS:
+        return weights
+    kept = sorted(weights.items(), key=lambda item: -item[1])[:MAX_TERMS]
+    return dict(kept)

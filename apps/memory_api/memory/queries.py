@@ -1,0 +1,146 @@
+"""Reading and changing single memories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.cursor import Cursor, after
+from apps.memory_api.core.db import tenant_of
+from apps.memory_api.memory.schemas import Status
+from apps.memory_api.memory.scopes import Address, find_scopes
+from apps.memory_api.memory.tables import Memory, MemoryLink, MemoryRevision
+
+
+async def get_memory(
+    session: AsyncSession, memory_id: UUID, *, for_update: bool = False
+) -> Memory | None:
+    """A memory that is not deleted."""
+    query = select(Memory).where(
+        Memory.tenant_id == tenant_of(session),
+        Memory.id == memory_id,
+        Memory.status != Status.DELETED,
+    )
+    return await session.scalar(query.with_for_update() if for_update else query)
+
+
+async def list_memories(
+    session: AsyncSession,
+    *,
+    project_id: str,
+    kinds: Sequence[str] = (),
+    layers: Sequence[str] = (),
+    status: str = Status.ACTIVE,
+    tags: Sequence[str] = (),
+    trace_id: UUID | None = None,
+    cursor: Cursor | None = None,
+    limit: int = 50,
+) -> Sequence[Memory]:
+    """Newest first; one row more than `limit` when there is a next page."""
+    query = select(Memory).where(
+        Memory.tenant_id == tenant_of(session),
+        Memory.project_id == project_id,
+        Memory.status == status,
+    )
+    if kinds:
+        query = query.where(Memory.kind.in_(kinds))
+    if layers:
+        query = query.where(Memory.layer.in_(layers))
+    if tags:
+        query = query.where(Memory.tags.overlap(list(tags)))
+    if trace_id is not None:
+        query = query.where(Memory.trace_id == trace_id)
+    query = after(query, Memory.created_at, Memory.id, cursor)
+    return (await session.scalars(query.limit(limit + 1))).all()
+
+
+async def list_revisions(session: AsyncSession, memory_id: UUID) -> Sequence[MemoryRevision]:
+    """A memory's whole history, oldest first."""
+    rows = await session.scalars(
+        select(MemoryRevision)
+        .where(
+            MemoryRevision.tenant_id == tenant_of(session), MemoryRevision.memory_id == memory_id
+        )
+        .order_by(MemoryRevision.revision)
+    )
+    return rows.all()
+
+
+async def list_links(session: AsyncSession, memory_id: UUID) -> Sequence[MemoryLink]:
+    """What a memory is linked to, and what is linked to it."""
+    rows = await session.scalars(
+        select(MemoryLink)
+        .where(
+            MemoryLink.tenant_id == tenant_of(session),
+            or_(MemoryLink.source_id == memory_id, MemoryLink.target_id == memory_id),
+        )
+        .order_by(MemoryLink.created_at, MemoryLink.relation, MemoryLink.target_id)
+        .limit(1000)
+    )
+    return rows.all()
+
+
+async def link(
+    session: AsyncSession, source_id: UUID, relation: str, target_kind: str, targets: Sequence[UUID]
+) -> int:
+    """Add links; those that exist stay. Answers how many are new."""
+    if not targets:
+        return 0
+    made = await session.execute(
+        insert(MemoryLink)
+        .values(
+            [
+                {
+                    "tenant_id": tenant_of(session),
+                    "source_id": source_id,
+                    "relation": relation,
+                    "target_kind": target_kind,
+                    "target_id": target,
+                }
+                for target in dict.fromkeys(targets)
+            ]
+        )
+        .on_conflict_do_nothing()
+        .returning(MemoryLink.target_id)
+    )
+    return len(made.all())
+
+
+async def find_same(session: AsyncSession, scope: int, fingerprint: bytes) -> Memory | None:
+    """The memory of a scope that says exactly this, if one does."""
+    return await session.scalar(
+        select(Memory)
+        .where(
+            Memory.tenant_id == tenant_of(session),
+            Memory.scope == scope,
+            Memory.fingerprint == fingerprint,
+            Memory.status != Status.DELETED,
+        )
+        .order_by(Memory.n)
+        .limit(1)
+    )
+
+
+async def find_key(session: AsyncSession, address: Address, key: str) -> Memory | None:
+    """The memory of a scope under its key, deleted or not."""
+    scope = (await find_scopes(session, [address])).get(address)
+    if scope is None:
+        return None
+    return await session.scalar(
+        select(Memory).where(
+            Memory.tenant_id == tenant_of(session), Memory.scope == scope, Memory.key == key
+        )
+    )
+
+
+async def add_witness(session: AsyncSession, memory_id: UUID) -> None:
+    """One more run says the same."""
+    await session.execute(
+        update(Memory)
+        .where(Memory.tenant_id == tenant_of(session), Memory.id == memory_id)
+        .values(witnesses=Memory.witnesses + 1)
+    )

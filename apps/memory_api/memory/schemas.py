@@ -1,0 +1,193 @@
+"""Memories on the wire and in the making."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from apps.memory_api.core.schemas import Body, Metadata, Model, Name, Tags, Time, Unit
+
+
+class Layer(StrEnum):
+    """Reflective, episodic, semantic. The documents' longer spellings are accepted."""
+
+    REFLECTIVE = "rm"
+    EPISODIC = "em"
+    SEMANTIC = "sm"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Layer | None:
+        spelled = {"reflective": "rm", "episodic": "em", "semantic": "sm"}
+        return cls(spelled[value]) if isinstance(value, str) and value in spelled else None
+
+
+class Kind(StrEnum):
+    REFLECTION = "reflection"
+    STRATEGY = "strategy"
+    INSIGHT = "insight"
+    BULLET = "bullet"
+    EVALUATION = "evaluation"
+    EPISODE = "episode"
+    CHUNK = "chunk"
+
+
+class Status(StrEnum):
+    """Only an active memory is served; a quarantined one waits for a person."""
+
+    ACTIVE = "active"
+    QUARANTINED = "quarantined"
+    ARCHIVED = "archived"
+    DELETED = "deleted"
+
+
+LAYER_OF = {
+    Kind.REFLECTION: Layer.REFLECTIVE,
+    Kind.STRATEGY: Layer.REFLECTIVE,
+    Kind.INSIGHT: Layer.REFLECTIVE,
+    Kind.BULLET: Layer.REFLECTIVE,
+    Kind.EVALUATION: Layer.REFLECTIVE,
+    Kind.EPISODE: Layer.EPISODIC,
+    Kind.CHUNK: Layer.SEMANTIC,
+}
+
+
+class NewMemory(Body):
+    """A memory somebody brings: no model is called."""
+
+    tenant_id: str | None = None
+    project_id: Name | None = Field(None, alias="project")
+    kind: Kind = Kind.REFLECTION
+    content: str = Field(min_length=1, max_length=100_000)
+    title: Name | None = None
+    when_to_use: str | None = Field(None, max_length=10_000)
+    keywords: Tags = Field(default_factory=list)
+    tags: Tags = Field(default_factory=list)
+    importance: Unit = 0.5
+    confidence: Unit | None = None
+    source: Name = "api"
+    session_id: Name | None = None
+    trace_id: UUID | None = None
+    metadata: Metadata = Field(default_factory=dict)
+    reason: str | None = Field(None, max_length=2_000)
+
+
+class MemoryPatch(Body):
+    """What may be changed of a memory. Only the fields that are sent change; each change is a
+    revision.
+    """
+
+    content: str | None = Field(None, min_length=1, max_length=100_000)
+    title: Name | None = None
+    when_to_use: str | None = Field(None, max_length=10_000)
+    keywords: Tags | None = None
+    tags: Tags | None = None
+    importance: Unit | None = None
+    status: Literal["active", "quarantined", "archived"] | None = None
+    pinned: bool | None = None
+    reason: str | None = Field(None, max_length=2_000)
+
+
+class MemoryView(Model):
+    """A memory as it is shown."""
+
+    id: UUID
+    project_id: str
+    layer: str
+    kind: str
+    key: str | None
+    section: str | None
+    title: str | None
+    when_to_use: str | None
+    content: str
+    keywords: list[str]
+    tags: list[str]
+    importance: float
+    strength: float
+    confidence: float | None
+    confidence_score: float
+    usefulness: float
+    helpful: int
+    harmful: int
+    neutral: int
+    witnesses: int
+    status: str
+    pinned: bool
+    source: str
+    error_category: str | None
+    outcome: str | None
+    session_id: str | None
+    trace_id: UUID | None
+    source_event_ids: list[str]
+    metadata: Metadata
+    revision: int
+    created_at: Time
+    updated_at: Time
+
+
+class RevisionView(Model):
+    """A memory as it was after one change, and who changed it why."""
+
+    revision: int
+    content: str
+    title: str | None
+    when_to_use: str | None
+    section: str | None
+    tags: list[str]
+    importance: float
+    status: str
+    pinned: bool
+    reason: str | None
+    actor: str | None
+    run_id: UUID | None
+    created_at: Time
+
+
+class LinkView(Model):
+    """`source` stands in `relation` to `target`. The memory asked for is one of the two."""
+
+    source_id: UUID
+    relation: str
+    target_kind: str
+    target_id: UUID
+    created_at: Time
+
+
+class SearchQuery(Body):
+    """A hybrid search over the memories of a project."""
+
+    tenant_id: str | None = None
+    project_id: Name | None = Field(None, alias="project")
+    query_text: str = Field(max_length=10_000)
+    top_k: int = Field(10, ge=1, le=1000)
+    kinds: list[Kind] = Field(default_factory=list, max_length=len(Kind))
+    layers: list[Layer] = Field(default_factory=list, max_length=len(Layer))
+    playbook: Name | None = None
+    section_filter: Tags = Field(default_factory=list)
+    tags: Tags = Field(default_factory=list)
+    error_categories: Tags = Field(default_factory=list)
+    min_confidence: Unit = 0.0
+    min_importance: Unit = 0.0
+    since: Time | None = None
+    until: Time | None = None
+    fusion: Literal["anchored", "minmax", "rrf"] = "anchored"
+    alpha: Unit | None = Field(
+        None, description="Weight of the vector score; the fusion's own default when unset."
+    )
+    explain: bool = False
+
+
+class SearchHit(Model):
+    """One result. The scores are those used in the sum; `explain` holds the raw ones."""
+
+    memory: MemoryView
+    vector_score: float
+    bm25_score: float
+    combined_score: float
+    explain: dict[str, float | int | None] | None = None
+
+
+class SearchAnswer(Model):
+    results: list[SearchHit]

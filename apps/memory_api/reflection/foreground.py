@@ -1,0 +1,88 @@
+"""Reflecting while the caller waits: the trace and the run are stored first, so a process that dies
+loses nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.lease import held
+from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.jobs.queries import latest_run
+from apps.memory_api.jobs.tables import Run
+from apps.memory_api.reflection.run import reflect
+from apps.memory_api.reflection.schemas import GenerateAnswer, GenerateIn
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.tenants.identity import Identity
+from apps.memory_api.traces.accept import REFLECT
+from apps.memory_api.traces.ingest import store_trace
+from apps.memory_api.traces.schemas import TraceIn
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A stored trace and the run that reflects on it; `answer` once the run is done."""
+
+    trace_id: UUID
+    run_id: UUID
+    state: str
+    answer: GenerateAnswer | None = None
+
+
+async def reflect_now(
+    runtime: Runtime, caller: Identity, body: GenerateIn, *, wait: bool
+) -> Accepted:
+    """Store, then reflect (`wait`) or leave it to a worker. A duplicate answers what the first did."""
+    owner = f"{runtime.name}/{new_id()}"
+    async with runtime.sessions.tenant(caller.tenant_id) as session:
+        project_id = caller.project(body.project_id)
+        trace_body = TraceIn(**body.model_dump(exclude={"project_id", "tenant_id"}))
+        stored = await store_trace(session, trace_body, project_id)
+        known = await latest_run(session, stored.trace.id, REFLECT) if stored.duplicate else None
+        if known is not None:
+            return _known(stored.trace.id, known)
+        run = runs.new_run(
+            session,
+            REFLECT,
+            project_id=project_id,
+            trace_id=stored.trace.id,
+            max_attempts=runtime.settings.max_attempts,
+        )
+        if wait:
+            runs.hold(run, owner, runtime.lease)
+        await session.flush()
+        # Should this process die, a worker finds the ticket when the lease has run out.
+        after = runtime.lease if wait else None
+        await runtime.queue.enqueue(session, [Ticket(caller.tenant_id, run.id)], after=after)
+    if not wait:
+        return Accepted(stored.trace.id, run.id, run.state)
+    try:
+        async with held(runtime.sessions, caller.tenant_id, run.id, owner, runtime.lease):
+            answer = await reflect(runtime, caller.tenant_id, run.id, owner)
+    except Exception as error:
+        async with runtime.sessions.tenant(caller.tenant_id) as session:
+            await _record(session, runtime, run.id, owner, error)
+        raise
+    return Accepted(stored.trace.id, run.id, "done", answer)
+
+
+def _known(trace_id: UUID, run: Run) -> Accepted:
+    if run.state != "done":
+        return Accepted(trace_id, run.id, run.state)
+    answer = GenerateAnswer.model_validate(run.result).model_copy(update={"duplicate": True})
+    return Accepted(trace_id, run.id, run.state, answer)
+
+
+async def _record(
+    session: AsyncSession, runtime: Runtime, run_id: UUID, owner: str, error: Exception
+) -> None:
+    """Keep the cause of a failed attempt, and leave the next one to a worker."""
+    delay = await runs.fail(session, run_id, owner, error)
+    if delay is not None:
+        ticket = Ticket(session.info["tenant_id"], run_id)
+        await runtime.queue.enqueue(session, [ticket], after=delay)

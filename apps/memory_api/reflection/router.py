@@ -1,0 +1,119 @@
+"""Reflections over HTTP (spec 5)."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import JSONResponse
+
+from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.core.errors import Conflict
+from apps.memory_api.core.openapi import example
+from apps.memory_api.deps import Reader, RuntimeDep, Writer
+from apps.memory_api.memory.router import show
+from apps.memory_api.reflection.foreground import Accepted, reflect_now
+from apps.memory_api.reflection.lessons import bring_reflection, find_lessons
+from apps.memory_api.reflection.schemas import (
+    Brought,
+    GenerateAnswer,
+    GenerateIn,
+    NewReflection,
+    ReflectionHit,
+    ReflectionQuery,
+    ReflectionResult,
+    ReflectionsAnswer,
+)
+
+router = APIRouter(prefix="/api/v1/reflections", tags=["reflections"], route_class=ApiRoute)
+
+GENERATE = {
+    "project_id": "default",
+    "events": [
+        {"event_type": "tool_call", "tool_name": "postgres_query",
+         "content": "SELECT * FROM orders JOIN customers ON …"},
+        {"event_type": "error_event", "content": "Query timeout after 30 seconds",
+         "error": {"message": "Timeout", "code": "QUERY_TIMEOUT"}},
+    ],
+    "outcome": "timeout",
+    "error": {"error_category": "timeout_error", "error_message": "Query exceeded 30s"},
+    "task_description": "Fetch customer order history",
+}  # fmt: skip
+BRING = {
+    "reflection_text": "The refund was refused because the order was still pending.",
+    "strategy_text": "Check an order's status before a refund; cancel it when it is pending.",
+    "importance": 0.7,
+    "confidence": 0.9,
+    "tags": ["refund"],
+}
+QUERY = {"query_text": "database timeout", "k": 5, "min_importance": 0.5, "tags": ["timeout"]}
+ACCEPTED = {202: {"description": "Accepted; `Location` is the run to look at."}}
+
+
+@router.post("/generate", responses=ACCEPTED, openapi_extra=example(GENERATE))
+async def generate(
+    body: GenerateIn,
+    request: Request,
+    runtime: RuntimeDep,
+    caller: Writer,
+    prefer: Annotated[str, Header(description="`respond-async`: answer 202 at once.")] = "",
+) -> GenerateAnswer:
+    """Reflect on one run: what happened and why, and a rule for the next time.
+
+    The trace and the run are stored before anything else, so nothing sent is lost. With nothing to
+    learn, `reflection_id` is null and `result` is `nothing_found`.
+    """
+    if not runtime.settings.reflective_memory_enabled:
+        raise Conflict("Reflection is switched off (REFLECTIVE_MEMORY_ENABLED).")
+    caller.check_tenant(body.tenant_id)
+    wait = "respond-async" not in prefer.lower()
+    accepted = await reflect_now(runtime, caller, body, wait=wait)
+    if accepted.answer is None:
+        return cast(GenerateAnswer, _later(accepted))
+    cleaned = bool(getattr(request.state, "cleaned", False))
+    return accepted.answer.model_copy(update={"cleaned": cleaned})
+
+
+def _later(accepted: Accepted) -> JSONResponse:
+    body = {
+        "run_id": str(accepted.run_id),
+        "trace_id": str(accepted.trace_id),
+        "state": accepted.state,
+    }
+    headers = {"Location": f"/api/v1/runs/{accepted.run_id}"}
+    return JSONResponse(body, status_code=202, headers=headers)
+
+
+@router.post("", status_code=201, openapi_extra=example(BRING))
+async def bring(
+    body: NewReflection, runtime: RuntimeDep, caller: Writer, response: Response
+) -> Brought:
+    """Store a reflection of your own, with its strategy. No model is called."""
+    caller.check_tenant(body.tenant_id)
+    result = ReflectionResult(**body.model_dump(include=set(ReflectionResult.model_fields)))
+    kept = await bring_reflection(
+        runtime,
+        caller.tenant_id,
+        caller.project(body.project_id),
+        result,
+        session_id=body.session_id,
+        trace_id=body.trace_id,
+    )
+    response.status_code = 201 if kept[0].new else 200
+    return Brought(
+        reflection_id=kept[0].memory_id,
+        strategy_id=kept[1].memory_id if len(kept) > 1 else None,
+        result="stored" if kept[0].new else "witnessed",
+    )
+
+
+@router.post("/query", openapi_extra=example(QUERY))
+async def query(body: ReflectionQuery, runtime: RuntimeDep, caller: Reader) -> ReflectionsAnswer:
+    """The lessons that matter for a task: reflections, strategies and insights, best first."""
+    caller.check_tenant(body.tenant_id)
+    project_id = caller.project(body.project_id)
+    hits = await find_lessons(runtime, caller.tenant_id, project_id, body)
+    found = [
+        ReflectionHit(**show(hit.memory).model_dump(), score=hit.combined_score) for hit in hits
+    ]
+    return ReflectionsAnswer(reflections=found)

@@ -1,0 +1,94 @@
+"""Taking traces in: stored together with the run that will reflect on them, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.body import parse
+from apps.memory_api.core.errors import HanseiError, Invalid
+from apps.memory_api.core.http import describe
+from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.jobs.queries import latest_run
+from apps.memory_api.jobs.runs import new_run
+from apps.memory_api.jobs.tables import Run
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.tenants.identity import Identity
+from apps.memory_api.traces.ingest import store_trace, wants_reflection
+from apps.memory_api.traces.schemas import LineRefused, Reflect, TraceAccepted, TraceIn
+from apps.memory_api.traces.tables import Trace
+
+REFLECT = "reflect"
+"""The kind of run that reflects on one trace."""
+
+
+@dataclass(frozen=True)
+class Intake:
+    """Who sends, and what is to become of it."""
+
+    runtime: Runtime
+    caller: Identity
+    reflect: Reflect
+
+    async def one(self, session: AsyncSession, body: TraceIn, *, cleaned: bool) -> TraceAccepted:
+        """Store a trace and queue its reflection. A duplicate answers with the run it has."""
+        self.caller.check_tenant(body.tenant_id)
+        stored = await store_trace(session, body, self.caller.project(body.project_id))
+        if stored.duplicate:
+            run = await latest_run(session, stored.trace.id, REFLECT)
+            run_id = run.id if run else None
+            return TraceAccepted(trace_id=stored.trace.id, run_id=run_id, duplicate=True)
+        run = await self.queue_reflection(session, stored.trace)
+        return TraceAccepted(
+            trace_id=stored.trace.id, run_id=run.id if run else None, cleaned=cleaned
+        )
+
+    async def queue_reflection(self, session: AsyncSession, trace: Trace) -> Run | None:
+        """A queued run for a trace that is to be reflected on."""
+        settings = self.runtime.settings
+        if not settings.reflective_memory_enabled:
+            return None
+        mode = settings.reflective_memory_mode
+        if not await wants_reflection(session, trace, self.reflect, mode):
+            return None
+        run = new_run(
+            session,
+            REFLECT,
+            project_id=trace.project_id,
+            trace_id=trace.id,
+            max_attempts=settings.max_attempts,
+        )
+        await session.flush()
+        await self.runtime.queue.enqueue(session, [Ticket(trace.tenant_id, run.id)])
+        return run
+
+    async def lines(
+        self, session: AsyncSession, lines: Sequence[tuple[int, bytes]]
+    ) -> list[TraceAccepted | LineRefused]:
+        """Some lines of an NDJSON body in one transaction; each is a savepoint, so a bad one takes
+        no other along.
+        """
+        answers: list[TraceAccepted | LineRefused] = []
+        for number, raw in lines:
+            try:
+                parsed = parse(raw)
+                body = TraceIn.model_validate(parsed.value)
+                async with session.begin_nested():
+                    answer = await self.one(session, body, cleaned=parsed.cleaned)
+                answers.append(answer.model_copy(update={"line": number}))
+            except (HanseiError, ValidationError) as error:
+                answers.append(LineRefused(line=number, error=refusal(error)))
+        return answers
+
+
+def refusal(error: HanseiError | ValidationError) -> dict[str, Any]:
+    """What is wrong with a line, in the fields of a problem document."""
+    if isinstance(error, HanseiError):
+        found = {"code": error.code, "detail": error.detail}
+        return found | ({"field": error.field} if error.field else {})
+    first = describe(dict(error.errors()[0]))
+    return {"code": Invalid.code, "detail": first["message"], "field": first["field"]}

@@ -1,0 +1,117 @@
+"""Statements on traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.cursor import Cursor, after
+from apps.memory_api.core.db import tenant_of
+from apps.memory_api.traces.schemas import OutcomeType
+from apps.memory_api.traces.tables import Trace, TraceEvent
+
+
+async def get_trace(
+    session: AsyncSession, trace_id: UUID, *, for_update: bool = False
+) -> Trace | None:
+    query = select(Trace).where(Trace.tenant_id == tenant_of(session), Trace.id == trace_id)
+    return await session.scalar(query.with_for_update() if for_update else query)
+
+
+async def find_external(session: AsyncSession, project_id: str, external_id: str) -> Trace | None:
+    return await session.scalar(
+        select(Trace).where(
+            Trace.tenant_id == tenant_of(session),
+            Trace.project_id == project_id,
+            Trace.external_id == external_id,
+        )
+    )
+
+
+async def list_traces(
+    session: AsyncSession,
+    *,
+    project_id: str,
+    outcome: str | None = None,
+    state: str | None = None,
+    task_key: str | None = None,
+    cursor: Cursor | None = None,
+    limit: int = 50,
+) -> Sequence[Trace]:
+    """Newest first; one row more than `limit` when there is a next page."""
+    query = select(Trace).where(
+        Trace.tenant_id == tenant_of(session), Trace.project_id == project_id
+    )
+    if outcome is not None:
+        query = query.where(Trace.outcome == outcome)
+    if state is not None:
+        query = query.where(Trace.state == state)
+    if task_key is not None:
+        query = query.where(Trace.task_key == task_key)
+    query = after(query, Trace.created_at, Trace.id, cursor)
+    return (await session.scalars(query.limit(limit + 1))).all()
+
+
+async def list_events(session: AsyncSession, trace_id: UUID) -> Sequence[TraceEvent]:
+    rows = await session.scalars(
+        select(TraceEvent)
+        .where(TraceEvent.tenant_id == tenant_of(session), TraceEvent.trace_id == trace_id)
+        .order_by(TraceEvent.seq)
+    )
+    return rows.all()
+
+
+async def earlier_attempts(session: AsyncSession, trace: Trace, limit: int = 8) -> Sequence[Trace]:
+    """Closed traces of the same task that came before this one, newest first."""
+    if trace.task_key is None:
+        return []
+    rows = await session.scalars(
+        select(Trace)
+        .where(
+            Trace.tenant_id == tenant_of(session),
+            Trace.project_id == trace.project_id,
+            Trace.task_key == trace.task_key,
+            Trace.created_at < trace.created_at,
+            Trace.state == "closed",
+            Trace.outcome.is_not(None),
+        )
+        .order_by(Trace.created_at.desc())
+        .limit(limit)
+    )
+    return rows.all()
+
+
+async def has_failed_attempt(session: AsyncSession, trace: Trace) -> bool:
+    """Whether an earlier attempt of the same task did not succeed."""
+    if trace.task_key is None:
+        return False
+    found = await session.scalar(
+        select(func.count())
+        .select_from(Trace)
+        .where(
+            Trace.tenant_id == tenant_of(session),
+            Trace.project_id == trace.project_id,
+            Trace.task_key == trace.task_key,
+            Trace.created_at < trace.created_at,
+            Trace.outcome != OutcomeType.SUCCESS,
+        )
+    )
+    return bool(found)
+
+
+async def stale_open_traces(session: AsyncSession, before_seconds: float) -> Sequence[Trace]:
+    """Open traces that nobody has added to for so long."""
+    rows = await session.scalars(
+        select(Trace)
+        .where(
+            Trace.tenant_id == tenant_of(session),
+            Trace.state == "open",
+            Trace.updated_at < func.now() - func.make_interval(0, 0, 0, 0, 0, 0, before_seconds),
+        )
+        .limit(500)
+        .with_for_update(skip_locked=True)
+    )
+    return rows.all()

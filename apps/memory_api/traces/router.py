@@ -1,0 +1,214 @@
+"""Traces over HTTP: one, many as NDJSON, or streamed as they happen."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.datastructures import Headers
+from starlette.routing import Match
+from starlette.types import Scope
+
+from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.core.cursor import page
+from apps.memory_api.core.openapi import example
+from apps.memory_api.core.schemas import Page
+from apps.memory_api.deps import (
+    CursorQuery,
+    Limit,
+    ProjectQuery,
+    Reader,
+    RuntimeDep,
+    Session,
+    Writer,
+)
+from apps.memory_api.traces.accept import Intake
+from apps.memory_api.traces.ndjson import batches
+from apps.memory_api.traces.queries import list_events, list_traces
+from apps.memory_api.traces.schemas import (
+    BatchAnswer,
+    CloseIn,
+    EventsIn,
+    EventView,
+    LineRefused,
+    OutcomeIn,
+    OutcomeType,
+    Reflect,
+    TraceAccepted,
+    TraceDetail,
+    TraceIn,
+    TraceView,
+)
+from apps.memory_api.traces.stream import append, close, find_trace, set_outcome
+from apps.memory_api.traces.tables import Trace, TraceEvent
+
+router = APIRouter(prefix="/api/v1/traces", tags=["traces"], route_class=ApiRoute)
+
+EVENTS = [
+    {"event_type": "user_message", "content": "Where is order #W2378156?"},
+    {"event_type": "tool_call", "tool_name": "get_order", "content": '{"order_id": "W2378156"}'},
+    {"event_type": "tool_response", "tool_name": "get_order", "content": "Error: order not found",
+     "error": "order not found"},
+]  # fmt: skip
+TRACE = {
+    "external_id": "run-2026-11-21-0001",
+    "task_key": "order-status",
+    "task_description": "Tell a customer where an order is",
+    "outcome": "failure",
+    "events": EVENTS,
+}
+MAX_NDJSON = 1 << 50
+"""Bytes: no limit that anybody will meet; a single line is limited to 16 MiB."""
+
+MANY_AS_NDJSON = example(TRACE, also={"application/x-ndjson": "One trace a line."})
+
+NDJSON = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
+
+
+class NdjsonRoute(ApiRoute):
+    """Matches only bodies of many lines, so that one path takes one trace or many."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+        return super().matches(scope) if kind in NDJSON else (Match.NONE, {})
+
+
+def show(trace: Trace) -> TraceView:
+    return TraceView(**_fields(trace, TraceView))
+
+
+def _fields(row: Trace | TraceEvent, model: type[TraceView | EventView]) -> dict[str, Any]:
+    names = set(model.model_fields) - {"metadata", "events"}
+    return {"metadata": row.metadata_} | {name: getattr(row, name) for name in names}
+
+
+ReflectQuery = Annotated[
+    Reflect,
+    Query(description="auto: every outcome but success, and success too in full mode."),
+]
+
+
+async def take_many(
+    request: Request, runtime: RuntimeDep, caller: Writer, reflect: ReflectQuery = "auto"
+) -> BatchAnswer:
+    """Store traces, one a line: a hundred lines a transaction, each line a savepoint."""
+    intake = Intake(runtime, caller, reflect)
+    items: list[TraceAccepted | LineRefused] = []
+    async for lines in batches(request.stream()):
+        async with runtime.sessions.tenant(caller.tenant_id) as session:
+            items += await intake.lines(session, lines)
+    stored = [item for item in items if isinstance(item, TraceAccepted)]
+    duplicates = sum(item.duplicate for item in stored)
+    return BatchAnswer(
+        items=items,
+        stored=len(stored) - duplicates,
+        duplicates=duplicates,
+        refused=len(items) - len(stored),
+    )
+
+
+router.add_api_route(
+    "",
+    take_many,
+    methods=["POST"],
+    include_in_schema=False,
+    route_class_override=NdjsonRoute,
+    max_body_size=MAX_NDJSON,
+)
+
+
+@router.post("", status_code=201, openapi_extra=MANY_AS_NDJSON)
+async def take_one(
+    body: TraceIn,
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Writer,
+    session: Session,
+    reflect: ReflectQuery = "auto",
+) -> TraceAccepted:
+    """Store one trace and, as `reflect` says, queue a reflection on it.
+
+    The same `external_id` with the same content answers 200 and `duplicate: true`; with other
+    content, 409. Many traces are sent as `application/x-ndjson`, one a line; the answer then lists
+    line → id or error.
+    """
+    answer = await Intake(runtime, caller, reflect).one(
+        session, body, cleaned=getattr(request.state, "cleaned", False)
+    )
+    response.status_code = 200 if answer.duplicate else 201
+    response.headers["Location"] = f"/api/v1/traces/{answer.trace_id}"
+    return answer
+
+
+@router.get("")
+async def list_all(
+    session: Session,
+    caller: Reader,
+    cursor: CursorQuery,
+    project_id: ProjectQuery = None,
+    outcome: OutcomeType | None = None,
+    state: Literal["open", "closed"] | None = None,
+    task_key: Annotated[str | None, Query(max_length=128)] = None,
+    limit: Limit = 50,
+) -> Page[TraceView]:
+    """Traces of a project, newest first."""
+    rows = await list_traces(
+        session,
+        project_id=caller.project(project_id),
+        outcome=outcome,
+        state=state,
+        task_key=task_key,
+        cursor=cursor,
+        limit=limit,
+    )
+    return page(rows, limit, show)
+
+
+@router.get("/{trace_id}")
+async def read(trace_id: UUID, session: Session, caller: Reader) -> TraceDetail:
+    """One trace with its events and its evidence."""
+    trace = await find_trace(session, trace_id, caller.project_id)
+    events = await list_events(session, trace_id)
+    return TraceDetail(
+        **_fields(trace, TraceDetail),
+        events=[EventView(**_fields(event, EventView)) for event in events],
+    )
+
+
+@router.post("/{trace_id}/events", openapi_extra=example({"events": EVENTS}))
+async def add_events(trace_id: UUID, body: EventsIn, session: Session, caller: Writer) -> TraceView:
+    """More events of an open trace, in order."""
+    trace = await find_trace(session, trace_id, caller.project_id, for_update=True)
+    await append(session, trace, body)
+    return show(trace)
+
+
+@router.post("/{trace_id}/outcome", openapi_extra=example({"outcome": "failure"}))
+async def tell_outcome(
+    trace_id: UUID, body: OutcomeIn, runtime: RuntimeDep, session: Session, caller: Writer
+) -> TraceAccepted:
+    """How a run turned out, when that is known later; a closed trace is then reflected on."""
+    trace = await find_trace(session, trace_id, caller.project_id, for_update=True)
+    again = trace.outcome == body.outcome
+    set_outcome(trace, body)
+    await session.flush()
+    run = (
+        None
+        if again
+        else await Intake(runtime, caller, body.reflect).queue_reflection(session, trace)
+    )
+    return TraceAccepted(trace_id=trace.id, run_id=run.id if run else None, duplicate=again)
+
+
+@router.post("/{trace_id}/close", openapi_extra=example({"outcome": "success"}))
+async def end(
+    trace_id: UUID, body: CloseIn, runtime: RuntimeDep, session: Session, caller: Writer
+) -> TraceAccepted:
+    """The end of an open trace, which is then reflected on."""
+    trace = await find_trace(session, trace_id, caller.project_id, for_update=True)
+    close(trace, body)
+    await session.flush()
+    run = await Intake(runtime, caller, body.reflect).queue_reflection(session, trace)
+    return TraceAccepted(trace_id=trace.id, run_id=run.id if run else None)

@@ -1,0 +1,73 @@
+"""Open traces: events as they happen, an outcome that comes late, the end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.errors import Conflict, Invalid, NotFound
+from apps.memory_api.core.schemas import MAX_EVENTS
+from apps.memory_api.traces.ingest import add_events
+from apps.memory_api.traces.queries import get_trace
+from apps.memory_api.traces.schemas import CloseIn, EventsIn, OutcomeIn, OutcomeType
+from apps.memory_api.traces.tables import Trace
+
+
+async def find_trace(
+    session: AsyncSession, trace_id: UUID, project_id: str | None, *, for_update: bool = False
+) -> Trace:
+    """The trace, if the caller's key may see its project. Raises `NotFound`."""
+    trace = await get_trace(session, trace_id, for_update=for_update)
+    if trace is None or project_id not in (None, trace.project_id):
+        raise NotFound
+    return trace
+
+
+async def append(session: AsyncSession, trace: Trace, body: EventsIn) -> None:
+    """Add events to an open trace. Raises `Conflict` if it is closed, `Invalid` past the limit."""
+    _must_be_open(trace)
+    if trace.event_count + len(body.events) > MAX_EVENTS:
+        raise Invalid(f"A trace has at most {MAX_EVENTS} events.", field="events")
+    await add_events(session, trace, body.events)
+    trace.updated_at = datetime.now(UTC)
+
+
+def set_outcome(trace: Trace, body: OutcomeIn) -> None:
+    """How a run turned out, whenever that becomes known; the same again changes nothing."""
+    if trace.outcome is not None and trace.outcome != body.outcome:
+        raise Conflict(f"The outcome is '{trace.outcome}' already.", field="outcome")
+    trace.outcome = body.outcome.value
+    if body.error is not None:
+        trace.error = body.error.model_dump(mode="json")
+    if body.ground_truth is not None:
+        trace.ground_truth = body.ground_truth
+    if body.test_report is not None:
+        trace.test_report = body.test_report
+    trace.updated_at = datetime.now(UTC)
+
+
+def close(trace: Trace, body: CloseIn) -> None:
+    """End an open trace. Raises `Conflict` when it is closed, `Invalid` when it has no events."""
+    _must_be_open(trace)
+    if trace.event_count == 0:
+        raise Invalid("A closed trace needs at least one event.", field="events")
+    trace.state, trace.closed_at = "closed", datetime.now(UTC)
+    trace.updated_at = trace.closed_at
+    if body.outcome is not None:
+        trace.outcome = body.outcome.value
+    if body.error is not None:
+        trace.error = body.error.model_dump(mode="json")
+
+
+def time_out(trace: Trace) -> None:
+    """End a trace that was left open: nobody said how it ended."""
+    trace.state, trace.closed_at = "closed", datetime.now(UTC)
+    trace.outcome = trace.outcome or OutcomeType.TIMEOUT.value
+    trace.updated_at = trace.closed_at
+
+
+def _must_be_open(trace: Trace) -> None:
+    if trace.state != "open":
+        raise Conflict("This trace is closed.")

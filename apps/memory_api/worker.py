@@ -1,0 +1,74 @@
+"""The worker process: takes runs from the queue and does them with the handler of their kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.lease import held
+from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.reflection.run import reflect
+from apps.memory_api.runtime import Runtime, open_runtime
+from apps.memory_api.traces.accept import REFLECT
+from apps.memory_api.workers import upkeep
+
+log = structlog.get_logger()
+
+Handler = Callable[[Runtime, UUID, UUID, str], Awaitable[Any]]
+"""Does a run that `owner` holds and finishes it: (runtime, tenant_id, run_id, owner)."""
+
+HANDLERS: dict[str, Handler] = {REFLECT: reflect, upkeep.KIND: upkeep.run}
+
+
+async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:
+    """Settle one ticket: do its run, or say how long to wait before looking at it again."""
+    owner = f"{runtime.name}/{new_id()}"
+    async with runtime.sessions.tenant(ticket.tenant_id) as session:
+        claim = await runs.claim(session, ticket.run_id, owner, runtime.lease)
+    if claim.run is None:
+        return claim.wait
+    run = claim.run
+    try:
+        async with held(runtime.sessions, ticket.tenant_id, run.id, owner, runtime.lease):
+            await HANDLERS[run.kind](runtime, ticket.tenant_id, run.id, owner)
+    except asyncio.CancelledError:
+        raise
+    except runs.LeaseLost:
+        return None
+    except Exception as error:
+        log.error("run_failed", run_id=str(run.id), kind=run.kind, error=str(error), exc_info=True)
+        async with runtime.sessions.tenant(ticket.tenant_id) as session:
+            return await runs.fail(session, run.id, owner, error)
+    return None
+
+
+async def serve(runtime: Runtime, stop: asyncio.Event) -> None:
+    """Work until `stop` is set, then finish what is at hand."""
+
+    async def deliver(ticket: Ticket) -> timedelta | None:
+        return await work(runtime, ticket)
+
+    async def fan_out() -> None:
+        await upkeep.fan_out(runtime)
+
+    await runtime.queue.run(
+        deliver,
+        concurrency=runtime.settings.worker_concurrency,
+        stop=stop,
+        schedules={"upkeep": ("*/5 * * * *", fan_out)},
+    )
+
+
+async def main(settings: Settings, database_url: str, stop: asyncio.Event) -> None:
+    async with open_runtime(settings, database_url) as runtime:
+        log.info("worker_started", name=runtime.name)
+        await serve(runtime, stop)
+        log.info("worker_stopped", name=runtime.name)

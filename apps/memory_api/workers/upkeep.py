@@ -1,0 +1,79 @@
+"""Housekeeping of one tenant, every five minutes: traces left open are closed, runs nobody queued
+are queued, statistics
+are folded, old idempotency keys forgotten. Each part is safe to repeat."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import tenant_of
+from apps.memory_api.core.sql import load
+from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.idempotency import forget_old
+from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.jobs.tables import Run
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.tenants.queries import active_tenants
+from apps.memory_api.memory.put import fold_statistics
+from apps.memory_api.traces.accept import REFLECT
+from apps.memory_api.traces.queries import stale_open_traces
+from apps.memory_api.traces.stream import time_out
+
+KIND = "upkeep"
+OPEN_FOR = 3600.0
+"""Seconds without a new event after which an open trace ends as `timeout`."""
+
+LOST = load(__file__, "lost_runs.sql")
+
+
+async def fan_out(runtime: Runtime) -> None:
+    """One run per active tenant, so that no tenant waits for another."""
+    async with runtime.sessions.shared() as session:
+        tenants = await active_tenants(session)
+    for tenant_id in tenants:
+        async with runtime.sessions.tenant(tenant_id) as session:
+            waiting = await session.scalar(
+                select(Run.id).where(
+                    Run.tenant_id == tenant_id, Run.kind == KIND, Run.state == "queued"
+                )
+            )
+            if waiting is None:
+                run = runs.new_run(session, KIND, project_id="default")
+                await session.flush()
+                await runtime.queue.enqueue(session, [Ticket(tenant_id, run.id)])
+
+
+async def run(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+    async with runtime.sessions.tenant(tenant_id) as session:
+        done: dict[str, Any] = {
+            "timed_out": await close_left_open(runtime, session),
+            "requeued": await requeue_lost(runtime, session, run_id),
+        }
+        await fold_statistics(session)
+        await forget_old(session)
+        await runs.finish(session, run_id, owner, done)
+
+
+async def close_left_open(runtime: Runtime, session: AsyncSession) -> int:
+    """End traces that were left open, and reflect on them."""
+    left = await stale_open_traces(session, OPEN_FOR)
+    tickets: list[Ticket] = []
+    for trace in left:
+        time_out(trace)
+        run = runs.new_run(session, REFLECT, project_id=trace.project_id, trace_id=trace.id)
+        tickets.append(Ticket(trace.tenant_id, run.id))
+    await session.flush()
+    await runtime.queue.enqueue(session, tickets)
+    return len(left)
+
+
+async def requeue_lost(runtime: Runtime, session: AsyncSession, but: UUID) -> int:
+    """Runs whose ticket was lost: queued or held by nobody for long, with nothing in the queue."""
+    rows = await session.execute(LOST, {"tenant": tenant_of(session), "but": but})
+    tickets = [Ticket(tenant_of(session), run_id) for (run_id,) in rows]
+    await runtime.queue.enqueue(session, tickets)
+    return len(tickets)
