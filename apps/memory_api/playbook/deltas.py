@@ -296,7 +296,7 @@ def _changes(delta: DeltaContextItem) -> dict[str, Any]:
 
 
 def _rewritten(bullet: Bullet, changes: Mapping[str, Any]) -> Bullet:
-    """The bullet with these changes; its search text follows, as the old one was of the old words."""
+    """The bullet with these changes; its search text is made anew, as it was of the old words."""
     after = bullet.model_copy(update=dict(changes))
     return after.model_copy(update={"searchable_text": after.default_searchable_text()})
 

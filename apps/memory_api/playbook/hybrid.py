@@ -13,7 +13,7 @@ import math
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
@@ -23,6 +23,7 @@ from apps.memory_api.playbook.schemas import Bullet, Playbook, SearchQuery, Sear
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Numbers = Iterable[float]
 Vector = Sequence[float]
 EQUAL = 1e-12
 """Scores closer together than this are the same score: what is left is rounding."""
@@ -31,10 +32,10 @@ EQUAL = 1e-12
 class EmbeddingModel(Protocol):
     """What turns text into vectors, plain or asynchronous."""
 
-    def embed_query(self, text: str) -> Vector | Awaitable[Vector]: ...
+    def embed_query(self, text: str) -> Numbers | Awaitable[Numbers]: ...
     def embed_documents(
         self, texts: list[str]
-    ) -> Sequence[Vector] | Awaitable[Sequence[Vector]]: ...
+    ) -> Iterable[Numbers] | Awaitable[Iterable[Numbers]]: ...
 
 
 class Embeds(Protocol):
@@ -86,7 +87,7 @@ async def _wait(answer: Awaitable[T]) -> T:
     return await answer
 
 
-def _floats(vector: Vector) -> list[float]:
+def _floats(vector: Numbers) -> list[float]:
     return [float(x) for x in vector]
 
 

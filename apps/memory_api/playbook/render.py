@@ -7,18 +7,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
+from apps.memory_api.core import prompts
 from apps.memory_api.playbook.keys import sort_key
 from apps.memory_api.playbook.schemas import Bullet
 from apps.memory_api.playbook.sections import SectionDefinition, normal_name
 
-PLACEHOLDER = "{key_points}"
 SHORT_INJECT = (
     "Key points from earlier work. When one influences you, cite its ID in brackets, "
-    f"like [pat-001].\n\n{PLACEHOLDER}\n"
+    "like [pat-001].\n\n{key_points}\n"
 )
 """Stands in where prompts/inject.txt is not installed."""
 _WIDE = re.compile(
@@ -41,16 +39,6 @@ def estimate_tokens(text: str) -> int:
     return wide + -(-(len(text) - wide) // 4)
 
 
-@cache
-def inject_template() -> str:
-    """prompts/inject.txt: beside the packages in a checkout, inside ours in an installed wheel."""
-    here = Path(__file__).resolve()
-    for folder in (here.parents[3] / "prompts", here.parents[1] / "prompts"):
-        if (path := folder / "inject.txt").is_file():
-            return path.read_text(encoding="utf-8")
-    return SHORT_INJECT
-
-
 def render(
     bullets: Sequence[Bullet],
     sections: Sequence[SectionDefinition] = (),
@@ -65,7 +53,7 @@ def render(
     The text orders them by section and key, so that the same choice is the same text whatever the
     ranking was.
     """
-    frame = inject_template() if template is None else template
+    frame = _inject() if template is None else template
     left = None if token_budget is None else token_budget - count_tokens(_fill(frame, ""))
     chosen = list(bullets) if left is None else _fitting(bullets, left, count_tokens)
     while chosen:
@@ -91,7 +79,7 @@ def format_playbook(playbook: Mapping[str, Any], template: str | None = None) ->
         lines = [_point(entry) for entry in entries]
         if lines:
             blocks.append("\n".join([f"## {name}", *lines]))
-    return _fill(template or inject_template(), "\n\n".join(blocks)) if blocks else ""
+    return _fill(template or _inject(), "\n\n".join(blocks)) if blocks else ""
 
 
 def _point(entry: Mapping[str, Any]) -> str:
@@ -99,9 +87,12 @@ def _point(entry: Mapping[str, Any]) -> str:
     return f"[{entry['name']}] {votes} :: {entry['text']}"
 
 
+def _inject() -> str:
+    return prompts.load("inject", builtin=SHORT_INJECT).text
+
+
 def _fill(template: str, key_points: str) -> str:
-    """Plain replacement: braces in a bullet are its own."""
-    return template.replace(PLACEHOLDER, key_points)
+    return prompts.render(template, {"key_points": key_points})
 
 
 def _line(bullet: Bullet) -> str:

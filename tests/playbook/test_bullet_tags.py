@@ -1,0 +1,96 @@
+"""Spec 4's apply_bullet_tags: scenarios 004-02 and 006, invariants 003 and 004."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.memory_api.playbook.tags import apply_bullet_tags
+
+
+def tag(name: Any, value: Any) -> dict[str, Any]:
+    return {"name": name, "tag": value, "rationale": "seen"}
+
+
+def playbook() -> dict[str, Any]:
+    return {
+        "version": "1.0",
+        "sections": {
+            "PATTERNS & APPROACHES": [
+                {"name": "pat-001", "text": "use types", "helpful": 3, "harmful": 1}
+            ],
+            "OTHERS": [{"name": "oth-001", "text": "old tip", "helpful": 0, "harmful": 0}],
+        },
+    }
+
+
+def counters(book: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    return {e["name"]: (e["helpful"], e["harmful"]) for es in book["sections"].values() for e in es}
+
+
+def test_scn_refl_006_01_counters_go_up_across_sections() -> None:
+    book = playbook()
+    returned = apply_bullet_tags(book, [tag("pat-001", "helpful"), tag("oth-001", "harmful")])
+    assert returned is book
+    assert counters(book) == {"pat-001": (4, 1), "oth-001": (0, 1)}
+
+
+def test_scn_refl_006_02_neutral_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    book = playbook()
+    apply_bullet_tags(book, [tag("pat-001", "neutral")])
+    assert book == playbook()
+    assert capsys.readouterr().err == ""
+
+
+def test_scn_refl_004_02_a_phantom_is_reported_and_skipped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert apply_bullet_tags(playbook(), [tag("pat-999", "helpful")]) == playbook()
+    assert "pat-999" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["great", None, ["helpful"], "Helpful"])
+def test_an_unknown_tag_is_reported_and_skipped(
+    value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert apply_bullet_tags(playbook(), [tag("pat-001", value)]) == playbook()
+    assert "pat-001" in capsys.readouterr().err
+
+
+def test_older_entries_without_counters_or_names_do_no_harm() -> None:
+    book = {"sections": {"OTHERS": ["bare text", {"name": "kpt_001", "text": "t"}]}}
+    apply_bullet_tags(book, [tag("kpt_001", "helpful"), tag(None, "helpful")])
+    assert book["sections"]["OTHERS"] == [
+        "bare text",
+        {"name": "kpt_001", "text": "t", "helpful": 1},
+    ]
+    assert apply_bullet_tags({}, [tag("a", "helpful")]) == {}
+
+
+# INV-REFL-003: counters only grow, by one.
+# INV-REFL-004: each tag counts once a call, and again in a second call.
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["pat-001", "oth-001", "ghost-1"]),
+            st.sampled_from(["helpful", "harmful", "neutral", "odd"]),
+        )
+    )
+)
+def test_inv_refl_003_and_004_every_tag_counts_once_a_call(tags: list[tuple[str, str]]) -> None:
+    book = playbook()
+    given_tags = [tag(*t) for t in tags]
+    untouched = copy.deepcopy(given_tags)
+    for calls in (1, 2):
+        apply_bullet_tags(book, given_tags)
+        for name, (helpful, harmful) in counters(playbook()).items():
+            assert counters(book)[name] == (
+                helpful + calls * tags.count((name, "helpful")),
+                harmful + calls * tags.count((name, "harmful")),
+            )
+    assert given_tags == untouched
