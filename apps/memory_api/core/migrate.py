@@ -27,7 +27,10 @@ def shipped(name: str) -> Path:
 
 def config(connection: Connection | None = None) -> Config:
     cfg = Config()
-    cfg.set_main_option("script_location", str(shipped("migrations")).replace("%", "%%"))
+    folder = shipped("migrations")
+    cfg.set_main_option("script_location", str(folder).replace("%", "%%"))
+    cfg.set_main_option("prepend_sys_path", str(folder.parent).replace("%", "%%"))
+    cfg.set_main_option("path_separator", "newline")
     cfg.attributes["connection"] = connection
     return cfg
 
