@@ -1,0 +1,171 @@
+"""Anthropic messages over Anthropic's own SDK; also on Bedrock (extra: `anthropic[bedrock]`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any, Literal
+
+import anthropic
+from anthropic.lib.bedrock import AsyncAnthropicBedrock
+from anthropic.types import Message as AnthropicMessage
+
+from apps.memory_api.llm.errors import LLMConnection, LLMError, LLMServerError, LLMTimeout
+from apps.memory_api.llm.faults import from_status
+from apps.memory_api.llm.port import FinishReason, LLMReply, LLMRequest, Message, Usage
+
+OFFICIAL = "https://api.anthropic.com"
+
+_FINISH: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+    "tool_use": "tool",
+}
+_CACHE = {"type": "ephemeral"}
+
+
+class AnthropicLLM:
+    """One model behind `/v1/messages`. `temperature` is not sent: since its version 2026-10-21 the
+    API refuses sampling parameters, whatever their value."""
+
+    def __init__(
+        self,
+        client: anthropic.AsyncAnthropic | AsyncAnthropicBedrock,
+        *,
+        model: str,
+        provider: Literal["anthropic", "bedrock"] = "anthropic",
+    ) -> None:
+        self._client = client
+        self._model = model
+        self._provider = provider
+
+    @property
+    def provider(self) -> str:
+        return self._provider
+
+    @property
+    def model(self) -> str:
+        return self._model
+
+    @property
+    def endpoint(self) -> str:
+        return str(self._client.base_url)
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        """One POST. Raises an `LLMError` for everything that is not a message."""
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(request.timeout):
+                create: Any = self._client.messages.with_raw_response.create
+                raw: Any = await create(**self._body(request), timeout=request.timeout)
+                message: object = await raw.parse()
+        except (TimeoutError, anthropic.APITimeoutError) as error:
+            raise LLMTimeout(f"no answer within {request.timeout:g} s") from error
+        except anthropic.APIStatusError as error:
+            raise _status_error(error) from error
+        except anthropic.APIConnectionError as error:
+            raise LLMConnection(f"{error} {error.__cause__ or ''}".strip()) from error
+        except (anthropic.APIError, json.JSONDecodeError) as error:
+            raise LLMServerError(f"not a message: {error}"[:1000]) from error
+        latency = round((time.perf_counter() - started) * 1000)
+        return self._reply(message, latency, raw.headers.get("request-id"))
+
+    async def aclose(self) -> None:
+        await self._client.close()
+
+    def _body(self, request: LLMRequest) -> dict[str, Any]:
+        prefix = request.messages[: request.cache_prefix]
+        marked = len(prefix) - 1 if prefix else None
+        system: list[dict[str, Any]] = []
+        turns: list[dict[str, Any]] = []
+        for index, message in enumerate(request.messages):
+            block = _block(message, cached=index == marked)
+            if message.role == "system":
+                system.append(block)
+            else:
+                turns.append({"role": message.role, "content": [block]})
+        body: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": request.max_tokens,
+            "messages": turns,
+        }
+        if system:
+            body["system"] = system
+        if request.schema is not None:
+            body["output_config"] = {
+                "format": {"type": "json_schema", "schema": request.schema.schema}
+            }
+        return body
+
+    def _reply(self, message: object, latency_ms: int, request_id: str | None) -> LLMReply:
+        # The SDK does not validate: a page of HTML arrives as a str, a foreign object
+        # without content.
+        blocks: list[Any] | None = getattr(message, "content", None)
+        if not isinstance(message, AnthropicMessage) or blocks is None:
+            raise LLMServerError(f"not a message: {message!s}"[:1000], request_id=request_id)
+        return LLMReply(
+            text="".join(block.text for block in blocks if getattr(block, "type", "") == "text"),
+            model=getattr(message, "model", None) or self._model,
+            provider=self.provider,
+            usage=_usage(getattr(message, "usage", None)),
+            finish_reason=_FINISH.get(str(getattr(message, "stop_reason", None)), "other"),
+            latency_ms=latency_ms,
+            request_id=request_id,
+        )
+
+
+def _block(message: Message, *, cached: bool) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "text", "text": message.content}
+    if cached:
+        block["cache_control"] = _CACHE
+    return block
+
+
+def _usage(usage: object) -> Usage:
+    """Anthropic counts cached tokens beside `input_tokens`, not inside."""
+    read = getattr(usage, "cache_read_input_tokens", None) or 0
+    written = getattr(usage, "cache_creation_input_tokens", None) or 0
+    return Usage(
+        input_tokens=(getattr(usage, "input_tokens", None) or 0) + read + written,
+        output_tokens=getattr(usage, "output_tokens", None) or 0,
+        cached_input_tokens=read,
+        cache_write_tokens=written,
+    )
+
+
+def _status_error(error: anthropic.APIStatusError) -> LLMError:
+    kinds = frozenset(str(kind) for kind in (error.type, error.error_code) if kind)
+    return from_status(
+        error.status_code,
+        message=error.message,
+        kinds=kinds,
+        headers=error.response.headers,
+        request_id=error.request_id,
+    )
+
+
+def open_anthropic(*, model: str, api_key: str | None, base_url: str | None) -> AnthropicLLM:
+    """Anthropic, or a server that speaks its protocol at `base_url` (without `/v1`)."""
+    if not api_key:
+        raise ValueError("anthropic needs an api_key")
+    client = anthropic.AsyncAnthropic(api_key=api_key, base_url=base_url or OFFICIAL, max_retries=0)
+    return AnthropicLLM(client, model=model)
+
+
+def open_bedrock(
+    *,
+    model: str,
+    api_key: str | None,
+    base_url: str | None,
+    region: str | None = None,
+) -> AnthropicLLM:
+    """Anthropic's models on AWS Bedrock. Credentials are AWS's own chain unless `api_key` is a
+    Bedrock bearer key."""
+    client = AsyncAnthropicBedrock(
+        api_key=api_key, base_url=base_url, aws_region=region, max_retries=0
+    )
+    return AnthropicLLM(client, model=model, provider="bedrock")

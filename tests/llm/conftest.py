@@ -1,0 +1,36 @@
+"""A stub provider per test, and both providers of ours that talk to it through the real SDKs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from apps.memory_api.llm.port import LLM
+from apps.memory_api.llm.registry import open_llm
+from tests.stub_provider import StubProvider
+from tests.stub_provider.guard import forbid_real_providers
+
+forbid_real_providers()
+
+
+@pytest.fixture(scope="session")
+def stub_server() -> Iterator[StubProvider]:
+    with StubProvider() as stub:
+        yield stub
+
+
+@pytest.fixture
+def stub(stub_server: StubProvider) -> Iterator[StubProvider]:
+    yield stub_server
+    stub_server.clear()
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+async def llm(request: pytest.FixtureRequest, stub: StubProvider) -> AsyncIterator[LLM]:
+    """Each test runs once per SDK."""
+    url = stub.openai_url if request.param == "openai" else stub.anthropic_url
+    opened = open_llm(request.param, model="some-model", api_key="test", base_url=url)
+    assert opened is not None
+    yield opened
+    await opened.aclose()

@@ -1,0 +1,69 @@
+"""One recorded request, read the same way whichever protocol it came in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Api = Literal["chat", "responses", "messages", "embeddings"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """`headers` have lower-case names; `body` is the decoded JSON; `number` counts calls from 1."""
+
+    number: int
+    api: Api
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def model(self) -> str:
+        if "model" in self.body:
+            return str(self.body["model"])
+        parts = self.path.split("/")
+        named = [i for i, part in enumerate(parts) if part in ("model", "deployments")]
+        return parts[named[0] + 1] if named else ""
+
+    @property
+    def system(self) -> str:
+        """All system text."""
+        own = self.body.get("system") or self.body.get("instructions") or ""
+        turns = [_text(m["content"]) for m in self._turns if m["role"] in ("system", "developer")]
+        return "\n".join(filter(None, [_text(own), *turns]))
+
+    @property
+    def user(self) -> str:
+        """All user text."""
+        return "\n".join(_text(m["content"]) for m in self._turns if m["role"] == "user")
+
+    @property
+    def text(self) -> str:
+        """Everything the model was shown, in order."""
+        own = self.body.get("system") or self.body.get("instructions") or ""
+        return "\n".join(filter(None, [_text(own), *(_text(m["content"]) for m in self._turns)]))
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON schema that was asked for."""
+        match self.body:
+            case {"response_format": {"json_schema": {"schema": dict(schema)}}}:
+                return schema
+            case {"text": {"format": {"schema": dict(schema)}}}:
+                return schema
+            case {"output_config": {"format": {"schema": dict(schema)}}}:
+                return schema
+            case _:
+                return None
+
+    @property
+    def _turns(self) -> list[dict[str, Any]]:
+        turns = self.body.get("messages", self.body.get("input", []))
+        return [{"role": "user", "content": turns}] if isinstance(turns, str) else turns
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part.get("text", "")) for part in content or [])
