@@ -38,7 +38,7 @@ _MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
 _DIGIT = regex.compile(r"[\p{Nd}--[0-9]]", regex.V1)
 _CLUSTER = regex.compile(r"\X")
 _THREE_CLUSTERS = regex.compile(r"[\p{Thai}\p{Lao}]")
-_HUMP = regex.compile(r"[A-Z]+[0-9]*(?![a-z])|[A-Z]?[a-z]+[0-9]*|[0-9]+[a-z]*")
+_HUMP = regex.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _FOLDED = regex.compile(r"[\p{Latin}\p{Arabic}\p{Hebrew}]")
 _TATWEEL = "\u0640"
 _HIRAGANA = regex.compile(r"[\p{Hiragana}ー]+")
@@ -78,7 +78,8 @@ def normalise(text: str) -> str:
     if text.isascii():
         return text
     text = unicodedata.normalize("NFKC", _MARKS.sub(r"\1", _IGNORED.sub("", text)))
-    return _DIGIT.sub(lambda digit: str(unicodedata.digit(digit[0])), text)
+    # The default: `regex` knows digits of a later Unicode than the interpreter may.
+    return _DIGIT.sub(lambda digit: str(unicodedata.digit(digit[0], digit[0])), text)
 
 
 def segments(text: str) -> Iterator[tuple[Kind, str]]:
@@ -109,7 +110,7 @@ def ngrams(kind: Kind, run: str) -> tuple[list[str], int]:
 
 
 def humps(word: str) -> list[str]:
-    """The parts of a camelCase word (`getUserID2` → get, User, ID2), any other word stays whole."""
+    """The parts of a camelCase word (`getUserID2` → get, User, ID, 2); others stay whole."""
     if not word.isascii() or word.islower() or word.isupper() or len(word) > MAX_WORD:
         return [word]
     parts: list[str] = _HUMP.findall(word)

@@ -77,19 +77,15 @@ def query_terms(text: str) -> dict[int, float]:
     """Term id → √(times it occurs): said four times counts double, so echoes do not rule.
 
     Of more than 64 distinct terms the most telling are kept, so that 10 kB cost no more than 64
-    words: highest √count × length first, where an all-hiragana term counts as one character. Ties
-    fall by the hash, which samples the whole text and not its beginning.
+    words: highest √count × length first, all-hiragana terms last. Ties fall by the hash, which
+    samples the whole text and not its beginning.
     """
     counts = Counter(terms(text))
     ranked = sorted(
-        counts, key=lambda term: (-sqrt(counts[term]) * _telling(term), term_id(term), term)
+        counts, key=lambda term: (is_grammar(term), -sqrt(counts[term]) * len(term), term_id(term))
     )
     kept = Counter({term: counts[term] for term in ranked[:MAX_QUERY_TERMS]})
     return {i: sqrt(count) for i, count in _by_id(kept).items()}
-
-
-def _telling(term: str) -> int:
-    return 1 if is_grammar(term) else len(term)
 
 
 def _by_id(counts: Counter[str]) -> Counter[int]:

@@ -1,0 +1,61 @@
+"""FastEmbedder over an engine of the library's shape. The library is an extra and its models are
+downloads, so here a small engine stands in for the ONNX session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from apps.memory_api.embeddings.fastembed import MAX_CHARACTERS, FastEmbedder
+from apps.memory_api.embeddings.port import EmbedderFailed
+
+
+@dataclass
+class LetterEngine:
+    """Counts of six letters, one more for a question."""
+
+    embedding_size: int = 7
+    seen: list[str] = field(default_factory=list)
+
+    def passage_embed(self, texts: Iterable[str], *, batch_size: int) -> Iterator[np.ndarray]:
+        for text in texts:
+            self.seen.append(text)
+            yield np.array([*(text.count(c) + 1 for c in "abcdef"), 0], np.float64)
+
+    def query_embed(self, query: Iterable[str]) -> Iterator[np.ndarray]:
+        for vector in self.passage_embed(query, batch_size=1):
+            vector[-1] = 1
+            yield vector
+
+
+async def test_documents_in_order_unit_length_blank_ones_zero() -> None:
+    engine = LetterEngine()
+    embedder = FastEmbedder(engine, model="letters")
+    rows = await embedder.embed_documents(["aaa", " ", "bbb", "x" * 20_000 + "\ud800"])
+    assert (embedder.model, embedder.dimensions) == ("fastembed/letters", 7)
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), [1, 0, 1, 1], rtol=1e-6)
+    assert rows[0].argmax() == 0
+    assert rows[2].argmax() == 1
+    assert engine.seen == ["aaa", "bbb", "x" * MAX_CHARACTERS]
+
+
+async def test_queries_are_told_apart_from_documents() -> None:
+    query = await FastEmbedder(LetterEngine(), model="letters").embed_query("a")
+    assert query.shape == (7,)
+    assert query[-1] > 0
+
+
+async def test_failures_and_wrong_shapes_are_logged_and_raised() -> None:
+    class Broken(LetterEngine):
+        def passage_embed(self, texts: Iterable[str], *, batch_size: int) -> Iterator[np.ndarray]:
+            raise RuntimeError("onnx says no")
+
+    for engine, cause in ((Broken(), "onnx says no"), (LetterEngine(embedding_size=5), "shape")):
+        with capture_logs() as logs, pytest.raises(EmbedderFailed, match=cause):
+            await FastEmbedder(engine, model="letters").embed_documents(["a"])
+        assert [entry["event"] for entry in logs] == ["embedding failed"]
