@@ -89,7 +89,11 @@ def _category(f: Findings, context: ReflectionContext) -> ErrorCategory | None:
     last = next((x for x in reversed(f.failures) if not x.repaired), None)
     if last:
         return last.category
-    return ErrorCategory.UNKNOWN_ERROR if context.outcome in (OutcomeType.ERROR, OutcomeType.FAILURE) else stated
+    return (
+        ErrorCategory.UNKNOWN_ERROR
+        if context.outcome in (OutcomeType.ERROR, OutcomeType.FAILURE)
+        else stated
+    )
 
 
 def _tags(f: Findings, context: ReflectionContext) -> list[str]:
@@ -108,7 +112,10 @@ def _tags(f: Findings, context: ReflectionContext) -> list[str]:
         "test-failure": bool(f.assertions),
         "loop": bool(f.streaks) or any(r.failing for r in f.repeats),
         "recovered": bool(f.retries) and outcome is OutcomeType.SUCCESS,
-        "first-try": outcome is OutcomeType.SUCCESS and not f.failed_calls and not f.earlier_failures and f.calls > 0,
+        "first-try": outcome is OutcomeType.SUCCESS
+        and not f.failed_calls
+        and not f.earlier_failures
+        and f.calls > 0,
         "contrast": f.contrast is not None,
         "refusal": any(r.kind == "declined" for r in f.refusals),
         "hand-over": any(r.kind == "handed_over" for r in f.refusals),
@@ -121,5 +128,9 @@ def _tags(f: Findings, context: ReflectionContext) -> list[str]:
 
 def _tools(f: Findings) -> list[str]:
     """Tools of what failed or mattered first, then in order of use."""
-    named = [d.tool for d in f.departures] + [x.tool for x in reversed(f.failures)] + [r.tool for r in f.retries]
+    named = (
+        [d.tool for d in f.departures]
+        + [x.tool for x in reversed(f.failures)]
+        + [r.tool for r in f.retries]
+    )
     return list(dict.fromkeys([*named, *([f.origin.tool] if f.origin else []), *f.tools]))[:4]

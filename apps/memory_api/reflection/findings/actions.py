@@ -48,7 +48,9 @@ def _match_exactly(wanted: list[Expected], done: list[Step]) -> tuple[list[Expec
     left = list(wanted)
     spare: list[Step] = []
     for step in done:
-        hit = next((e for e in left if e[0] == step.tool and not differences(e[1], step.args)), None)
+        hit = next(
+            (e for e in left if e[0] == step.tool and not differences(e[1], step.args)), None
+        )
         if hit:
             left.remove(hit)
         else:

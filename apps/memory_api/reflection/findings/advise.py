@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from apps.memory_api.reflection.findings.compose import unrepaired, wrong
-from apps.memory_api.reflection.findings.schemas import Answer, Departure, Findings
+from apps.memory_api.reflection.findings.quotes import plain
+from apps.memory_api.reflection.findings.schemas import Answer, Contrast, Departure, Findings
 from apps.memory_api.reflection.findings.words.protocol import Advice
 from apps.memory_api.traces.schemas import OutcomeType
 
@@ -57,18 +58,25 @@ def _departure(f: Findings, say: Advice) -> str:
         return say.hold_back(first)
     missing = [d for d in f.departures if d.kind == "missing"]
     done = f.last_write is not None and not any(r.kind == "handed_over" for r in f.refusals)
-    return say.all_parts(missing) if done or not f.refusals else say.before_declining(missing[0] if missing else first)
+    return (
+        say.all_parts(missing)
+        if done or not f.refusals
+        else say.before_declining(missing[0] if missing else first)
+    )
 
 
 def _from_struggle(f: Findings, say: Advice) -> str | None:
     for streak in f.streaks[:1]:
         if streak.unquoted:
             return say.drop_quotes(streak.tool)
+        kinds = {x.event: x.kind for x in f.failures}
+        if "double" in (kinds.get(e) for e in streak.events):
+            return say.guard("double", streak.tool, "", True)
         if streak.untried:
             return say.take_offer(streak.tool, streak.untried)
-        if streak.count >= 3 and streak.kept:
+        if streak.tried:
             return say.give_up_rewording(streak)
-    if f.contrast and (rule := say.as_the_success(f.contrast)):
+    if f.contrast and (rule := _contrast(f, f.contrast, say)):
         return rule
     last = unrepaired(f)
     if last and last.invented:
@@ -93,7 +101,7 @@ def _from_success(f: Findings, say: Advice) -> str | None:
     for retry in f.retries:
         if retry.changes and (rule := say.change_it(retry)):
             return rule
-    if f.contrast and (f.contrast.changes or f.contrast.ours) and (rule := say.as_the_success(f.contrast)):
+    if f.contrast and (rule := _contrast(f, f.contrast, say)):
         return rule
     if f.refusals and f.calls:
         return say.stand_firm(f.refusals[-1])
@@ -102,3 +110,24 @@ def _from_success(f: Findings, say: Advice) -> str | None:
     if f.origin and (rule := say.fill_from(f.origin)):
         return rule
     return say.talk(f.dialogue, True) if f.dialogue else None
+
+
+def _contrast(f: Findings, c: Contrast, say: Advice) -> str | None:
+    """The difference that most likely carries over: an argument, the quotation marks, a tool held back, a tool used."""
+    if c.changes:
+        return say.as_the_success(c)
+    if c.unquoted:
+        return say.drop_quotes(c.unquoted)
+    if c.their_answer and f.answer and not c.ours and not c.theirs:
+        return _same_pages(f.answer, c.their_answer, say)
+    if c.held_back:
+        return say.hold_back(Departure("extra", None, c.held_back, ""))
+    return say.as_the_success(c)
+
+
+def _same_pages(a: Answer, other: str, say: Advice) -> str:
+    """Both read the same and answered differently."""
+    mine, theirs = plain(a.given), plain(other)
+    if mine in theirs or theirs in mine:
+        return say.exact_form(a)
+    return say.compare(a) if a.comparison else say.weigh_candidates(a)

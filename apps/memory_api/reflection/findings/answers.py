@@ -10,11 +10,18 @@ from apps.memory_api.reflection.findings.quotes import cut, first_sentence, plai
 from apps.memory_api.reflection.findings.schemas import Answer, Untold
 from apps.memory_api.reflection.findings.steps import Run, Step
 
-_FINAL = re.compile(r"^(?:finish|answer|final_?answer|submit|done|complete|respond)$", re.IGNORECASE)
-_NAMES = re.compile(r"\"[^\"\n]{3,60}\"|“[^”\n]{3,60}”|(?:[A-Z][\w'’.\-]+|[0-9]{4})(?:[ \-](?:of|the|and|de|[A-Z&][\w'’.\-]*))*[ \-][A-Z][\w'’.\-]+")
-_QUESTION_WORD = re.compile(r"^(?:Which|What|Who|When|Where|Are|Is|Was|Were|In|How|Did|Do|The|A|An|On|Of)\b\s*")
+_FINAL = re.compile(
+    r"^(?:finish|answer|final_?answer|submit|done|complete|respond)$", re.IGNORECASE
+)
+_NAMES = re.compile(
+    r"\"[^\"\n]{3,60}\"|“[^”\n]{3,60}”|(?:[A-Z][\w'’.\-]+|[0-9]{4})(?:[ \-](?:of|the|and|de|[A-Z&][\w'’.\-]*))*[ \-][A-Z][\w'’.\-]+"
+)
+_QUESTION_WORD = re.compile(
+    r"^(?:Which|What|Who|When|Where|Are|Is|Was|Were|In|How|Did|Do|The|A|An|On|Of)\b\s*"
+)
 _COMPARE = re.compile(
-    r"\b(?:\w{3,}er|more|less|most|first|earlier|later|both|same|older|younger)\b[^?]{0,80}[, ]+(?:or|and)\b|\bwhich of\b|どちら",
+    r"\b(?:\w{3,}er|more|less|first|earlier|later|same|most)\b[^?]{0,160} or [^?]{2,80}\?|\bboth\b|in common|\bwhich of\b"
+    r"|^(?:are|were|do|did|is|was) [^?]{3,80} and |どちら",
     re.IGNORECASE,
 )
 _RESPONSES = 2_000_000
@@ -27,7 +34,11 @@ def expected_answer(ground_truth: Any) -> str | None:
     if isinstance(ground_truth, dict):
         for name in ("answer", "expected", "expected_answer", "gold", "target"):
             value = ground_truth.get(name)
-            if isinstance(value, (str, int, float)) and not isinstance(value, bool) and str(value).strip():
+            if (
+                isinstance(value, (str, int, float))
+                and not isinstance(value, bool)
+                and str(value).strip()
+            ):
                 return str(value).strip()
     return None
 
@@ -67,7 +78,9 @@ def _spoken(run: Run, expected: str) -> Answer | None:
     if at is None or (run.steps and run.steps[-1].at > at):
         return Answer(event=None, given="", **_against(run, "", expected, len(run.events)))
     text = run.text(at)
-    return Answer(event=run.ids[at], given=first_sentence(text, 120), **_against(run, text, expected, at))
+    return Answer(
+        event=run.ids[at], given=first_sentence(text, 120), **_against(run, text, expected, at)
+    )
 
 
 def _against(run: Run, given: str, expected: str | None, at: int) -> dict[str, Any]:
@@ -99,7 +112,12 @@ def _seen(run: Run, wanted: str, before: int) -> tuple[str | None, str | None]:
     budget = _RESPONSES
     first = wanted.split()[0]
     for step in reversed(run.steps):
-        if step.response_at is None or step.at >= before or step.verdict is not None or step.failure:
+        if (
+            step.response_at is None
+            or step.at >= before
+            or step.verdict is not None
+            or step.failure
+        ):
             continue
         text = step.response[: min(budget, 20_000)]
         budget -= len(text)
@@ -126,7 +144,7 @@ def _unsearched(question: str, steps: Sequence[Step]) -> tuple[str, ...]:
     asked = " \n ".join(plain(s.args.get("", "")) for s in steps[:60] if not _FINAL.match(s.tool))
     found: list[str] = []
     for match in _NAMES.findall(question):
-        name = _QUESTION_WORD.sub("", match).strip("\"“” ?.,")
+        name = _QUESTION_WORD.sub("", match).strip('"“” ?.,')
         key = plain(name)
         if len(key) > 4 and " " in key and key.split()[-1] not in asked and name not in found:
             found.append(cut(name, 60))
@@ -153,5 +171,8 @@ def find_untold(run: Run, ground_truth: Any) -> tuple[Untold, ...]:
 def _figure(text: str) -> str:
     """The sentence with the last sum of money or decimal, else the first with a number."""
     sentences = re.split(r"(?<=[.!?])\s+|\n|。", text[:6_000])
+    sentences = [s for s in sentences if len(s) > 12]
     money = [s for s in sentences if re.search(r"[$€¥£]\s?\d|\d円|\d\.\d\d", s)]
-    return cut((money or [s for s in sentences if re.search(r"\d", s)] or [text])[-1 if money else 0], 140)
+    return cut(
+        (money or [s for s in sentences if re.search(r"\d", s)] or [text])[-1 if money else 0], 140
+    )

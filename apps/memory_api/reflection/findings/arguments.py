@@ -55,7 +55,9 @@ def _flatten(path: str, value: Any, out: Arguments, depth: int) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             _flatten(f"{path}.{key}" if path else str(key), item, out, depth + 1)
-    elif isinstance(value, (list, tuple)) and all(not isinstance(v, (dict, list, tuple)) for v in value):
+    elif isinstance(value, (list, tuple)) and all(
+        not isinstance(v, (dict, list, tuple)) for v in value
+    ):
         out[path] = ", ".join(sorted(_leaf(v) for v in value))
     elif isinstance(value, (list, tuple)):
         for n, item in enumerate(value):
@@ -87,9 +89,31 @@ def differences(before: Arguments, after: Arguments) -> tuple[Change, ...]:
         if old is not None and new is not None and _same(old, new):
             continue
         if name == "" and old is not None and new is not None:
-            old, new = _middle(old, new)
-        changes.append(Change(name, None if old is None else cut(old, 80), None if new is None else cut(new, 80)))
+            changes += _reworded(old, new)
+            continue
+        changes.append(
+            Change(
+                name, None if old is None else cut(old, 80), None if new is None else cut(new, 80)
+            )
+        )
     return tuple(changes)
+
+
+SPACE, BODY = "~space", "~body"
+"""Names of changes that have no values worth showing: only white space differs; the text below the first line differs."""
+
+
+def _reworded(old: str, new: str) -> list[Change]:
+    if old.split() == new.split():
+        return [Change(SPACE, None, None)]
+    (head, _, body), (new_head, _, new_body) = old.partition("\n"), new.partition("\n")
+    changes: list[Change] = []
+    if head.strip() != new_head.strip():
+        before, after = _middle(head, new_head)
+        changes.append(Change("", cut(before, 80), cut(after, 80)))
+    if body != new_body:
+        changes.append(Change(SPACE if body.split() == new_body.split() else BODY, None, None))
+    return changes
 
 
 def _same(a: str, b: str) -> bool:

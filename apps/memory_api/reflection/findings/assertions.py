@@ -15,7 +15,9 @@ _NAMED = re.compile(
     r"|^\s*(?:✕|✗|×|✘)\s+(?P<jest>.+)$",
     re.MULTILINE,
 )
-_DETAIL = re.compile(r"^(?:E\s+)?(?P<line>(?:AssertionError|assert)\b.*|\w+(?:Error|Exception): .*)$", re.MULTILINE)
+_DETAIL = re.compile(
+    r"^(?:E\s+)?(?P<line>(?:AssertionError|assert)\b.*|\w+(?:Error|Exception): .*)$", re.MULTILINE
+)
 _BOTH = re.compile(
     r"expected:?\s*(?P<want>.{1,80}?)[,;]?\s+(?:but )?(?:got|received|actual|was):?\s*(?P<got>.{1,80})$"
     r"|assert\s+(?P<left>.{1,80}?)\s+==\s+(?P<right>.{1,80})$|AssertionError:\s+(?P<a>.{1,60}?)\s+!=\s+(?P<b>.{1,60})$",
@@ -27,11 +29,19 @@ def find_assertions(test_report: str | None) -> tuple[Assertion, ...]:
     """At most ten failing tests with the line that says why; () when nothing in the report failed."""
     if not test_report:
         return ()
-    text = test_report if len(test_report) <= _LIMIT else test_report[: _LIMIT // 2] + test_report[-_LIMIT // 2 :]
+    text = (
+        test_report
+        if len(test_report) <= _LIMIT
+        else test_report[: _LIMIT // 2] + test_report[-_LIMIT // 2 :]
+    )
     details = [m.group("line").strip() for m in _DETAIL.finditer(text)]
     found: dict[str, Assertion] = {}
     for n, match in enumerate(_NAMED.finditer(text)):
-        test = next(v for k, v in match.groupdict().items() if v and k != "pymsg") if any(match.groups()) else ""
+        test = (
+            next(v for k, v in match.groupdict().items() if v and k != "pymsg")
+            if any(match.groups())
+            else ""
+        )
         message = match.group("pymsg") or (details[n] if n < len(details) else "")
         if test and test not in found and len(found) < 10:
             found[test] = _assertion(test, message)
@@ -47,4 +57,6 @@ def _assertion(test: str, message: str) -> Assertion:
     parts = both.groupdict()
     expected = parts["want"] or parts["right"] or parts["b"]
     actual = parts["got"] or parts["left"] or parts["a"]
-    return Assertion(cut(test, 120), cut(message), cut(expected or "", 60) or None, cut(actual or "", 60) or None)
+    return Assertion(
+        cut(test, 120), cut(message), cut(expected or "", 60) or None, cut(actual or "", 60) or None
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apps.memory_api.reflection.findings.quotes import cut
-from apps.memory_api.reflection.findings.schemas import Answer, Failure, Findings
+from apps.memory_api.reflection.findings.schemas import Answer, Contrast, Failure, Findings, Refusal
 from apps.memory_api.reflection.findings.words.protocol import Words
 from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
 
@@ -13,7 +13,9 @@ MOST_CHARACTERS = 1_100
 
 def compose(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, words: Words) -> str:
     """The reflection: what was asked, what happened, the step behind it, what stood in the trace beside it; '' = nothing."""
-    told = _success(f, words) if outcome is OutcomeType.SUCCESS else _failure(f, outcome, error, words)
+    told = (
+        _success(f, words) if outcome is OutcomeType.SUCCESS else _failure(f, outcome, error, words)
+    )
     told = [t for t in told if t]
     if not told:
         return ""
@@ -30,7 +32,10 @@ def compose(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, words: W
 def wrong(f: Findings) -> bool:
     """An answer was given and the environment or the ground truth speaks against it."""
     a = f.answer
-    return a is not None and (a.verdict is False or (a.verdict is None and a.expected is not None and a.relation != "same"))
+    return a is not None and (
+        a.verdict is False
+        or (a.verdict is None and a.expected is not None and a.relation != "same")
+    )
 
 
 def unrepaired(f: Findings) -> Failure | None:
@@ -52,24 +57,35 @@ def _failure(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, w: Word
         told += _answer(f.answer, w)
     elif f.open_end and f.calls:
         told += [w.halted(f, outcome)]
-    told += _struggle(f, w, bool(told))
+    told += _struggle(f, w, told)
     if f.dialogue and not f.departures and not f.untold:
         told += [w.talk(f.dialogue, outcome), w.talk_manner(f.dialogue, False)]
-    if f.contrast:
+    if f.contrast and not (
+        f.departures and {d.tool for d in f.departures} & {f.contrast.tool, *_tools_of(f.contrast)}
+    ):
         told.append(w.contrast(f.contrast))
     told += [w.unconfirmed(u) for u in f.unconfirmed[:1]]
     if not told:
         told = [w.unexplained(f, outcome)]
-    return told + ([w.slow(f.slow)] if f.slow and f.slow.share >= 0.5 and outcome is OutcomeType.TIMEOUT else [])
+    return told + (
+        [w.slow(f.slow)]
+        if f.slow and f.slow.share >= 0.5 and outcome is OutcomeType.TIMEOUT
+        else []
+    )
 
 
 def _answer(a: Answer, w: Words) -> list[str]:
     told = [w.answered(a, False)]
-    if a.relation not in {"same", "wider"}:
+    if a.relation not in {"same", "wider", "narrower"} and not _short(a):
         told.append(w.answer_seen(a) if a.expected_event else w.answer_unseen(a))
     if a.reason:
         told.append(w.reasoning(a))
     return told
+
+
+def _short(a: Answer) -> bool:
+    """Yes, no and the like: whether a response "contains" them says nothing."""
+    return min(len(a.given), len(a.expected or a.given)) < 4
 
 
 def _deviations(f: Findings, w: Words) -> list[str]:
@@ -77,19 +93,38 @@ def _deviations(f: Findings, w: Words) -> list[str]:
     if f.departures:
         told.append(w.departures(f.departures))
         changed = next((d for d in f.departures if d.kind != "missing"), None)
-        retry = next((r for r in f.retries if changed and r.event == changed.event and r.changes), None)
+        retry = next(
+            (r for r in f.retries if changed and r.event == changed.event and r.changes), None
+        )
         if retry:
             told.append(w.retried_wrong(retry))
         elif changed and changed.kind == "changed":
             told.append(w.unnoticed(changed))
-        if f.refusals and any(d.kind == "missing" for d in f.departures):
-            told.append(w.refusal(f.refusals[-1]))
+        refusal = _declined_instead(f)
+        if refusal:
+            told.append(w.refusal(refusal))
     if f.untold:
         told.append(w.untold(f.untold))
     return told
 
 
-def _struggle(f: Findings, w: Words, explained: bool) -> list[str]:
+def _declined_instead(f: Findings) -> Refusal | None:
+    """The message that declined, or handed over, what an action that is missing would have done."""
+    stems = {
+        part[:5].casefold()
+        for d in f.departures
+        if d.kind == "missing"
+        for part in d.tool.split("_")
+        if len(part) > 3
+    }
+    if not stems:
+        return None
+    fitting = [r for r in f.refusals if any(s in f"{r.quote} {r.asked}".casefold() for s in stems)]
+    only_missing = all(d.kind == "missing" for d in f.departures)
+    return (fitting or (list(f.refusals) if only_missing else [None]))[-1] if f.refusals else None
+
+
+def _struggle(f: Findings, w: Words, before: list[str]) -> list[str]:
     """Loops, failures and what could have ended them."""
     told: list[str] = []
     for streak in f.streaks[:1]:
@@ -99,13 +134,18 @@ def _struggle(f: Findings, w: Words, explained: bool) -> list[str]:
     for repeat in [r for r in f.repeats if r.failing][:1]:
         told.append(w.repeat(repeat))
     last = unrepaired(f)
-    if last and not f.streaks and not (f.open_end and last.event == f.last_call_event):
+    if (
+        last
+        and not f.streaks
+        and len(before) < 3
+        and not (f.open_end and last.event == f.last_call_event)
+    ):
         told.append(w.unrepaired(last, sum(1 for x in f.failures if not x.repaired) - 1))
         if last.invented:
             told.append(w.invented(last))
     if f.retries and not f.departures and not f.streaks:
         told.append(w.retry(f.retries[-1]))
-    if not told and not explained:
+    if not told and not before and not f.dialogue:
         told += [w.refusal(r) for r in f.refusals[-1:]]
         told += [w.repeat(r) for r in f.repeats[:1]]
         told = [w.unexplained(f, OutcomeType.FAILURE), *told] if told else []
@@ -124,17 +164,23 @@ def _success(f: Findings, w: Words) -> list[str]:
         told.append(w.streak(f.streaks[0]))
     if f.hops:
         told.append(w.hops(f.hops))
-    elif f.origin:
+    elif f.origin and not (f.retries and any(c.name for r in f.retries for c in r.changes)):
         told.append(w.origin(f.origin))
     if f.refusals and not f.retries:
         told.append(w.stood_firm(f.refusals[-1]))
-    if f.calls:
+    if f.calls > 1 or (f.calls and not told):
         told.append(w.path(f))
+    if f.calls and not f.answer and not f.retries and not f.refusals and f.last_said:
+        told.append(w.closing(f))
     if f.slow and f.slow.share >= 0.3:
         told.append(w.slow(f.slow))
     if f.dialogue and _worth_telling(f):
         told += [w.talk(f.dialogue, OutcomeType.SUCCESS), w.talk_manner(f.dialogue, True)]
     return told
+
+
+def _tools_of(c: Contrast) -> set[str]:
+    return {call.split("(", 1)[0] for call in (*c.theirs, *c.ours)}
 
 
 def _worth_telling(f: Findings) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from apps.memory_api.reflection.findings.arguments import differences
-from apps.memory_api.reflection.findings.schemas import Attempt, Contrast
+from apps.memory_api.reflection.findings.quotes import cut, plain
+from apps.memory_api.reflection.findings.schemas import Attempt, Change, Contrast
 from apps.memory_api.reflection.findings.steps import Run, Step, read
 from apps.memory_api.traces.schemas import OutcomeType
 
@@ -20,7 +21,11 @@ def find_contrast(run: Run, outcome: OutcomeType, attempts: Sequence[Attempt]) -
     if outcome is OutcomeType.PARTIAL or not run.steps:
         return None
     won = outcome is OutcomeType.SUCCESS
-    others = [a for a in attempts if a.outcome is not OutcomeType.PARTIAL and (a.outcome is OutcomeType.SUCCESS) != won]
+    others = [
+        a
+        for a in attempts
+        if a.outcome is not OutcomeType.PARTIAL and (a.outcome is OutcomeType.SUCCESS) != won
+    ]
     if not others:
         return None
     near = others[-_COMPARED:] if won else others[-1:]
@@ -33,7 +38,8 @@ def find_contrast(run: Run, outcome: OutcomeType, attempts: Sequence[Attempt]) -
     only_here = _distinct(s for s in run.steps if _key(s) not in theirs)
     only_there = _distinct(s for s in latest if _key(s) not in ours)
     tool, step, changes = _same_write(run.steps, latest, won)
-    if not only_here and not only_there:
+    answer = _other_answer(run.steps, latest)
+    if not only_here and not only_there and not answer:
         return None
     first = step or (only_here[0] if only_here else None)
     return Contrast(
@@ -47,6 +53,9 @@ def find_contrast(run: Run, outcome: OutcomeType, attempts: Sequence[Attempt]) -
         tool=tool,
         changes=changes,
         others=len(others),
+        their_answer=answer,
+        unquoted=_unquoted(only_here, only_there) if won else _unquoted(only_there, only_here),
+        held_back=_held_back(run.steps, latest) if won else _held_back(latest, run.steps),
     )
 
 
@@ -55,10 +64,10 @@ def _key(step: Step) -> tuple[str, str]:
     return tool, " ".join(args.casefold().split())
 
 
-def _distinct(steps: Sequence[Step] | object) -> list[Step]:
+def _distinct(steps: Iterable[Step]) -> list[Step]:
     seen: dict[tuple[str, str], Step] = {}
-    for step in steps:  # type: ignore[attr-defined]
-        if step.args and not _silent(step):
+    for step in steps:
+        if step.args and not _silent(step) and step.verdict is None:
             seen.setdefault(_key(step), step)
     return list(seen.values())
 
@@ -69,16 +78,51 @@ def _silent(step: Step) -> bool:
 
 def _telling(steps: list[Step]) -> list[Step]:
     """Changing calls first, then those that worked, in their order; at most three."""
-    ranked = sorted(range(len(steps)), key=lambda n: (not steps[n].writes, bool(steps[n].failure), n))[:_SHOWN]
+    ranked = sorted(
+        range(len(steps)), key=lambda n: (not steps[n].writes, bool(steps[n].failure), n)
+    )[:_SHOWN]
     return [steps[n] for n in sorted(ranked)]
 
 
 def _tools(have: Sequence[Step], lack: Sequence[Step]) -> tuple[str, ...]:
     missing = {s.tool for s in lack}
-    return tuple(dict.fromkeys(s.tool for s in have if s.tool and s.tool not in missing and not _silent(s)))[:_SHOWN]
+    return tuple(
+        dict.fromkeys(
+            s.tool
+            for s in have
+            if s.tool and s.tool not in missing and not _silent(s) and s.verdict is None
+        )
+    )[:_SHOWN]
 
 
-def _same_write(ours: list[Step], theirs: list[Step], won: bool):
+def _other_answer(ours: list[Step], theirs: list[Step]) -> str | None:
+    mine = next((s.args.get("", "") for s in reversed(ours) if s.verdict is not None), None)
+    other = next((s.args.get("", "") for s in reversed(theirs) if s.verdict is not None), None)
+    return cut(other, 80) if mine and other and mine != other else None
+
+
+def _unquoted(good: list[Step], bad: list[Step]) -> str | None:
+    """A call of the good side that the bad side made with quotation marks around the same words."""
+    quoted = {
+        plain(s.args[""])
+        for s in bad
+        if s.args.get("", "").strip()[:1] in tuple("\"'“「") and s.failure
+    }
+    return next(
+        (s.tool for s in good if s.args.get("") and plain(s.args[""]) in quoted and not s.failure),
+        None,
+    )
+
+
+def _held_back(good: list[Step], bad: list[Step]) -> str | None:
+    """The first changing tool that only the failed side used."""
+    used = {s.tool for s in good}
+    return next((s.tool for s in bad if s.writes and not s.failure and s.tool not in used), None)
+
+
+def _same_write(
+    ours: list[Step], theirs: list[Step], won: bool
+) -> tuple[str | None, Step | None, tuple[Change, ...]]:
     """The first changing call both sides made with other arguments, and the difference from failed to successful."""
     for step in ours:
         if not step.writes or step.failure or step.verdict is not None or "" in step.args:

@@ -18,7 +18,45 @@ _UNHAPPY = re.compile(
     r"|not (?:helpful|what I)|wrong again|useless|frustrat|disappoint|that's not|doesn't work|still not|unacceptable",
     re.IGNORECASE,
 )
-_COMMON = {"今日", "本当", "自分", "時間", "最近", "場所", "感じ", "普段", "大丈夫", "非常", "時期", "about", "would", "could", "there", "thank", "please"}
+_LEAD = re.compile(r"^(?:最近|今日|毎日|本当|今年|昨日|明日)(?=.)")
+_COMMON = {
+    "元気",
+    "大変",
+    "素敵",
+    "毎日",
+    "必須",
+    "色々",
+    "方法",
+    "大切",
+    "一番",
+    "特に",
+    "確か",
+    "興味",
+    "今年",
+    "言葉",
+    "面白",
+    "問題",
+    "発見",
+    "機会",
+    "私自身",
+    "今日",
+    "本当",
+    "自分",
+    "時間",
+    "最近",
+    "場所",
+    "感じ",
+    "普段",
+    "大丈夫",
+    "非常",
+    "時期",
+    "about",
+    "would",
+    "could",
+    "there",
+    "thank",
+    "please",
+}
 _PHRASES = re.compile(r"[。！？!?\n、,]")
 
 
@@ -38,7 +76,11 @@ def find_dialogue(run: Run, ground_truth: Any) -> Dialogue | None:
     """None when the run has calls or fewer than two replies to a user."""
     if run.steps or len(run.said) < 2 or len(run.users) < 2:
         return None
-    pairs = [(u, a) for a in run.said[:_MESSAGES] if (u := run.before(run.users[:_MESSAGES], a)) is not None]
+    pairs = [
+        (u, a)
+        for a in run.said[:_MESSAGES]
+        if (u := run.before(run.users[:_MESSAGES], a)) is not None
+    ]
     if not pairs:
         return None
     taken = [_shared(run.text(u), run.text(a)) for u, a in pairs]
@@ -46,6 +88,7 @@ def find_dialogue(run: Run, ground_truth: Any) -> Dialogue | None:
     replies = [run.text(a)[:3_000] for a in run.said[:_MESSAGES]]
     unhappy = next((u for u in run.users[:_MESSAGES] if _UNHAPPY.search(run.text(u)[:2_000])), None)
     before = run.before(run.said, unhappy) if unhappy is not None else None
+    drew = _drew(run, pairs)
     longest = max(run.said[:_MESSAGES], key=lambda a: len(run.text(a)))
     later = run.said[1:_MESSAGES]
     shortest = min(later, key=lambda a: len(run.text(a)))
@@ -63,9 +106,21 @@ def find_dialogue(run: Run, ground_truth: Any) -> Dialogue | None:
         topic=_topic(run),
         longest_event=run.ids[longest],
         ratings=ratings_of(ground_truth),
+        drew=cut(run.text(drew), 90) if drew is not None else None,
+        drew_event=run.ids[drew] if drew is not None else None,
         shortest=cut(run.text(shortest), 80),
         shortest_event=run.ids[shortest],
     )
+
+
+def _drew(run: Run, pairs: list[tuple[int, int]]) -> int | None:
+    """The reply that the user's longest message answers."""
+    after = [
+        (len(run.text(u)), a)
+        for u in run.users[1:_MESSAGES]
+        if (a := run.before(run.said, u)) is not None
+    ]
+    return max(after)[1] if after and len(pairs) > 1 else None
 
 
 def _shared(message: str, reply: str) -> list[str]:
@@ -87,7 +142,16 @@ def _topic(run: Run) -> str:
     """The words users say most, at most three, in the order they came up."""
     words: Counter[str] = Counter()
     for at in run.users[:_MESSAGES]:
-        words.update(w for w in set(_WORD.findall(run.text(at)[:1_500])) if w not in _COMMON)
+        words.update(
+            {
+                w
+                for x in _WORD.findall(run.text(at)[:1_500])
+                if (w := _LEAD.sub("", x)) not in _COMMON and len(w) > 1
+            }
+        )
     top = {w for w, _ in words.most_common(3)}
-    order = [w for at in run.users[:_MESSAGES] for w in _WORD.findall(run.text(at)[:1_500]) if w in top]
-    return "・".join(dict.fromkeys(order)) if run.language == "ja" else ", ".join(dict.fromkeys(order))
+    spoken = (x for at in run.users[:_MESSAGES] for x in _WORD.findall(run.text(at)[:1_500]))
+    order = [w for x in spoken if (w := _LEAD.sub("", x)) in top]
+    return (
+        "・".join(dict.fromkeys(order)) if run.language == "ja" else ", ".join(dict.fromkeys(order))
+    )

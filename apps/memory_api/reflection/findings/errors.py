@@ -16,11 +16,17 @@ _OFFERS = re.compile(
     r"(?:similar|did you mean|suggestions?|available(?: \w+)?|candidates?|valid \w+ are|候補|もしかして)\W{0,3}[:：]\s*",
     re.IGNORECASE,
 )
+_TWO_CALLS = re.compile(r"^\s*(\w+)\[[^\[\]]*\]\s*(?:and|then|,|;|&)?\s*\w+\[")
 _SEARCHED = 400_000
 _IDENTIFIER = re.compile(r"^(?=.*[\d_#@/])[\w#@./\-]{5,60}$")
-_LIBRARY = re.compile(r"site-packages|dist-packages|[/\\]lib[/\\]python|miniconda|[/\\]Lib[/\\]|<frozen")
+_LIBRARY = re.compile(
+    r"site-packages|dist-packages|[/\\]lib[/\\]python|miniconda|[/\\]Lib[/\\]|<frozen"
+)
 _FRAME = re.compile(r'File "([^"\n]{1,300})", line (\d+)(?:, in ([\w<>.]{1,80}))?')
-_PYDANTIC = re.compile(r"(?:Input )?should be an? (?:valid )?(?P<want>[\w ]{2,30}?)(?: \[|,|$).*?input_type=(?P<got>\w+)", re.S)
+_PYDANTIC = re.compile(
+    r"(?:Input )?should be an? (?:valid )?(?P<want>[\w ]{2,30}?)(?: \[|,|$).*?input_type=(?P<got>\w+)",
+    re.S,
+)
 
 
 def find_failures(run: Run) -> tuple[Failure, ...]:
@@ -32,6 +38,8 @@ def find_failures(run: Run) -> tuple[Failure, ...]:
 
 def _failure(run: Run, step: Step, repaired: bool) -> Failure:
     kind, category = kind_of(step.failure)
+    if _TWO_CALLS.match(step.content[:2_000]):
+        kind = "double"
     where = None if step.response_at is None else run.ids[step.response_at]
     return Failure(
         event=step.event,
@@ -39,7 +47,7 @@ def _failure(run: Run, step: Step, repaired: bool) -> Failure:
         tool=step.tool,
         call=step.call,
         kind=kind,
-        message=cut(_brief(step.failure)),
+        message=cut(brief(step.failure)),
         category=category,
         stated=step.stated,
         offered=offers(step.response),
@@ -48,7 +56,7 @@ def _failure(run: Run, step: Step, repaired: bool) -> Failure:
     )
 
 
-def _brief(message: str) -> str:
+def brief(message: str) -> str:
     """The message without the list of alternatives, which is kept apart."""
     hit = _OFFERS.search(message)
     return message[: hit.start()].rstrip(" .,;") if hit and hit.start() > 12 else message
@@ -132,7 +140,9 @@ def find_crash(run: Run) -> Crash | None:
 
 
 def _summary(message: str, sample: str) -> str:
-    shape = re.search(r"(\d+ validation errors? for (\w+)\s+(\w[\w.]*)\s+[^\n\[]{4,120}\[[^\]\n]{0,160})", sample)
+    shape = re.search(
+        r"(\d+ validation errors? for (\w+)\s+(\w[\w.]*)\s+[^\n\[]{4,120}\[[^\]\n]{0,160})", sample
+    )
     return shape.group(1) + "]" if shape else message
 
 

@@ -72,7 +72,9 @@ def find(
         hops=find_hops(run),
         dialogue=find_dialogue(run, ground_truth),
         told_before=cut(run.text(run.lessons[-1]), 120) if run.lessons else None,
-        earlier_failures=sum(1 for a in attempts if a.outcome not in (OutcomeType.SUCCESS, OutcomeType.PARTIAL)),
+        earlier_failures=sum(
+            1 for a in attempts if a.outcome not in (OutcomeType.SUCCESS, OutcomeType.PARTIAL)
+        ),
         earlier_successes=sum(1 for a in attempts if a.outcome is OutcomeType.SUCCESS),
         tools=tuple(dict.fromkeys(s.tool for s in run.steps if s.tool)),
     )

@@ -9,7 +9,11 @@ from apps.memory_api.traces.schemas import ErrorCategory
 _C = ErrorCategory
 _KINDS: tuple[tuple[str, ErrorCategory, str], ...] = (
     ("timeout", _C.TIMEOUT_ERROR, r"tim(?:ed|e)[ _-]?out|deadline exceeded|タイムアウト|時間切れ"),
-    ("rate_limit", _C.NETWORK_ERROR, r"rate.?limit|too many requests|\b429\b|quota exceeded|レート制限"),
+    (
+        "rate_limit",
+        _C.NETWORK_ERROR,
+        r"rate.?limit|too many requests|\b429\b|quota exceeded|レート制限",
+    ),
     (
         "permission",
         _C.PERMISSION_ERROR,
@@ -22,7 +26,11 @@ _KINDS: tuple[tuple[str, ErrorCategory, str], ...] = (
         r"connection (?:refused|reset|error|aborted|closed)|ECONN|getaddrinfo|name resolution|unreachable"
         r"|\b50[234]\b|bad gateway|接続でき|ネットワーク",
     ),
-    ("syntax", _C.VALIDATION_ERROR, r"syntax ?error|IndentationError|invalid syntax|unexpected (?:token|indent)|構文"),
+    (
+        "syntax",
+        _C.VALIDATION_ERROR,
+        r"syntax ?error|IndentationError|invalid syntax|unexpected (?:token|indent)|構文",
+    ),
     (
         "shortage",
         _C.VALIDATION_ERROR,
@@ -34,7 +42,11 @@ _KINDS: tuple[tuple[str, ErrorCategory, str], ...] = (
         r"not found|could not find|cannot find|no such file|no (?:results?|matches)|found 0 matches|cannot open"
         r"|does not exist|doesn't exist|\b404\b|ModuleNotFoundError|見つかりません|存在しません|該当.{0,6}ありません",
     ),
-    ("unavailable", _C.TOOL_ERROR, r"not available|unavailable|fully booked|満席|満室|予約.{0,16}ませんでした|取れません"),
+    (
+        "unavailable",
+        _C.TOOL_ERROR,
+        r"not available|unavailable|fully booked|満席|満室|予約.{0,16}ませんでした|取れません",
+    ),
     (
         "invalid",
         _C.VALIDATION_ERROR,
@@ -43,7 +55,9 @@ _KINDS: tuple[tuple[str, ErrorCategory, str], ...] = (
     ),
     ("model", _C.LLM_ERROR, r"context length|content.?filter|max(?:imum)? tokens|model overloaded"),
 )
-_COMPILED = tuple((kind, category, re.compile(pattern, re.IGNORECASE)) for kind, category, pattern in _KINDS)
+_COMPILED = tuple(
+    (kind, category, re.compile(pattern, re.IGNORECASE)) for kind, category, pattern in _KINDS
+)
 
 
 def kind_of(message: str) -> tuple[str, ErrorCategory]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from apps.memory_api.reflection.findings.errors import offers
+from apps.memory_api.reflection.findings.errors import brief, offers
 from apps.memory_api.reflection.findings.quotes import cut, plain
 from apps.memory_api.reflection.findings.schemas import Repeat, Streak
 from apps.memory_api.reflection.findings.steps import Run, Step
 
-_CHEAP = re.compile(r"^(?:think|note|plan|submit|ls|pwd)$", re.IGNORECASE)
+_CHEAP = re.compile(r"^(?:think|note|plan|ls|pwd)$", re.IGNORECASE)
 _FILLER = {"of", "in", "on", "and", "for", "to", "by", "with", "or", "at", "from", "is"}
 
 
@@ -54,11 +54,14 @@ def find_streaks(run: Run) -> tuple[Streak, ...]:
 
 
 def _streak(steps: list[Step], taken: set[str]) -> Streak:
-    values = [s.args.get("") or ", ".join(s.args.values()) for s in steps]
+    named = any("" not in s.args for s in steps)
+    values = [] if named else [s.call if "[" in s.args[""] else s.args[""] for s in steps]
     untried: list[str] = []
     for step in steps[:20]:
-        untried += [o for o in offers(step.response)[:5] if plain(o) not in taken and o not in untried]
-    kept = _kept(values)
+        untried += [
+            o for o in offers(step.response)[:5] if plain(o) not in taken and o not in untried
+        ]
+    kept = _kept(values) if values else ""
     return Streak(
         event=steps[0].event,
         events=tuple(s.event for s in steps[:5]),
@@ -68,6 +71,7 @@ def _streak(steps: list[Step], taken: set[str]) -> Streak:
         tried=tuple(dict.fromkeys(cut(v, 60) for v in values[:6])),
         untried=tuple(_closest(untried, " ".join(values[:6])))[:3],
         unquoted=_unquoted(steps),
+        messages=tuple(dict.fromkeys(cut(brief(s.failure), 90) for s in steps))[:3],
     )
 
 
@@ -87,7 +91,9 @@ def _kept(values: list[str]) -> str:
 def _closest(offered: list[str], tried: str) -> list[str]:
     """Offered entries that share most words with what was tried, first; those that share none are left out."""
     wanted = set(plain(tried).split()) - _FILLER
-    scored = [(len(wanted & set(plain(o).split())) / (1 + len(plain(o).split())), o) for o in offered]
+    scored = [
+        (len(wanted & set(plain(o).split())) / (1 + len(plain(o).split())), o) for o in offered
+    ]
     return [o for score, o in sorted(scored, key=lambda x: -x[0]) if score > 0.2]
 
 

@@ -8,11 +8,18 @@ from collections.abc import Iterable
 
 QUOTE = 160
 _SPACE = re.compile(r"\s+")
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200b\u2028-\u202e\u2066-\u2069\ufeff]")
+_UNSAFE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200b\u2028-\u202e\u2066-\u2069\ufeff]"
+)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _KANA = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\uff66-\uff9d]")
 _LETTER = re.compile(r"[^\W\d_]")
 _JOINERS = "\u200d\ufe0e\ufe0f"
+_GREETING = re.compile(
+    r"^(?:(?:hi|hello|hey|umm?|good (?:morning|afternoon|evening))(?: there)?[!,.\s]+"
+    r"|(?:こんにち[はわ]|こんばん[はわ]|おはようございます|はじめまして|すみません|よろしくお願い(?:いた|致)?します|お願いします)[。、!！\s]*)+",
+    re.IGNORECASE,
+)
 _SAMPLE = 1_500
 _SAMPLES = 40
 
@@ -26,7 +33,9 @@ def cut(text: str, limit: int = QUOTE) -> str:
     end = limit - 1
     space = line.rfind(" ", end - 24, end + 1)
     end = space if space > 0 else end
-    while end > 1 and (unicodedata.combining(line[end]) or line[end] in _JOINERS or line[end - 1] in _JOINERS):
+    while end > 1 and (
+        unicodedata.combining(line[end]) or line[end] in _JOINERS or line[end - 1] in _JOINERS
+    ):
         end -= 1
     return line[:end].rstrip(" ,;:、") + "…"
 
@@ -45,6 +54,11 @@ def first_sentence(text: str, limit: int = QUOTE) -> str:
     line = cut(text, max(limit, 400))
     end = re.search(r"[。！？!?](?=.)|\.(?=\s+[A-Z])", line)
     return cut(line[: end.end()] if end and end.end() >= 12 else line, limit)
+
+
+def without_greeting(text: str) -> str:
+    """The text after its opening greeting; '' when it is nothing else."""
+    return _GREETING.sub("", text[:4_000].strip(), count=1).strip()
 
 
 def language_of(texts: Iterable[str]) -> str:

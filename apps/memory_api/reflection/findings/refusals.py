@@ -15,6 +15,7 @@ _DECLINES = re.compile(
     r"|できません|できかねます|いたしかねます|お断り|お答えできません|対応しておりません|承れません",
     re.IGNORECASE,
 )
+_NOTE = re.compile(r"^\W*(?:please )?note\b", re.IGNORECASE)
 _HAND_OVER = re.compile(r"transfer|hand_?over|escalate", re.IGNORECASE)
 _CONSENT_RULE = re.compile(
     r"[^.\n]{0,160}\b(?:explicit|user)\b[^.\n]{0,40}\bconfirm\w*[^.\n]{0,120}|[^。\n]{0,80}(?:確認|同意)を(?:得|取)[^。\n]{0,60}",
@@ -30,15 +31,18 @@ _YES = re.compile(
 def find_refusals(run: Run) -> tuple[Refusal, ...]:
     """At most five, in order: messages that decline, and calls that hand the user over."""
     found: list[Refusal] = []
-    for at in run.said[:400]:
+    for at in run.said[:400] if run.steps or run.rules else ():
         text = run.text(at)[:2_000]
         hit = _DECLINES.search(text)
-        if hit:
-            found.append(Refusal(run.ids[at], "declined", _around(text, hit.start()), _asked(run, at), _later(run, at)))
+        quote = _around(text, hit.start()) if hit else ""
+        if quote and not _NOTE.match(quote):
+            found.append(Refusal(run.ids[at], "declined", quote, _asked(run, at), _later(run, at)))
     for step in run.steps:
         if _HAND_OVER.search(step.tool) and not step.failure:
             reason = next(iter(step.args.values()), "")
-            found.append(Refusal(step.event, "handed_over", first_sentence(reason), _asked(run, step.at)))
+            found.append(
+                Refusal(step.event, "handed_over", first_sentence(reason), _asked(run, step.at))
+            )
     order = {event: n for n, event in enumerate(run.ids)}
     return tuple(sorted(found, key=lambda r: order.get(r.event, 0))[-5:])
 
@@ -46,7 +50,7 @@ def find_refusals(run: Run) -> tuple[Refusal, ...]:
 def _around(text: str, at: int) -> str:
     start = max(text.rfind(mark, 0, at) for mark in (". ", "\n", "。", "! ", "? ", "! ")) + 1
     ends = [e for e in (text.find(mark, at + 3) for mark in (". ", ".\n", "\n", "。")) if e >= 0]
-    return cut(text[start : min(ends, default=len(text)) + 1])
+    return cut(text[start : min(ends, default=len(text)) + 1].strip(" -*\n"))
 
 
 def _asked(run: Run, at: int) -> str:
@@ -57,12 +61,18 @@ def _asked(run: Run, at: int) -> str:
 def _later(run: Run, at: int) -> str | None:
     """The first changing call within the next four steps after the message."""
     after = [s for s in run.steps if s.at > at][:4]
-    return next((s.call for s in after if s.writes and not s.failure and not _HAND_OVER.search(s.tool)), None)
+    return next(
+        (s.call for s in after if s.writes and not s.failure and not _HAND_OVER.search(s.tool)),
+        None,
+    )
 
 
 def find_unconfirmed(run: Run) -> tuple[Unconfirmed, ...]:
     """Changing calls whose last user message holds no word of consent, where the instructions ask for it; at most two."""
-    rule = next((m.group(0) for at in run.rules[:3] if (m := _CONSENT_RULE.search(run.text(at)[:20_000]))), None)
+    rule = next(
+        (m.group(0) for at in run.rules[:3] if (m := _CONSENT_RULE.search(run.text(at)[:20_000]))),
+        None,
+    )
     if rule is None:
         return ()
     found: list[Unconfirmed] = []
@@ -72,6 +82,11 @@ def find_unconfirmed(run: Run) -> tuple[Unconfirmed, ...]:
             continue
         if not _YES.search(run.text(user)[:3_000]):
             found.append(
-                Unconfirmed(step.event, step.tool, cut(rule.strip(" -"), 140), first_sentence(run.text(user), 120))
+                Unconfirmed(
+                    step.event,
+                    step.tool,
+                    cut(rule.strip(" -"), 140),
+                    first_sentence(run.text(user), 120),
+                )
             )
     return tuple(found[:2])

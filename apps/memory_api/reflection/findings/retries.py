@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apps.memory_api.reflection.findings.arguments import differences
-from apps.memory_api.reflection.findings.errors import offers
+from apps.memory_api.reflection.findings.errors import brief, offers
 from apps.memory_api.reflection.findings.kinds import kind_of
 from apps.memory_api.reflection.findings.quotes import cut, plain
 from apps.memory_api.reflection.findings.schemas import Change, Retry
@@ -56,18 +56,25 @@ def _retry(run: Run, failed: list[Step], worked: Step) -> Retry:
         event=worked.event,
         tool=worked.tool,
         failures=len(failed),
-        message=cut(last.failure, 120),
+        message=cut(brief(last.failure), 120),
         kind=kind_of(last.failure)[0],
         before=last.call,
         after=worked.call,
         changes=changes[:6],
         taken=taken,
         via=via,
+        between=tuple(
+            dict.fromkeys(
+                s.call for s in run.steps[:400] if last.at < s.at < worked.at and s.writes
+            )
+        )[-2:],
         took_offer=bool(listed) and plain(worked.args.get("", "")) in listed,
     )
 
 
-def _supplied(run: Run, failed: Step, worked: Step, changes: tuple[Change, ...]) -> tuple[str | None, str | None]:
+def _supplied(
+    run: Run, failed: Step, worked: Step, changes: tuple[Change, ...]
+) -> tuple[str | None, str | None]:
     """The changed argument whose new value a response in between (or the latest one before) had named."""
     wanted = [(c.name, worked.args.get(c.name, "")) for c in changes if c.after]
     for step in reversed(run.steps[:200]):

@@ -79,6 +79,7 @@ class Streak:
     tried: tuple[str, ...]
     untried: tuple[str, ...]
     unquoted: str | None
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class Retry:
     taken: str | None
     via: str | None
     took_offer: bool
+    between: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,8 @@ class Slow:
 class Contrast:
     """This run against an attempt of the same task that ended the other way. `ours`/`theirs`: calls only one side
     made; `event`: our first call that theirs does not have; `changes`: arguments of the same changing call that
-    differ (before = the failed side, after = the successful one); `tool`: of that call."""
+    differ (before = the failed side, after = the successful one); `tool`: of that call. `their_answer`: what the other side answered, when that differs; `unquoted`: a call of ours
+    the failed side made with quotation marks around its argument; `held_back`: a changing tool only the failed used."""
 
     we_succeeded: bool
     trace_id: str | None
@@ -216,6 +219,9 @@ class Contrast:
     tool: str | None = None
     changes: tuple[Change, ...] = ()
     others: int = 1
+    their_answer: str | None = None
+    unquoted: str | None = None
+    held_back: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +235,7 @@ class Origin:
     from_user: tuple[tuple[str, str], ...] = ()
     carried: tuple[tuple[str, str], ...] = ()
     confirmed: str | None = None
+    writes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +265,8 @@ class Dialogue:
     topic: str
     longest_event: str | None
     ratings: tuple[tuple[str, float], ...] = ()
+    drew: str | None = None
+    drew_event: str | None = None
     shortest: str = ""
     shortest_event: str | None = None
 

@@ -64,7 +64,8 @@ def evidence_of(f: Findings) -> Evidence:
     a = f.answer
     seen = 0 if a is None else sum(x is not None for x in (a.expected_event, a.given_event))
     return Evidence(
-        verdicts=int(a is not None and (a.verdict is not None or wrong(f))) + (len(f.dialogue.ratings) if f.dialogue else 0),
+        verdicts=int(a is not None and (a.verdict is not None or wrong(f)))
+        + (len(f.dialogue.ratings) if f.dialogue else 0),
         departures=len(f.departures) + len(f.untold),
         assertions=len(f.assertions),
         crashes=int(f.crash is not None),
@@ -73,14 +74,18 @@ def evidence_of(f: Findings) -> Evidence:
         retries=len([r for r in f.retries if r.changes]),
         contrasts=f.contrast.others if f.contrast else 0,
         refusals=len(f.refusals) + len(f.unconfirmed),
-        sightings=seen + len(f.hops) + (1 if f.origin and (f.origin.from_tools or f.origin.carried) else 0),
+        sightings=seen
+        + len(f.hops)
+        + (1 if f.origin and (f.origin.from_tools or f.origin.carried) else 0),
         steps=f.calls + (f.dialogue.replies if f.dialogue else 0),
     )
 
 
 def importance(outcome: OutcomeType, e: Evidence) -> float:
     """0..1; see the module's head."""
-    gained = sum(weight * _share(getattr(e, name), half) for name, (weight, _, half) in WEIGHTS.items())
+    gained = sum(
+        weight * _share(getattr(e, name), half) for name, (weight, _, half) in WEIGHTS.items()
+    )
     return round(min(1.0, BASE[outcome] + gained), 3)
 
 

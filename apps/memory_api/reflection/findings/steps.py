@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apps.memory_api.reflection.findings.arguments import Arguments, parse, shown
-from apps.memory_api.reflection.findings.quotes import cut, first_line, language_of
+from apps.memory_api.reflection.findings.quotes import (
+    cut,
+    first_line,
+    language_of,
+    without_greeting,
+)
 from apps.memory_api.traces.schemas import Event, EventType
 
 _STARTS = re.compile(
@@ -19,12 +24,12 @@ _STARTS = re.compile(
 )
 _SHORT = re.compile(
     r"command not found|no such file|could not find|^no results\.?$|^found 0 matches|permission denied"
-    r"|timed out|見つかりません|存在しません",
+    r"|timed out|^wrong \w+!?$|見つかりません|存在しません",
     re.IGNORECASE,
 )
 _LAST_LINE = re.compile(r"(?:^|\n)((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b[^\n]{0,300})\s*$")
 _VERDICT = re.compile(
-    r"\b(?:answer|solution|result)\b[^.\n]{0,12}\b(?P<ok>in?correct|correct|wrong)\b|^(?P<flag>wrong \w+)!?$"
+    r"\b(?:answer|solution|result)\b[^.\n]{0,12}\b(?P<ok>in?correct|correct|wrong)\b"
     r"|(?P<ja>不正解|正解)(?:です|でした)?",
     re.IGNORECASE,
 )
@@ -37,7 +42,10 @@ _WRITE = re.compile(
     r"|pay|purchase|order|add|set|post|put|patch|transfer|merge|deploy|reserve|change|refund)(?:[_\W]|$)",
     re.IGNORECASE,
 )
-_READ = re.compile(r"^(?:get|find|search|list|look|read|fetch|query|calculate|think|open|show|view|check)", re.IGNORECASE)
+_READ = re.compile(
+    r"^(?:get|find|search|list|look|read|fetch|query|calculate|think|open|show|view|check)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(slots=True)
@@ -136,7 +144,9 @@ def _step(event_id: str, at: int, event: Event) -> Step:
     if not tool:
         name = re.match(r"\s*([\w.\-]{1,40})(?=[\[(\s]|$)", content)
         tool = name.group(1) if name and event.tool_name is None and len(content) < 4_000 else ""
-        tool = _named(event.metadata) or (tool if tool and re.match(r"\s*[\w.\-]+[\[(]", content) else "")
+        tool = _named(event.metadata) or (
+            tool if tool and re.match(r"\s*[\w.\-]+[\[(]", content) else ""
+        )
     step = Step(at, event_id, tool, content, parse(content, tool), seconds=_seconds(event))
     if event.error:
         step.failure = message_of(event.error) or cut(content)
@@ -206,7 +216,7 @@ def _verdict(text: str) -> bool | None:
     hit = _VERDICT.search(text.strip())
     if not hit:
         return None
-    word = (hit.group("ok") or hit.group("flag") or hit.group("ja") or "").casefold()
+    word = (hit.group("ok") or hit.group("ja") or "").casefold()
     return word in {"correct", "正解"}
 
 
@@ -252,6 +262,10 @@ def best_line(text: str) -> str:
         last = _LAST_LINE.search(text[-800:])
         if last:
             return cut(last.group(1))
+        if text.lstrip().startswith("Traceback"):
+            lines = [x for x in text[:20_000].splitlines() if x.strip()]
+            named = [x for x in lines if re.match(r"(?:\w+\.)*\w*(?:Error|Exception)\b", x)]
+            return cut((named or lines)[-1])
         item = re.search(r"ERRORS?:?\s*\n\s*-\s*([^\n]{5,200})", text[:3_000])
         if item:
             return cut(item.group(1))
@@ -275,8 +289,9 @@ def _prose(run: Run, task: str | None) -> list[str]:
 
 
 def _task(run: Run, task: str | None, goal: str | None) -> str:
-    first = run.text(run.users[0]) if run.users else ""
-    for text in (task, first, goal):
-        if text and len(text.strip()) >= 14:
-            return first_line(text, 140)
-    return first_line(task or first or goal or "", 140)
+    said = [run.text(at) for at in run.users[:3]]
+    for text in (task, *said, goal):
+        rest = without_greeting(text) if text else ""
+        if len(rest) >= 10:
+            return first_line(rest, 180)
+    return first_line(task or (said[0] if said else "") or goal or "", 180)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from apps.memory_api.reflection.findings.arguments import BODY, SPACE
 from apps.memory_api.reflection.findings.schemas import (
     Answer,
     Assertion,
@@ -33,6 +34,7 @@ _GUARDS = {
     "missing": "When {what} does not find something, check the exact name or path with a listing or a shorter query before the next try.",
     "unavailable": "When {what} is not available as asked, offer the nearest other time or choice at once and keep the remaining conditions.",
     "invalid": "When {what} rejects its input, compare each argument with the form the message names and change only the one at fault.",
+    "double": "When two lookups are wanted, send them as two calls: {what} takes everything up to the end of the line as one argument.",
     "model": "When {what} exceeds what the model takes, shorten the input to the parts needed before calling again.",
 }
 
@@ -63,7 +65,11 @@ class EnglishAdvice:
     def guard(self, kind: str, what: str, message: str, repeated: bool) -> str | None:
         rule = _GUARDS.get(kind)
         if rule is None:
-            return f"When {what} answers “{message}” a second time, change the approach instead of sending it again." if repeated else None
+            return (
+                f"When {what} answers “{message}” a second time, change the approach instead of sending it again."
+                if repeated
+                else None
+            )
         return rule.replace("{what}", what)
 
     def exact_form(self, a: Answer) -> str:
@@ -107,19 +113,25 @@ class EnglishAdvice:
     def as_the_success(self, c: Contrast) -> str | None:
         if c.changes and c.tool:
             names = listed(list(dict.fromkeys(x.name or "the argument" for x in c.changes[:3])))
-            return f"When calling {c.tool} for such a task, decide {names} on evidence: attempts that ended differently differed just there."
+            return f"When calling {c.tool} for such a task, read {names} off a response or the user's words and check it once more: success and failure parted just there."
         tools = c.tools_ours if c.we_succeeded else c.tools_theirs
         if tools:
-            return f"When a task like this comes up, plan {listed(tools)} into the run: the attempts that succeeded used it, the failed ones did not."
-        calls = c.ours if c.we_succeeded else c.theirs
-        return f"When this kind of task starts, go to {listed(calls[:2], 'and then')} early; that is what told success from failure." if calls else None
+            return f"When a task like this comes up, plan {listed(tools)} into the run: only the successful attempts used it."
+        good, bad = (c.ours, c.theirs) if c.we_succeeded else (c.theirs, c.ours)
+        if not good or not bad or "[" not in good[0]:
+            return None
+        return f"When a question like this one starts, begin with {good[0]} rather than {bad[0]}: there the successful and the failed attempt parted."
 
     def change_it(self, r: Retry) -> str | None:
         if r.took_offer:
             return f"When {r.tool} finds nothing but lists similar entries, send the listed name exactly as written; that worked here with {r.after}."
+        if any(c.name == SPACE for c in r.changes):
+            return f"When {r.tool} complains about indentation, resend the same lines with the exact leading spaces of the lines around them."
         if r.via and r.taken:
             return f"When {r.tool} needs {r.taken}, take it from the response of {r.via} rather than building it from what was said."
-        names = [c.name for c in r.changes[:3] if c.name]
+        names = [c.name for c in r.changes[:3] if c.name and c.name != BODY]
+        if r.kind == "unavailable" and names:
+            return f"When {r.tool} cannot be had as asked, propose another {listed(names)} to the user and keep the other arguments."
         if names:
             return f"When {r.tool} fails with “{r.message}”, look at {listed(names)} first and leave the other arguments as they are."
         only = r.changes[0] if len(r.changes) == 1 else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from apps.memory_api.reflection.findings.arguments import BODY, SPACE
 from apps.memory_api.reflection.findings.schemas import (
     Answer,
     Assertion,
@@ -33,6 +34,7 @@ _GUARDS = {
     "missing": "{what} で見つからないときは、次を試す前に一覧か短い語で正確な名称を確かめる。",
     "unavailable": "{what} が希望の条件で取れないときは、近い時刻や別の候補をすぐに示し、ほかの条件は変えずに送り直す。",
     "invalid": "{what} が入力を受け付けないときは、メッセージの示す形式と引数を一つずつ比べ、合わないものだけを直す。",
+    "double": "二つ調べたいときは呼び出しを二回に分ける。{what} は行の終わりまでを一つの引数として受け取る。",
     "model": "{what} がモデルの上限を超えたら、必要な部分だけに縮めてから呼び直す。",
 }
 
@@ -41,13 +43,17 @@ class JapaneseAdvice:
     """Implements `Advice`."""
 
     def drop_quotes(self, tool: str) -> str:
-        return f"{tool} で引用符付きの名称が見つからないときは、語を変える前に引用符を外して送り直す。"
+        return (
+            f"{tool} で引用符付きの名称が見つからないときは、語を変える前に引用符を外して送り直す。"
+        )
 
     def take_offer(self, tool: str, offered: Sequence[str]) -> str:
         return f"{tool} が見つからない代わりに候補を挙げたときは、言い換えずに、最も近い候補（ここでは {listed(offered[:2])}）を次に開く。"
 
     def give_up_rewording(self, s: Streak) -> str:
-        return f"{s.tool} が二度続けて失敗したら、三度目の言い換えはせず、依頼の別の事実から調べ直す。"
+        return (
+            f"{s.tool} が二度続けて失敗したら、三度目の言い換えはせず、依頼の別の事実から調べ直す。"
+        )
 
     def convert(self, c: Crash) -> str:
         return f"{c.wanted} 型を求める箇所に {c.got} 型の結果を渡すときは、先に変換する。数値の結果で一度試しておく。"
@@ -55,14 +61,20 @@ class JapaneseAdvice:
     def guard(self, kind: str, what: str, message: str, repeated: bool) -> str | None:
         rule = _GUARDS.get(kind)
         if rule is None:
-            return f"{what} が二度続けて「{message}」を返したら、繰り返さずにやり方を変える。" if repeated else None
+            return (
+                f"{what} が二度続けて「{message}」を返したら、繰り返さずにやり方を変える。"
+                if repeated
+                else None
+            )
         return rule.replace("{what}", what)
 
     def exact_form(self, a: Answer) -> str:
         return "完全一致で採点されるときは、出典の表記どおりの名称だけを過不足なく答える。"
 
     def compare(self, a: Answer) -> str:
-        return "二つを比べる質問では、それぞれの値を出典とともに書き出し、並べて確かめてから答える。"
+        return (
+            "二つを比べる質問では、それぞれの値を出典とともに書き出し、並べて確かめてから答える。"
+        )
 
     def weigh_candidates(self, a: Answer) -> str:
         return "読んだ資料に候補が複数あるときは、質問の条件を一つずつ当てはめ、該当箇所に戻ってから答える。"
@@ -88,7 +100,9 @@ class JapaneseAdvice:
 
     def all_parts(self, d: Sequence[Departure]) -> str:
         tools = listed(list(dict.fromkeys(x.tool for x in d))[:3])
-        return f"依頼が複数あるときは一覧にし、それぞれの呼び出し（特に {tools}）が済むまで終えない。"
+        return (
+            f"依頼が複数あるときは一覧にし、それぞれの呼び出し（特に {tools}）が済むまで終えない。"
+        )
 
     def tell_figure(self, u: Untold) -> str:
         return "金額や件数を聞かれたら、対象をすべて含めて計算し、数値そのものを伝えてから終える。"
@@ -100,15 +114,21 @@ class JapaneseAdvice:
         tools = c.tools_ours if c.we_succeeded else c.tools_theirs
         if tools:
             return f"同様の依頼では {listed(tools)} を手順に入れる。成功した試行だけが使っていた。"
-        calls = c.ours if c.we_succeeded else c.theirs
-        return f"同様の依頼では、早いうちに {listed(calls[:2])} を行う。" if calls else None
+        good, bad = (c.ours, c.theirs) if c.we_succeeded else (c.theirs, c.ours)
+        if not good or not bad or "[" not in good[0]:
+            return None
+        return f"同様の質問では、{bad[0]} ではなく {good[0]} から始める。成否はそこで分かれた。"
 
     def change_it(self, r: Retry) -> str | None:
         if r.took_offer:
             return f"{r.tool} が候補を挙げて失敗したときは、候補の名称をそのまま送る。"
+        if any(c.name == SPACE for c in r.changes):
+            return f"{r.tool} が字下げの誤りを返したら、前後の行と同じ空白で同じ内容を送り直す。"
         if r.via and r.taken:
             return f"{r.tool} に渡す {r.taken} は、会話から組み立てず {r.via} の応答から取る。"
-        names = [c.name for c in r.changes[:3] if c.name]
+        names = [c.name for c in r.changes[:3] if c.name and c.name != BODY]
+        if names and all(c.after is None for c in r.changes):
+            return f"{r.tool} で該当が無いときは、{listed(names)} のような必須でない条件を一つ外せるか尋ね、外して調べ直す。"
         if r.kind == "unavailable" and names:
             return f"{r.tool} が希望の条件で取れないときは、{listed(names)} をずらした案を利用者に尋ね、ほかの引数は変えずに送り直す。"
         if names:
@@ -148,14 +168,22 @@ class JapaneseAdvice:
     def talk(self, d: Dialogue, won: bool) -> str | None:
         if won:
             strong = d.asked_back * 2 >= d.replies and d.taken_up * 2 >= d.replies
-            return "雑談では、相手の言葉を一つ受けてから、それについて短く問い返す。" if strong else None
+            return (
+                "雑談では、相手の言葉を一つ受けてから、それについて短く問い返す。"
+                if strong
+                else None
+            )
         if d.unhappy:
             return "利用者が不満や疑問を示したら、話を進める前にその点に答え、返し方を変える。"
         if d.replies >= 5 and d.asked_back * 4 <= d.replies:
             return "雑談では、二回に一度は相手の直前の話について問い返す。"
         if d.repeated:
             return "返答が続くときは言い回しを変え、一度使った決まり文句を繰り返さない。"
-        return "相手が話題を挙げたときは、一般論で受けずに、その話題の具体的な点を一つ挙げてから問い返す。" if d.asked_back * 2 > d.replies else None
+        return (
+            "相手が話題を挙げたときは、一般論で受けずに、その話題の具体的な点を一つ挙げてから問い返す。"
+            if d.asked_back * 2 > d.replies
+            else None
+        )
 
     def stand_firm(self, r: Refusal) -> str:
         return "希望どおりにできないときは、理由とともにそう伝え、代わりにできることをすぐに示す。"

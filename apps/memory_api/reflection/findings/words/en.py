@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from apps.memory_api.reflection.findings.arguments import BODY, SPACE
 from apps.memory_api.reflection.findings.schemas import (
     Answer,
     Assertion,
@@ -26,11 +27,16 @@ from apps.memory_api.reflection.findings.schemas import (
 )
 from apps.memory_api.traces.schemas import OutcomeType
 
+_TIMES = {1: "once", 2: "twice"}
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def number(n: int) -> str:
     return _NUMBERS[n] if n < len(_NUMBERS) else str(n)
+
+
+def times(n: int) -> str:
+    return _TIMES.get(n, f"{number(n)} times")
 
 
 def listed(items: Sequence[str], last: str = "and") -> str:
@@ -41,6 +47,10 @@ def listed(items: Sequence[str], last: str = "and") -> str:
 
 def change(c: Change) -> str:
     """One changed argument, as part of a sentence."""
+    if c.name == SPACE:
+        return "only the indentation or spacing changed"
+    if c.name == BODY:
+        return "the text sent was rewritten"
     if c.name == "":
         if not c.after:
             return f"dropping “{c.before}”"
@@ -77,7 +87,10 @@ class English:
             text += f" The code wanted a {c.wanted} and was handed a {c.got}."
         if c.cause_call:
             return text + f" The step before it was {c.cause_call} ({c.cause_event})."
-        return text + " The trace shows no step of the agent before the crash, so what it was doing is not known."
+        return (
+            text
+            + " The trace shows no step of the agent before the crash, so what it was doing is not known."
+        )
 
     def answered(self, a: Answer, won: bool) -> str:
         where = f" ({a.event})" if a.event else ""
@@ -90,11 +103,14 @@ class English:
         if a.expected is None:
             return text + "; the trace does not show the right answer."
         if a.relation == "same":
-            return text + f", although {a.expected} was expected: only spelling, articles or punctuation differ."
+            return (
+                text
+                + f", although {a.expected} was expected: only spelling, articles or punctuation differ."
+            )
         if a.relation == "wider":
             return text + f". That holds the expected {a.expected}, but with more words around it."
         if a.relation == "narrower":
-            return text + f", which is only part of the expected {a.expected}."
+            return text + f". That is only part of the expected {a.expected}."
         return text + f"; {a.expected} was expected."
 
     def answer_seen(self, a: Answer) -> str:
@@ -102,13 +118,20 @@ class English:
         if a.given_event is None:
             return text + " The answer it gave instead stands in no response."
         if a.given_event == a.expected_event:
-            return text + " The same response names the answer it gave, so it picked the wrong one of the two."
+            return (
+                text
+                + " The same response names the answer it gave, so it picked the wrong one of the two."
+            )
         return text
 
     def answer_unseen(self, a: Answer) -> str:
         if a.given_event is None:
             mine = "no response contains the answer it gave"
-            return f"It had not read either one: {mine}, nor the expected one." if a.expected else f"In fact {mine}."
+            return (
+                f"It had not read either one: {mine}, nor the expected one."
+                if a.expected
+                else f"In fact {mine}."
+            )
         if a.expected is None:
             return f"It had read that answer in the response to {a.given_event}."
         text = f"It took the answer from the response to {a.given_event}; nothing it opened names the expected one"
@@ -122,12 +145,16 @@ class English:
     def halted(self, f: Findings, outcome: OutcomeType) -> str:
         how = "ran out of steps or time" if outcome is OutcomeType.TIMEOUT else "stopped"
         text = f"It {how} after {number(f.calls)} calls without an answer"
+        if f.streaks and f.last_message:
+            return text + "."
         if f.last_message:
-            return f"{text}; the last, {f.last_call}, had failed with “{f.last_message}”"[:420].rstrip(".") + "."
+            return f"{text}; the last, {f.last_call}, had failed: {_stop(f.last_message)}"
         return f"{text}; the last was {f.last_call}." if f.last_call else text + "."
 
     def streak(self, s: Streak) -> str:
         text = f"{number(s.count).capitalize()} {s.tool} calls failed in a row"
+        if not s.tried:
+            return text + f": {_quoted(s.messages)}."
         if s.kept and len(s.tried) > 1:
             return text + f", all built around “{s.kept}”: {listed(s.tried[:4], 'then')}."
         return text + f": {listed(s.tried[:4], 'then')}."
@@ -140,7 +167,7 @@ class English:
 
     def repeat(self, r: Repeat) -> str:
         end = " and failed each time" if r.failing == r.count else ""
-        return f"{r.call} was sent {number(r.count)} times unchanged{end} ({', '.join(r.events[:3])})."
+        return f"{r.call} was sent {times(r.count)} unchanged{end} ({', '.join(r.events[:3])})."
 
     def departures(self, d: Sequence[Departure]) -> str:
         parts: list[str] = []
@@ -153,7 +180,9 @@ class English:
         missing = [item.call for item in d if item.kind == "missing"]
         if missing:
             more = f" and {number(len(missing) - 2)} more" if len(missing) > 2 else ""
-            parts.append(f"It never made {listed(missing[:2]) if not more else ', '.join(missing[:2])}{more}.")
+            parts.append(
+                f"It never made {listed(missing[:2]) if not more else ', '.join(missing[:2])}{more}."
+            )
         return " ".join(parts)
 
     def _instead(self, c: Change) -> str:
@@ -164,7 +193,9 @@ class English:
         return f"{c.name}={c.before} where {c.after} was right"
 
     def unnoticed(self, d: Departure) -> str:
-        return f"{d.tool} accepted it without an error, so nothing in the run pointed to the mistake."
+        return (
+            f"{d.tool} accepted it without an error, so nothing in the run pointed to the mistake."
+        )
 
     def untold(self, u: Sequence[Untold]) -> str:
         text = f"The user was never told {listed([x.expected for x in u[:3]])}"
@@ -175,13 +206,17 @@ class English:
     def refusal(self, r: Refusal) -> str:
         if r.kind == "handed_over":
             return f"It handed the user over to a person ({r.event}): {_stop(r.quote)}"
-        text = f"To “{r.asked}” it replied ({r.event}): {_stop(r.quote)}" if r.asked else f"It declined ({r.event}): {_stop(r.quote)}"
+        text = (
+            f"To “{r.asked}” it replied ({r.event}): {_stop(r.quote)}"
+            if r.asked
+            else f"It declined ({r.event}): {_stop(r.quote)}"
+        )
         return text + (f" Later it did {r.done_later} after all." if r.done_later else "")
 
     def stood_firm(self, r: Refusal) -> str:
         if r.kind == "handed_over":
-            return f"Handing over to a person ({r.event}) was part of the accepted outcome: {_stop(r.quote)}"
-        return f"It declined one thing and still succeeded ({r.event}): {_stop(r.quote)}"
+            return f"It ended with a hand-over to a person ({r.event}), which was right here: {_stop(r.quote)}"
+        return f"It told the user what was not possible ({r.event}): {_stop(r.quote)}"
 
     def unconfirmed(self, u: Unconfirmed) -> str:
         return f"{u.tool} ({u.event}) went out although the user's last words were “{u.user_said}”; the instructions say: {_stop(u.rule)}"
@@ -205,16 +240,32 @@ class English:
         return f"{listed(f.invented)} in that call stands nowhere earlier in the run: it was made up, not looked up."
 
     def retry(self, r: Retry) -> str:
-        times = f"{number(r.failures)} times" if r.failures > 1 else "once"
-        text = f"{r.before} failed {times} (“{r.message}”) and {r.after} ({r.event}) then worked"
+        how_often = times(r.failures)
+        if (
+            r.changes
+            and len(r.changes) <= 3
+            and all(c.name and c.before and c.after for c in r.changes)
+        ):
+            old, new = (
+                listed([f"{c.name}={v}" for c in r.changes for v in [getattr(c, side)]])
+                for side in ("before", "after")
+            )
+            from_tool = f", the value {r.via} had returned" if r.via else ""
+            again = f" {how_often}" if r.failures > 1 else ""
+            return f"{r.tool} was refused{again} with {old} (“{r.message}”) and went through with {new}{from_tool} ({r.event})."
+        text = f"{r.before} failed {how_often} (“{r.message}”) and {'the same call' if not r.changes else r.after} ({r.event}) then worked"
         if not r.changes:
-            return text + " with the same arguments."
+            return text + (f" after {listed(r.between)}." if r.between else " unchanged.")
         return f"{text}; {self._changed(r)}."
 
     def _changed(self, r: Retry) -> str:
         if r.took_offer:
             return "the name was taken from the list the failure had offered"
-        if len(r.changes) == 1 and r.changes[0].name == "" and max(len(r.changes[0].before or ""), len(r.changes[0].after or "")) > 60:
+        if (
+            len(r.changes) == 1
+            and r.changes[0].name == ""
+            and max(len(r.changes[0].before or ""), len(r.changes[0].after or "")) > 60
+        ):
             return "the argument was rewritten"
         text = f"what changed: {listed([change(c) for c in r.changes[:3]])}"
         return text + (f" ({r.taken or 'a value'} as {r.via} had returned it)" if r.via else "")
@@ -224,14 +275,28 @@ class English:
 
     def contrast(self, c: Contrast) -> str:
         if c.we_succeeded:
-            who = "The attempt that failed before" if c.others == 1 else f"The {number(c.others)} attempts that failed before"
+            who = (
+                "The attempt that failed before"
+                if c.others == 1
+                else f"The {number(c.others)} attempts that failed before"
+            )
+            if c.their_answer and not c.ours and not c.theirs:
+                return f"{who} had made the same calls and answered {c.their_answer}."
             if c.changes:
                 return f"{who} called {c.tool} otherwise: here {listed([change(x) for x in c.changes[:2]])}."
             if c.ours and c.theirs:
                 return f"{who} did not make {listed(c.ours[:2], 'or')}; the latest made {listed(c.theirs[:2])} instead."
-            return f"{who} never made {listed(c.ours[:2], 'or')}." if c.ours else f"{who} also made {listed(c.theirs[:2])}."
+            return (
+                f"{who} never made {listed(c.ours[:2], 'or')}."
+                if c.ours
+                else f"{who} also made {listed(c.theirs[:2])}."
+            )
         if c.changes:
             return f"An attempt that succeeded called {c.tool} differently: {listed([change(x) for x in c.changes[:2]])}."
+        if c.their_answer and not c.ours and not c.theirs:
+            return (
+                f"An attempt that succeeded had made the same calls and answered {c.their_answer}."
+            )
         if c.theirs:
             return f"An attempt that succeeded made {listed(c.theirs[:2])}, which this run did not."
         return f"An attempt that succeeded did without {listed(c.ours[:2])}."
@@ -246,21 +311,37 @@ class English:
     def path(self, f: Findings) -> str:
         way = " → ".join(tool if n == 1 else f"{tool} ×{n}" for tool, n in f.path)
         if f.calls == 1:
-            return f"One call was enough: {f.last_call}."
-        return f"No call failed on the way: {way}." if not f.failed_calls else f"The way it went: {way}."
+            return f"Its one call was {f.last_call}."
+        return (
+            f"No call failed on the way: {way}."
+            if not f.failed_calls
+            else f"The way it went: {way}."
+        )
 
     def origin(self, o: Origin) -> str:
-        parts = [f"{name} ({value}) came from {tool}" for name, value, tool in o.from_tools[:2]]
+        tools = list(dict.fromkeys(tool for _, _, tool in o.from_tools))[:2]
+        parts = [
+            f"took {listed([n for n, _, t in o.from_tools if t == tool])} from what {tool} returned"
+            for tool in tools
+        ]
         if o.from_user:
-            parts.append(f"{listed([n for n, _ in o.from_user[:4]])} from the user's own words")
-        text = f"For {o.call} ({o.event}), {listed(parts)}." if parts else f"The decisive call was {o.call} ({o.event})."
+            parts.append(
+                f"{'' if parts else 'took '}{listed([n for n, _ in o.from_user[:4]])} from the user's own words"
+            )
+        text = f"{o.call} ({o.event}) {listed(parts)}." if parts else ""
+        if not text and o.writes:
+            text = f"What it changed in the end was {o.call} ({o.event})."
         return text + (f" The user had agreed first: “{o.confirmed}”" if o.confirmed else "")
 
     def slow(self, s: Slow) -> str:
         return f"The slowest step was {s.call} ({s.event}): {s.seconds:.3g} s, {round(100 * s.share)}% of the measured time."
 
     def talk(self, d: Dialogue, outcome: OutcomeType) -> str:
-        text = f"A conversation of {number(d.turns)} turns about {d.topic}" if d.topic else f"A conversation of {number(d.turns)} turns"
+        text = (
+            f"A conversation of {number(d.turns)} turns about {d.topic}"
+            if d.topic
+            else f"A conversation of {number(d.turns)} turns"
+        )
         if d.ratings:
             return text + f", rated {', '.join(f'{n} {v:g}' for n, v in d.ratings)}."
         return text + f", outcome {outcome.value}."
@@ -273,6 +354,8 @@ class English:
         if d.unhappy:
             text += f" The user objected ({d.unhappy_event}): “{d.unhappy}”"
             text += f" That was after: “{d.before_unhappy}”" if d.before_unhappy else ""
+        elif d.drew:
+            text += f" The user wrote most in reply to ({d.drew_event}): “{d.drew}”"
         return text
 
     def unexplained(self, f: Findings, outcome: OutcomeType) -> str:
@@ -285,5 +368,10 @@ class English:
             return text + f". It last said ({f.last_said_event}): {_stop(f.last_said)}"
         return text + "."
 
+    def closing(self, f: Findings) -> str:
+        return f"It closed with ({f.last_said_event}): {_stop(f.last_said)}"
+
     def stated(self, message: str, event: str | None) -> str:
-        return f"The error reported for the run: {_stop(message)}" + (f" The last step in the trace is {event}." if event else "")
+        return f"The error reported for the run: {_stop(message)}" + (
+            f" The last step in the trace is {event}." if event else ""
+        )

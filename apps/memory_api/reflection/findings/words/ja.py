@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from apps.memory_api.reflection.findings.arguments import BODY, SPACE
 from apps.memory_api.reflection.findings.schemas import (
     Answer,
     Assertion,
@@ -37,6 +38,10 @@ OUTCOMES = {
 
 def change(c: Change) -> str:
     """One changed argument, as part of a sentence."""
+    if c.name == SPACE:
+        return "字下げなどの空白だけを変えた"
+    if c.name == BODY:
+        return "送る本文を書き換えた"
     if c.name == "":
         if not c.after:
             return f"「{c.before}」を外した"
@@ -53,7 +58,13 @@ def change(c: Change) -> str:
 def joined(changes: Sequence[Change]) -> str:
     """Several changes in one sentence: …, …."""
     texts = [change(c) for c in changes]
-    return "、".join([t[:-1] + "て" if t.endswith("えた") else t[:-2] + "して" if t.endswith("した") else t for t in texts[:-1]] + texts[-1:])
+    return "、".join(
+        [
+            t[:-1] + "て" if t.endswith("えた") else t[:-2] + "して" if t.endswith("した") else t
+            for t in texts[:-1]
+        ]
+        + texts[-1:]
+    )
 
 
 def listed(items: Sequence[str]) -> str:
@@ -70,11 +81,13 @@ class Japanese:
     space = ""
 
     def opening(self, task: str) -> str:
-        return f"依頼は「{task}」。" if task else ""
+        return f"依頼は「{task.rstrip(chr(0x3002))}」。" if task else ""
 
     def crash(self, c: Crash) -> str:
         where = f"（{c.place}）" if c.place else ""
-        text = f"実行は途中で異常終了した{where}。記録されたメッセージ：{_stop(c.message or 'なし')}"
+        text = (
+            f"実行は途中で異常終了した{where}。記録されたメッセージ：{_stop(c.message or 'なし')}"
+        )
         if c.wanted and c.got:
             text += f"{c.wanted} 型を求める箇所に {c.got} 型が渡されている。"
         if c.cause_call:
@@ -100,14 +113,18 @@ class Japanese:
 
     def answer_seen(self, a: Answer) -> str:
         text = f"正解は {a.expected_call}（{a.expected_event}）の応答にすでに出ていた。"
-        return text + ("一方、実際の回答はどの応答にも出てこない。" if a.given_event is None else "")
+        return text + (
+            "一方、実際の回答はどの応答にも出てこない。" if a.given_event is None else ""
+        )
 
     def answer_unseen(self, a: Answer) -> str:
         if a.given_event is None:
             return "回答はどの応答にも出てこず、読んで確かめたものではない。"
         text = f"回答の出所は {a.given_event} の応答"
         text += "だが、正解を含むページは一度も開いていない。" if a.expected else "である。"
-        return text + (f"質問にある {listed(a.unsearched)} は検索されていない。" if a.unsearched else "")
+        return text + (
+            f"質問にある {listed(a.unsearched)} は検索されていない。" if a.unsearched else ""
+        )
 
     def reasoning(self, a: Answer) -> str:
         return f"回答の直前の考え：{_stop(a.reason)}"
@@ -115,12 +132,20 @@ class Japanese:
     def halted(self, f: Findings, outcome: OutcomeType) -> str:
         how = "時間または手数の上限に達し" if outcome is OutcomeType.TIMEOUT else "途中で止まり"
         text = f"{f.calls}回の呼び出しの後、{how}、回答は無い。"
+        if f.streaks and f.last_message:
+            return text
         if f.last_message:
             return text + f"最後の {f.last_call} も失敗していた：{_stop(f.last_message)}"
         return text + (f"最後の呼び出しは {f.last_call}。" if f.last_call else "")
 
     def streak(self, s: Streak) -> str:
-        kept = f"どれも「{s.kept}」を残して言い換えただけである" if s.kept and len(s.tried) > 1 else "続けて失敗した"
+        if not s.tried:
+            return f"{s.tool} は{s.count}回続けて失敗した（{'、'.join(f'「{m}」' for m in s.messages)}）。"
+        kept = (
+            f"どれも「{s.kept}」を残して言い換えただけである"
+            if s.kept and len(s.tried) > 1
+            else "続けて失敗した"
+        )
         return f"{s.tool} は{s.count}回続けて失敗し、{kept}（{' → '.join(s.tried[:4])}）。"
 
     def ignored(self, s: Streak) -> str:
@@ -136,7 +161,12 @@ class Japanese:
         parts: list[str] = []
         for item in d[:3]:
             if item.kind == "changed":
-                wrong = listed([f"{c.name} は {c.after or '不要'} とすべきところ {c.before or 'なし'}" for c in item.changes[:3]])
+                wrong = listed(
+                    [
+                        f"{c.name} は {c.after or '不要'} とすべきところ {c.before or 'なし'}"
+                        for c in item.changes[:3]
+                    ]
+                )
                 parts.append(f"{item.tool}（{item.event}）の引数が違う：{wrong}。")
             elif item.kind == "extra":
                 parts.append(f"求められていない {item.call}（{item.event}）を実行した。")
@@ -186,9 +216,24 @@ class Japanese:
 
     def retry(self, r: Retry) -> str:
         times = f"{r.failures}回" if r.failures > 1 else "一度"
+        if (
+            r.changes
+            and len(r.changes) <= 3
+            and all(c.name and c.before and c.after for c in r.changes)
+        ):
+            old, new = (
+                listed([f"{c.name}={v}" for c in r.changes for v in [getattr(c, side)]])
+                for side in ("before", "after")
+            )
+            again = f"{times}" if r.failures > 1 else ""
+            via = f"（{r.via} の応答にあった値）" if r.via else ""
+            return f"{r.tool} は {old} では{again}「{r.message.rstrip('。')}」となり、{new}{via} に変えて通った（{r.event}）。"
+        if r.changes and all(c.name and c.after is None for c in r.changes):
+            return f"{r.tool} は「{r.message.rstrip('。')}」となったが、条件の {listed([f'{c.name}={c.before}' for c in r.changes])} を外すと通った（{r.event}）。"
         text = f"{r.before} は{times}失敗した（「{r.message}」）。"
         if not r.changes:
-            return text + f"同じ内容の再実行（{r.event}）で通った。"
+            done = f"{listed(r.between)} の後、" if r.between else ""
+            return text + f"{done}同じ内容の再実行（{r.event}）で通った。"
         if r.took_offer:
             return text + f"応答が挙げた候補をそのまま使った {r.after}（{r.event}）で通った。"
         text += f"{joined(r.changes[:3])}ところ、{r.event} で通った。"
@@ -199,6 +244,8 @@ class Japanese:
 
     def contrast(self, c: Contrast) -> str:
         who = "先に失敗した試行" if c.we_succeeded else "成功した試行"
+        if c.their_answer and not c.ours and not c.theirs:
+            return f"{who}は同じ呼び出しの後 {c.their_answer} と答えている。"
         if c.changes:
             return f"{who}と {c.tool} の引数が違う：{joined(c.changes[:2])}。"
         mine, other = (c.ours, c.theirs) if c.we_succeeded else (c.theirs, c.ours)
@@ -213,17 +260,28 @@ class Japanese:
 
     def path(self, f: Findings) -> str:
         if f.calls == 1:
-            return f"呼び出しは {f.last_call} の1回で足りた。"
+            return f"呼び出しは {f.last_call} の1回だけである。"
         way = " → ".join(tool if n == 1 else f"{tool} ×{n}" for tool, n in f.path)
-        return f"失敗した呼び出しは無く、順序は {way}。" if not f.failed_calls else f"全体の順序は {way}。"
+        return (
+            f"失敗した呼び出しは無く、順序は {way}。"
+            if not f.failed_calls
+            else f"全体の順序は {way}。"
+        )
 
     def origin(self, o: Origin) -> str:
-        parts = [f"{name}（{value}）は {tool} の応答から" for name, value, tool in o.from_tools[:2]]
-        if o.from_user:
-            parts.append(f"{listed([n for n, _ in o.from_user[:4]])} は利用者の言葉から")
-        text = f"{o.call}（{o.event}）の引数のうち、{listed(parts)}取っている。" if parts else f"決め手の呼び出しは {o.call}（{o.event}）。"
+        tools = list(dict.fromkeys(tool for _, _, tool in o.from_tools))[:2]
+        parts = [
+            f"{listed([n for n, _, t in o.from_tools if t == tool])} は {tool} の応答から"
+            for tool in tools
+        ]
+        said = [n for n, _ in o.from_user if n not in dict(o.carried)]
+        if said:
+            parts.append(f"{listed(said[:4])} は利用者の言葉から")
         if o.carried:
-            text += f"{listed([f'{n}={v}' for n, v in o.carried])} は前の呼び出しから引き継いだ。"
+            parts.append(f"{listed([f'{n}={v}' for n, v in o.carried])} は前の呼び出しから")
+        text = f"{o.call}（{o.event}）の引数のうち、{listed(parts)}取っている。" if parts else ""
+        if not text and o.writes:
+            text = f"最後に変更したのは {o.call}（{o.event}）。"
         return text + (f"実行前に利用者は「{o.confirmed}」と答えている。" if o.confirmed else "")
 
     def slow(self, s: Slow) -> str:
@@ -244,7 +302,13 @@ class Japanese:
             text += "".join(f"「{p}」が{n}回の返答に現れる。" for p, n in d.repeated[:2])
         if d.unhappy:
             text += f"利用者は {d.unhappy_event} で「{d.unhappy}」と返しており、"
-            text += f"その前の発言は「{d.before_unhappy}」だった。" if d.before_unhappy else "不満が見える。"
+            text += (
+                f"その前の発言は「{d.before_unhappy}」だった。"
+                if d.before_unhappy
+                else "不満が見える。"
+            )
+        elif won and d.drew:
+            text += f"利用者が最も長く応じたのは「{d.drew}」（{d.drew_event}）に対してである。"
         elif not won and d.shortest:
             text += f"最も短い返答は「{d.shortest}」（{d.shortest_event}）。"
         return text
@@ -268,7 +332,14 @@ class Japanese:
             text += f"{f.calls}回の呼び出しはすべて受け付けられた。"
         if f.last_write:
             return text + f"最後に変更したのは {f.last_write}（{f.last_write_event}）。"
-        return text + (f"最後の発言（{f.last_said_event}）：{_stop(f.last_said)}" if f.last_said else "")
+        return text + (
+            f"最後の発言（{f.last_said_event}）：{_stop(f.last_said)}" if f.last_said else ""
+        )
+
+    def closing(self, f: Findings) -> str:
+        return f"最後の発言（{f.last_said_event}）：{_stop(f.last_said)}"
 
     def stated(self, message: str, event: str | None) -> str:
-        return f"実行全体のエラーとして「{message}」が報告されている。" + (f"記録の最後の手順は {event}。" if event else "")
+        return f"実行全体のエラーとして「{message}」が報告されている。" + (
+            f"記録の最後の手順は {event}。" if event else ""
+        )
