@@ -22,7 +22,9 @@ def configure(format: Literal["console", "json"], level: str) -> None:
         render: structlog.typing.Processor = structlog.processors.JSONRenderer()
         shared.append(structlog.processors.format_exc_info)
     else:
-        render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        render = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, render],

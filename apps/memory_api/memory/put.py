@@ -151,7 +151,7 @@ async def fold_statistics(session: AsyncSession) -> None:
         .returning(ScopeStat.scope, ScopeStat.delta)
     )
     sums: Counter[int] = Counter()
-    for scope, delta in gone.tuples():
+    for scope, delta in gone:
         sums[scope] += delta
     if sums:
         await session.execute(

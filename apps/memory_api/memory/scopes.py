@@ -69,7 +69,7 @@ async def find_labels(session: AsyncSession, space: str, names: Sequence[str]) -
             Label.tenant_id == tenant_of(session), Label.space == space, Label.name.in_(set(names))
         )
     )
-    return {name: number for name, number in rows.tuples()}  # noqa: C416
+    return {name: number for name, number in rows}  # noqa: C416
 
 
 async def ensure_labels(
