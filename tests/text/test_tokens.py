@@ -145,7 +145,9 @@ def test_not_found(query: str, document: str) -> None:
     assert not finds(query, document)
 
 
-@pytest.mark.parametrize("text", ["", " ", "\0", "?!", "🎉", "to be or not to be", "Who are you?"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "\0", "?!", "🎉", "\u08ca", "to be or not to be", "Who are you?"]
+)
 def test_text_without_terms(text: str) -> None:
     assert terms(text) == []
     assert query_terms(text) == {}

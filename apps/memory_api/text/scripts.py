@@ -135,7 +135,7 @@ def stem(word: str) -> str:
         return _ENGLISH.stemWord(word)
     for script, stemmer in _STEMMERS:
         if script.fullmatch(word):
-            return stemmer.stemWord(word)
+            return stemmer.stemWord(word) or word
     return word
 
 

@@ -122,7 +122,7 @@ def _name_terms(run: str) -> Iterator[tuple[str, float]]:
     members = run.split(".")
     for member in members:
         words = member.replace("-", "_").split("_")
-        parts = [fold(part) for word in words for part in humps(word) if part]
+        parts = [part for word in words for part in map(fold, humps(word)) if part]
         for part in parts:
             if part not in STOP_WORDS:
                 yield stem(part), 1.0

@@ -1,0 +1,194 @@
+"""How well search finds: `python -m bench.retrieval_quality [FOLDER]`.
+
+Prints recall@10 / nDCG@10, the mean over the queries, for every set in FOLDER (default
+../shared/data/retrieval), each set a scope of its own. The rankings are computed here as the SQL
+does: every document scored by both legs, fused, ties in the order of the corpus. Rows "Python BM25"
+are the baseline: the true average length instead of the frozen one, plain query frequencies. The
+row bm25s is the public package of that name with its default tokens, when it is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from apps.memory_api.embeddings.static import StaticEmbedder
+from apps.memory_api.text.tokens import K1, B, document_weights, query_terms, terms
+
+DEFAULT = Path(__file__).parents[2] / "shared/data/retrieval"
+TOP = 10
+Scores = NDArray[np.float64]
+"""Shape (queries, documents)."""
+
+
+@dataclass(frozen=True)
+class RetrievalSet:
+    name: str
+    documents: dict[str, str]
+    queries: dict[str, str]
+    relevant: dict[str, dict[str, float]]
+
+
+def load(folder: Path) -> RetrievalSet:
+    """Queries without a relevant document are left out."""
+
+    def texts(file: str) -> dict[str, str]:
+        lines = (folder / file).read_text("utf8").splitlines()
+        return {row["id"]: row["text"] for row in map(json.loads, lines)}
+
+    relevant: dict[str, dict[str, float]] = defaultdict(dict)
+    for line in (folder / "qrels.tsv").read_text("utf8").splitlines()[1:]:
+        query, document, score = line.split("\t")
+        if float(score) > 0:
+            relevant[query][document] = float(score)
+    queries = {key: text for key, text in texts("queries.jsonl").items() if key in relevant}
+    return RetrievalSet(folder.name, texts("corpus.jsonl"), queries, dict(relevant))
+
+
+def lexical(
+    documents: Sequence[Mapping[Any, float]], queries: Sequence[Mapping[Any, float]]
+) -> Scores:
+    """Sum over shared terms of weight × query weight × idf, df counted over these documents."""
+    postings: dict[Any, list[tuple[int, float]]] = defaultdict(list)
+    for i, weights in enumerate(documents):
+        for term, weight in weights.items():
+            postings[term].append((i, weight))
+    scores = np.zeros((len(queries), len(documents)))
+    for row, query in zip(scores, queries, strict=True):
+        for term, frequency in query.items():
+            found = postings.get(term, [])
+            idf = math.log(1 + (len(documents) - len(found) + 0.5) / (len(found) + 0.5))
+            for i, weight in found:
+                row[i] += weight * frequency * idf
+    return scores
+
+
+def python_bm25(data: RetrievalSet) -> Scores:
+    """Textbook BM25 with our terms: the corpus is known, so its true average length is used."""
+    documents = [Counter(terms(text)) for text in data.documents.values()]
+    average = sum(counts.total() for counts in documents) / len(documents)
+
+    def weights(counts: Counter[str]) -> dict[str, float]:
+        norm = K1 * (1 - B + B * counts.total() / average)
+        return {term: tf * (K1 + 1) / (tf + norm) for term, tf in counts.items()}
+
+    queries = [Counter(terms(text)) for text in data.queries.values()]
+    return lexical([weights(counts) for counts in documents], queries)
+
+
+def bm25s_default(data: RetrievalSet) -> Scores:
+    bm25s = import_module("bm25s")
+    index = bm25s.BM25()
+    index.index(
+        bm25s.tokenize(list(data.documents.values()), show_progress=False), show_progress=False
+    )
+    asked = bm25s.tokenize(list(data.queries.values()), return_ids=False, show_progress=False)
+    return np.array([index.get_scores(tokens) for tokens in asked], np.float64)
+
+
+def anchored(dense: Scores, bm25: Scores, alpha: float = 0.4) -> Scores:
+    """Both legs over their own maximum, a negative cosine as 0."""
+    return alpha * _over_max(np.maximum(dense, 0)) + (1 - alpha) * _over_max(bm25)
+
+
+def minmax(dense: Scores, bm25: Scores, alpha: float = 0.5) -> Scores:
+    """Both legs stretched to 0..1, .5 where all documents score the same."""
+    return alpha * _stretched(dense) + (1 - alpha) * _stretched(bm25)
+
+
+def rrf(dense: Scores, bm25: Scores, k: int = 60) -> Scores:
+    """Sum of 1 / (k + rank); a document without a shared term has no lexical rank."""
+    return 1 / (k + _ranks(dense)) + np.where(bm25 > 0, 1 / (k + _ranks(bm25)), 0)
+
+
+def _over_max(scores: Scores) -> Scores:
+    top = scores.max(axis=1, keepdims=True)
+    return np.divide(scores, top, out=np.zeros_like(scores), where=top > 0)
+
+
+def _stretched(scores: Scores) -> Scores:
+    low = scores.min(axis=1, keepdims=True)
+    span = scores.max(axis=1, keepdims=True) - low
+    return np.divide(scores - low, span, out=np.full_like(scores, 0.5), where=span > 0)
+
+
+def _ranks(scores: Scores) -> Scores:
+    """1 for the best."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    ranks = np.empty_like(scores)
+    np.put_along_axis(ranks, order, np.arange(1.0, scores.shape[1] + 1)[np.newaxis], axis=1)
+    return ranks
+
+
+def quality(data: RetrievalSet, scores: Scores) -> tuple[float, float]:
+    """Mean recall@10 (of at most 10 relevant) and mean nDCG@10."""
+    keys = list(data.documents)
+    recalls: list[float] = []
+    ndcgs: list[float] = []
+    for query, row in zip(data.queries, scores, strict=True):
+        relevant = data.relevant[query]
+        best: list[int] = np.argsort(-row, kind="stable")[:TOP].tolist()
+        gains = [relevant.get(keys[i], 0.0) for i in best]
+        ideal = sorted(relevant.values(), reverse=True)[:TOP]
+        recalls.append(sum(gain > 0 for gain in gains) / min(TOP, len(relevant)))
+        ndcgs.append(_dcg(gains) / _dcg(ideal))
+    return float(np.mean(recalls)), float(np.mean(ndcgs))
+
+
+def _dcg(gains: Sequence[float]) -> float:
+    return sum(gain / math.log2(rank + 2) for rank, gain in enumerate(gains))
+
+
+def rankings(data: RetrievalSet) -> dict[str, Scores]:
+    """Every ranker of the table, in its order."""
+    embedder = StaticEmbedder()
+
+    def embed(texts: list[str]) -> Scores:
+        return asyncio.run(embedder.embed_documents(texts)).astype(np.float64)
+
+    documents, queries = list(data.documents.values()), list(data.queries.values())
+    bm25 = lexical(
+        [document_weights(text) for text in documents], [query_terms(text) for text in queries]
+    )
+    dense = embed(queries) @ embed(documents).T
+    found = {
+        "Python BM25, our terms": python_bm25(data),
+        "lexical leg": bm25,
+        "dense leg (static)": dense,
+        "anchored α .4": anchored(dense, bm25),
+        "minmax α .5": minmax(dense, bm25),
+        "rrf 60": rrf(dense, bm25),
+    }
+    if find_spec("bm25s"):
+        found = {"Python BM25, bm25s": bm25s_default(data), **found}
+    return found
+
+
+def main(folder: Annotated[Path, typer.Argument(help="One folder per set.")] = DEFAULT) -> None:
+    sets = [load(path) for path in sorted(folder.iterdir()) if (path / "qrels.tsv").exists()]
+    results: dict[str, list[str]] = defaultdict(list)
+    for data in sets:
+        for name, scores in rankings(data).items():
+            results[name].append("{:.3f} / {:.3f}".format(*quality(data, scores)))
+    table = Table("recall@10 / nDCG@10", *(data.name for data in sets))
+    for name, cells in results.items():
+        table.add_row(name, *cells)
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
