@@ -1,4 +1,5 @@
-"""A reflection without a model: what the trace itself shows, in the language of the trace. Pure and deterministic."""
+"""A reflection without a model: what the trace itself shows, in the language of the trace. Pure and
+deterministic."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def reflect(
     ground_truth: Any = None,
     test_report: str | None = None,
 ) -> ReflectionResult | None:
-    """What this run teaches, or None when it honestly shows nothing. Arguments as in `findings.find`."""
+    """What this run teaches, or None when it honestly shows nothing. Arguments as in
+    `findings.find`."""
     found = find(context, attempts=attempts, ground_truth=ground_truth, test_report=test_report)
     return reflect_on(context, found)
 
@@ -71,7 +73,8 @@ def reflect_on(context: ReflectionContext, found: Findings) -> ReflectionResult 
 
 
 def _category(f: Findings, context: ReflectionContext) -> ErrorCategory | None:
-    """The stated category, else the one the evidence shows; None for a success that reports no error."""
+    """The stated category, else the one the evidence shows; None for a success that reports no
+    error."""
     stated = context.error.error_category if context.error else None
     if stated and stated is not ErrorCategory.UNKNOWN_ERROR:
         return stated
@@ -133,4 +136,6 @@ def _tools(f: Findings) -> list[str]:
         + [x.tool for x in reversed(f.failures)]
         + [r.tool for r in f.retries]
     )
-    return list(dict.fromkeys([*named, *([f.origin.tool] if f.origin else []), *f.tools]))[:4]
+    if f.origin:
+        named.append(f.origin.tool)
+    return list(dict.fromkeys([*named, *f.tools]))[:4]

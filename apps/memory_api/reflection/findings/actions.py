@@ -4,31 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.memory_api.reflection.findings.arguments import Arguments, differences, flat, shown
+from apps.memory_api.reflection.findings.arguments import (
+    Arguments,
+    as_items,
+    as_mapping,
+    differences,
+    flat,
+    shown,
+)
 from apps.memory_api.reflection.findings.schemas import Departure
 from apps.memory_api.reflection.findings.steps import Run, Step
 
 _MOST = 6
+_ARGUMENTS = ("kwargs", "arguments", "args")
 Expected = tuple[str, Arguments]
 
 
 def expected_actions(ground_truth: Any) -> list[Expected] | None:
     """`actions: [{name, kwargs|arguments|args}]` of a ground truth, or None when it has none."""
-    actions = ground_truth.get("actions") if isinstance(ground_truth, dict) else None
-    if not isinstance(actions, list):
+    given = as_mapping(ground_truth)
+    if not isinstance(given.get("actions"), list):
         return None
     found: list[Expected] = []
-    for action in actions[:200]:
-        if isinstance(action, dict) and isinstance(action.get("name"), str):
-            given = next((action[k] for k in ("kwargs", "arguments", "args") if k in action), {})
-            found.append((action["name"], flat(given)))
+    for item in as_items(given["actions"])[:200]:
+        action = as_mapping(item)
+        name = action.get("name")
+        if isinstance(name, str):
+            found.append((name, flat(next((action[k] for k in _ARGUMENTS if k in action), None))))
     return found
 
 
 def find_departures(run: Run, ground_truth: Any) -> tuple[Departure, ...]:
-    """Changing calls that are not on the list or have other arguments, in order, then expected ones never made."""
+    """Changing calls that are not on the list or have other arguments, in order, then expected ones
+    never made."""
     expected = expected_actions(ground_truth)
-    if expected is None:
+    if expected is None or not (run.steps or run.said):
         return ()
     wanted = [e for e in expected if _writes(e[0])]
     names = {name for name, _ in wanted}
@@ -59,7 +69,8 @@ def _match_exactly(wanted: list[Expected], done: list[Step]) -> tuple[list[Expec
 
 
 def _departure(step: Step, left: list[Expected]) -> Departure:
-    """`changed` when an expected call of that tool is still open (the closest one is taken), else `extra`."""
+    """`changed` when an expected call of that tool is still open (the closest one is taken), else
+    `extra`."""
     options = [e for e in left if e[0] == step.tool]
     if not options:
         return Departure("extra", step.event, step.tool, step.call)

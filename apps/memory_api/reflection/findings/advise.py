@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from apps.memory_api.reflection.findings.compose import unrepaired, wrong
 from apps.memory_api.reflection.findings.quotes import plain
-from apps.memory_api.reflection.findings.schemas import Answer, Contrast, Departure, Findings
+from apps.memory_api.reflection.findings.schemas import (
+    Answer,
+    Contrast,
+    Departure,
+    Findings,
+    Streak,
+)
 from apps.memory_api.reflection.findings.words.protocol import Advice
 from apps.memory_api.traces.schemas import OutcomeType
 
@@ -35,7 +41,8 @@ def _crash(f: Findings, say: Advice) -> str | None:
     if crash.wanted and crash.got:
         return say.convert(crash)
     what = crash.cause_call or crash.place.split(" line ")[0]
-    return say.guard(crash.kind, what, crash.message, False) if what else None
+    kind = "parse" if crash.kind == "syntax" and not crash.cause_call else crash.kind
+    return say.guard(kind, what, crash.message, False) if what else None
 
 
 def _answer(a: Answer, say: Advice) -> str:
@@ -54,9 +61,11 @@ def _departure(f: Findings, say: Advice) -> str:
     first: Departure = f.departures[0]
     if first.kind == "changed" and first.changes:
         return say.settle(first)
+    missing = [d for d in f.departures if d.kind == "missing"]
+    if missing and first.event in {r.event for r in f.refusals}:
+        return say.before_declining(missing[0])
     if first.kind == "extra":
         return say.hold_back(first)
-    missing = [d for d in f.departures if d.kind == "missing"]
     done = f.last_write is not None and not any(r.kind == "handed_over" for r in f.refusals)
     return (
         say.all_parts(missing)
@@ -66,29 +75,37 @@ def _departure(f: Findings, say: Advice) -> str:
 
 
 def _from_struggle(f: Findings, say: Advice) -> str | None:
-    for streak in f.streaks[:1]:
-        if streak.unquoted:
-            return say.drop_quotes(streak.tool)
-        kinds = {x.event: x.kind for x in f.failures}
-        if "double" in (kinds.get(e) for e in streak.events):
-            return say.guard("double", streak.tool, "", True)
-        if streak.untried:
-            return say.take_offer(streak.tool, streak.untried)
-        if streak.tried:
-            return say.give_up_rewording(streak)
+    if f.streaks and (rule := _streak(f, f.streaks[0], say)):
+        return rule
     if f.contrast and (rule := _contrast(f, f.contrast, say)):
         return rule
+    return _failure(f, say) or next((r for x in f.retries if (r := say.change_it(x))), None)
+
+
+def _streak(f: Findings, streak: Streak, say: Advice) -> str | None:
+    if streak.unquoted:
+        return say.drop_quotes(streak.tool)
+    kinds = {x.event: x.kind for x in f.failures}
+    if "double" in (kinds.get(e) for e in streak.events):
+        return say.guard("double", streak.tool, "", True)
+    if streak.untried:
+        return say.take_offer(streak.tool, streak.untried)
+    return say.give_up_rewording(streak) if streak.tried else None
+
+
+def _failure(f: Findings, say: Advice) -> str | None:
     last = unrepaired(f)
     if last and last.invented:
         return say.look_up(last)
-    for repeat in f.repeats:
-        if repeat.failing:
-            return say.no_repeat(repeat)
-    if last:
-        if last.offered:
-            return say.take_offer(last.tool or last.call, last.offered)
-        return say.guard(last.kind, last.tool or last.call, last.message, f.failed_calls > 1)
-    return next((rule for r in f.retries if (rule := say.change_it(r))), None)
+    failing = next((r for r in f.repeats if r.failing), None)
+    if failing:
+        return say.no_repeat(failing)
+    if last is None:
+        return None
+    what = last.tool or last.call
+    if last.offered:
+        return say.take_offer(what, last.offered)
+    return say.guard(last.kind, what, last.message, f.failed_calls > 1)
 
 
 def _from_manner(f: Findings, say: Advice) -> str | None:
@@ -113,7 +130,8 @@ def _from_success(f: Findings, say: Advice) -> str | None:
 
 
 def _contrast(f: Findings, c: Contrast, say: Advice) -> str | None:
-    """The difference that most likely carries over: an argument, the quotation marks, a tool held back, a tool used."""
+    """The difference that most likely carries over: an argument, the quotation marks, a tool held
+    back, a tool used."""
     if c.changes:
         return say.as_the_success(c)
     if c.unquoted:

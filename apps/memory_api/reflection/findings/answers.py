@@ -1,4 +1,5 @@
-"""The final answer: what the environment said of it, how it stands to the expected one, and where either had been seen."""
+"""The final answer: what the environment said of it, how it stands to the expected one, and where
+either had been seen."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from apps.memory_api.reflection.findings.arguments import as_items, as_mapping
 from apps.memory_api.reflection.findings.quotes import cut, first_sentence, plain
 from apps.memory_api.reflection.findings.schemas import Answer, Untold
 from apps.memory_api.reflection.findings.steps import Run, Step
@@ -14,13 +16,15 @@ _FINAL = re.compile(
     r"^(?:finish|answer|final_?answer|submit|done|complete|respond)$", re.IGNORECASE
 )
 _NAMES = re.compile(
-    r"\"[^\"\n]{3,60}\"|“[^”\n]{3,60}”|(?:[A-Z][\w'’.\-]+|[0-9]{4})(?:[ \-](?:of|the|and|de|[A-Z&][\w'’.\-]*))*[ \-][A-Z][\w'’.\-]+"
+    r"\"[^\"\n]{3,60}\"|“[^”\n]{3,60}”"
+    r"|(?:[A-Z][\w'’.\-]+|[0-9]{4})(?:[ \-](?:of|the|and|de|[A-Z&][\w'’.\-]*))*[ \-][A-Z][\w'’.\-]+"
 )
 _QUESTION_WORD = re.compile(
     r"^(?:Which|What|Who|When|Where|Are|Is|Was|Were|In|How|Did|Do|The|A|An|On|Of)\b\s*"
 )
 _COMPARE = re.compile(
-    r"\b(?:\w{3,}er|more|less|first|earlier|later|same|most)\b[^?]{0,160} or [^?]{2,80}\?|\bboth\b|in common|\bwhich of\b"
+    r"\b(?:\w{3,}er|more|less|first|earlier|later|same|most)\b[^?]{0,160} or [^?]{2,80}\?"
+    r"|\bboth\b|in common|\bwhich of\b"
     r"|^(?:are|were|do|did|is|was) [^?]{3,80} and |どちら",
     re.IGNORECASE,
 )
@@ -31,9 +35,10 @@ def expected_answer(ground_truth: Any) -> str | None:
     """The expected answer of a ground truth that is one: text, or a mapping with a field for it."""
     if isinstance(ground_truth, (str, int, float)) and not isinstance(ground_truth, bool):
         return str(ground_truth).strip() or None
-    if isinstance(ground_truth, dict):
+    given = as_mapping(ground_truth)
+    if given:
         for name in ("answer", "expected", "expected_answer", "gold", "target"):
-            value = ground_truth.get(name)
+            value = given.get(name)
             if (
                 isinstance(value, (str, int, float))
                 and not isinstance(value, bool)
@@ -44,7 +49,8 @@ def expected_answer(ground_truth: Any) -> str | None:
 
 
 def find_answer(run: Run, ground_truth: Any) -> Answer | None:
-    """The last answering call (or one the environment judged), else the last message when an answer was expected."""
+    """The last answering call (or one the environment judged), else the last message when an answer
+    was expected."""
     expected = expected_answer(ground_truth)
     step = _answering(run.steps)
     if step is None:
@@ -85,7 +91,8 @@ def _spoken(run: Run, expected: str) -> Answer | None:
 
 def _against(run: Run, given: str, expected: str | None, at: int) -> dict[str, Any]:
     said = plain(given)
-    known: dict[str, Any] = {"given_event": _seen(run, said, at)[0]}
+    seen_event, seen_call = _seen(run, said, at)
+    known: dict[str, Any] = {"given_event": seen_event, "given_call": seen_call}
     if expected is None:
         return known
     wanted = plain(re.sub(r"\s*\([^)]*\)\s*$", "", expected)) or plain(expected)
@@ -106,7 +113,8 @@ def _against(run: Run, given: str, expected: str | None, at: int) -> dict[str, A
 
 
 def _seen(run: Run, wanted: str, before: int) -> tuple[str | None, str | None]:
-    """The latest response before `before` that contains the words, and its call; short words are not looked for."""
+    """The latest response before `before` that contains the words, and its call; short words are
+    not looked for."""
     if len(wanted) < 4:
         return None, None
     budget = _RESPONSES
@@ -152,9 +160,10 @@ def _unsearched(question: str, steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def find_untold(run: Run, ground_truth: Any) -> tuple[Untold, ...]:
-    """Expected `outputs` that stand in no message of the run; the closest message with a figure is shown instead."""
-    outputs = ground_truth.get("outputs") if isinstance(ground_truth, dict) else None
-    if not isinstance(outputs, list):
+    """Expected `outputs` that stand in no message of the run; the closest message with a figure is
+    shown instead."""
+    outputs = as_items(as_mapping(ground_truth).get("outputs"))
+    if not run.said:
         return ()
     texts = [(at, run.text(at)[:20_000]) for at in run.said]
     found: list[Untold] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from apps.memory_api.reflection.findings.quotes import cut
 from apps.memory_api.reflection.findings.schemas import Change
@@ -17,14 +18,23 @@ Arguments = dict[str, str]
 """Path of the argument -> its value as text. A call that is not a mapping has the one path ''."""
 
 
+def as_mapping(value: Any) -> dict[str, Any]:
+    """The value when it is a mapping, else an empty one."""
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def as_items(value: Any) -> list[Any]:
+    """The items of a list or tuple, else none."""
+    return list(cast(Sequence[Any], value)) if isinstance(value, (list, tuple)) else []
+
+
 def parse(content: str, tool: str) -> Arguments:
-    """Flat arguments of a JSON, Python-literal, bracket (`Search[x]`) or free-text call; never raises."""
+    """Flat arguments of a JSON, Python-literal, bracket (`Search[x]`) or free-text call; never
+    raises."""
     text = content.strip()
     value = _load(text) if text[:1] in "{[" else None
     if isinstance(value, dict):
-        flat: Arguments = {}
-        _flatten("", value, flat, 0)
-        return flat
+        return flat(cast(Any, value))
     bracket = _BRACKET.match(text) if len(text) < _PARSE_LIMIT else None
     if bracket:
         return {"": bracket.group(2)}
@@ -49,21 +59,29 @@ def _load(text: str) -> Any:
 def _flatten(path: str, value: Any, out: Arguments, depth: int) -> None:
     if len(out) >= _LEAVES or depth > 8:
         return
-    if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" and len(value) < 2_000:
-        inner = _load(value)
-        value = inner if isinstance(inner, list) else value
+    if isinstance(value, str):
+        value = _inner_list(value)
     if isinstance(value, dict):
-        for key, item in value.items():
+        for key, item in as_mapping(value).items():
             _flatten(f"{path}.{key}" if path else str(key), item, out, depth + 1)
-    elif isinstance(value, (list, tuple)) and all(
-        not isinstance(v, (dict, list, tuple)) for v in value
-    ):
-        out[path] = ", ".join(sorted(_leaf(v) for v in value))
-    elif isinstance(value, (list, tuple)):
-        for n, item in enumerate(value):
+        return
+    if not isinstance(value, (list, tuple)):
+        out[path] = _leaf(value)
+        return
+    items = as_items(value)
+    if any(isinstance(v, (dict, list, tuple)) for v in items):
+        for n, item in enumerate(items):
             _flatten(f"{path}[{n + 1}]", item, out, depth + 1)
     else:
-        out[path] = _leaf(value)
+        out[path] = ", ".join(sorted(_leaf(v) for v in items))
+
+
+def _inner_list(text: str) -> Any:
+    """A list written as text inside a call, as a list; any other text as it is."""
+    if text[:1] == "[" and text[-1:] == "]" and len(text) < 2_000:
+        inner = _load(text)
+        return cast(Any, inner) if isinstance(inner, list) else text
+    return text
 
 
 def _leaf(value: Any) -> str:
@@ -77,12 +95,14 @@ def _leaf(value: Any) -> str:
 def flat(value: Any) -> Arguments:
     """Flat arguments of an already parsed mapping."""
     out: Arguments = {}
-    _flatten("", value if isinstance(value, dict) else {"": value}, out, 0)
+    if value is not None:
+        _flatten("", value, out, 0)
     return out
 
 
 def differences(before: Arguments, after: Arguments) -> tuple[Change, ...]:
-    """What changed from one call to the next, argument by argument; free text is reduced to the words that differ."""
+    """What changed from one call to the next, argument by argument; free text is reduced to the
+    words that differ."""
     changes: list[Change] = []
     for name in [*before, *(k for k in after if k not in before)]:
         old, new = before.get(name), after.get(name)
@@ -100,7 +120,8 @@ def differences(before: Arguments, after: Arguments) -> tuple[Change, ...]:
 
 
 SPACE, BODY = "~space", "~body"
-"""Names of changes that have no values worth showing: only white space differs; the text below the first line differs."""
+"""Names of changes that have no values worth showing: only white space differs; the text below the
+first line differs."""
 
 
 def _reworded(old: str, new: str) -> list[Change]:
@@ -133,7 +154,8 @@ def _middle(old: str, new: str) -> tuple[str, str]:
 
 
 def shown(tool: str, content: str, args: Arguments, limit: int = 90) -> str:
-    """The call as a person would write it: `Search[x]`, `tool(a=1, b=2)` or the command line itself."""
+    """The call as a person would write it: `Search[x]`, `tool(a=1, b=2)` or the command line
+    itself."""
     if not args:
         return cut(tool or content, limit)
     if "" in args:

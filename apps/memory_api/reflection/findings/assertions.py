@@ -1,4 +1,5 @@
-"""Failing assertions of a test report: pytest, unittest, TAP, Jest-like text, or plain "expected … got …"."""
+"""Failing assertions of a test report: pytest, unittest, TAP, Jest-like text, or plain "expected …
+got …"."""
 
 from __future__ import annotations
 
@@ -19,14 +20,17 @@ _DETAIL = re.compile(
     r"^(?:E\s+)?(?P<line>(?:AssertionError|assert)\b.*|\w+(?:Error|Exception): .*)$", re.MULTILINE
 )
 _BOTH = re.compile(
-    r"expected:?\s*(?P<want>.{1,80}?)[,;]?\s+(?:but )?(?:got|received|actual|was):?\s*(?P<got>.{1,80})$"
-    r"|assert\s+(?P<left>.{1,80}?)\s+==\s+(?P<right>.{1,80})$|AssertionError:\s+(?P<a>.{1,60}?)\s+!=\s+(?P<b>.{1,60})$",
+    r"expected:?\s*(?P<want>.{1,80}?)[,;]?\s+(?:but )?(?:got|received|actual"
+    r"|was):?\s*(?P<got>.{1,80})$"
+    r"|assert\s+(?P<left>.{1,80}?)\s+==\s+(?P<right>.{1,80})$"
+    r"|AssertionError:\s+(?P<a>.{1,60}?)\s+!=\s+(?P<b>.{1,60})$",
     re.IGNORECASE,
 )
 
 
 def find_assertions(test_report: str | None) -> tuple[Assertion, ...]:
-    """At most ten failing tests with the line that says why; () when nothing in the report failed."""
+    """At most ten failing tests with the line that says why; () when nothing in the report
+    failed."""
     if not test_report:
         return ()
     text = (

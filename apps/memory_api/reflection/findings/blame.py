@@ -10,7 +10,8 @@ MOST = 5
 
 
 def sources(f: Findings, outcome: OutcomeType) -> list[str]:
-    """At most five event ids: the call behind the outcome, never the response that only reports it."""
+    """At most five event ids: the call behind the outcome, never the response that only reports
+    it."""
     found = _thanks(f) if outcome is OutcomeType.SUCCESS else _blame(f)
     found.append(f.last_call_event or f.last_said_event or f.last_event)
     return list(dict.fromkeys(x for x in found if x))[:MOST]
@@ -22,7 +23,7 @@ def _blame(f: Findings) -> list[str | None]:
         found += [f.crash.cause_event, f.crash.event]
     made = [d.event for d in f.departures if d.event]
     found += made
-    if f.departures and not made or f.untold:
+    if (f.departures and not made) or f.untold:
         found += [r.event for r in reversed(f.refusals)] + [u.event for u in f.untold]
     if f.answer and wrong(f):
         found += [f.answer.event, f.answer.reason_event, f.answer.expected_event]

@@ -12,7 +12,8 @@ MOST_CHARACTERS = 1_100
 
 
 def compose(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, words: Words) -> str:
-    """The reflection: what was asked, what happened, the step behind it, what stood in the trace beside it; '' = nothing."""
+    """The reflection: what was asked, what happened, the step behind it, what stood in the trace
+    beside it; '' = nothing."""
     told = (
         _success(f, words) if outcome is OutcomeType.SUCCESS else _failure(f, outcome, error, words)
     )
@@ -44,18 +45,12 @@ def unrepaired(f: Findings) -> Failure | None:
 
 
 def _failure(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, w: Words) -> list[str]:
-    told: list[str] = []
-    if f.crash:
-        told.append(w.crash(f.crash))
-    elif error and error.error_message:
-        told.append(w.stated(cut(error.error_message), f.last_event))
-    if f.assertions:
-        told.append(w.assertions(f.assertions))
+    told = _reported(f, error, w)
     if f.calls or f.said_anything:
         told += _deviations(f, w)
     if f.answer and wrong(f) and f.answer.given:
         told += _answer(f.answer, w)
-    elif f.open_end and f.calls:
+    elif f.open_end and f.calls and not any(r.event == f.last_call_event for r in f.refusals):
         told += [w.halted(f, outcome)]
     told += _struggle(f, w, told)
     if f.dialogue and not f.departures and not f.untold:
@@ -67,11 +62,25 @@ def _failure(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, w: Word
     told += [w.unconfirmed(u) for u in f.unconfirmed[:1]]
     if not told:
         told = [w.unexplained(f, outcome)]
+    elif len(told) < 2 and f.last_said and not f.crash and not f.open_end:
+        told.append(w.closing(f))
     return told + (
         [w.slow(f.slow)]
         if f.slow and f.slow.share >= 0.5 and outcome is OutcomeType.TIMEOUT
         else []
     )
+
+
+def _reported(f: Findings, error: ErrorInfo | None, w: Words) -> list[str]:
+    """What the environment said went wrong."""
+    told: list[str] = []
+    if f.crash:
+        told.append(w.crash(f.crash))
+    elif error and error.error_message:
+        told.append(w.stated(cut(error.error_message), f.last_event))
+    if f.assertions:
+        told.append(w.assertions(f.assertions))
+    return told
 
 
 def _answer(a: Answer, w: Words) -> list[str]:
@@ -91,7 +100,10 @@ def _short(a: Answer) -> bool:
 def _deviations(f: Findings, w: Words) -> list[str]:
     told: list[str] = []
     if f.departures:
-        told.append(w.departures(f.departures))
+        handed = {r.event for r in f.refusals if r.kind == "handed_over"}
+        told.append(
+            w.departures([d for d in f.departures if d.event not in handed] or f.departures)
+        )
         changed = next((d for d in f.departures if d.kind != "missing"), None)
         retry = next(
             (r for r in f.retries if changed and r.event == changed.event and r.changes), None
@@ -158,16 +170,10 @@ def _success(f: Findings, w: Words) -> list[str]:
         told.append(w.answered(f.answer, True))
     if f.contrast:
         told.append(w.contrast(f.contrast))
-    for retry in f.retries[:2]:
-        told.append(w.retry(retry))
-    if f.streaks and not f.retries:
-        told.append(w.streak(f.streaks[0]))
-    if f.hops:
-        told.append(w.hops(f.hops))
-    elif f.origin and not (f.retries and any(c.name for r in f.retries for c in r.changes)):
-        told.append(w.origin(f.origin))
-    if f.refusals and not f.retries:
-        told.append(w.stood_firm(f.refusals[-1]))
+    told += [w.retry(retry) for retry in f.retries[:2]] or [w.streak(s) for s in f.streaks[:1]]
+    told += _way(f, w)
+    if f.answer and f.answer.reason and len(told) == 1:
+        told.append(w.reasoning(f.answer))
     if f.calls > 1 or (f.calls and not told):
         told.append(w.path(f))
     if f.calls and not f.answer and not f.retries and not f.refusals and f.last_said:
@@ -176,6 +182,18 @@ def _success(f: Findings, w: Words) -> list[str]:
         told.append(w.slow(f.slow))
     if f.dialogue and _worth_telling(f):
         told += [w.talk(f.dialogue, OutcomeType.SUCCESS), w.talk_manner(f.dialogue, True)]
+    return told
+
+
+def _way(f: Findings, w: Words) -> list[str]:
+    """How the decisive call came about, and what was declined on the way."""
+    told: list[str] = []
+    if f.hops:
+        told.append(w.hops(f.hops))
+    elif f.origin and not any(c.name for r in f.retries for c in r.changes):
+        told.append(w.origin(f.origin))
+    if f.refusals and not f.retries:
+        told.append(w.stood_firm(f.refusals[-1]))
     return told
 
 

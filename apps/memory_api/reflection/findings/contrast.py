@@ -15,9 +15,11 @@ _SHOWN = 3
 
 
 def find_contrast(run: Run, outcome: OutcomeType, attempts: Sequence[Attempt]) -> Contrast | None:
-    """Against the latest attempts that ended the other way; None when there is none or nothing differs.
+    """Against the latest attempts that ended the other way; None when there is none or nothing
+    differs.
 
-    A success is set against all of them together (what no failed attempt did), a failure against the latest success."""
+    A success is set against all of them together (what no failed attempt did), a failure against
+    the latest success."""
     if outcome is OutcomeType.PARTIAL or not run.steps:
         return None
     won = outcome is OutcomeType.SUCCESS
@@ -123,7 +125,8 @@ def _held_back(good: list[Step], bad: list[Step]) -> str | None:
 def _same_write(
     ours: list[Step], theirs: list[Step], won: bool
 ) -> tuple[str | None, Step | None, tuple[Change, ...]]:
-    """The first changing call both sides made with other arguments, and the difference from failed to successful."""
+    """The first changing call both sides made with other arguments, and the difference from failed
+    to successful."""
     for step in ours:
         if not step.writes or step.failure or step.verdict is not None or "" in step.args:
             continue

@@ -1,4 +1,5 @@
-"""A conversation without tools: who asks, what is taken up, what is said over and over, where the user is displeased."""
+"""A conversation without tools: who asks, what is taken up, what is said over and over, where the
+user is displeased."""
 
 from __future__ import annotations
 
@@ -6,16 +7,22 @@ import re
 from collections import Counter
 from typing import Any
 
+from apps.memory_api.reflection.findings.arguments import as_mapping
 from apps.memory_api.reflection.findings.quotes import cut, first_sentence
 from apps.memory_api.reflection.findings.schemas import Dialogue
 from apps.memory_api.reflection.findings.steps import Run
 
 _MESSAGES = 200
-_WORD = re.compile(r"[ァ-ヴー]{3,}|[一-龠々]{2,}|[A-Za-z][A-Za-z\-']{4,}")
+_WORD = re.compile(
+    r"[ァ-ヴー]{3,}|[一-龠々]{2,}(?=[にをはがでとのもやへ、。！？!?\s・」』）)ァ-ヴA-Z]|$)"
+    r"|[A-Za-z][A-Za-z\-']{4,}"
+)
 _ASKS = re.compile(r"[?？]|(?:ですか|ますか|でしょうか|ませんか)[。!！]?\s*$")
 _UNHAPPY = re.compile(
-    r"面白く(?:ない|無い)|つまらな|違います|そうじゃな|ちょっと違|分かりにく|わかりにく|困ります|がっかり|怒|もういい|信用しきるのが難し"
-    r"|not (?:helpful|what I)|wrong again|useless|frustrat|disappoint|that's not|doesn't work|still not|unacceptable",
+    r"面白く(?:ない|無い)|つまらな|違います|そうじゃな|ちょっと違|分かりにく|わかりにく"
+    r"|困ります|がっかり|怒|もういい|信用しきるのが難し"
+    r"|not (?:helpful|what I)|wrong again|useless|frustrat|disappoint|that's not|doesn't work"
+    r"|still not|unacceptable",
     re.IGNORECASE,
 )
 _LEAD = re.compile(r"^(?:最近|今日|毎日|本当|今年|昨日|明日)(?=.)")
@@ -61,11 +68,13 @@ _PHRASES = re.compile(r"[。！？!?\n、,]")
 
 
 def ratings_of(ground_truth: Any) -> tuple[tuple[str, float], ...]:
-    """Ratings, lowest first, when the ground truth is nothing but two or more numbers by criterion."""
-    if not isinstance(ground_truth, dict) or len(ground_truth) < 2:
+    """Ratings, lowest first, when the ground truth is nothing but two or more numbers by
+    criterion."""
+    given = as_mapping(ground_truth)
+    if len(given) < 2:
         return ()
     pairs: list[tuple[str, float]] = []
-    for name, value in ground_truth.items():
+    for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
             return ()
         pairs.append((cut(str(name), 40), float(value)))
@@ -129,8 +138,8 @@ def _shared(message: str, reply: str) -> list[str]:
 
 
 def _repeated(replies: list[str]) -> tuple[tuple[str, int], ...]:
-    """Clauses of 6 to 40 characters that stand word for word in three or more replies; the most frequent two.
-    Also long words (4+ characters) that half of the replies repeat."""
+    """Clauses of 6 to 40 characters that stand word for word in three or more replies; the most
+    frequent two. Also long words (4+ characters) that half of the replies repeat."""
     clauses: Counter[str] = Counter()
     for reply in replies:
         clauses.update({c.strip() for c in _PHRASES.split(reply) if 6 <= len(c.strip()) <= 40})

@@ -1,10 +1,12 @@
-"""Calls that failed, who said so, what the response offered instead, and arguments nobody had mentioned."""
+"""Calls that failed, who said so, what the response offered instead, and arguments nobody had
+mentioned."""
 
 from __future__ import annotations
 
 import ast
 import re
 
+from apps.memory_api.reflection.findings.arguments import as_items
 from apps.memory_api.reflection.findings.kinds import kind_of
 from apps.memory_api.reflection.findings.quotes import cut
 from apps.memory_api.reflection.findings.schemas import Crash, Failure
@@ -13,7 +15,8 @@ from apps.memory_api.traces.schemas import ErrorCategory
 
 MOST = 40
 _OFFERS = re.compile(
-    r"(?:similar|did you mean|suggestions?|available(?: \w+)?|candidates?|valid \w+ are|候補|もしかして)\W{0,3}[:：]\s*",
+    r"(?:similar|did you mean|suggestions?|available(?: \w+)?|candidates?|valid \w+ are|候補"
+    r"|もしかして)\W{0,3}[:：]\s*",
     re.IGNORECASE,
 )
 _TWO_CALLS = re.compile(r"^\s*(\w+)\[[^\[\]]*\]\s*(?:and|then|,|;|&)?\s*\w+\[")
@@ -24,7 +27,8 @@ _LIBRARY = re.compile(
 )
 _FRAME = re.compile(r'File "([^"\n]{1,300})", line (\d+)(?:, in ([\w<>.]{1,80}))?')
 _PYDANTIC = re.compile(
-    r"(?:Input )?should be an? (?:valid )?(?P<want>[\w ]{2,30}?)(?: \[|,|$).*?input_type=(?P<got>\w+)",
+    r"(?:Input )?should be an? (?:valid )?(?P<want>[\w ]{2,30}?)(?: \[|,"
+    r"|$).*?input_type=(?P<got>\w+)",
     re.S,
 )
 
@@ -83,12 +87,13 @@ def _listed(text: str) -> list[str]:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             end = text.rfind("]", 0, end) if len(text) - end < 400 else -1
             continue
-        return [x for x in value if isinstance(x, str)] if isinstance(value, list) else []
+        return [x for x in as_items(value) if isinstance(x, str)]
     return re.findall(r"'([^'\n]{2,80})'", text)
 
 
 def invented(run: Run, step: Step) -> tuple[str, ...]:
-    """Arguments that look like an identifier and stand in no earlier event: `name=value`, at most three."""
+    """Arguments that look like an identifier and stand in no earlier event: `name=value`, at most
+    three."""
     values = [(n, v) for n, v in step.args.items() if n and _IDENTIFIER.match(v)]
     if not values:
         return ()

@@ -1,4 +1,5 @@
-"""Everything that can be said about a run without a model, as structured evidence. Pure and deterministic."""
+"""Everything that can be said about a run without a model, as structured evidence. Pure and
+deterministic."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from apps.memory_api.reflection.schemas import ReflectionContext
 from apps.memory_api.traces.schemas import EventType, OutcomeType
 
 _PATH = 8
+_ASKING = ("?", "？", "か。", "か？")
 
 
 def find(
@@ -32,8 +34,9 @@ def find(
     ground_truth: Any = None,
     test_report: str | None = None,
 ) -> Findings:
-    """`attempts` are earlier runs of the same task, oldest first. `ground_truth` may be the expected answer, or a
-    mapping with `answer`, `actions` (name, kwargs), `outputs`, or ratings by criterion; other shapes are ignored."""
+    """`attempts` are earlier runs of the same task, oldest first. `ground_truth` may be the
+    expected answer, or a mapping with `answer`, `actions` (name, kwargs), `outputs`, or ratings by
+    criterion; other shapes are ignored."""
     run = read(context.events, context.task_description, context.task_goal)
     won = context.outcome is OutcomeType.SUCCESS
     last = run.steps[-1] if run.steps else None
@@ -107,6 +110,7 @@ def _closing(run: Run) -> str:
     """The last message of the run that is more than a good-bye."""
     for at in reversed(run.said[-4:]):
         text = run.text(at)
-        if len(text.strip()) > 60:
-            return first_sentence(text, 150)
-    return first_sentence(run.text(run.said[-1]), 150) if run.said else ""
+        line = first_sentence(text, 150)
+        if len(text.strip()) > 40 and not line.endswith(_ASKING):
+            return line
+    return ""

@@ -1,4 +1,5 @@
-"""Kinds of failure by the words of the message, English and Japanese, each with its error category."""
+"""Kinds of failure by the words of the message, English and Japanese, each with its error
+category."""
 
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ _KINDS: tuple[tuple[str, ErrorCategory, str], ...] = (
     (
         "permission",
         _C.PERMISSION_ERROR,
-        r"permission denied|forbidden|unauthori[sz]ed|not (?:allowed|permitted|authori[sz]ed)|access denied"
+        r"permission denied|forbidden|unauthori[sz]ed|not (?:allowed|permitted|authori[sz]ed)"
+        r"|access denied"
         r"|\b40[13]\b|policy violation|権限|許可されて",
     ),
     (
         "network",
         _C.NETWORK_ERROR,
-        r"connection (?:refused|reset|error|aborted|closed)|ECONN|getaddrinfo|name resolution|unreachable"
+        r"connection (?:refused|reset|error|aborted|closed)|ECONN|getaddrinfo|name resolution"
+        r"|unreachable"
         r"|\b50[234]\b|bad gateway|接続でき|ネットワーク",
     ),
     (
@@ -39,8 +42,10 @@ _KINDS: tuple[tuple[str, ErrorCategory, str], ...] = (
     (
         "missing",
         _C.TOOL_ERROR,
-        r"not found|could not find|cannot find|no such file|no (?:results?|matches)|found 0 matches|cannot open"
-        r"|does not exist|doesn't exist|\b404\b|ModuleNotFoundError|見つかりません|存在しません|該当.{0,6}ありません",
+        r"not found|could not find|cannot find|no such file|no (?:results?|matches)"
+        r"|found 0 matches|cannot open"
+        r"|does not exist|doesn't exist|\b404\b|ModuleNotFoundError|見つかりません|存在しません"
+        r"|該当.{0,6}ありません",
     ),
     (
         "unavailable",
@@ -50,7 +55,8 @@ _KINDS: tuple[tuple[str, ErrorCategory, str], ...] = (
     (
         "invalid",
         _C.VALIDATION_ERROR,
-        r"validation error|invalid|must be|missing required|is required|TypeError|ValueError|KeyError"
+        r"validation error|invalid|must be|missing required|is required|TypeError|ValueError"
+        r"|KeyError"
         r"|cannot be|should be a|無効|不正な",
     ),
     ("model", _C.LLM_ERROR, r"context length|content.?filter|max(?:imum)? tokens|model overloaded"),

@@ -14,7 +14,8 @@ _FILLER = {"of", "in", "on", "and", "for", "to", "by", "with", "or", "at", "from
 
 
 def find_repeats(run: Run) -> tuple[Repeat, ...]:
-    """Identical calls, most repeated first, at most five. A read repeated after a change is no repeat."""
+    """Identical calls, most repeated first, at most five. A read repeated after a change is no
+    repeat."""
     groups: dict[tuple[str, str, int], list[Step]] = {}
     epoch = 0
     for step in run.steps:
@@ -38,7 +39,8 @@ def find_repeats(run: Run) -> tuple[Repeat, ...]:
 
 
 def find_streaks(run: Run) -> tuple[Streak, ...]:
-    """Runs of three or more failing calls of a tool without one success of it between; longest first, at most three."""
+    """Runs of three or more failing calls of a tool without one success of it between; longest
+    first, at most three."""
     open_streaks: dict[str, list[Step]] = {}
     done: list[list[Step]] = []
     for step in run.steps:
@@ -89,7 +91,8 @@ def _kept(values: list[str]) -> str:
 
 
 def _closest(offered: list[str], tried: str) -> list[str]:
-    """Offered entries that share most words with what was tried, first; those that share none are left out."""
+    """Offered entries that share most words with what was tried, first; those that share none are
+    left out."""
     wanted = set(plain(tried).split()) - _FILLER
     scored = [
         (len(wanted & set(plain(o).split())) / (1 + len(plain(o).split())), o) for o in offered

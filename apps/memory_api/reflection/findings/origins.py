@@ -1,4 +1,5 @@
-"""Where a decisive call got its arguments, which values were carried through the run, and how one read led to the next."""
+"""Where a decisive call got its arguments, which values were carried through the run, and how one
+read led to the next."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from apps.memory_api.reflection.findings.steps import Run, Step
 
 _RESPONSE = 30_000
 _YES = re.compile(
-    r"^\W*(?:yes|yeah|yep|sure|ok(?:ay)?|please (?:do|go|proceed)|go ahead|that(?:'s| is) (?:correct|right|fine)|correct"
+    r"^\W*(?:yes|yeah|yep|sure|ok(?:ay)?|please (?:do|go|proceed)|go ahead|that(?:'s"
+    r"| is) (?:correct|right|fine)|correct"
     r"|はい|ええ|それで|大丈夫|そちらで)",
     re.IGNORECASE,
 )
@@ -26,7 +28,10 @@ def find_origin(run: Run) -> Origin | None:
     named = [s for s in usable if "" not in s.args and not _ASIDE.search(s.tool)]
     if not named:
         return None
-    step = next((s for s in reversed(named) if s.writes), named[-1])
+    write = next((s for s in reversed(named) if s.writes), None)
+    if write is None and any(s.response for s in run.steps):
+        return None
+    step = write or named[-1]
     from_tools: list[tuple[str, str, str]] = []
     from_user: list[tuple[str, str]] = []
     for name, value in list(step.args.items())[:12]:
@@ -79,7 +84,8 @@ def _tight(text: str) -> str:
 
 
 def _carried(steps: list[Step], last: Step) -> tuple[tuple[str, str], ...]:
-    """Arguments of the last call that an earlier call of another tool already had with the same value."""
+    """Arguments of the last call that an earlier call of another tool already had with the same
+    value."""
     found: list[tuple[str, str]] = []
     for name, value in last.args.items():
         if any(
@@ -91,7 +97,8 @@ def _carried(steps: list[Step], last: Step) -> tuple[tuple[str, str], ...]:
 
 
 def find_hops(run: Run) -> tuple[Hop, ...]:
-    """Free-text calls whose argument an earlier response had named while the question had not; at most three."""
+    """Free-text calls whose argument an earlier response had named while the question had not; at
+    most three."""
     question = plain(run.text(run.users[0])) if run.users else plain(run.task)
     found: list[Hop] = []
     searches = [

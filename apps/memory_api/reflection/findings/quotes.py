@@ -15,6 +15,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _KANA = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\uff66-\uff9d]")
 _LETTER = re.compile(r"[^\W\d_]")
 _JOINERS = "\u200d\ufe0e\ufe0f"
+_MARKS = re.compile(r"\*\*|`{3}|^\s*(?:#{1,6}|[-*>])\s+|^-{3,}$", re.MULTILINE)
 _GREETING = re.compile(
     r"^(?:(?:hi|hello|hey|umm?|good (?:morning|afternoon|evening))(?: there)?[!,.\s]+"
     r"|(?:こんにち[はわ]|こんばん[はわ]|おはようございます|はじめまして|すみません|よろしくお願い(?:いた|致)?します|お願いします)[。、!！\s]*)+",
@@ -25,7 +26,8 @@ _SAMPLES = 40
 
 
 def cut(text: str, limit: int = QUOTE) -> str:
-    """One line of at most `limit` characters, cut between characters (never inside a composed one), with … if cut."""
+    """One line of at most `limit` characters, cut between characters (never inside a composed one),
+    with … if cut."""
     head = text[: limit * 6 + 200]
     line = _SPACE.sub(" ", _UNSAFE.sub(" ", _ANSI.sub("", head))).strip()
     if len(line) <= limit:
@@ -45,13 +47,13 @@ def first_line(text: str, limit: int = QUOTE) -> str:
     for line in text[:4_000].splitlines():
         plain = line.strip().lstrip("#*->・ ").strip()
         if len(plain) > 2:
-            return cut(plain, limit)
+            return cut(plain.rstrip(":："), limit)
     return cut(text, limit)
 
 
 def first_sentence(text: str, limit: int = QUOTE) -> str:
     """The first sentence of a message, or as much as fits."""
-    line = cut(text, max(limit, 400))
+    line = cut(_MARKS.sub("", text[:4_000]), max(limit, 400))
     end = re.search(r"[。！？!?](?=.)|\.(?=\s+[A-Z])", line)
     return cut(line[: end.end()] if end and end.end() >= 12 else line, limit)
 
@@ -74,7 +76,8 @@ def language_of(texts: Iterable[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Folded for comparison: case, width, articles, quotation marks and punctuation do not count."""
+    """Folded for comparison: case, width, articles, quotation marks and punctuation do not
+    count."""
     folded = unicodedata.normalize("NFKC", text[:4_000]).casefold()
     words = re.sub(r"[^\w\s]|_", " ", folded.replace("'", "").replace("’", "")).split()
     return " ".join(w for w in words if w not in {"the", "a", "an"})

@@ -1,4 +1,5 @@
-"""Messages that decline, hand-overs to people, and changes made without the consent the instructions ask for."""
+"""Messages that decline, hand-overs to people, and changes made without the consent the
+instructions ask for."""
 
 from __future__ import annotations
 
@@ -9,21 +10,25 @@ from apps.memory_api.reflection.findings.schemas import Refusal, Unconfirmed
 from apps.memory_api.reflection.findings.steps import Run
 
 _DECLINES = re.compile(
-    r"\bI(?:'m| am) (?:sorry|unable|not able|afraid)\b|\bI (?:cannot|can't|can not|won't)\b|\bunfortunately\b"
-    r"|\b(?:cannot|can't|not) be (?:cancell?ed|changed|modified|updated|refunded|processed|done|removed)\b"
+    r"\bI(?:'m| am) (?:sorry|unable|not able|afraid)\b|\bI (?:cannot|can't|can not|won't)\b"
+    r"|\bunfortunately\b"
+    r"|\b(?:cannot|can't|not) be (?:cancell?ed|changed|modified|updated|refunded|processed|done"
+    r"|removed)\b"
     r"|\bnot (?:allowed|permitted|possible|eligible)\b|\bagainst (?:the|our) policy\b"
-    r"|できません|できかねます|いたしかねます|お断り|お答えできません|対応しておりません|承れません",
+    r"|できません|できかねます|いたしかねます|お断り|お答えできません|対応しておりません"
+    r"|承れません",
     re.IGNORECASE,
 )
 _NOTE = re.compile(r"^\W*(?:please )?note\b", re.IGNORECASE)
 _HAND_OVER = re.compile(r"transfer|hand_?over|escalate", re.IGNORECASE)
 _CONSENT_RULE = re.compile(
-    r"[^.\n]{0,160}\b(?:explicit|user)\b[^.\n]{0,40}\bconfirm\w*[^.\n]{0,120}|[^。\n]{0,80}(?:確認|同意)を(?:得|取)[^。\n]{0,60}",
-    re.IGNORECASE,
+    r"\b(?:explicit|user)\b[^.\n]{0,40}\bconfirm|(?:確認|同意)を(?:得|取)", re.IGNORECASE
 )
 _YES = re.compile(
-    r"\b(?:yes|yeah|yep|sure|ok(?:ay)?|please|confirm\w*|proceed|go ahead|correct|right|agree\w*|do it|fine|sounds good"
-    r"|let's|that works|thank\w*|perfect|great)\b|はい|お願い|大丈夫|それで|いいです|了解|進めて|ぜひ",
+    r"\b(?:yes|yeah|yep|sure|ok(?:ay)?|please|confirm\w*|proceed|go ahead|correct|right"
+    r"|agree\w*|do it|fine|sounds good"
+    r"|let's|I'll (?:go|take)|I'd like|go with|that works|thank\w*|perfect|great)\b|はい|お願い"
+    r"|大丈夫|それで|いいです|了解|進めて|ぜひ",
     re.IGNORECASE,
 )
 
@@ -67,12 +72,19 @@ def _later(run: Run, at: int) -> str | None:
     )
 
 
+def _consent_rule(run: Run) -> str | None:
+    for at in run.rules[:3]:
+        text = run.text(at)[:20_000]
+        hit = _CONSENT_RULE.search(text)
+        if hit:
+            return _around(text, hit.start())
+    return None
+
+
 def find_unconfirmed(run: Run) -> tuple[Unconfirmed, ...]:
-    """Changing calls whose last user message holds no word of consent, where the instructions ask for it; at most two."""
-    rule = next(
-        (m.group(0) for at in run.rules[:3] if (m := _CONSENT_RULE.search(run.text(at)[:20_000]))),
-        None,
-    )
+    """Changing calls whose last user message holds no word of consent, where the instructions ask
+    for it; at most two."""
+    rule = _consent_rule(run)
     if rule is None:
         return ()
     found: list[Unconfirmed] = []

@@ -1,4 +1,5 @@
-"""A call that failed, then worked: what changed between the two, and where the new value came from."""
+"""A call that failed, then worked: what changed between the two, and where the new value came
+from."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _FAR = 12
 
 
 def find_retries(run: Run) -> tuple[Retry, ...]:
-    """Per stretch of failures of one tool, the next call of it that worked on the same matter; at most six."""
+    """Per stretch of failures of one tool, the next call of it that worked on the same matter; at
+    most six."""
     failing: dict[str, list[Step]] = {}
     found: list[Retry] = []
     for n, step in enumerate(run.steps):
@@ -75,7 +77,8 @@ def _retry(run: Run, failed: list[Step], worked: Step) -> Retry:
 def _supplied(
     run: Run, failed: Step, worked: Step, changes: tuple[Change, ...]
 ) -> tuple[str | None, str | None]:
-    """The changed argument whose new value a response in between (or the latest one before) had named."""
+    """The changed argument whose new value a response in between (or the latest one before) had
+    named."""
     wanted = [(c.name, worked.args.get(c.name, "")) for c in changes if c.after]
     for step in reversed(run.steps[:200]):
         if not failed.at < step.at < worked.at or not step.response:

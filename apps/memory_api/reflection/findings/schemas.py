@@ -1,20 +1,22 @@
-"""What the rules found in a run: plain evidence, JSON-serialisable, given to the writer of rules and to a model alike.
+"""What the rules found in a run: plain evidence, JSON-serialisable, given to the writer of rules
+and to a model alike.
 
-Every text field is already a short quote (see `quotes.cut`); every `event` is the id of an event of the run.
-"""
+Every text field is already a short quote (see `quotes.cut`); every `event` is the id of an event of
+the run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from apps.memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An earlier run of the same task. `ground_truth_known` says whether its outcome was checked against one."""
+    """An earlier run of the same task. `ground_truth_known` says whether its outcome was checked
+    against one."""
 
     outcome: OutcomeType
     events: Sequence[Event]
@@ -33,11 +35,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A call that failed. `event` is the call (the cause), `response_event` where the failure was reported.
+    """A call that failed. `event` is the call (the cause), `response_event` where the failure was
+    reported.
 
     `stated` is who reported it: the tool, an error event, or only the next message in `words`.
-    `offered` are alternatives the response listed; `invented` are arguments found nowhere earlier in the run.
-    """
+    `offered` are alternatives the response listed; `invented` are arguments found nowhere earlier
+    in the run."""
 
     event: str
     response_event: str | None
@@ -68,8 +71,9 @@ class Repeat:
 class Streak:
     """`count` >= 3 failing calls of one tool with no success of it between them.
 
-    `kept` are the words all arguments share, `tried` the arguments, `untried` what responses offered and no call took,
-    `unquoted` an argument whose entry was offered under the same name without quotation marks."""
+    `kept` are the words all arguments share, `tried` the arguments, `untried` what responses
+    offered and no call took, `unquoted` an argument whose entry was offered under the same name
+    without quotation marks."""
 
     event: str
     events: tuple[str, ...]
@@ -84,8 +88,8 @@ class Streak:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A call that failed, and a later call of the same tool that worked. `via` is the tool called between the two
-    whose response holds the new value of `taken`, an argument that changed."""
+    """A call that failed, and a later call of the same tool that worked. `via` is the tool called
+    between the two whose response holds the new value of `taken`, an argument that changed."""
 
     failed_event: str
     event: str
@@ -104,7 +108,8 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A message that declines, or a hand-over. `done_later` names the call that then did it after all."""
+    """A message that declines, or a hand-over. `done_later` names the call that then did it after
+    all."""
 
     event: str
     kind: str
@@ -115,7 +120,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Unconfirmed:
-    """A changing call although the instructions ask for the user's consent and the last user message gives none."""
+    """A changing call although the instructions ask for the user's consent and the last user
+    message gives none."""
 
     event: str
     tool: str
@@ -127,10 +133,11 @@ class Unconfirmed:
 class Answer:
     """The run's final answer and what is known of it.
 
-    `verdict`: what the environment said (None = nothing). `relation` to the expected answer: same, wider (ours has more
-    words), narrower, different, or None when unknown. `expected_event`/`expected_call`: the response that showed the
-    expected answer, `given_event`: the response that showed ours (None = in no response).
-    `unsearched`: names of the question that no call looked for."""
+    `verdict`: what the environment said (None = nothing). `relation` to the expected answer: same,
+    wider (ours has more words), narrower, different, or None when unknown.
+    `expected_event`/`expected_call`: the response that showed the expected answer, `given_event`:
+    the response that showed ours (None = in no response). `unsearched`: names of the question that
+    no call looked for."""
 
     event: str | None
     given: str
@@ -140,6 +147,7 @@ class Answer:
     expected_event: str | None = None
     expected_call: str | None = None
     given_event: str | None = None
+    given_call: str | None = None
     reason: str = ""
     reason_event: str | None = None
     unsearched: tuple[str, ...] = ()
@@ -148,7 +156,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """Where the run left the expected actions. `kind`: changed (right tool, other arguments), extra, missing."""
+    """Where the run left the expected actions. `kind`: changed (right tool, other arguments),
+    extra, missing."""
 
     kind: str
     event: str | None
@@ -160,7 +169,8 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Untold:
-    """A figure or phrase the user should have been told and was not; `said` is the closest thing told instead."""
+    """A figure or phrase the user should have been told and was not; `said` is the closest thing
+    told instead."""
 
     expected: str
     event: str | None
@@ -179,7 +189,8 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The run broke off in code: the last line of a traceback and the innermost frame that is not a library."""
+    """The run broke off in code: the last line of a traceback and the innermost frame that is not a
+    library."""
 
     event: str
     message: str
@@ -204,10 +215,12 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """This run against an attempt of the same task that ended the other way. `ours`/`theirs`: calls only one side
-    made; `event`: our first call that theirs does not have; `changes`: arguments of the same changing call that
-    differ (before = the failed side, after = the successful one); `tool`: of that call. `their_answer`: what the other side answered, when that differs; `unquoted`: a call of ours
-    the failed side made with quotation marks around its argument; `held_back`: a changing tool only the failed used."""
+    """This run against an attempt of the same task that ended the other way. `ours`/`theirs`: calls
+    only one side made; `event`: our first call that theirs does not have; `changes`: arguments of
+    the same changing call that differ (before = the failed side, after = the successful one);
+    `tool`: of that call. `their_answer`: what the other side answered, when that differs;
+    `unquoted`: a call of ours the failed side made with quotation marks around its argument;
+    `held_back`: a changing tool only the failed used."""
 
     we_succeeded: bool
     trace_id: str | None
@@ -226,7 +239,8 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the arguments of the decisive call came from: argument -> the tool or `user` that named its value."""
+    """Where the arguments of the decisive call came from: argument -> the tool or `user` that named
+    its value."""
 
     event: str
     tool: str
@@ -240,7 +254,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A call whose argument the response to an earlier call had named: `name` led from `start` to `call`."""
+    """A call whose argument the response to an earlier call had named: `name` led from `start` to
+    `call`."""
 
     event: str
     start: str
@@ -250,7 +265,8 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A conversation without tools. `taken_up`: replies that repeat a word of the user's message before, with the words."""
+    """A conversation without tools. `taken_up`: replies that repeat a word of the user's message
+    before, with the words."""
 
     turns: int
     replies: int
@@ -273,7 +289,8 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that was found. `path` is the order of tools, `calls` how many calls, `failed_calls` how many failed."""
+    """All that was found. `path` is the order of tools, `calls` how many calls, `failed_calls` how
+    many failed."""
 
     language: str
     task: str
@@ -319,7 +336,8 @@ class Findings:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items() if v not in (None, (), "")}
+        entries = cast(dict[str, Any], value)
+        return {k: _plain(v) for k, v in entries.items() if v not in (None, (), "")}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [_plain(v) for v in cast(Sequence[Any], value)]
     return value

@@ -1,13 +1,13 @@
 """Importance and confidence of a reflection, as formulas over counted evidence.
 
-Importance = base(outcome) + sum of weight * n / (n + half) over the kinds of evidence below, at most 1:
+Importance = base(outcome) + sum of weight * n / (n + half) over the kinds of evidence below, at
+most 1:
   base: error .56, failure .55, timeout .54, partial .45, success .28
 It says how much would be gained by knowing this before the next run.
 
-Confidence = 1 - .72 * product of (1 - strength) ** (n / (n + half)), at most .97:
-what the environment or the ground truth stated counts most, what was read out of words least.
-Both never fall when a count rises (property-tested).
-"""
+Confidence = 1 - .72 * product of (1 - strength) ** (n / (n + half)), at most .97: what the
+environment or the ground truth stated counts most, what was read out of words least. Both never
+fall when a count rises (property-tested)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A run read once, front to back: every call with its response, the messages around them, the language."""
+"""A run read once, front to back: every call with its response, the messages around them, the
+language."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.memory_api.reflection.findings.arguments import Arguments, parse, shown
+from apps.memory_api.reflection.findings.arguments import (
+    Arguments,
+    as_mapping,
+    parse,
+    shown,
+)
 from apps.memory_api.reflection.findings.quotes import (
     cut,
     first_line,
@@ -19,11 +25,13 @@ from apps.memory_api.reflection.findings.quotes import (
 from apps.memory_api.traces.schemas import Event, EventType
 
 _STARTS = re.compile(
-    r"^\W{0,4}(?:\w+ = [\"'])?(?:error\b|exception\b|traceback \(|failed\b|failure\b|fatal:|invalid action|エラー|失敗)",
+    r"^\W{0,4}(?:\w+ = [\"'])?(?:error\b|exception\b|traceback \(|failed\b|failure\b|fatal:"
+    r"|invalid action|エラー|失敗)",
     re.IGNORECASE,
 )
 _SHORT = re.compile(
-    r"command not found|no such file|could not find|^no results\.?$|^found 0 matches|permission denied"
+    r"command not found|no such file|could not find|^no results\.?$|^found 0 matches"
+    r"|permission denied"
     r"|timed out|^wrong \w+!?$|見つかりません|存在しません",
     re.IGNORECASE,
 )
@@ -34,12 +42,15 @@ _VERDICT = re.compile(
     re.IGNORECASE,
 )
 _WORDS_NO = re.compile(
-    r"できませんでした|できかねます|見つかりません|見当たりません|満席|満室|お取りすることができ|取れませんでした|ご予約不可"
+    r"できませんでした|できかねます|見つかりません|見当たりません|満席|満室"
+    r"|お取りすることができ|取れませんでした|ご予約不可"
     r"|ございませんでした|\bcould(?:n't| not)\b|\bunable to\b|\bfully booked\b|\bno availability\b"
 )
 _WRITE = re.compile(
-    r"(?:^|[_\W])(?:book|booking|cancel|update|modify|return|exchange|send|create|delete|remove|write|edit|insert|submit"
-    r"|pay|purchase|order|add|set|post|put|patch|transfer|merge|deploy|reserve|change|refund)(?:[_\W]|$)",
+    r"(?:^|[_\W])(?:book|booking|cancel|update|modify|return|exchange|send|create|delete|remove"
+    r"|write|edit|insert|submit"
+    r"|pay|purchase|order|add|set|post|put|patch|transfer|merge|deploy|reserve|change"
+    r"|refund)(?:[_\W]|$)",
     re.IGNORECASE,
 )
 _READ = re.compile(
@@ -50,7 +61,8 @@ _READ = re.compile(
 
 @dataclass(slots=True)
 class Step:
-    """One call. `failure` is the message when it failed, else ''; `verdict` what the environment said of an answer."""
+    """One call. `failure` is the message when it failed, else ''; `verdict` what the environment
+    said of an answer."""
 
     at: int
     event: str
@@ -230,7 +242,8 @@ def message_of(error: dict[str, Any]) -> str:
 
 
 def failure_in(event: Event) -> str:
-    """The failure a response reports: its `error` field, else what its text says; '' when it went well."""
+    """The failure a response reports: its `error` field, else what its text says; '' when it went
+    well."""
     if event.error:
         return message_of(event.error) or best_line(event.content)
     text = event.content
@@ -247,17 +260,18 @@ def failure_in(event: Event) -> str:
 
 def _json_error(text: str) -> str:
     try:
-        value = json.loads(text)
+        value: Any = json.loads(text)
     except (ValueError, RecursionError):
         return ""
-    error = value.get("error") if isinstance(value, dict) else None
+    error = as_mapping(value).get("error")
     if isinstance(error, str) and error:
         return cut(error)
-    return message_of(error) if isinstance(error, dict) else ""
+    return message_of(as_mapping(error))
 
 
 def best_line(text: str) -> str:
-    """The line of an error text that says what is wrong: the exception of a traceback, the item after ERRORS:."""
+    """The line of an error text that says what is wrong: the exception of a traceback, the item
+    after ERRORS:."""
     if len(text) > 60:
         last = _LAST_LINE.search(text[-800:])
         if last:

@@ -7,7 +7,8 @@ from apps.memory_api.reflection.findings.steps import Run, Step
 
 
 def find_slow(run: Run) -> Slow | None:
-    """The step that took longest and its share of all measured time; None with fewer than two measured steps."""
+    """The step that took longest and its share of all measured time; None with fewer than two
+    measured steps."""
     timed = [(seconds, s) for s in run.steps if (seconds := _taken(run, s)) is not None]
     total = sum(seconds for seconds, _ in timed)
     if len(timed) < 2 or total <= 0:

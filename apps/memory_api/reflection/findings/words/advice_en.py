@@ -1,5 +1,7 @@
 """Rules for another run, in English."""
 
+# ruff: noqa: E501 - a sentence is easier to judge on one line
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -34,6 +36,7 @@ _GUARDS = {
     "missing": "When {what} does not find something, check the exact name or path with a listing or a shorter query before the next try.",
     "unavailable": "When {what} is not available as asked, offer the nearest other time or choice at once and keep the remaining conditions.",
     "invalid": "When {what} rejects its input, compare each argument with the form the message names and change only the one at fault.",
+    "parse": "When text written by the model is parsed as code or arguments ({what}), catch the parse error, show it to the model and ask once more instead of ending the run.",
     "double": "When two lookups are wanted, send them as two calls: {what} takes everything up to the end of the line as one argument.",
     "model": "When {what} exceeds what the model takes, shorten the input to the parts needed before calling again.",
 }

@@ -1,5 +1,7 @@
 """Rules for another run, in Japanese."""
 
+# ruff: noqa: E501 - a sentence is easier to judge on one line
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -34,6 +36,7 @@ _GUARDS = {
     "missing": "{what} で見つからないときは、次を試す前に一覧か短い語で正確な名称を確かめる。",
     "unavailable": "{what} が希望の条件で取れないときは、近い時刻や別の候補をすぐに示し、ほかの条件は変えずに送り直す。",
     "invalid": "{what} が入力を受け付けないときは、メッセージの示す形式と引数を一つずつ比べ、合わないものだけを直す。",
+    "parse": "モデルの書いた文をコードや引数として解析する箇所（{what}）では、解析エラーを捕らえ、内容をモデルに示して一度だけ書き直させる。",
     "double": "二つ調べたいときは呼び出しを二回に分ける。{what} は行の終わりまでを一つの引数として受け取る。",
     "model": "{what} がモデルの上限を超えたら、必要な部分だけに縮めてから呼び直す。",
 }

@@ -1,5 +1,7 @@
 """The reflection in English."""
 
+# ruff: noqa: E501 - a sentence is easier to judge on one line
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -97,7 +99,7 @@ class English:
         if not a.given:
             return f"It ended without an answer; {a.expected} was expected."
         if a.verdict is True or (won and a.verdict is None):
-            return f"The answer {a.given}{where} was accepted."
+            return f"The answer {a.given}{where} was accepted{self._read_in(a)}."
         told = " and was told that is wrong" if a.verdict is False else ""
         text = f"It answered {a.given}{where}{told}"
         if a.expected is None:
@@ -112,6 +114,11 @@ class English:
         if a.relation == "narrower":
             return text + f". That is only part of the expected {a.expected}."
         return text + f"; {a.expected} was expected."
+
+    def _read_in(self, a: Answer) -> str:
+        if a.given_call:
+            return f"; it stands in the response to {a.given_call}"
+        return "; no response contains it word for word" if len(a.given) > 3 else ""
 
     def answer_seen(self, a: Answer) -> str:
         text = f"The right answer had been in front of it: {a.expected_call} ({a.expected_event}) returned a text with it."
@@ -144,6 +151,10 @@ class English:
 
     def halted(self, f: Findings, outcome: OutcomeType) -> str:
         how = "ran out of steps or time" if outcome is OutcomeType.TIMEOUT else "stopped"
+        if outcome is not OutcomeType.TIMEOUT and not f.last_message:
+            return (
+                f"The trace ends with {f.last_call} ({f.last_call_event}); no message follows it."
+            )
         text = f"It {how} after {number(f.calls)} calls without an answer"
         if f.streaks and f.last_message:
             return text + "."

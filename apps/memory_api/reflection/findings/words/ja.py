@@ -1,5 +1,7 @@
 """The reflection in Japanese."""
 
+# ruff: noqa: E501 - a sentence is easier to judge on one line
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -99,7 +101,14 @@ class Japanese:
         if not a.given:
             return f"回答が無いまま終わった。正解は {a.expected}。"
         if a.verdict is True or (won and a.verdict is None):
-            return f"回答 {a.given}{where}は正解と判定された。"
+            seen = (
+                f"{a.given_call} の応答に出ている"
+                if a.given_call
+                else "どの応答にもそのままの形では出てこない"
+            )
+            return f"回答 {a.given}{where}は正解と判定された。" + (
+                f"この語は{seen}。" if len(a.given) > 3 else ""
+            )
         text = f"{a.given}{where}と答え" + ("、誤りと判定された" if a.verdict is False else "た")
         if a.expected is None:
             return text + "。正解は記録に無い。"
@@ -131,6 +140,8 @@ class Japanese:
 
     def halted(self, f: Findings, outcome: OutcomeType) -> str:
         how = "時間または手数の上限に達し" if outcome is OutcomeType.TIMEOUT else "途中で止まり"
+        if outcome is not OutcomeType.TIMEOUT and not f.last_message:
+            return f"記録は {f.last_call}（{f.last_call_event}）で終わり、その後の発言は無い。"
         text = f"{f.calls}回の呼び出しの後、{how}、回答は無い。"
         if f.streaks and f.last_message:
             return text

@@ -1,4 +1,5 @@
-"""What a language must be able to say. Each method gives one or two finished sentences; none decides what is said."""
+"""What a language must be able to say. Each method gives one or two finished sentences; none
+decides what is said."""
 
 from __future__ import annotations
 
