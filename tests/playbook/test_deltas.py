@@ -124,6 +124,14 @@ def test_what_is_refused_says_why_and_changes_nothing(
     assert after.bullets == three.bullets
 
 
+def test_words_that_an_update_took_away_may_be_added_again(three: PlaybookState) -> None:
+    _, results = apply_deltas(
+        three,
+        [delta("UPDATE", "pat-00001", content="Other."), delta("ADD", content="Retry once.")],
+    )
+    assert [r.action for r in results] == ["updated", "added"]
+
+
 def test_merge_sums_counters_and_leaves_aliases(three: PlaybookState) -> None:
     merge = delta(
         "MERGE", source_ids=["pat-00001", "pat-00004"], merged_text="Retry one time only."
@@ -240,6 +248,11 @@ def test_counters_are_lifted_above_imported_keys_and_survive_strange_ones() -> N
     assert result.key == "pat-00008"
     assert after.last_numbers == {"pat": 8, "kpt": 900}
     assert state(last_numbers={"pat": 50}).last_numbers == {"pat": 50}
+
+
+def test_an_alias_that_was_imported_as_a_bullet_is_that_bullet() -> None:
+    both = state(bullet("a", "1"), bullet("b", "2"), aliases={"a": "b", "c": "b"})
+    assert (both.resolve("a"), both.resolve("c")) == ("a", "b")
 
 
 def test_two_bullets_with_one_key_are_no_state() -> None:

@@ -118,6 +118,13 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_litter(tmp_path: Path) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["p.json"]
 
 
+def test_a_rename_that_fails_leaves_no_litter(tmp_path: Path) -> None:
+    (tmp_path / "p.json" / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError):  # noqa: PT011 - which one depends on the system
+        PlaybookStore(tmp_path).save("p", Playbook())
+    assert [p.name for p in tmp_path.iterdir()] == ["p.json"]
+
+
 def test_readers_beside_two_writers_never_see_half_a_file(tmp_path: Path) -> None:
     store = PlaybookStore(tmp_path)
     sizes = (40, 400)

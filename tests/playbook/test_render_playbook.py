@@ -104,6 +104,17 @@ def test_one_that_does_not_fit_makes_room_for_the_next() -> None:
     assert render(bullets, token_budget=300).keys == ("oth-2",)
 
 
+def test_the_worst_goes_when_the_whole_is_more_than_its_parts() -> None:
+    bullets = [bullet("oth-2", "best"), bullet("oth-1", "good"), bullet("oth-3", "fair")]
+    done = render(
+        bullets,
+        template="{key_points}",
+        token_budget=10,
+        count_tokens=lambda text: 0 if text.count("[") < 2 else 11,
+    )
+    assert done.keys == ("oth-2",)
+
+
 @settings(max_examples=150)
 @given(playbooks(), st.integers(0, 400), st.sampled_from([estimate_tokens, len]))
 def test_the_budget_always_holds(playbook: Playbook, budget: int, count: Any) -> None:
