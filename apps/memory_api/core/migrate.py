@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from alembic import command
@@ -13,16 +12,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from apps.memory_api.core.db import driver_url
-
-PACKAGE = Path(__file__).resolve().parents[1]
-
-
-def shipped(name: str) -> Path:
-    """A folder that stands at the top of a checkout and inside the package of a wheel
-    (`migrations`, `prompts`).
-    """
-    packaged = PACKAGE / name
-    return packaged if packaged.is_dir() else PACKAGE.parents[1] / name
+from apps.memory_api.core.shipped import shipped
 
 
 def config(connection: Connection | None = None) -> Config:

@@ -1,0 +1,28 @@
+"""`hansei worker`: the worker process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import uvloop
+
+from apps.memory_api.commands.database import database
+from apps.memory_api.commands.failing import one_line
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import configure
+from apps.memory_api.embedded.leash import leashed
+from apps.memory_api.worker import main
+
+
+def run(data_dir: Path | None) -> None:
+    settings = Settings.load()
+    configure(settings.log_format, settings.log_level)
+    with one_line(), database(settings, data_dir) as urls:
+        uvloop.run(_work(settings, urls.worker))
+
+
+async def _work(settings: Settings, url: str) -> None:
+    stop = asyncio.Event()
+    with leashed(stop):
+        await main(settings, url, stop)
