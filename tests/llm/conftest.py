@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from apps.memory_api.llm.port import LLM
 from apps.memory_api.llm.registry import open_llm
@@ -34,3 +37,13 @@ async def llm(request: pytest.FixtureRequest, stub: StubProvider) -> AsyncIterat
     assert opened is not None
     yield opened
     await opened.aclose()
+
+
+@pytest.fixture
+def logs() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What was logged, whatever level the process is set to."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
+    with capture_logs() as entries:
+        yield entries
+    structlog.configure(**before)

@@ -6,6 +6,22 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+
+from apps.memory_api.llm.errors import (
+    LLMAuth,
+    LLMBadRequest,
+    LLMConnection,
+    LLMError,
+    LLMQuota,
+    LLMRateLimited,
+    LLMRefused,
+    LLMServerError,
+    LLMTimeout,
+)
+from apps.memory_api.llm.faults import retry_after
+from apps.memory_api.llm.openai import OpenAILLM
+from apps.memory_api.llm.port import LLM, JsonSchema, LLMRequest, Message, Usage
+from apps.memory_api.llm.registry import open_llm
 from tests.stub_provider import (
     Behaviour,
     Reply,
@@ -25,22 +41,6 @@ from tests.stub_provider import (
     unauthorized,
 )
 from tests.stub_provider.behaviours import Fail
-
-from apps.memory_api.llm.errors import (
-    LLMAuth,
-    LLMBadRequest,
-    LLMConnection,
-    LLMError,
-    LLMQuota,
-    LLMRateLimited,
-    LLMRefused,
-    LLMServerError,
-    LLMTimeout,
-)
-from apps.memory_api.llm.faults import retry_after
-from apps.memory_api.llm.openai import OpenAILLM
-from apps.memory_api.llm.port import LLM, JsonSchema, LLMRequest, Message, Usage
-from apps.memory_api.llm.registry import open_llm
 
 QUESTION = LLMRequest((Message("system", "Be brief."), Message("user", "Hello?")), timeout=10)
 SCHEMA = JsonSchema("thing", {"type": "object", "properties": {}, "additionalProperties": False})
@@ -70,7 +70,9 @@ FAULTS: list[tuple[Reply | Behaviour, type[LLMError], bool, bool]] = [
 ]
 
 
-async def test_an_answer_comes_with_all_that_is_known_about_it(llm: LLM, stub: StubProvider) -> None:
+async def test_an_answer_comes_with_all_that_is_known_about_it(
+    llm: LLM, stub: StubProvider
+) -> None:
     stub.queue(answer("Good day.", input_tokens=120, output_tokens=7))
     reply = await llm.complete(QUESTION)
     assert reply.text == "Good day."
@@ -132,7 +134,7 @@ async def test_a_failure_has_its_own_error_and_is_tried_once(
 
 async def test_a_status_error_says_which_and_why(llm: LLM, stub: StubProvider) -> None:
     stub.queue(bad_request("max_tokens is too large"))
-    with pytest.raises(LLMBadRequest, match="400: .*max_tokens is too large") as caught:
+    with pytest.raises(LLMBadRequest, match=r"400: .*max_tokens is too large") as caught:
         await llm.complete(QUESTION)
     assert caught.value.provider_status == 400
     assert caught.value.request_id == "req_1"
@@ -156,7 +158,7 @@ async def test_a_port_where_nobody_listens_is_a_connection_error() -> None:
 async def test_a_cancelled_call_stays_cancelled(llm: LLM, stub: StubProvider) -> None:
     stub.queue(hang())
     task = asyncio.create_task(llm.complete(QUESTION))
-    while not stub.calls:
+    while not stub.calls and not task.done():
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -272,4 +274,3 @@ def test_retry_after_in_all_its_forms() -> None:
     assert {form: retry_after({"retry-after": form}, now) for form in forms} == forms
     assert retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
     assert retry_after({}) is None
-

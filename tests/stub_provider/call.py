@@ -41,6 +41,9 @@ class Call:
     @property
     def text(self) -> str:
         """Everything the model was shown, in order."""
+        if self.api == "embeddings":
+            texts = self.body["input"]
+            return texts if isinstance(texts, str) else "\n".join(map(str, texts))
         own = self.body.get("system") or self.body.get("instructions") or ""
         return "\n".join(filter(None, [_text(own), *(_text(m["content"]) for m in self._turns)]))
 

@@ -26,7 +26,8 @@ def forbid_real_providers() -> None:
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
     if event == "socket.getaddrinfo":
-        host = str(args[0] or "").lower().rstrip(".")
+        host = args[0].decode() if isinstance(args[0], bytes) else str(args[0] or "")
+        host = host.lower().rstrip(".")
         if host.endswith(PROVIDERS):
             raise RealProviderReached(f"a test asked for {host}")
     elif event == "socket.connect" and isinstance(args[1], tuple) and _public(str(args[1][0])):

@@ -115,26 +115,20 @@ def content_hash(text: str) -> str:
 
 
 def render(template: str, values: Mapping[str, str]) -> str:
-    """Fill each `{name}` with its value, once: braces in values are text. `{{` is a literal brace
-    and so is the `}}`
-    that closes it; any other brace (a JSON example) stays as it is. Raises ValueError for a name
-    without a value.
+    """Fill each `{name}` with its value, once: braces in values are text.
+
+    In a template that has `{{` somewhere, `{{` and `}}` stand for one brace each; in one that has
+    none, `}}` is what it is (the end of a JSON example). Any other brace stays. Raises ValueError
+    for a name without a value.
     """
-    parts: list[str] = []
-    end = doubled = 0
-    for match in _TOKEN.finditer(template):
-        parts.append(template[end : match.start()])
-        end = match.end()
+    doubled = "{{" in template
+
+    def fill(match: re.Match[str]) -> str:
         token, name = match.group(), match.group(1)
-        if name is not None:
-            if name not in values:
-                raise ValueError(f"the template's placeholder {{{name}}} has no value")
-            parts.append(values[name])
-        elif token == "{{":
-            doubled += 1
-            parts.append("{")
-        else:
-            parts.append("}" if doubled else token)
-            doubled = max(0, doubled - 1)
-    parts.append(template[end:])
-    return "".join(parts)
+        if name is None:
+            return token[0] if doubled else token
+        if name not in values:
+            raise ValueError(f"the template's placeholder {{{name}}} has no value")
+        return values[name]
+
+    return _TOKEN.sub(fill, template)

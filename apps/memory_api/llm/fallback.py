@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 class Fallback:
     """Goes on when the fault is the provider's or the request does not suit that model; a refusal
-    is final. When all fail, the last error is raised with the one before it as its context."""
+    is final. When all fail, the last one's error is raised; those before are logged."""
 
     def __init__(self, llms: Sequence[LLM]) -> None:
         if not llms:
@@ -34,20 +34,15 @@ class Fallback:
         return self._llms[0].endpoint
 
     async def complete(self, request: LLMRequest) -> LLMReply:
-        return await self._from(0, request)
-
-    async def _from(self, index: int, request: LLMRequest) -> LLMReply:
-        llm = self._llms[index]
-        try:
-            return await llm.complete(request)
-        except LLMError as error:
-            last = index + 1 == len(self._llms)
-            if last or not (error.provider_fault or isinstance(error, LLMBadRequest)):
-                raise
-            log.warning(
-                "llm_fallback", code=error.code, failed=llm.model, next=self._llms[index + 1].model
-            )
-            return await self._from(index + 1, request)
+        *first, last = self._llms
+        for llm in first:
+            try:
+                return await llm.complete(request)
+            except LLMError as error:
+                if not (error.provider_fault or isinstance(error, LLMBadRequest)):
+                    raise
+                log.warning("llm_fallback", code=error.code, provider=llm.provider, model=llm.model)
+        return await last.complete(request)
 
     async def aclose(self) -> None:
         for llm in self._llms:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 _WIDE = re.compile("[\u2e80-\U0010ffff]+")
 _MIDDLE = re.compile("[\x80-\u2e7f]+")
 _ERROR_LINE = re.compile(
-    r"\b(?:error|exception|traceback|fatal|failed|failure|panic|timeout|timed out|denied)\b"
-    "|エラー|例外|失敗|タイムアウト|拒否",
+    r"(?:errors?|exceptions?)\b"
+    r"|\b(?:traceback|fatal|failed|failure|panic|timeout|timed out|denied)\b"
+    r"|エラー|例外|失敗|タイムアウト|拒否",
     re.IGNORECASE,
 )
 _MARKER_TOKENS = 16  # what one marker may cost, its line break included

@@ -12,6 +12,7 @@ import json_repair
 _FENCE = "```"
 # An object begins with a key or is empty; a brace in prose ("{x, y}") starts no answer.
 _OBJECT = re.compile(r'\{\s{0,64}["}]')
+_ALMOST_OBJECT = re.compile(r"\{\s{0,64}(?:[\"'}]|\w{1,64}\s{0,8}:)")
 _BRACE_OR_QUOTE = re.compile(r'[{}"]')
 _STRING_END = re.compile(r'(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -52,7 +53,7 @@ def repaired(text: str) -> dict[str, Any] | None:
 
     Never for a text that was cut by the token limit: what is missing would be made up.
     """
-    if not _OBJECT.search(text):
+    if not _ALMOST_OBJECT.search(text):
         return None
     try:
         value: Any = json_repair.loads(text)
