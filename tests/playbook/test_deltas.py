@@ -209,7 +209,7 @@ def test_cleaning_keeps_what_works_and_says_why_the_rest_does_not(three: Playboo
     given: list[Any] = [
         {"type": "ADD", "section": "MISTAKES TO AVOID", "text": "New", "justification": "extra"},
         {"type": "UPDATE", "target_id": "pat-99999", "text": "x"},
-        {"type": "UPDATE", "name": "pat-00001", "text": "Retry thrice."},
+        {"type": "UPDATE", "name": "pat-00001", "id": None, "text": "Retry thrice."},
         {"type": "DELETE", "id": "pat-00001"},
         {"type": "FORGET"},
         {"type": "MERGE", "source_ids": ["pat-00004"]},

@@ -15,6 +15,7 @@ from apps.memory_api.playbook.sections import (
     SectionLoader,
     derive_slug,
     find_section,
+    join_sections,
     unique_slugs,
     with_fallback,
 )
@@ -81,6 +82,16 @@ def test_the_default_five() -> None:
 )
 def test_slugs_from_names(name: str, slug: str) -> None:
     assert derive_slug(name) == slug
+
+
+def test_joined_sections_keep_the_first_and_their_slugs() -> None:
+    found = [
+        SectionDefinition(name="others"),
+        SectionDefinition(name="Context clues", slug="ctx"),
+    ]
+    joined = join_sections(DEFAULT_SECTIONS, found)
+    assert joined[:5] == DEFAULT_SECTIONS
+    assert [(s.name, s.slug) for s in joined[5:]] == [("Context clues", "ctx2")]
 
 
 @pytest.mark.parametrize("name", ["patterns and approaches", " PATTERNS  &  Approaches ", "pat"])

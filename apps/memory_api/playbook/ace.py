@@ -8,7 +8,7 @@ to say it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from apps.memory_api.playbook.found import Findings, Found
 from apps.memory_api.playbook.schemas import Bullet, CorruptPlaybook
@@ -17,7 +17,6 @@ _BULLET = re.compile(
     r"\[([^\]\n]+)\][ \t]+helpful=([0-9]{1,10})[ \t]+harmful=([0-9]{1,10})[ \t]+::(?: (.*))?",
     re.DOTALL,
 )
-_HEADING = re.compile(r"##+\s+(.*\S)\s*", re.DOTALL)
 _MORE = "    "
 
 
@@ -26,23 +25,14 @@ def read_ace(text: str) -> Findings:
     blank.
     """
     found = Findings()
-    section, previous_is_bullet = "OTHERS", False
-    for n, line in enumerate(_lines(text), 1):
-        if previous_is_bullet and line.startswith(_MORE):
-            last = found.entries.pop()
-            more = f"{last.content}\n{line.removeprefix(_MORE)}"
-            found.entries.append(
-                Found(last.place, last.section, last.key, more, last.helpful, last.harmful)
-            )
-            continue
-        previous_is_bullet = False
+    section = "OTHERS"
+    for n, line in _logical_lines(text):
         if match := _BULLET.fullmatch(line):
             key, helpful, harmful, content = match.groups(default="")
             entry = Found(f"line {n}", section, key, content, int(helpful), int(harmful))
             found.entries.append(entry)
-            previous_is_bullet = True
-        elif match := _HEADING.fullmatch(line):
-            section = match[1]
+        elif line.startswith("##") and (name := line.lstrip("#").strip()):
+            section = name
             found.section_names.append(section)
         elif line.startswith("# "):
             found.notes.append(f"line {n}: the title is not kept")
@@ -55,10 +45,9 @@ def write_ace(groups: Iterable[tuple[str, list[Bullet]]]) -> str:
     """Raises ValueError for a key or section name that the form cannot hold."""
     lines: list[str] = []
     for section, bullets in groups:
-        heading = f"## {section}"
-        if (match := _HEADING.fullmatch(heading)) is None or match[1] != section or "\n" in section:
+        if not section or section != section.strip() or "\n" in section:
             raise ValueError(f"ACE's form cannot hold the section {section!r}")
-        lines += [heading, *(_bullet_lines(bullet) for bullet in bullets), ""]
+        lines += [f"## {section}", *(_bullet_lines(bullet) for bullet in bullets), ""]
     return "\n".join(lines)
 
 
@@ -68,6 +57,20 @@ def _bullet_lines(bullet: Bullet) -> str:
     if _BULLET.fullmatch(line) is None or "]" in bullet.id:
         raise ValueError(f"ACE's form cannot hold the key {bullet.id!r} or its counters")
     return line
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, a bullet and the indented lines that follow it as one."""
+    start, in_bullet = 0, False
+    parts: list[str] = []
+    for n, line in enumerate(_lines(text), 1):
+        if in_bullet and line.startswith(_MORE):
+            parts.append(line.removeprefix(_MORE))
+            continue
+        if parts:
+            yield start, "\n".join(parts)
+        start, parts, in_bullet = n, [line], _BULLET.fullmatch(line) is not None
+    yield start, "\n".join(parts)
 
 
 def _lines(text: str) -> list[str]:

@@ -81,7 +81,7 @@ def clean_deltas(
 ) -> tuple[list[DeltaContextItem], list[DroppedDelta]]:
     """What can be applied to this playbook, at most `limit` deltas, and what was dropped and why.
 
-    Of a mapping, fields that no delta has are ignored.
+    Of a mapping, fields that no delta has, and nulls, are ignored.
     """
     state = playbook if isinstance(playbook, PlaybookState) else PlaybookState.of(playbook)
     draft = _Draft(state)
@@ -109,7 +109,8 @@ def clean_deltas(
 def _parse(given: DeltaContextItem | Mapping[str, Any]) -> DeltaContextItem:
     if isinstance(given, DeltaContextItem):
         return given
-    return DeltaContextItem.model_validate({k: v for k, v in given.items() if k in _FIELDS})
+    said = {k: v for k, v in given.items() if k in _FIELDS and v is not None}
+    return DeltaContextItem.model_validate(said)
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -165,8 +166,8 @@ class _Draft:
         if twin := self._twin(delta.content):
             return self._rejected(index, delta, twin, f"the same words as {twin}")
         section = find_section(self._sections, delta.section) or self._fallback()
-        taken = self._bullets.keys() | self._aliases.keys()
-        key, number = next_key(section.slug, self._numbers.get(section.slug, 0), taken)
+        last = self._numbers.get(section.slug, 0)
+        key, number = next_key(section.slug, last, self._bullets, self._aliases)
         self._numbers[section.slug] = number
         bullet = Bullet(
             id=key,

@@ -32,6 +32,8 @@ from apps.memory_api.playbook.spec4 import read_spec4, write_spec4
 
 Form = Literal["spec2", "spec4", "ace"]
 MAX_COUNT = 2**31 - 1
+MAX_KEY = 128
+MAX_SECTIONS = 500
 
 
 @dataclass(frozen=True)
@@ -163,20 +165,21 @@ def _define(
     """One definition per section named: the known one; else with the slug that most of its keys
     begin with.
     """
+    slugs: dict[str, Counter[str]] = {}
+    for entry in entries:
+        used = slugs.setdefault(normal_name(entry.section), Counter())
+        if parsed := parse_key(entry.key or ""):
+            used[parsed[0]] += 1
     sections: dict[str, SectionDefinition] = {}
-    for name in names:
-        if normal_name(name) in sections:
-            continue
-        same = normal_name(name)
-        used = Counter(
-            parsed[0]
-            for entry in entries
-            if normal_name(entry.section) == same and (parsed := parse_key(entry.key or ""))
-        )
+    for name in dict.fromkeys(names):
+        used = slugs.get(normal_name(name), Counter())
         try:
-            sections[same] = find_section(known, name) or _new_section(name, used)
+            found = find_section(known, name) or _new_section(name, used)
         except ValidationError as error:
             raise CorruptPlaybook(f"section {name!r}", "not a name for a section") from error
+        sections.setdefault(normal_name(found.name), found)
+        if len(sections) > MAX_SECTIONS:
+            raise CorruptPlaybook(f"section {name!r}", f"more than {MAX_SECTIONS} sections")
     return unique_slugs(sections.values())
 
 
@@ -198,6 +201,8 @@ def _assign_keys(
     notes: list[str] = []
     for entry in entries:
         key = entry.key
+        if key and (len(key) > MAX_KEY or not key.isprintable() or set(key) & set("[]")):
+            raise CorruptPlaybook(entry.place, f"not a key: {key[:MAX_KEY]!r}")
         if key is None or key in seen:
             section = find_section(sections, entry.section)
             slug = section.slug if section else DEFAULT_SECTIONS[-1].slug

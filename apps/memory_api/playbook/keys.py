@@ -27,12 +27,12 @@ def format_key(slug: str, number: int) -> str:
     return f"{slug}-{number:05d}"
 
 
-def next_key(slug: str, last_number: int, taken: Container[str]) -> tuple[str, int]:
+def next_key(slug: str, last_number: int, *taken: Container[str]) -> tuple[str, int]:
     """The next key of a slug and its number, which is the counter's new value."""
     number = last_number + 1
-    while (key := format_key(slug, number)) in taken:
+    while any(format_key(slug, number) in keys for keys in taken):
         number += 1
-    return key, number
+    return format_key(slug, number), number
 
 
 def sort_key(key: str) -> tuple[str, int, str]:

@@ -84,6 +84,15 @@ def with_fallback(sections: Iterable[SectionDefinition]) -> tuple[SectionDefinit
     return unique_slugs(given)
 
 
+def join_sections(
+    first: Iterable[SectionDefinition], then: Iterable[SectionDefinition]
+) -> tuple[SectionDefinition, ...]:
+    """The first, and of the others those that are not among them by name."""
+    given = tuple(first)
+    names = {normal_name(section.name) for section in given}
+    return unique_slugs([*given, *(s for s in then if normal_name(s.name) not in names)])
+
+
 def find_section(sections: Iterable[SectionDefinition], name: str) -> SectionDefinition | None:
     """By name, forgiving case, spacing and `&`; else by slug."""
     wanted = normal_name(name)

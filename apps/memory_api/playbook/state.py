@@ -14,8 +14,10 @@ from apps.memory_api.playbook.sections import DEFAULT_SECTIONS, SectionDefinitio
 
 @dataclass(frozen=True)
 class PlaybookState:
-    """What deltas act on. `aliases` leads from a merged key to its survivor, never to another
-    alias.
+    """What deltas act on: every bullet that is not deleted, quarantined and archived ones too.
+
+    `last_numbers` is the highest number ever given, by slug; `aliases` leads from a merged key to
+    its survivor, never to another alias.
     """
 
     bullets: Mapping[str, Bullet] = field(default_factory=dict[str, Bullet])
