@@ -27,14 +27,13 @@ def leashed(
     """Set `stop` on SIGTERM, on SIGINT, and when the supervisor is gone. Enter in a running loop.
 
     Without HANSEI_LEASH_FD there is no supervisor, and the signals alone count. `signals=False`
-    leaves them to a server that handles its own. A process that is still there `grace_seconds` after
-    its supervisor's death ends itself, even if its loop hangs: nobody is left to kill it.
+    leaves them to a server that handles its own. A process that is still there `grace_seconds`
+    after its supervisor's death ends itself, even if its loop hangs: nobody is left to kill it.
     """
-    loop = asyncio.get_running_loop()
+    loop, pipe = asyncio.get_running_loop(), _take_leash()
     caught = (signal.SIGTERM, signal.SIGINT) if signals else ()
     for one in caught:
         loop.add_signal_handler(one, stop.set)
-    pipe = _take_leash()
     if pipe is not None:
         threading.Thread(
             target=_hold, args=(pipe, loop, stop, grace_seconds), name="leash", daemon=True

@@ -37,7 +37,13 @@ from apps.memory_api.embedded.cluster import (
 from apps.memory_api.embedded.errors import EmbeddedPostgresError
 from apps.memory_api.embedded.home import POINTER, Home, open_home
 from apps.memory_api.embedded.passwords import FILE, SUPERUSER, load_passwords
-from apps.memory_api.embedded.sockets import PORT, SOCKET, check_socket_dir, choose_socket_dir
+from apps.memory_api.embedded.sockets import (
+    PORT,
+    SOCKET,
+    check_socket_dir,
+    choose_socket_dir,
+    socket_dir_of,
+)
 
 START_SECONDS = 120  # crash recovery included
 STOP_SECONDS = 60
@@ -74,18 +80,8 @@ class EmbeddedPostgres:
 
         Raises EmbeddedPostgresError with the tail of the server's log.
         """
-        home = self._home = open_home(self.data_dir)
-        with _locked(home) as lock:
-            held = self._held or _open_users(home)
-            try:
-                fcntl.flock(held, fcntl.LOCK_SH)
-                self._passwords = load_passwords(self.data_dir, fresh=not cluster_exists(home))
-                self._socket_dir = self._bring_up(home, lock)
-            except BaseException:
-                if held is not self._held:
-                    held.close()
-                raise
-            self._held = held
+        while not self._start_in(open_home(self.data_dir)):
+            pass  # it was destroyed while we waited for its lock: begin anew
         return self
 
     def stop(self) -> bool:
@@ -93,30 +89,20 @@ class EmbeddedPostgres:
         if self._held is None or self._home is None:
             return False
         with _locked(self._home):
-            try:
-                if not _is_last(self._held):
-                    return False
-                self._shut_down(self._home)
-            finally:
-                self._held.close()
-                self._held = None
-            if self._socket_dir:
-                with suppress(OSError):  # tidiness only: it is used again by the next start
-                    self._socket_dir.rmdir()
-        return True
+            return self._let_go(self._home, self._held)
 
     def destroy(self) -> None:
         """Stop the server and delete the cluster with its passwords. For tests and a fresh start.
 
         Raises EmbeddedPostgresError when others use it.
         """
-        home = self._home = open_home(self.data_dir)
-        self._held = self._held or _open_users(home)
-        if not self.stop():
-            raise EmbeddedPostgresError(f"the database of {self.data_dir} is in use")
-        shutil.rmtree(home.path)
-        for name in (POINTER, FILE):
-            (self.data_dir / name).unlink(missing_ok=True)
+        home = open_home(self.data_dir)
+        with _locked(home):
+            if not self._let_go(home, self._held or _open_users(home)):
+                raise EmbeddedPostgresError(f"the database of {self.data_dir} is in use")
+            for name in (POINTER, FILE):
+                (self.data_dir / name).unlink(missing_ok=True)
+            shutil.rmtree(home.path)
 
     def ready(self) -> bool:
         """Whether the server is up and its socket is there."""
@@ -143,6 +129,34 @@ class EmbeddedPostgres:
     def log(self) -> Path | None:
         """The server's log, once started."""
         return self._home.log if self._home else None
+
+    def _start_in(self, home: Home) -> bool:
+        """False when `home` is gone."""
+        with _locked(home) as lock:
+            if lock is None:
+                return False
+            held = self._held or _open_users(home)
+            try:
+                fcntl.flock(held, fcntl.LOCK_SH)
+                self._passwords = load_passwords(self.data_dir, fresh=not cluster_exists(home))
+                self._socket_dir = self._bring_up(home, lock)
+            except BaseException:
+                if held is not self._held:
+                    held.close()
+                raise
+            self._home, self._held = home, held
+            return True
+
+    def _let_go(self, home: Home, held: IO[bytes]) -> bool:
+        """Give up our share, under the lock; stop the server when it was the last."""
+        self._held = None
+        with held:
+            if not _is_last(held):
+                return False
+            self._shut_down(home)
+        with suppress(OSError):  # tidiness only: the next start makes or takes it
+            socket_dir_of(home).rmdir()
+        return True
 
     def _bring_up(self, home: Home, lock: int) -> Path:
         """Returns the socket folder of a server that takes connections."""
@@ -213,11 +227,26 @@ class EmbeddedPostgres:
 
 
 @contextmanager
-def _locked(home: Home) -> Generator[int]:
-    """Only one process at a time starts or stops this cluster. Yields the lock's descriptor."""
-    with _private(home.path / "lock") as lock:
+def _locked(home: Home) -> Generator[int | None]:
+    """Only one process at a time starts or stops this cluster. Yields the lock's descriptor, None
+    when the cluster was destroyed meanwhile.
+    """
+    path = home.path / "lock"
+    try:
+        lock = _private(path)
+    except FileNotFoundError:
+        yield None
+        return
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock.fileno()
+        yield lock.fileno() if _still_there(path, lock) else None
+
+
+def _still_there(path: Path, file: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _open_users(home: Home) -> IO[bytes]:

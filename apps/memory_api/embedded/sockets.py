@@ -16,12 +16,16 @@ SOCKET = f".s.PGSQL.{PORT}"
 _LONGEST_FOLDER = 80  # a socket's path may hold about 100 bytes
 
 
-def choose_socket_dir(home: Home) -> Path:
-    """The folder a server of `home` is to use: made when missing, else checked."""
+def socket_dir_of(home: Home) -> Path:
+    """The folder that a server of `home` started from here would use."""
     name = f"hansei-{sha256(os.fsencode(home.path)).hexdigest()[:16]}"
     path = Path(tempfile.gettempdir(), name)
-    if len(os.fsencode(path)) > _LONGEST_FOLDER:
-        path = Path("/tmp", name)
+    return path if len(os.fsencode(path)) <= _LONGEST_FOLDER else Path("/tmp", name)
+
+
+def choose_socket_dir(home: Home) -> Path:
+    """That folder: made when missing, else checked."""
+    path = socket_dir_of(home)
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from apps.memory_api.embedded.errors import PortUnavailable
+from apps.memory_api.embedded.ports import check_port, port_owner
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken
+
+
+def port_of(taken: socket.socket) -> int:
+    return taken.getsockname()[1]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_a_busy_port_names_its_owner(listener: socket.socket, host: str) -> None:
+    owner = port_owner(host, port_of(listener))
+    assert owner is not None
+    assert f"pid {os.getpid()} (" in owner
+
+
+def test_check_says_who_is_in_the_way(listener: socket.socket) -> None:
+    port = port_of(listener)
+    with pytest.raises(PortUnavailable, match=f"port {port} is in use by pid {os.getpid()}"):
+        check_port("127.0.0.1", port)
+
+
+def test_a_free_port_has_no_owner_and_passes_twice() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = port_of(taken)
+    assert port_owner("127.0.0.1", port) is None
+    check_port("127.0.0.1", port)
+    check_port("127.0.0.1", port)
+
+
+def test_another_address_is_not_in_the_way(listener: socket.socket) -> None:
+    assert port_owner("127.0.0.2", port_of(listener)) is None
+    check_port("127.0.0.2", port_of(listener))
+
+
+def test_an_address_that_is_not_ours_is_named() -> None:
+    with pytest.raises(PortUnavailable, match=r"192\.0\.2\.1:8321"):
+        check_port("192.0.2.1", 8321)
+
+
+def test_an_interpreter_is_named_by_what_it_runs() -> None:
+    command = [sys.executable, "-m", "http.server", "0", "--bind", "127.0.0.1"]
+    with subprocess.Popen(
+        [sys.executable, "-u", *command[1:]], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline().split(" port ")[1].split()[0])
+            assert port_owner("127.0.0.1", port) == f"pid {process.pid} (http.server)"
+        finally:
+            process.kill()
