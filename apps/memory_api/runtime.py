@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -38,7 +38,7 @@ class Runtime:
 
 
 @asynccontextmanager
-async def open_runtime(settings: Settings, database_url: str) -> AsyncIterator[Runtime]:
+async def open_runtime(settings: Settings, database_url: str) -> AsyncGenerator[Runtime]:
     """Everything a process needs, closed on the way out."""
     engine = open_engine(
         database_url, pool_size=settings.pool_size, statement_cache=settings.statement_cache

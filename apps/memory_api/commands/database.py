@@ -4,7 +4,7 @@ directory."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ class Urls:
 
 
 @contextmanager
-def database(settings: Settings, data_dir: Path | None) -> Iterator[Urls]:
+def database(settings: Settings, data_dir: Path | None) -> Generator[Urls]:
     """DATABASE_URL when it is set and no data directory is named; else the embedded server, which
     runs at least as long as the block."""
     if data_dir is None and settings.database_url is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import typer
@@ -14,7 +14,7 @@ class Failed(Exception):
 
 
 @contextmanager
-def one_line() -> Iterator[None]:
+def one_line() -> Generator[None]:
     """Turn `Failed` into a line on standard error and exit status 1."""
     try:
         yield

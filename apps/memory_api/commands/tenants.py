@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json as jsonlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -101,7 +101,7 @@ def revoke_key(key: str, tenant: str | None, data_dir: Path | None) -> None:
 
 
 @asynccontextmanager
-async def owner_sessions(url: str) -> AsyncIterator[Sessions]:
+async def owner_sessions(url: str) -> AsyncGenerator[Sessions]:
     """Sessions as the owner, who makes tenants and keys."""
     sessions = Sessions(open_engine(url, pool_size=1))
     try:

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -68,13 +68,9 @@ def _clean(value: Any) -> Parsed:
         node, depth = stack.pop()
         if depth > MAX_DEPTH:
             raise Invalid(f"The body is nested deeper than {MAX_DEPTH}.")
-        if isinstance(node, dict):
-            bad = [key for key in node if _UNSTORABLE.search(key)]
-            for key in bad:
-                node[clean_text(key)] = node.pop(key)
-            cleaned = cleaned or bool(bad)
-        places = node.items() if isinstance(node, dict) else enumerate(node)
-        for place, item in list(places):
+        cleaned = _clean_keys(node) or cleaned
+        places = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
+        for place, item in cast(list[tuple[Any, Any]], places):
             if isinstance(item, str):
                 if _UNSTORABLE.search(item):
                     node[place] = clean_text(item)
@@ -86,11 +82,26 @@ def _clean(value: Any) -> Parsed:
     return Parsed(holder[0], cleaned)
 
 
+def _clean_keys(node: Any) -> bool:
+    if not isinstance(node, dict):
+        return False
+    body = cast(dict[str, Any], node)
+    bad = [key for key in body if _UNSTORABLE.search(key)]
+    for key in bad:
+        body[clean_text(key)] = body.pop(key)
+    return bool(bad)
+
+
 class _CleanRequest(Request):
-    """A request whose JSON was read by us."""
+    """A request whose body was read by us."""
+
+    def __init__(self, request: Request, raw: bytes, value: Any) -> None:
+        super().__init__(request.scope, request.receive)
+        self._body = raw
+        self._value = value
 
     async def json(self) -> Any:
-        return self.scope["hansei.body"]
+        return self._value
 
 
 class CleanRoute(APIRoute):
@@ -105,10 +116,8 @@ class CleanRoute(APIRoute):
                 raw = await request.body()
                 if raw:
                     parsed = parse(raw)
-                    request.scope["hansei.body"] = parsed.value
                     request.state.cleaned = parsed.cleaned
-                    request = _CleanRequest(request.scope, request.receive)
-                    request._body = raw
+                    request = _CleanRequest(request, raw, parsed.value)
             return await handle(request)
 
         return read_then_handle

@@ -47,11 +47,11 @@ class Cursor:
 
 
 def after(
-    query: Select[tuple[Row]],
+    query: Select[Row],
     created_at: InstrumentedAttribute[datetime],
     key: InstrumentedAttribute[UUID],
     cursor: Cursor | None,
-) -> Select[tuple[Row]]:
+) -> Select[Row]:
     """Order newest first and start behind the cursor."""
     if cursor is not None:
         query = query.where(tuple_(created_at, key) < (cursor.created_at, cursor.id))

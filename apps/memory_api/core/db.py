@@ -9,7 +9,7 @@ no tenant bound means no rows.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -83,7 +83,7 @@ class Sessions:
         self.engine = engine
 
     @asynccontextmanager
-    async def tenant(self, tenant_id: UUID) -> AsyncIterator[AsyncSession]:
+    async def tenant(self, tenant_id: UUID) -> AsyncGenerator[AsyncSession]:
         """One transaction that sees and writes this tenant's rows alone. Commits on leaving, rolls
         back on an error.
         """
@@ -92,7 +92,7 @@ class Sessions:
             yield session
 
     @asynccontextmanager
-    async def shared(self) -> AsyncIterator[AsyncSession]:
+    async def shared(self) -> AsyncGenerator[AsyncSession]:
         """One transaction with no tenant: it sees the queue and nothing of anybody's."""
         async with AsyncSession(self.engine, expire_on_commit=False) as session, session.begin():
             yield session

@@ -54,7 +54,7 @@ def problem(
     **extra: Any,
 ) -> JSONResponse:
     """An error as every route answers it. `errors` names the fields, at most twenty."""
-    body = {"type": "about:blank", "title": TITLES.get(status, "Error"), "status": status}
+    body: dict[str, Any] = {"type": "about:blank", "title": TITLES.get(status, "Error"), "status": status}
     body |= {"code": code, "detail": detail, **extra}
     if errors:
         body["errors"] = list(errors[:MAX_ERRORS])

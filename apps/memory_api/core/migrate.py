@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from alembic import command
 from alembic.config import Config
@@ -41,7 +41,7 @@ async def downgrade(owner_url: str, revision: str) -> None:
     await _run(owner_url, lambda c: command.downgrade(config(c), revision))
 
 
-async def _run(owner_url: str, step: Any) -> None:
+async def _run(owner_url: str, step: Callable[[Connection], object]) -> None:
     engine = create_async_engine(driver_url(owner_url), poolclass=NullPool)
     try:
         async with engine.begin() as connection:

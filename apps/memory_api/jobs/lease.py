@@ -1,9 +1,9 @@
-"""Holding a run while it is worked on: a heartbeat extends the lease, and losing it stops the work."""
+"""Holding a run while it is worked on: a heartbeat extends the lease."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from uuid import UUID
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 @asynccontextmanager
 async def held(
     sessions: Sessions, tenant_id: UUID, run_id: UUID, owner: str, lease: timedelta
-) -> AsyncIterator[None]:
+) -> AsyncGenerator[None]:
     """Extend the lease three times as often as it would run out. When it is lost, finishing the run
     raises `LeaseLost`.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import Index, desc, text
+from sqlalchemy import Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from apps.memory_api.core.columns import Id, Json, Now, OptJson, OptStr, OptTime, Str, TenantId
@@ -16,8 +16,8 @@ class Run(Base):
 
     __tablename__ = "runs"
     __table_args__ = (
-        Index("runs_listed_idx", "tenant_id", desc("created_at"), desc("id")),
-        Index("runs_by_state_idx", "tenant_id", "state", desc("created_at"), desc("id")),
+        Index("runs_listed_idx", "tenant_id", text("created_at desc"), text("id desc")),
+        Index("runs_by_state_idx", "tenant_id", "state", text("created_at desc"), text("id desc")),
         Index(
             "runs_by_trace_idx",
             "tenant_id",

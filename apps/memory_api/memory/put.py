@@ -143,7 +143,7 @@ async def _count(session: AsyncSession, scopes: Sequence[int], sign: int) -> Non
 
 
 async def fold_statistics(session: AsyncSession) -> None:
-    """Make one delta of the many of each scope. Rows added meanwhile are not seen here and so stay."""
+    """Make one delta of the many of each scope. Rows added meanwhile are not seen and stay."""
     tenant = tenant_of(session)
     gone = await session.execute(
         delete(ScopeStat)

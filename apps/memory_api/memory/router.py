@@ -45,7 +45,7 @@ router = APIRouter(prefix="/api/v1", tags=["memories"], route_class=ApiRoute)
 
 NEW_MEMORY = {
     "kind": "reflection",
-    "content": "The refund failed because the order was still 'pending'; only delivered orders can be returned.",
+    "content": "The refund failed: the order was pending; only delivered ones can be returned.",
     "tags": ["refund", "retail"],
     "importance": 0.7,
 }
@@ -87,7 +87,7 @@ async def list_all(
     trace_id: UUID | None = None,
     limit: Limit = 50,
 ) -> Page[MemoryView]:
-    """Memories of a project, newest first. `kind`, `layer` and `tag` may be repeated: any of them."""
+    """Memories of a project, newest first. `kind`, `layer`, `tag` may be repeated: any of them."""
     rows = await list_memories(
         session,
         project_id=caller.project(project_id),

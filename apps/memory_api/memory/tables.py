@@ -27,7 +27,6 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     SmallInteger,
     UniqueConstraint,
-    desc,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, REAL
@@ -85,7 +84,12 @@ class Memory(Base):
             postgresql_where=text("key is not null"),
         ),
         Index(
-            "memories_listed_idx", "tenant_id", "project_id", "kind", desc("created_at"), desc("id")
+            "memories_listed_idx",
+            "tenant_id",
+            "project_id",
+            "kind",
+            text("created_at desc"),
+            text("id desc"),
         ),
         Index("memories_said_idx", "tenant_id", "scope", "fingerprint"),
         Index(
@@ -121,7 +125,8 @@ class Memory(Base):
     confidence_score: Mapped[float] = mapped_column(
         Double,
         Computed(
-            "case when helpful + harmful = 0 then 0.5 else helpful::float8 / (helpful + harmful) end",
+            "case when helpful + harmful = 0 then 0.5"
+            " else helpful::float8 / (helpful + harmful) end",
             persisted=True,
         ),
     )

@@ -37,7 +37,7 @@ class Accepted:
 async def reflect_now(
     runtime: Runtime, caller: Identity, body: GenerateIn, *, wait: bool
 ) -> Accepted:
-    """Store, then reflect (`wait`) or leave it to a worker. A duplicate answers what the first did."""
+    """Store, then reflect (`wait`) or leave it to a worker. A duplicate answers as the first."""
     owner = f"{runtime.name}/{new_id()}"
     async with runtime.sessions.tenant(caller.tenant_id) as session:
         project_id = caller.project(body.project_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
@@ -47,7 +47,9 @@ BRING = {
     "tags": ["refund"],
 }
 QUERY = {"query_text": "database timeout", "k": 5, "min_importance": 0.5, "tags": ["timeout"]}
-ACCEPTED = {202: {"description": "Accepted; `Location` is the run to look at."}}
+ACCEPTED: dict[int | str, dict[str, Any]] = {
+    202: {"description": "Accepted; `Location` is the run to look at."}
+}
 
 
 @router.post("/generate", responses=ACCEPTED, openapi_extra=example(GENERATE))

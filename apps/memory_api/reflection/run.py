@@ -19,7 +19,7 @@ from apps.memory_api.memory.put import put
 from apps.memory_api.memory.queries import find_key, link
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.reflection.findings.schemas import Attempt
-from apps.memory_api.reflection.schemas import GenerateAnswer, ReflectionContext
+from apps.memory_api.reflection.schemas import GenerateAnswer, ReflectionContext, ReflectionResult
 from apps.memory_api.reflection.store import Kept, drafts, keep
 from apps.memory_api.reflection.think import Evidence, Thought, think
 from apps.memory_api.runtime import Runtime
@@ -29,6 +29,9 @@ from apps.memory_api.traces.schemas import ErrorInfo, Event, EventType, OutcomeT
 from apps.memory_api.traces.tables import Trace, TraceEvent
 
 log = structlog.get_logger()
+
+ANSWERED = set(ReflectionResult.model_fields) & set(GenerateAnswer.model_fields)
+"""What an answer takes over from the result as it is."""
 
 
 @dataclass(frozen=True)
@@ -191,25 +194,21 @@ async def _keep_episode(
 def _answer(
     material: Material, thought: Thought, kept: Sequence[Kept], run_id: UUID
 ) -> GenerateAnswer:
-    common = {
-        "trace_id": material.trace.id,
-        "run_id": run_id,
-        "engine": thought.engine,
-        "degraded": thought.degraded,
-    }
     result = thought.result
+    answer = GenerateAnswer(
+        trace_id=material.trace.id,
+        run_id=run_id,
+        engine=thought.engine,
+        degraded=thought.degraded,
+        result="nothing_found",
+    )
     if result is None:
-        return GenerateAnswer(result="nothing_found", **common)
-    return GenerateAnswer(
-        reflection_id=kept[0].memory_id,
-        strategy_id=kept[1].memory_id if len(kept) > 1 else None,
-        reflection_text=result.reflection_text,
-        strategy_text=result.strategy_text,
-        importance=result.importance,
-        confidence=result.confidence,
-        tags=result.tags,
-        error_category=result.error_category,
-        source_event_ids=result.source_event_ids,
-        result="stored" if kept[0].new else "witnessed",
-        **common,
+        return answer
+    return answer.model_copy(
+        update={
+            "reflection_id": kept[0].memory_id,
+            "strategy_id": kept[1].memory_id if len(kept) > 1 else None,
+            "result": "stored" if kept[0].new else "witnessed",
+            **result.model_dump(include=ANSWERED),
+        }
     )

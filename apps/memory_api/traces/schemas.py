@@ -5,7 +5,7 @@ Models").
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from uuid import UUID
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
@@ -20,13 +20,15 @@ of the task.
 
 def fold_unknown(data: Any, names: frozenset[str]) -> Any:
     """Move what a body has beside `names` into its `metadata`, so that nothing sent is lost."""
-    if not isinstance(data, dict) or not isinstance(data.get("metadata", {}), dict | None):
+    if not isinstance(data, dict):
         return data
-    rest = {key: value for key, value in data.items() if key not in names}
-    if not rest:
-        return data
-    known = {key: value for key, value in data.items() if key in names}
-    return known | {"metadata": rest | (data.get("metadata") or {})}
+    body = cast(dict[str, Any], data)
+    given = body.get("metadata")
+    rest = {key: value for key, value in body.items() if key not in names}
+    if not rest or not isinstance(given, dict | None):
+        return body
+    known = {key: value for key, value in body.items() if key in names}
+    return known | {"metadata": rest | cast(dict[str, Any], given or {})}
 
 
 class EventType(StrEnum):
@@ -79,14 +81,18 @@ class ErrorInfo(Body):
     def _lenient(cls, data: Any) -> Any:
         if isinstance(data, str):
             return {"error_message": data}
-        if isinstance(data, dict):
-            known = {"error_category", "category", "error_message", "message", "context"}
-            rest = {k: v for k, v in data.items() if k not in known}
-            if rest:
-                return {k: v for k, v in data.items() if k in known} | {
-                    "context": rest | dict(data.get("context") or {})
-                }
-        return data
+        if not isinstance(data, dict):
+            return data
+        body = cast(dict[str, Any], data)
+        given = body.get("context")
+        rest = {key: value for key, value in body.items() if key not in _ERROR_NAMES}
+        if not rest or not isinstance(given, dict | None):
+            return body
+        known = {key: value for key, value in body.items() if key in _ERROR_NAMES}
+        return known | {"context": rest | cast(dict[str, Any], given or {})}
+
+
+_ERROR_NAMES = frozenset({"error_category", "category", "error_message", "message", "context"})
 
 
 class Event(Body):
@@ -106,10 +112,10 @@ class Event(Body):
     @model_validator(mode="before")
     @classmethod
     def _lenient(cls, data: Any) -> Any:
-        data = fold_unknown(data, _EVENT_NAMES)
-        if isinstance(data, dict) and isinstance(data.get("error"), str):
-            return data | {"error": {"message": data["error"]} if data["error"] else None}
-        return data
+        body = fold_unknown(data, _EVENT_NAMES)
+        if isinstance(body, dict) and isinstance(error := cast(Any, body).get("error"), str):
+            return cast(dict[str, Any], body) | {"error": {"message": error} if error else None}
+        return cast(Any, body)
 
 
 _EVENT_NAMES = frozenset(Event.model_fields)

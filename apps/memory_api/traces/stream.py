@@ -53,8 +53,7 @@ def close(trace: Trace, body: CloseIn) -> None:
     _must_be_open(trace)
     if trace.event_count == 0:
         raise Invalid("A closed trace needs at least one event.", field="events")
-    trace.state, trace.closed_at = "closed", datetime.now(UTC)
-    trace.updated_at = trace.closed_at
+    _end(trace)
     if body.outcome is not None:
         trace.outcome = body.outcome.value
     if body.error is not None:
@@ -63,9 +62,13 @@ def close(trace: Trace, body: CloseIn) -> None:
 
 def time_out(trace: Trace) -> None:
     """End a trace that was left open: nobody said how it ended."""
-    trace.state, trace.closed_at = "closed", datetime.now(UTC)
+    _end(trace)
     trace.outcome = trace.outcome or OutcomeType.TIMEOUT.value
-    trace.updated_at = trace.closed_at
+
+
+def _end(trace: Trace) -> None:
+    trace.state = "closed"
+    trace.closed_at = trace.updated_at = datetime.now(UTC)
 
 
 def _must_be_open(trace: Trace) -> None:

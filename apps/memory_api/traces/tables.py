@@ -11,7 +11,6 @@ from sqlalchemy import (
     Index,
     LargeBinary,
     UniqueConstraint,
-    desc,
     text,
 )
 from sqlalchemy.orm import Mapped, mapped_column
@@ -36,7 +35,9 @@ class Trace(Base):
     __tablename__ = "traces"
     __table_args__ = (
         UniqueConstraint("tenant_id", "project_id", "external_id"),
-        Index("traces_listed_idx", "tenant_id", "project_id", desc("created_at"), desc("id")),
+        Index(
+            "traces_listed_idx", "tenant_id", "project_id", text("created_at desc"), text("id desc")
+        ),
         Index(
             "traces_attempts_idx",
             "tenant_id",
