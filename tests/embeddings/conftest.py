@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 Answer = tuple[int, dict[str, str], Any]
 """Status, headers and body (JSON, or a str sent as it is)."""
@@ -52,8 +54,8 @@ class Stub:
             vectors = vectors[:-1]
         if fault == "zero":
             vectors[0] = [0.0] * length
-        if fault == "nan":
-            vectors[0] = [float("nan")] * length
+        if fault in ("nan", "inf"):
+            vectors[0][0] = float(fault)
         data = [
             {"object": "embedding", "index": i, "embedding": self._encoded(body, vector)}
             for i, vector in enumerate(vectors)
@@ -70,6 +72,16 @@ class Stub:
         if body.get("encoding_format") != "base64":
             return vector
         return base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
+
+
+@pytest.fixture
+def logs() -> Iterator[list[Any]]:
+    """Every event that is logged, whatever level the suite has set."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
+    with capture_logs() as entries:
+        yield entries
+    structlog.configure(**before)
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import openai
 import pytest
-from structlog.testing import capture_logs
 
 from apps.memory_api.embeddings.openai import (
     BATCH_CHARACTERS,
@@ -124,6 +124,7 @@ async def test_passing_faults_are_tried_again(
         ("same index", "2 texts were sent"),
         ("zero", "zero or not finite"),
         ("nan", "zero or not finite"),
+        ("inf", "zero or not finite"),
         ((200, {}, {"object": "list", "data": []}), "No embedding data"),
         ((200, {"Content-Type": "text/html"}, "<html>hello</html>"), "no embeddings"),
         ((200, {}, "{cut"), "no embeddings"),
@@ -133,10 +134,10 @@ async def test_passing_faults_are_tried_again(
     ],
 )
 async def test_lasting_faults_are_logged_and_raised_after_one_attempt(
-    stub: Stub, embedder: OpenAIEmbedder, fault: Any, cause: str
+    stub: Stub, embedder: OpenAIEmbedder, logs: list[Any], fault: Any, cause: str
 ) -> None:
     stub.faults = [fault]
-    with capture_logs() as logs, pytest.raises(EmbedderFailed, match=cause):
+    with pytest.raises(EmbedderFailed, match=cause):
         await embedder.embed_documents(["a", "b"])
     assert len(stub.requests) == 1
     assert [entry["event"] for entry in logs] == ["embedding failed"]
@@ -172,6 +173,9 @@ async def test_a_model_of_one_length_is_not_asked_for_it(stub: Stub) -> None:
     assert (await embedder.embed_documents(["a"])).shape == (1, stub.native)
     await embedder.embed_query("b")
     assert ["dimensions" in request for request in stub.requests] == [True, False, False]
+    fresh = open_openai(model="m", api_key=None, base_url=stub.url, dimensions=stub.native)
+    await asyncio.gather(*(fresh.embed_query(text) for text in "abcdef"))  # all asked, all refused
+    await fresh.aclose()
     wrong = open_openai(model="m", api_key=None, base_url=stub.url, dimensions=stub.native - 1)
     with pytest.raises(EmbedderFailed, match="are expected"):
         await wrong.embed_query("c")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from apps.memory_api.embeddings.openai import OpenAIEmbedder
 from apps.memory_api.embeddings.registry import MAX_DIMENSIONS, PROVIDERS, open_embedder
@@ -24,9 +24,8 @@ def test_static_ignores_what_is_meant_for_others() -> None:
     assert (embedder.model, embedder.dimensions) == ("static-minilm-256/1", 256)
 
 
-def test_static_says_that_a_model_name_has_no_effect() -> None:
-    with capture_logs() as logs:
-        open_embedder("static", model="text-embedding-3-small")
+def test_static_says_that_a_model_name_has_no_effect(logs: list[Any]) -> None:
+    open_embedder("static", model="text-embedding-3-small")
     assert [entry["ignored"] for entry in logs] == ["text-embedding-3-small"]
 
 

@@ -92,24 +92,18 @@ class OpenAIEmbedder:
     async def _request(self, texts: list[str]) -> CreateEmbeddingResponse:
         attempt = 1
         while True:
+            asked = self._ask_dimensions
             try:
-                return await self._create(texts)
+                return await self._create(texts, asked)
             except (openai.APIStatusError, openai.APIConnectionError, TimeoutError) as error:
-                if self._refuses_dimensions(error):
+                if asked and _refuses_dimensions(error):
+                    self._ask_dimensions = False
                     continue
                 wait = self._wait(error, attempt)
                 if wait is None:
                     raise
                 await asyncio.sleep(wait)
                 attempt += 1
-
-    def _refuses_dimensions(self, error: Exception) -> bool:
-        """Servers of models with one fixed length refuse the field even when the length is theirs.
-        It is not sent again then; the length of what comes is checked anyway."""
-        if not isinstance(error, openai.BadRequestError) or not self._ask_dimensions:
-            return False
-        self._ask_dimensions = "dimension" not in error.message.lower()
-        return not self._ask_dimensions
 
     def _wait(self, error: Exception, attempt: int) -> float | None:
         """Seconds until the next attempt; None for no other, because another would fail as well or
@@ -122,13 +116,13 @@ class OpenAIEmbedder:
             wait = _retry_after(error.response.headers.get("retry-after"), wait)
         return wait if attempt < self._attempts and wait <= MAX_WAIT else None
 
-    async def _create(self, texts: list[str]) -> CreateEmbeddingResponse:
+    async def _create(self, texts: list[str], ask_dimensions: bool) -> CreateEmbeddingResponse:
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._client.embeddings.create(
                     input=texts,
                     model=self._name,
-                    dimensions=self._dimensions if self._ask_dimensions else openai.omit,
+                    dimensions=self._dimensions if ask_dimensions else openai.omit,
                 )
         except (AttributeError, TypeError) as error:
             # How the SDK fails on an answer with status 200 that is, say, a page of HTML.
@@ -149,10 +143,11 @@ class OpenAIEmbedder:
         lengths = {len(vector) for vector in found.values()}
         if lengths != {self._dimensions}:
             raise ValueError(f"vectors of {lengths} numbers came, {self._dimensions} are expected")
-        rows = unit_rows(np.array([found[i] for i in range(count)], np.float32))
+        with np.errstate(over="ignore"):
+            rows = np.array([found[i] for i in range(count)], np.float32)
         if not np.isfinite(rows).all() or not rows.any(axis=1).all():
             raise ValueError("a vector is zero or not finite")
-        return rows
+        return unit_rows(rows)
 
 
 def batches(texts: Sequence[str]) -> list[list[int]]:
@@ -184,6 +179,12 @@ def open_openai(
         raise ValueError(f"say how long the vectors of {name} are: HANSEI_EMBEDDING_DIMENSIONS")
     client = openai.AsyncOpenAI(api_key=api_key or "none", base_url=base_url, max_retries=0)
     return OpenAIEmbedder(client, model=name, dimensions=length)
+
+
+def _refuses_dimensions(error: Exception) -> bool:
+    """Servers of models with one fixed length refuse the field even when the length is theirs. It
+    is not sent again then; the length of what comes is checked anyway."""
+    return isinstance(error, openai.BadRequestError) and "dimension" in error.message.lower()
 
 
 def _clean(text: str) -> str:

@@ -63,7 +63,7 @@ class StaticEmbedder:
         return await asyncio.to_thread(self._embed, texts)
 
     async def embed_query(self, text: str) -> Vectors:
-        """In place: at most 8,192 characters, usually under 0.1 ms."""
+        """In place: at most 8,192 characters, usually about 0.1 ms."""
         return self._embed([text])[0]
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
