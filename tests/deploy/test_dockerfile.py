@@ -1,0 +1,92 @@
+"""The Dockerfile: parsed by Docker's own parser (the package `dockerfile`)."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatch
+from itertools import pairwise
+
+from tests.deploy.containers import HOME, ROOT, image, stages
+
+STAGES = stages()
+FINAL = STAGES[-1]
+COMMANDS = [command for stage in STAGES for command in stage.commands]
+
+
+def test_bases_are_pinned() -> None:
+    names = {stage.name for stage in STAGES}
+    for stage in STAGES:
+        assert stage.base in names or re.fullmatch(
+            r"python:3\.11\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", stage.base
+        )
+
+
+def test_runs_as_a_numeric_user_that_is_not_root() -> None:
+    assert [command.cmd.upper() for command in FINAL.commands].count("USER") == 1
+    assert image().uid > 0
+    assert image().gid > 0
+
+
+def test_signals_reach_the_service() -> None:
+    for name in ("ENTRYPOINT", "CMD", "HEALTHCHECK"):
+        assert FINAL.last(name).json, f"{name} would run under a shell"
+    assert list(image().entrypoint) == ["hansei"]
+    assert image().command[0] == "serve"
+
+
+def test_every_installed_file_is_checked_by_hash_or_is_ours() -> None:
+    installs = [run.value for run in COMMANDS if run.cmd == "RUN" and "install" in run.value]
+    assert len(installs) == 2
+    assert sum("--require-hashes" in words for words in installs) == 1
+    for words in installs:
+        ours = {"--no-index", "--no-deps", "--no-build-isolation"} <= set(words)
+        assert ours or {"--require-hashes", "--only-binary=:all:"} <= set(words)
+
+
+def test_the_build_backend_is_locked() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    backend = re.search(r'^requires = \["([a-z]+)"\]', text, re.MULTILINE)
+    assert backend
+    lock = (ROOT / "requirements.lock").read_text()
+    assert re.search(rf"^{backend[1]}==\S+ \\\n    --hash=sha256:", lock, re.MULTILINE)
+
+
+def test_nothing_is_fetched_or_compiled() -> None:
+    assert not [command for command in COMMANDS if command.cmd.upper() == "ADD"]
+    runs = [command for command in COMMANDS if command.cmd.upper() == "RUN"]
+    assert all(run.json for run in runs)
+    assert {run.value[0] for run in runs} <= {"python", "pip"}
+
+
+def test_the_last_stage_holds_the_installed_service_alone() -> None:
+    assert not FINAL.all("RUN")
+    [copy] = FINAL.all("COPY")
+    assert copy.flags == ("--from=build",)
+    assert copy.value == (HOME, HOME)
+
+
+def test_sources_exist_and_reach_the_build(context: set[str]) -> None:
+    copies = [copy for stage in STAGES[:-1] for copy in stage.all("COPY")]
+    for copy in copies:
+        for source in copy.value[:-1]:
+            assert (ROOT / source).exists()
+            assert any(name == source or name.startswith(f"{source}/") for name in context), source
+
+
+def test_nothing_else_reaches_the_build(context: set[str]) -> None:
+    build = next(stage for stage in STAGES if stage.name == "build")
+    wanted = {name for copy in build.all("COPY") for name in copy.value[:-1]}
+    always = {"Dockerfile", ".dockerignore"}  # sent whatever the rules say
+    assert {name.split("/")[0] for name in context} <= wanted | always
+    unwanted = ("*.pyc", "*__pycache__*", "*.env*", "*/.git/*")
+    assert not [name for name in context if any(fnmatch(name, rule) for rule in unwanted)]
+
+
+def test_no_secret_is_built_in() -> None:
+    for command in COMMANDS:
+        if command.cmd.upper() in ("ENV", "ARG"):
+            assert not re.search("PASSWORD|SECRET|TOKEN|_KEY|_URL", " ".join(command.value))
+
+
+def test_ports_agree() -> None:
+    assert FINAL.last("EXPOSE").value[0] == dict(pairwise(image().command))["--port"]
