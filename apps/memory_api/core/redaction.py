@@ -209,12 +209,23 @@ def _is_value(secret: str) -> bool:
     return not secret.startswith(("os.", "process.", "self.", "env.", "config.", "settings."))
 
 
+_CONNECTION = re.compile(r"(?:host|server|data source|user id|uid|user|dbname|database)=[^\s,;)]")
+
+
 def _is_password(match: re.Match[str], secret: str) -> bool:
-    """A quoted value counts as it is; a bare one is prose or code unless it has a digit or a
-    sign."""
-    quoted = match["quote"] is not None
+    """A quoted value counts as it is; a bare word is prose or code unless it has a digit or a
+    sign, or stands in a connection string (`host=db user=app password=word`)."""
+    if not _is_value(secret):
+        return False
     plain = all(character.isalpha() or character in "_." for character in secret)
-    return _is_value(secret) and (quoted or not plain)
+    return match["quote"] is not None or not plain or _in_connection_string(match)
+
+
+def _in_connection_string(match: re.Match[str]) -> bool:
+    text, start, end = match.string, match.start("secret"), match.end("secret")
+    is_argument_of_a_call = text[end : end + 1] in {",", ")"}
+    around = text[max(0, match.start() - 80) : end + 80]
+    return text[start - 1] == "=" and not is_argument_of_a_call and bool(_CONNECTION.search(around))
 
 
 _CREDENTIAL_NAME = re.compile(

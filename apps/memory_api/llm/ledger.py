@@ -71,54 +71,51 @@ class Recorded(Wrapper):
         started_at, clock = datetime.now(UTC), time.perf_counter()
         try:
             reply = await self.inner.complete(request)
-        except LLMError as error:
-            await self._failed(request, started_at, clock, error.code, error)
+        except (LLMError, asyncio.CancelledError) as error:
+            latency_ms = round((time.perf_counter() - clock) * 1000)
+            await self._ledger.record(self._failed(request, started_at, latency_ms, error))
             raise
-        except asyncio.CancelledError:
-            await self._failed(request, started_at, clock, "cancelled", None)
-            raise
-        model = reply.model
-        usd = price(reply.usage, provider=self.provider, model=model, endpoint=self.endpoint)
-        await self._ledger.record(
-            Attempt(
-                provider=self.provider,
-                model=model,
-                purpose=request.purpose,
-                prompt_hash=request.prompt_hash,
-                tenant_id=request.tenant_id,
-                run_id=request.run_id,
-                started_at=started_at,
-                latency_ms=reply.latency_ms,
-                status="ok",
-                usage=reply.usage,
-                usd=usd,
-                finish_reason=reply.finish_reason,
-                request_id=reply.request_id,
-            )
-        )
+        await self._ledger.record(self._answered(request, started_at, reply))
         return reply
 
-    async def _failed(
+    def _answered(self, request: LLMRequest, started_at: datetime, reply: LLMReply) -> Attempt:
+        return Attempt(
+            provider=self.provider,
+            model=reply.model,
+            purpose=request.purpose,
+            prompt_hash=request.prompt_hash,
+            tenant_id=request.tenant_id,
+            run_id=request.run_id,
+            started_at=started_at,
+            latency_ms=reply.latency_ms,
+            status="ok",
+            usage=reply.usage,
+            usd=price(
+                reply.usage, provider=self.provider, model=reply.model, endpoint=self.endpoint
+            ),
+            finish_reason=reply.finish_reason,
+            request_id=reply.request_id,
+        )
+
+    def _failed(
         self,
         request: LLMRequest,
         started_at: datetime,
-        clock: float,
-        code: str,
-        error: LLMError | None,
-    ) -> None:
-        await self._ledger.record(
-            Attempt(
-                provider=self.provider,
-                model=self.model,
-                purpose=request.purpose,
-                prompt_hash=request.prompt_hash,
-                tenant_id=request.tenant_id,
-                run_id=request.run_id,
-                started_at=started_at,
-                latency_ms=round((time.perf_counter() - clock) * 1000),
-                status="error",
-                error=code,
-                detail=error.detail if error else None,
-                request_id=error.request_id if error else None,
-            )
+        latency_ms: int,
+        error: LLMError | asyncio.CancelledError,
+    ) -> Attempt:
+        known = error if isinstance(error, LLMError) else None
+        return Attempt(
+            provider=self.provider,
+            model=self.model,
+            purpose=request.purpose,
+            prompt_hash=request.prompt_hash,
+            tenant_id=request.tenant_id,
+            run_id=request.run_id,
+            started_at=started_at,
+            latency_ms=latency_ms,
+            status="error",
+            error=known.code if known else "cancelled",
+            detail=known.detail if known else None,
+            request_id=known.request_id if known else None,
         )
