@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 Outcome = Literal["success", "failure", "partial", "timeout", "error"]
 Reflect = Literal["auto", "always", "never"]
 Kind = Literal["reflection", "strategy", "insight", "bullet", "evaluation", "episode", "chunk"]
+State = Literal["queued", "running", "waiting", "done", "failed", "dead"]
 Scope = Literal["read", "write", "admin"]
 Json = dict[str, Any]
 Item = TypeVar("Item")
@@ -188,7 +189,7 @@ class TraceDetail(Trace):
 class Run(TypedDict):
     id: str
     kind: str
-    state: Literal["queued", "running", "waiting", "done", "failed", "dead"]
+    state: State
     project_id: str
     parent_id: str | None
     trace_id: str | None

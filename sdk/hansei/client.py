@@ -95,7 +95,9 @@ class Methods:
             "base_url": known.url,
             "headers": _headers(known.api_key),
             "timeout": httpx2.Timeout(timeout, connect=min(CONNECT_TIMEOUT, timeout)),
-            "trust_env": urlsplit(known.url).hostname not in HERE,  # no proxy on the way to here
+            # No proxy stands between us and our own machine, and reading certificates takes 0.1 s.
+            "trust_env": urlsplit(known.url).hostname not in HERE,
+            "verify": known.url.startswith("https:"),
         }
 
     def _exchange(self, request: Request[T]) -> Exchange[T]:

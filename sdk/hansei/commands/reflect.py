@@ -1,0 +1,152 @@
+"""`hansei reflect`: traces in, lessons out, with a progress bar in between."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from hansei.client import Hansei
+from hansei.commands.report import show_report
+from hansei.errors import HanseiError
+from hansei.learnt import Learnt
+from hansei.terminal import connect, count, err, say, show_json
+
+KIND = "reflect"
+STILL = 20.0
+"""Seconds without a single reflection done, after which we ask whether anybody works at all."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to send, and where it goes."""
+
+    source: BinaryIO
+    size: int | None
+    project: str | None
+    playbook: str | None
+
+
+def reflect(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Traces: one a line, a list, or a single one as JSON. `-` is stdin.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            allow_dash=True,
+        ),
+    ],
+    project: Annotated[str | None, typer.Option(help="The project they belong to.")] = None,
+    playbook: Annotated[str | None, typer.Option(help="The playbook they are to teach.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Send only; the reflections are made later.")
+    ] = False,
+) -> None:
+    """Reflect on the traces of a file, and print what was learnt.
+
+    Traces that are here already are left alone, so a broken run is just repeated.
+    """
+    started = time.monotonic()
+    learnt = Learnt()
+    with connect() as client, _open(file) as source:
+        size = file.stat().st_size if str(file) != "-" else None
+        waiting = _work(client, Task(source, size, project, playbook), learnt, wait=not no_wait)
+    seconds = time.monotonic() - started
+    if as_json:
+        show_json(learnt.as_json(seconds=seconds, waiting=waiting))
+    else:
+        show_report(learnt, seconds, waiting)
+    if not learnt.good or learnt.sent == 0:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _open(file: Path) -> Generator[BinaryIO]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    with file.open("rb") as opened:
+        yield opened
+
+
+def _work(client: Hansei, task: Task, learnt: Learnt, *, wait: bool) -> set[str]:
+    """Send, wait and collect. Returns the runs that are still to be done when nobody waited."""
+    bars = Progress(
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        TextColumn("{task.fields[told]}"),
+        TimeElapsedColumn(),
+        console=err,
+        refresh_per_second=4,  # the service needs the processor more than the bar does
+    )
+    try:
+        with bars:
+            _send(client, task, learnt, bars)
+            if not wait:
+                return learnt.queued
+            wanted = _wait(client, task, learnt, bars)
+    except KeyboardInterrupt:
+        say(f"Stopped. {count(learnt.new, 'trace')} stored; the reflections go on: `hansei runs`.")
+        raise typer.Exit(1) from None
+    except HanseiError:
+        if learnt.sent:
+            say(f"{count(learnt.sent, 'trace')} were sent; run it again to go on from there.")
+        raise
+    for run in client.outcomes(wanted, kind=KIND, project_id=task.project):
+        learnt.add_run(run)
+    return set()
+
+
+def _send(client: Hansei, task: Task, learnt: Learnt, bars: Progress) -> None:
+    bar = bars.add_task("Sending", total=task.size, told="")
+    answers = client.send_traces(
+        task.source, reflect="always", project_id=task.project, playbook=task.playbook
+    )
+    for answer in answers:
+        learnt.add_sent(answer)
+        place = task.source.tell() if task.size else None
+        bars.update(bar, completed=place, told=count(learnt.sent, "trace"))
+    bars.update(bar, total=task.size or 1, completed=task.size or 1)
+
+
+def _wait(client: Hansei, task: Task, learnt: Learnt, bars: Progress) -> set[str]:
+    """Wait for the new runs, and for those of traces sent earlier that are still under way."""
+    wanted = set(learnt.queued)
+    bar = bars.add_task("Reflecting", told="", visible=False)
+    patience = Patience()
+    for left in client.unsettled(wanted | learnt.earlier, kind=KIND, project_id=task.project):
+        wanted |= left
+        done, total = len(wanted - left), len(wanted)
+        bars.update(
+            bar, completed=done, total=total, told=f"{done} of {total}", visible=bool(wanted)
+        )
+        if patience.is_over(done):
+            say("Nothing has moved for a while: is a worker running? `hansei doctor` may tell.")
+    return wanted
+
+
+class Patience:
+    """Says once, when nothing has moved for too long, that it is over."""
+
+    def __init__(self) -> None:
+        self._done = -1
+        self._since = time.monotonic()
+        self._told = False
+
+    def is_over(self, done: int) -> bool:
+        if done != self._done:
+            self._done, self._since = done, time.monotonic()
+        over = not self._told and time.monotonic() - self._since > STILL
+        self._told = self._told or over
+        return over

@@ -1,0 +1,87 @@
+"""The report of `hansei reflect` for people."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hansei.learnt import Learnt, Lesson
+from hansei.terminal import cause, count, cut, show
+
+MOST = 5
+"""Lessons shown."""
+MOST_REFUSED = 20
+LONGEST_TEXT = 600
+
+
+def show_report(learnt: Learnt, seconds: float, waiting: Collection[str]) -> None:
+    """`waiting` are the runs nobody waited for."""
+    if learnt.sent == 0:
+        show("There is no trace in it.")
+        return
+    show(_summary(learnt, seconds))
+    _show_refused(learnt)
+    if waiting:
+        show(f"{count(len(waiting), 'reflection')} queued; see how they get on with `hansei runs`.")
+        return
+    if learnt.new or learnt.most_important():
+        show(_outcome(learnt))
+    _show_failed(learnt)
+    lessons = learnt.most_important()
+    if lessons:
+        show()
+        show("The most important of them:" if len(lessons) > MOST else "Learnt:", style="bold")
+    for lesson in lessons[:MOST]:
+        _show_lesson(lesson)
+
+
+def _summary(learnt: Learnt, seconds: float) -> str:
+    if learnt.duplicates == learnt.sent:
+        which = "The trace was" if learnt.sent == 1 else f"All {learnt.sent} traces were"
+        return f"{which} here already; nothing new to reflect on."
+    parts = [f"{learnt.new} new", f"{learnt.duplicates} here already"]
+    parts.append(f"{len(learnt.refused)} refused")
+    return f"{count(learnt.sent, 'trace')} in {seconds:.1f} s: {', '.join(parts)}."
+
+
+def _outcome(learnt: Learnt) -> str:
+    parts = [
+        count(learnt.reflections, "new reflection"),
+        count(learnt.strategies, "strategy", "strategies"),
+        f"{learnt.witnessed} said before",
+        f"{learnt.nothing_found} with nothing to learn",
+        f"{len(learnt.failed)} failed",
+    ]
+    if learnt.degraded:
+        parts.append(f"{learnt.degraded} by rules, because the model failed")
+    return f"Learnt: {', '.join(parts)}."
+
+
+def _show_refused(learnt: Learnt) -> None:
+    for sent in learnt.refused[:MOST_REFUSED]:
+        show(f"line {sent.get('line')} refused: {cause(sent.get('error'))}", indent=2)
+    if len(learnt.refused) > MOST_REFUSED:
+        show(f"… and {len(learnt.refused) - MOST_REFUSED} more; --json lists all.", indent=2)
+
+
+def _show_failed(learnt: Learnt) -> None:
+    for run in learnt.failed[:MOST_REFUSED]:
+        line = learnt.line_of(run)
+        show(f"line {line} failed: {cause(run['error'])} (run {run['id']})", indent=2)
+    if learnt.failed:
+        show("Try them again with `hansei runs --retry ID`.", indent=2)
+
+
+def _show_lesson(lesson: Lesson) -> None:
+    answer = lesson.answer
+    lines = ", ".join(str(line) for line in sorted(lesson.lines)[:5])
+    more = f" and {len(lesson.lines) - 5} more" if len(lesson.lines) > 5 else ""
+    where = f"{'line' if len(lesson.lines) == 1 else 'lines'} {lines}{more}"
+    why = answer.get("error_category")
+    facts = [f"importance {lesson.importance:.2f}", *([why] if why else []), where]
+    show()
+    show(" · ".join(facts), style="dim")
+    show(cut(answer.get("reflection_text") or "", LONGEST_TEXT))
+    strategy = answer.get("strategy_text")
+    if strategy:
+        show(f"→ {cut(strategy, LONGEST_TEXT)}", style="green")
+    show(f"{answer.get('reflection_id')}", style="dim")
