@@ -79,7 +79,7 @@ def test_one_line_of_300_kb_is_cut_inside() -> None:
 @pytest.mark.parametrize("every", [1, 2, 3, 7, 10_000])
 def test_markers_are_paid_for_too(every: int) -> None:
     """Tiny pieces, scattered errors: where markers cost more than what they stand for."""
-    pieces = [Piece(f"{n:03d}", error=n % every == 0) for n in range(1_000)]
+    pieces = [Piece(f"{n:03d}", error=(n + 1) % every == 0) for n in range(1_000)]
     for budget in range(64, 300, 7):
         assert estimate_tokens(cut(pieces, budget)) <= budget
 
