@@ -1,65 +1,140 @@
-"""The route class of the API: bodies are read by `core.body`, and `Idempotency-Key` is honoured on
-every writing route.
+"""The route class of the API. In this order: who is calling, what was sent, whether the same was sent
+before (`Idempotency-Key`). Only then FastAPI validates and the route runs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Coroutine
-from typing import Any
-from uuid import UUID
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
+import structlog
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 
-from apps.memory_api.core.body import CleanRoute
+from apps.memory_api.core.body import ReadRequest, read, read_json
 from apps.memory_api.core.errors import Invalid
+from apps.memory_api.core.redaction import redact_value
 from apps.memory_api.deps import bearer, identify, runtime_of
 from apps.memory_api.jobs import idempotency
 from apps.memory_api.jobs.idempotency import Remembered
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.tenants.identity import Identity
+
+log = structlog.get_logger()
 
 WRITING = {"POST", "PUT", "PATCH", "DELETE"}
 KEPT_HEADERS = ("location", "etag")
+_KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 
-class ApiRoute(CleanRoute):
+class ApiRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        takes_json = self.body_field is not None
 
-        async def once(request: Request) -> Response:
+        async def guarded(request: Request) -> Response:
+            runtime = runtime_of(request)
+            caller = await identify(request, runtime, await bearer(request))
+            _refuse_nul(request)
+            if takes_json:
+                request = await read_json(request)
+                _check_tenant(caller, request)
             key = request.headers.get("idempotency-key")
             if key is None or request.method not in WRITING:
                 return await handle(request)
-            if not 1 <= len(key) <= 255:
-                raise Invalid("1 to 255 characters are needed.", field="Idempotency-Key")
-            return await _once(request, key, handle)
+            if not _KEY.fullmatch(key):
+                raise Invalid("1 to 255 printable ASCII characters.", field="Idempotency-Key")
+            whole = request if isinstance(request, ReadRequest) else await read(request)
+            sent = _Sent(runtime, caller, key, whole, self.path_format)
+            return await sent.once(handle)
 
-        return once
+        return guarded
 
 
-async def _once(
-    request: Request, key: str, handle: Callable[[Request], Coroutine[Any, Any, Response]]
-) -> Response:
-    runtime = runtime_of(request)
-    tenant_id: UUID = (await identify(request, runtime, await bearer(request))).tenant_id
-    route = f"{request.method} {request.url.path}?{request.url.query}"
-    body_hash = hashlib.sha256(await request.body()).digest()
-    async with runtime.sessions.tenant(tenant_id) as session:
-        known = await idempotency.begin(session, route, key, body_hash)
-    if known is not None:
-        headers = known.headers | {"Idempotency-Replayed": "true"}
-        return JSONResponse(known.body, status_code=known.status, headers=headers)
-    try:
-        response = await handle(request)
-    except BaseException:
-        async with runtime.sessions.tenant(tenant_id) as session:
-            await idempotency.release(session, route, key)
-        raise
+class _Sent:
+    """A writing request under an Idempotency-Key. Names are per API key: what one key was answered
+    is not shown to another, which may be allowed less."""
+
+    def __init__(
+        self, runtime: Runtime, caller: Identity, key: str, request: ReadRequest, path: str
+    ) -> None:
+        self.runtime = runtime
+        self.tenant_id = caller.tenant_id
+        self.key = key
+        self.request = request
+        self.body_hash = hashlib.sha256(request.raw).digest()
+        place = f"{caller.key_id} {request.url.path}?{request.url.query}"
+        digest = hashlib.sha256(place.encode()).hexdigest()
+        self.route = f"{request.method} {path} {digest}"  # short, whatever was asked for
+
+    async def once(self, handle: Callable[[Request], Awaitable[Response]]) -> Response:
+        """Do it, or answer what was answered before."""
+        async with self.runtime.sessions.tenant(self.tenant_id) as session:
+            known = await idempotency.begin(session, self.route, self.key, self.body_hash)
+        if known is not None:
+            return _replay(known)
+        try:
+            async with self._held():
+                response = await handle(self.request)
+        except BaseException:
+            async with self.runtime.sessions.tenant(self.tenant_id) as session:
+                await idempotency.release(session, self.route, self.key)
+            raise
+        async with self.runtime.sessions.tenant(self.tenant_id) as session:
+            await idempotency.remember(session, self.route, self.key, _answer(response))
+        return response
+
+    @asynccontextmanager
+    async def _held(self) -> AsyncGenerator[None]:
+        """Keep the name reserved for as long as the work takes."""
+
+        async def beat() -> None:
+            while True:
+                await asyncio.sleep(idempotency.LEASE.total_seconds() / 3)
+                try:
+                    async with self.runtime.sessions.tenant(self.tenant_id) as session:
+                        await idempotency.extend(session, self.route, self.key)
+                except Exception as error:  # the next beat, or the end of the lease, decides
+                    log.warning("idempotency_heartbeat_failed", error=str(error))
+
+        task = asyncio.create_task(beat())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def _answer(response: Response) -> Remembered:
+    """What is kept of an answer: no secrets, so the text of a new API key is not shown again."""
     kept = {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}
     content = json.loads(bytes(response.body)) if response.body else None
-    async with runtime.sessions.tenant(tenant_id) as session:
-        await idempotency.remember(
-            session, route, key, Remembered(response.status_code, content, kept)
-        )
-    return response
+    return Remembered(response.status_code, redact_value(content)[0], kept)
+
+
+def _replay(known: Remembered) -> Response:
+    headers = known.headers | {"Idempotency-Replayed": "true"}
+    if known.body is None:
+        return Response(status_code=known.status, headers=headers)
+    return JSONResponse(known.body, status_code=known.status, headers=headers)
+
+
+def _refuse_nul(request: Request) -> None:
+    """PostgreSQL cannot compare with a NUL, so nothing could ever be found by one."""
+    for name, value in request.query_params.multi_items():
+        if "\0" in value:
+            raise Invalid("NUL is not allowed here.", field=name)
+
+
+def _check_tenant(caller: Identity, request: ReadRequest) -> None:
+    """Whatever a body is about: a tenant it names must be the key's own."""
+    sent = request.parsed.value if request.parsed else None
+    if isinstance(sent, dict):
+        claimed = cast("dict[str, Any]", sent).get("tenant_id")
+        if isinstance(claimed, str):
+            caller.check_tenant(claimed)

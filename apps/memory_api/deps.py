@@ -18,6 +18,14 @@ from apps.memory_api.tenants.queries import find_live_key, touch_key
 bearer = HTTPBearer(auto_error=False, description="An API key: `hsk_…`")
 
 
+def was_cleaned(request: Request) -> bool:
+    """Whether the body held what cannot be stored (`core.body`)."""
+    return bool(getattr(request.state, "cleaned", False))
+
+
+Cleaned = Annotated[bool, Depends(was_cleaned)]
+
+
 def runtime_of(request: Request) -> Runtime:
     return request.app.state.runtime
 
@@ -30,7 +38,11 @@ async def identify(
     runtime: RuntimeDep,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Identity:
-    """The caller. Raises `Unauthorized`, in the same words whatever is wrong with the key."""
+    """The caller, asked once a request. Raises `Unauthorized`, in the same words whatever is wrong
+    with the key."""
+    known: Identity | None = getattr(request.state, "identity", None)
+    if known is not None:
+        return known
     if credentials is None:
         raise Unauthorized
     tenant_id, secret_hash = read_key(credentials.credentials)
@@ -39,12 +51,13 @@ async def identify(
         if key is None:
             raise Unauthorized
         await touch_key(session, key)
-    return Identity(
+    request.state.identity = Identity(
         tenant_id=tenant_id,
         key_id=key.id,
         scopes=frozenset(Access(scope) for scope in key.scopes),
         project_id=key.project_id,
     )
+    return request.state.identity
 
 
 def needs(access: Access) -> Callable[[Identity], Awaitable[Identity]]:
@@ -74,9 +87,19 @@ async def open_session(
 Session = Annotated[AsyncSession, Depends(open_session, scope="function")]
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Items on a page.")]
-ProjectQuery = Annotated[
-    str | None, Query(alias="project_id", max_length=128, description="Default: the key's project.")
-]
+
+
+def read_project(
+    project_id: Annotated[
+        str | None, Query(max_length=128, description="Default: the key's project.")
+    ] = None,
+    project: Annotated[str | None, Query(max_length=128, include_in_schema=False)] = None,
+) -> str | None:
+    """`project` is accepted for `project_id`, as in bodies."""
+    return project_id if project_id is not None else project
+
+
+ProjectQuery = Annotated[str | None, Depends(read_project)]
 
 
 def read_cursor(

@@ -10,7 +10,6 @@ from fastapi import FastAPI
 from apps.memory_api import health
 from apps.memory_api.account.router import router as account
 from apps.memory_api.core import http, openapi
-from apps.memory_api.core.body import MAX_BODY
 from apps.memory_api.core.middleware import RequestLog
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.memory.router import router as memories
@@ -44,7 +43,6 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
-        max_body_size=MAX_BODY,
         responses=openapi.RESPONSES,
     )
     for router in ROUTERS:

@@ -1,22 +1,26 @@
-"""Reading JSON that strangers send: malformed, too deep and NaN are refused by name; NUL and lone
-surrogates, which
-PostgreSQL cannot store, become U+FFFD and are reported as `cleaned`."""
+"""Reading JSON that strangers send.
+
+What is malformed, too large, too deep or not a finite number is refused and the place named. NUL
+and lone surrogates, which PostgreSQL cannot store, become U+FFFD and are reported as `cleaned`.
+All else is left as it came.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, cast
+from collections.abc import AsyncGenerator
+from typing import Any, NamedTuple, cast
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
+from fastapi import Request
 
-from apps.memory_api.core.errors import HanseiError, Invalid
+from apps.memory_api.core.errors import HanseiError, Invalid, TooLarge
 
 MAX_DEPTH = 64
 MAX_BODY = 32 * 1024 * 1024
+MAX_PATH = 160
+"""Characters of a path that an error shows."""
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -27,24 +31,77 @@ class MalformedBody(HanseiError):
     status, code = 400, "malformed_json"
 
 
-class Parsed:
+class NotJson(HanseiError):
+    """Send the body as JSON, with `Content-Type: application/json`."""
+
+    status, code = 415, "unsupported_media_type"
+
+
+class Parsed(NamedTuple):
     """A JSON value, and whether anything in it had to be cleaned."""
 
-    __slots__ = ("cleaned", "value")
+    value: Any
+    cleaned: bool
 
-    def __init__(self, value: Any, cleaned: bool) -> None:
-        self.value = value
-        self.cleaned = cleaned
+
+class ReadRequest(Request):
+    """A request whose body was read here; `parsed` is its JSON, None when it is something else."""
+
+    def __init__(self, request: Request, raw: bytes, parsed: Parsed | None = None) -> None:
+        super().__init__(request.scope, request.receive)
+        self.raw = raw
+        self.parsed = parsed
+        self.state.cleaned = parsed.cleaned if parsed else False
+
+    async def body(self) -> bytes:
+        return self.raw
+
+    async def stream(self) -> AsyncGenerator[bytes]:
+        yield self.raw
+
+    async def json(self) -> Any:
+        return self.parsed.value if self.parsed else None
+
+
+async def read(request: Request) -> ReadRequest:
+    """Read a body of any kind into memory. Raises `TooLarge` past 32 MiB."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > MAX_BODY:
+        raise TooLarge(f"A body may have {MAX_BODY} bytes; this one says {announced[:20]}.")
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_BODY:
+            raise TooLarge(f"A body may have {MAX_BODY} bytes.")
+        parts.append(part)
+    return ReadRequest(request, b"".join(parts))
+
+
+async def read_json(request: Request) -> ReadRequest:
+    """Read a JSON body. Raises `TooLarge`, `NotJson`, and what `parse` raises."""
+    whole = await read(request)
+    if not whole.raw:
+        return whole
+    kind = media_type(request.headers.get("content-type", ""))
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise NotJson
+    return ReadRequest(request, whole.raw, parse(whole.raw))
+
+
+def media_type(header: str) -> str:
+    """The type of a Content-Type header, without its parameters."""
+    return header.partition(";")[0].strip().lower()
 
 
 def parse(raw: bytes) -> Parsed:
     """Raises `MalformedBody` (not JSON, not UTF-8) or `Invalid` (NaN, deeper than 64)."""
     try:
-        value = json.loads(raw, parse_constant=_refuse_constant)
+        value = json.loads(raw)
     except UnicodeDecodeError:
         raise MalformedBody("The body is not UTF-8.") from None
     except RecursionError:
-        raise Invalid(f"The body is nested deeper than {MAX_DEPTH}.") from None
+        raise _too_deep("") from None
     except ValueError as error:
         raise MalformedBody(f"The body is not valid JSON: {error}.") from None
     return _clean(value)
@@ -55,69 +112,62 @@ def clean_text(text: str) -> str:
     return _UNSTORABLE.sub("\ufffd", text)
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise Invalid(f"{name} is not a number that can be stored.")
+class _Place(NamedTuple):
+    """Where in a body: the way from its top."""
+
+    above: _Place | None
+    name: str | int
+
+    def __str__(self) -> str:
+        names = [str(self.name)[:MAX_PATH]]
+        place = self.above
+        while place is not None:
+            names.append(str(place.name)[:MAX_PATH])
+            place = place.above
+        # the topmost name is the walk's own, of the list that holds the body
+        return ".".join(reversed(names[:-1]))[:MAX_PATH] or "body"
+
+
+def _too_deep(where: str) -> Invalid:
+    return Invalid(f"The body is nested deeper than {MAX_DEPTH}.", field=where or "body")
 
 
 def _clean(value: Any) -> Parsed:
     """One walk over the tree, without recursion."""
     cleaned = False
     holder: list[Any] = [value]
-    stack: list[tuple[Any, int]] = [(holder, 0)]
+    stack: list[tuple[dict[str, Any] | list[Any], int, _Place | None]] = [(holder, 0, None)]
     while stack:
-        node, depth = stack.pop()
+        node, depth, above = stack.pop()
         if depth > MAX_DEPTH:
-            raise Invalid(f"The body is nested deeper than {MAX_DEPTH}.")
-        cleaned = _clean_keys(node) or cleaned
-        places = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
-        for place, item in cast(list[tuple[Any, Any]], places):
+            raise _too_deep(str(above))
+        if isinstance(node, dict):
+            cleaned = _clean_keys(node) or cleaned
+            items: list[tuple[Any, Any]] = list(node.items())
+        else:
+            items = list(enumerate(node))
+        for key, item in items:
             if isinstance(item, str):
                 if _UNSTORABLE.search(item):
-                    node[place] = clean_text(item)
+                    cast("dict[Any, Any]", node)[key] = clean_text(item)
                     cleaned = True
-            elif isinstance(item, (dict, list)):
-                stack.append((item, depth + 1))
+            elif isinstance(item, dict | list):
+                nested = cast("dict[str, Any] | list[Any]", item)
+                stack.append((nested, depth + 1, _Place(above, key)))
             elif isinstance(item, float) and not math.isfinite(item):
-                raise Invalid(f"'{place}' is not a finite number.", field=str(place))
+                raise Invalid("This is not a finite number.", field=str(_Place(above, key)))
     return Parsed(holder[0], cleaned)
 
 
-def _clean_keys(node: Any) -> bool:
-    if not isinstance(node, dict):
+def _clean_keys(node: dict[str, Any]) -> bool:
+    """Clean the keys of an object in place and in order. Two keys that become one stay two."""
+    if not any(_UNSTORABLE.search(key) for key in node):
         return False
-    body = cast(dict[str, Any], node)
-    bad = [key for key in body if _UNSTORABLE.search(key)]
-    for key in bad:
-        body[clean_text(key)] = body.pop(key)
-    return bool(bad)
-
-
-class _CleanRequest(Request):
-    """A request whose body was read by us."""
-
-    def __init__(self, request: Request, raw: bytes, value: Any) -> None:
-        super().__init__(request.scope, request.receive)
-        self._body = raw
-        self._value = value
-
-    async def json(self) -> Any:
-        return self._value
-
-
-class CleanRoute(APIRoute):
-    """Every JSON route reads its body through `parse`."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def read_then_handle(request: Request) -> Response:
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind == "application/json" or kind.endswith("+json"):
-                raw = await request.body()
-                if raw:
-                    parsed = parse(raw)
-                    request.state.cleaned = parsed.cleaned
-                    request = _CleanRequest(request, raw, parsed.value)
-            return await handle(request)
-
-        return read_then_handle
+    items = list(node.items())
+    node.clear()
+    for key, item in items:
+        name = clean_text(key)
+        while name in node:
+            name += "\ufffd"
+        node[name] = item
+    return True

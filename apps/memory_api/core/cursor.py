@@ -5,8 +5,6 @@ page.
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,13 +24,14 @@ Item = TypeVar("Item", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Cursor:
-    """The last row of a page. Opaque on the wire."""
+    """The last row of a page of one list. Opaque on the wire."""
 
+    table: str
     created_at: datetime
     id: UUID
 
     def encode(self) -> str:
-        text = json.dumps([self.created_at.isoformat(), self.id.hex])
+        text = f"{self.table} {self.created_at.isoformat()} {self.id.hex}"
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
@@ -40,10 +39,18 @@ class Cursor:
         if text is None:
             return None
         try:
-            moment, key = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            return cls(datetime.fromisoformat(moment), UUID(key))
-        except (ValueError, TypeError, binascii.Error):
-            raise Invalid("This cursor did not come from a list of ours.", field="cursor") from None
+            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            table, moment, key = raw.decode().split(" ")
+            created_at = datetime.fromisoformat(moment)
+            if created_at.tzinfo is None:
+                raise _foreign()
+            return cls(table, created_at, UUID(key))
+        except ValueError:  # also binascii.Error and UnicodeDecodeError
+            raise _foreign() from None
+
+
+def _foreign() -> Invalid:
+    return Invalid("This cursor did not come from this list.", field="cursor")
 
 
 def after(
@@ -52,8 +59,10 @@ def after(
     key: InstrumentedAttribute[UUID],
     cursor: Cursor | None,
 ) -> Select[Row]:
-    """Order newest first and start behind the cursor."""
+    """Order newest first and start behind the cursor. Raises `Invalid` for one of another list."""
     if cursor is not None:
+        if cursor.table != created_at.class_.__tablename__:
+            raise _foreign()
         query = query.where(tuple_(created_at, key) < (cursor.created_at, cursor.id))
     return query.order_by(created_at.desc(), key.desc())
 
@@ -62,5 +71,7 @@ def page(rows: Sequence[Any], limit: int, show: Callable[[Any], Item]) -> Page[I
     """A page of at most `limit` items out of up to `limit + 1` rows."""
     shown = rows[:limit]
     more = len(rows) > limit
-    cursor = Cursor(shown[-1].created_at, shown[-1].id).encode() if more else None
-    return Page[Item](items=[show(row) for row in shown], next_cursor=cursor)
+    last = Cursor(shown[-1].__tablename__, shown[-1].created_at, shown[-1].id) if more else None
+    return Page[Item](
+        items=[show(row) for row in shown], next_cursor=last.encode() if last else None
+    )

@@ -44,6 +44,10 @@ class Unauthorized(HanseiError):
 
     status, code = 401, "unauthorized"
 
+    def __init__(self, detail: str | None = None, **extra: Any) -> None:
+        super().__init__(detail, **extra)
+        self.headers = {"WWW-Authenticate": 'Bearer realm="hansei"'}
+
 
 class Forbidden(HanseiError):
     """This key may not do that."""
@@ -93,3 +97,7 @@ class Unavailable(HanseiError):
     """A part the service needs is away; try again."""
 
     status, code = 503, "unavailable"
+
+    def __init__(self, detail: str | None = None, *, retry_after: int = 2, **extra: Any) -> None:
+        super().__init__(detail, **extra)
+        self.headers = {"Retry-After": str(retry_after)}

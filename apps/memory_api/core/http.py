@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Any
 
+import asyncpg
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -20,6 +22,8 @@ from apps.memory_api.core.errors import HanseiError
 log = structlog.get_logger()
 
 MAX_ERRORS = 20
+MAX_FIELD = 200
+"""Characters of a field's path that are shown: parts of it may be a stranger's keys."""
 TITLES = {
     400: "Bad request",
     401: "Unauthorized",
@@ -54,7 +58,8 @@ def problem(
     **extra: Any,
 ) -> JSONResponse:
     """An error as every route answers it. `errors` names the fields, at most twenty."""
-    body: dict[str, Any] = {"type": "about:blank", "title": TITLES.get(status, "Error"), "status": status}
+    title = TITLES.get(status, "Error")
+    body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status}
     body |= {"code": code, "detail": detail, **extra}
     if errors:
         body["errors"] = list(errors[:MAX_ERRORS])
@@ -93,21 +98,36 @@ def as_problem(error: Exception) -> JSONResponse:
 def describe(item: dict[str, Any]) -> dict[str, Any]:
     """One finding of pydantic: the field as a dotted path, the message, never the value."""
     place = [str(part) for part in item["loc"] if part not in ("body", "query", "path", "header")]
-    return {"field": ".".join(place) or "body", "message": item["msg"], "type": item["type"]}
+    field = ".".join(place)[:MAX_FIELD] or "body"
+    return {"field": field, "message": item["msg"], "type": item["type"]}
+
+
+AWAY = ("08", "28", "3D", "40", "53", "55P03", "57")
+"""SQLSTATEs that are nobody's fault and may pass: connection, login, missing database, deadlock or
+serialisation, resources, lock timeout, shutdown.
+"""
 
 
 def is_database_away(error: BaseException) -> bool:
-    """Whether trying again later may help: no connection, or none in time."""
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return True
-    return isinstance(error, (OperationalError, InterfaceError, PoolTimeout, OSError))
+    """Whether trying again later may help: no connection, none in time, or a lost race."""
+    if isinstance(error, DBAPIError):
+        if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
+            return True
+        return str(getattr(error.orig, "sqlstate", "")).startswith(AWAY)
+    if isinstance(error, asyncpg.PostgresError):  # while connecting
+        return str(error.sqlstate).startswith(AWAY)
+    return isinstance(error, PoolTimeout | ConnectionError | TimeoutError | socket.gaierror)
 
 
 def install(app: FastAPI) -> None:
     async def answer(request: Request, error: Exception) -> JSONResponse:
         response = as_problem(error)
         if response.status_code >= 500:
-            log.error("request_failed", path=request.url.path, error=str(error), exc_info=error)
+            request_id = request.scope.get("hansei.request_id", "")
+            path = request.url.path
+            log.error("request_failed", path=path, request_id=request_id, exc_info=error)
+            # Errors nobody foresaw are answered outside of our middleware.
+            response.headers.setdefault("X-Request-ID", request_id)
         return response
 
     for kind in (HanseiError, RequestValidationError, HTTPException, Exception):

@@ -24,13 +24,15 @@ class RequestLog:
             await self.app(scope, receive, send)
             return
         request_id = str(new_id())
+        scope["hansei.request_id"] = request_id
         started = time.perf_counter()
         seen: dict[str, Any] = {"status": 0}
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 seen["status"] = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                others = [pair for pair in message["headers"] if pair[0] != b"x-request-id"]
+                message["headers"] = [*others, (b"x-request-id", request_id.encode())]
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):

@@ -16,7 +16,10 @@ MAX_EVENTS = 20_000
 
 def _utc(value: datetime) -> datetime:
     """A time without a zone is taken as UTC."""
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    try:
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("in UTC this is before year 1 or after year 9999") from None
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)]
@@ -39,6 +42,12 @@ class Body(BaseModel):
     """What we are sent: an unknown field is refused by name rather than lost in silence."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, str_strip_whitespace=False)
+
+
+class TenantBody(Body):
+    """The body of a request, which may name its tenant: it must be the key's own (`ApiRoute`)."""
+
+    tenant_id: str | None = None
 
 
 Item = TypeVar("Item")

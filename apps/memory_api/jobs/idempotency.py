@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -75,6 +75,20 @@ async def begin(session: AsyncSession, route: str, key: str, body_hash: bytes) -
         raise InProgress(retry_after=max(1, round((row.lease_until - now).total_seconds())))
     row.lease_until = now + LEASE
     return None
+
+
+async def extend(session: AsyncSession, route: str, key: str) -> None:
+    """Hold a key for longer: its request is still at work."""
+    await session.execute(
+        update(IdempotencyKey)
+        .where(
+            IdempotencyKey.tenant_id == tenant_of(session),
+            IdempotencyKey.route == route,
+            IdempotencyKey.key == key,
+            IdempotencyKey.status.is_(None),
+        )
+        .values(lease_until=datetime.now(UTC) + LEASE)
+    )
 
 
 async def remember(session: AsyncSession, route: str, key: str, answer: Remembered) -> None:

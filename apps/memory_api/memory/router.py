@@ -79,7 +79,7 @@ async def list_all(
     session: Session,
     caller: Reader,
     cursor: CursorQuery,
-    project_id: ProjectQuery = None,
+    project_id: ProjectQuery,
     kind: Annotated[list[Kind] | None, Query()] = None,
     layer: Annotated[list[Layer] | None, Query()] = None,
     status: Literal["active", "quarantined", "archived"] = "active",

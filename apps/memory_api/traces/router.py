@@ -11,6 +11,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.core.body import media_type
 from apps.memory_api.core.cursor import page
 from apps.memory_api.core.openapi import example
 from apps.memory_api.core.schemas import Page
@@ -58,9 +59,6 @@ TRACE = {
     "outcome": "failure",
     "events": EVENTS,
 }
-MAX_NDJSON = 1 << 50
-"""Bytes: no limit that anybody will meet; a single line is limited to 16 MiB."""
-
 MANY_AS_NDJSON = example(TRACE, also={"application/x-ndjson": "One trace a line."})
 
 NDJSON = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
@@ -70,7 +68,7 @@ class NdjsonRoute(ApiRoute):
     """Matches only bodies of many lines, so that one path takes one trace or many."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+        kind = media_type(Headers(scope=scope).get("content-type", ""))
         return super().matches(scope) if kind in NDJSON else (Match.NONE, {})
 
 
@@ -114,7 +112,6 @@ router.add_api_route(
     methods=["POST"],
     include_in_schema=False,
     route_class_override=NdjsonRoute,
-    max_body_size=MAX_NDJSON,
 )
 
 
@@ -147,7 +144,7 @@ async def list_all(
     session: Session,
     caller: Reader,
     cursor: CursorQuery,
-    project_id: ProjectQuery = None,
+    project_id: ProjectQuery,
     outcome: OutcomeType | None = None,
     state: Literal["open", "closed"] | None = None,
     task_key: Annotated[str | None, Query(max_length=128)] = None,

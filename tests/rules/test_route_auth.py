@@ -1,0 +1,156 @@
+"""Every route is on this list with the scope it asks for; a route that is not turns the test
+red."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from httpx2 import AsyncClient
+
+from tests.http.problems import assert_problem
+
+OPEN = "open"
+"""Answers without a key."""
+
+NEEDS = {
+    "GET /docs": OPEN,
+    "GET /docs/assets": OPEN,
+    "GET /health": OPEN,
+    "GET /health/ready": OPEN,
+    "GET /openapi.json": OPEN,
+    "DELETE /api/v1/keys/{key_id}": "admin",
+    "DELETE /api/v1/memories/{memory_id}": "write",
+    "GET /api/v1/keys": "admin",
+    "GET /api/v1/memories": "read",
+    "GET /api/v1/memories/{memory_id}": "read",
+    "GET /api/v1/memories/{memory_id}/links": "read",
+    "GET /api/v1/memories/{memory_id}/revisions": "read",
+    "GET /api/v1/runs": "read",
+    "GET /api/v1/runs/{run_id}": "read",
+    "GET /api/v1/tenants": "read",
+    "GET /api/v1/traces": "read",
+    "GET /api/v1/traces/{trace_id}": "read",
+    "PATCH /api/v1/memories/{memory_id}": "write",
+    "POST /api/v1/keys": "admin",
+    "POST /api/v1/memories": "write",
+    "POST /api/v1/reflections": "write",
+    "POST /api/v1/reflections/generate": "write",
+    "POST /api/v1/reflections/query": "read",
+    "POST /api/v1/runs/{run_id}/retry": "write",
+    "POST /api/v1/search": "read",
+    "POST /api/v1/tenants": "operator",
+    "POST /api/v1/traces": "write",
+    "POST /api/v1/traces/{trace_id}/close": "write",
+    "POST /api/v1/traces/{trace_id}/events": "write",
+    "POST /api/v1/traces/{trace_id}/outcome": "write",
+}
+GUARDED = sorted(route for route, scope in NEEDS.items() if scope != OPEN)
+WEAKER = {
+    "read": ("operator",),
+    "write": ("read", "operator"),
+    "admin": ("read", "write", "operator"),
+    "operator": ("read", "write", "admin"),
+}
+"""Keys that are not enough: a scope implies those before it, and operator implies nothing."""
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+def request_of(app: FastAPI, route: str) -> tuple[str, str, object]:
+    """Method, path and the documented example body of a route."""
+    method, path = route.split()
+    operation = app.openapi()["paths"][path][method.lower()]
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    for name in ("trace_id", "memory_id", "run_id", "key_id"):
+        path = path.replace("{" + name + "}", str(UUID(int=7)))
+    return method, path, body.get("example")
+
+
+def routes_of(app: FastAPI) -> set[str]:
+    found: set[str] = set()
+    for route in iter_route_contexts(app.routes):
+        path = route.path or getattr(route.original_route, "path", "")
+        methods = (getattr(route.original_route, "methods", None) or {"GET"}) - {"HEAD"}
+        found |= {f"{method} {path}" for method in methods}
+    return found
+
+
+def test_every_route_is_on_the_list(app: FastAPI) -> None:
+    assert routes_of(app) == set(NEEDS)
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_without_a_key_it_is_401(http: AsyncClient, app: FastAPI, route: str) -> None:
+    method, path, body = request_of(app, route)
+    answer = await http.request(method, path, json=body)
+    assert_problem(answer, 401, "unauthorized")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_with_too_weak_a_key_it_is_403(http, app: FastAPI, tenant, route: str) -> None:
+    method, path, body = request_of(app, route)
+    for scope in WEAKER[NEEDS[route]]:
+        answer = await http.request(method, path, json=body, headers=tenant.auth(scope))
+        assert_problem(answer, 403, "forbidden")
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_with_the_scope_it_gets_past_the_door(http, app, tenant, route: str) -> None:
+    method, path, body = request_of(app, route)
+    answer = await http.request(method, path, json=body, headers=tenant.auth(NEEDS[route]))
+    assert answer.status_code in (200, 201, 202, 204, 404)
+
+
+async def test_the_hidden_ndjson_route_is_guarded_too(http: AsyncClient, tenant) -> None:
+    line = b'{"events":[{"event_type":"tool_call"}]}\n'
+    answer = await http.post("/api/v1/traces", content=line, headers=NDJSON)
+    assert_problem(answer, 401, "unauthorized")
+    answer = await http.post("/api/v1/traces", content=line, headers=NDJSON | tenant.auth("read"))
+    assert_problem(answer, 403, "forbidden")
+
+
+@pytest.mark.parametrize("raw", [b"{", b'"\xff"', b"[" * 100_000, b'{"k": NaN}'])
+@pytest.mark.parametrize("path", ["/api/v1/traces", "/api/v1/search", "/api/v1/keys"])
+async def test_the_door_comes_before_the_body(http: AsyncClient, raw: bytes, path: str) -> None:
+    """Nobody without a key learns how we read what they send."""
+    json_type = {"Content-Type": "application/json"}
+    answer = await http.post(path, content=raw, headers=json_type)
+    assert_problem(answer, 401, "unauthorized")
+    answer = await http.post(path, content=raw, headers=json_type | {"Idempotency-Key": "k"})
+    assert_problem(answer, 401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer hsk_",
+        "Basic dXNlcjpwYXNz",
+        "hsk_aaaaaaaaaaaaaaaaaaaaaaaaaa_" + "x" * 43,
+        "Bearer hsk_aaaaaaaaaaaaaaaaaaaaaaaaaa_" + "x" * 43,
+        "Bearer hsk_77777777777777777777777777_" + "x" * 43,
+        "Bearer hsk_aaaaaaaaaaaaaaaaaaaaaaaaaa_" + "x" * 5000,
+        "Bearer hsk_AAAAAAAAAAAAAAAAAAAAAAAAAA_" + "x" * 43,
+        "Bearer hsk_aaaaaaaaaaaaaaaaaaaaaaaaaa_" + "' or 1=1 --" * 4,
+        "Bearer \xff\xfe",
+    ],
+)
+async def test_anything_that_is_not_a_key_is_the_same_401(http: AsyncClient, header: str) -> None:
+    answer = await http.get("/api/v1/traces", headers={"Authorization": header.encode("latin-1")})
+    reference = await http.get("/api/v1/traces")
+    assert_problem(answer, 401, "unauthorized")
+    assert answer.json() == reference.json()
+
+
+async def test_a_good_secret_under_another_tenants_name_is_401(http, make_tenant) -> None:
+    mine, other = await make_tenant(), await make_tenant()
+    secret = mine.keys["admin"].split("_", 2)[2]
+    claim = other.keys["admin"].split("_", 2)[1]
+    forged = {"Authorization": f"Bearer hsk_{claim}_{secret}"}
+    assert_problem(await http.get("/api/v1/traces", headers=forged), 401, "unauthorized")
