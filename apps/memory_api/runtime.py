@@ -44,21 +44,18 @@ async def open_runtime(settings: Settings, database_url: str) -> AsyncGenerator[
         database_url, pool_size=settings.pool_size, statement_cache=settings.statement_cache
     )
     key = settings.openai_api_key
+    embedder = open_embedder(
+        settings.embedding_provider,
+        model=settings.embedding_model,
+        api_key=key.get_secret_value() if key else None,
+        base_url=settings.openai_base_url,
+        dimensions=settings.embedding_dimensions,
+    )
+    queue = PgQueue(
+        settings.listen_url or database_url, heartbeat=timedelta(seconds=settings.lease_seconds)
+    )
     try:
-        yield Runtime(
-            settings=settings,
-            sessions=Sessions(engine),
-            embedder=open_embedder(
-                settings.embedding_provider,
-                model=settings.embedding_model,
-                api_key=key.get_secret_value() if key else None,
-                base_url=settings.openai_base_url,
-                dimensions=settings.embedding_dimensions,
-            ),
-            queue=PgQueue(
-                settings.listen_url or database_url,
-                heartbeat=timedelta(seconds=settings.lease_seconds),
-            ),
-        )
+        yield Runtime(settings, Sessions(engine), embedder, queue)
     finally:
+        await embedder.aclose()
         await engine.dispose()

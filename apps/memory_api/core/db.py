@@ -21,6 +21,7 @@ from sqlalchemy import Dialect, MetaData, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.pool import NullPool
 
 
 class Base(DeclarativeBase):
@@ -74,6 +75,33 @@ def prepare_engine(engine: AsyncEngine) -> AsyncEngine:
         connection.run_async(register_vector)
 
     return engine
+
+
+class _Borrowed:
+    """A connection of somebody's pool: closing gives it back."""
+
+    def __init__(self, pool: asyncpg.Pool, connection: Any) -> None:
+        self._pool = pool
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncpg's
+        await self._pool.release(self._connection, timeout=timeout)
+
+    def terminate(self) -> None:
+        self._connection.terminate()
+
+
+def engine_over(pool: asyncpg.Pool) -> AsyncEngine:
+    """An engine on an asyncpg pool that somebody else owns and closes."""
+
+    async def borrow() -> Any:
+        return _Borrowed(pool, await pool.acquire())
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=borrow, poolclass=NullPool)
+    return prepare_engine(engine)
 
 
 class Sessions:

@@ -59,6 +59,9 @@ class FastEmbedder:
         """Models with a prefix for questions get it. Raises EmbedderFailed."""
         return (await self._run([text], query=True))[0]
 
+    async def aclose(self) -> None:
+        """The model goes with the process."""
+
     async def _run(self, texts: Sequence[str], *, query: bool) -> Vectors:
         out = np.zeros((len(texts), self.dimensions), np.float32)
         kept = [i for i, text in enumerate(texts) if text.strip()]

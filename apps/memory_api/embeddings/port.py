@@ -42,3 +42,7 @@ class Embedder(Protocol):
         """Shape (dimensions,), to be compared with documents by inner product. Raises
         EmbedderFailed."""
         ...
+
+    async def aclose(self) -> None:
+        """Let go of connections and models."""
+        ...

@@ -66,6 +66,9 @@ class StaticEmbedder:
         """In place: at most 8,192 characters, usually about 0.1 ms."""
         return self._embed([text])[0]
 
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
     def _embed(self, texts: Sequence[str]) -> Vectors:
         out = np.zeros((len(texts), self.dimensions), np.float32)
         for start in range(0, len(texts), _BATCH):
