@@ -1,15 +1,19 @@
-"""The rules engine over real traces: how much it says, how particular, how fast, and whom it blames.
+"""The rules engine over real traces: how much it says, how particular, how fast, and whom it
+blames.
 
     python -m bench.reflection_rules [traces.jsonl] [--show N]
 
 Blame is judged on traces whose data names the guilty step without our engine:
 
-- `actions`  failed runs with a list of right actions: the first accepted changing call that is not, with exactly
-             these arguments, on the list. Runs that only left something out have no such call and are not judged.
+- `actions`  failed runs with a list of right actions: the first accepted changing call that is not,
+             with exactly these arguments, on the list. Runs that only left something out have no
+             such call and are not judged.
 - `answer`   runs whose environment said that the answer is wrong: the answering call.
-- `halted`   runs cut off without an answer: the first call that failed or repeated an earlier call.
+- `halted`   runs cut off without an answer: the first call that failed or repeated an earlier one.
 
-A guess hits when it names the labelled call itself ("exact"), or that call or its response ("step").
+A guess hits when it names the labelled call itself ("exact"), or that call or its response
+("step"). "ours" is given ground truth and earlier attempts, so on `actions` it reads the same list
+the label comes from; "ours, blind" sees the events and the outcome alone and is the fair figure.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -77,8 +81,8 @@ def load(path: Path) -> list[Case]:
 def masked(text: str, *, strict: bool = False) -> str:
     """The text without what is particular by name: quotes and names become X, digits 0.
 
-    `strict` also hides call arguments in brackets, words with _ or digits, and the sentence that quotes the task.
-    """
+    `strict` also hides call arguments in brackets, words with _ or digits, and the sentence that
+    quotes the task."""
     if strict:
         text = re.sub(r"^Asked: .*?[.?!…](?= [A-Z]|$)|^依頼は「.*?」。", "T", text)
         text = re.sub(r"\[[^\[\]]*\]|\([^()]*\)|（[^（）]*）", "X", text)
@@ -94,7 +98,7 @@ def label(raw: Raw) -> tuple[str, int] | None:
     if raw["outcome"] == "success":
         return None
     events: list[Raw] = raw["events"]
-    truth = raw.get("ground_truth") or {}
+    truth: Raw = raw.get("ground_truth") or {}
     if raw["outcome"] == "failure" and "actions" in truth:
         at = _first_departure(events, truth["actions"])
         return None if at is None else ("actions", at)
@@ -134,11 +138,12 @@ def _parsed(content: str) -> Any:
 
 def _canonical(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ",".join(f"{k}:{_canonical(v)}" for k, v in sorted(value.items())) + "}"
+        items = sorted(cast(Raw, value).items())
+        return "{" + ",".join(f"{k}:{_canonical(v)}" for k, v in items) + "}"
     if isinstance(value, str) and value[:1] == "[":
         value = ast.literal_eval(value)
     if isinstance(value, list):
-        return "[" + ",".join(sorted(_canonical(v) for v in value)) + "]"
+        return "[" + ",".join(sorted(_canonical(v) for v in cast(list[Any], value))) + "]"
     return str(value)
 
 
@@ -202,14 +207,15 @@ def _summary(cases: list[Case], results: list[ReflectionResult | None], ms: floa
     strategies = [r.strategy_text for r in kept if r.strategy_text]
     table = Table("figure", "value", title=f"{len(cases)} traces")
     rows = {
-        "reflections / strategies / none": f"{len(kept)} / {len(strategies)} / {len(results) - len(kept)}",
+        "reflections, strategies, none": f"{len(kept)} / {len(strategies)} / {results.count(None)}",
         "distinct texts": _share(texts),
         "distinct after names and numbers are masked": _share([masked(t) for t in texts]),
         "  with task and arguments masked too": _share([masked(t, strict=True) for t in texts]),
         "distinct strategies": _share(strategies),
         "distinct importance values": str(len({r.importance for r in kept})),
         "distinct confidence values": str(len({r.confidence for r in kept})),
-        "characters, mean / longest": f"{statistics.mean(map(len, texts)):.0f} / {max(map(len, texts))}",
+        "characters, mean": f"{statistics.mean(map(len, texts)):.0f}",
+        "characters, longest": str(max(map(len, texts))),
         "mean ms per trace": f"{ms:.2f}",
     }
     for name, value in rows.items():
@@ -222,7 +228,8 @@ def _share(texts: list[str]) -> str:
 
 
 def _twins(cases: list[Case], results: list[ReflectionResult | None]) -> int:
-    """Traces that only repeat an earlier one call for call: their reflections may well be the same."""
+    """Traces that only repeat an earlier one call for call: their reflections may well be the
+    same."""
     runs = Counter(
         json.dumps([raw["group"], raw["outcome"], [e["content"] for e in raw["events"]]])
         for raw in (c.raw for c, r in zip(cases, results, strict=True) if r)

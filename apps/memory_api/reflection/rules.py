@@ -12,6 +12,7 @@ from apps.memory_api.reflection.findings.blame import sources
 from apps.memory_api.reflection.findings.compose import compose, wrong
 from apps.memory_api.reflection.findings.find import find
 from apps.memory_api.reflection.findings.kinds import kind_of
+from apps.memory_api.reflection.findings.quotes import cut
 from apps.memory_api.reflection.findings.schemas import Attempt, Findings
 from apps.memory_api.reflection.findings.scores import confidence, evidence_of, importance
 from apps.memory_api.reflection.findings.words.advice_en import EnglishAdvice
@@ -30,6 +31,7 @@ _LANGUAGES: dict[str, tuple[Words, Advice]] = {
 }
 _TAG = re.compile(r"[^\w.\-]+")
 _MOST_TAGS = 10
+_LONGEST = 4_000
 
 
 def reflect(
@@ -63,13 +65,19 @@ def reflect_on(context: ReflectionContext, found: Findings) -> ReflectionResult 
         related_memory_ids=list(context.related_memory_ids),
         metadata={
             "outcome": context.outcome.value,
-            "task_description": context.task_description,
+            "task_description": _kept(context.task_description),
             "event_count": len(context.events),
             "session_id": str(context.session_id) if context.session_id else None,
             "language": found.language,
             "findings": found.as_json(),
         },
     )
+
+
+def _kept(text: str | None) -> str | None:
+    """The text itself, or its beginning when it is too long to be kept twice (the trace holds it
+    whole)."""
+    return text if text is None or len(text) <= _LONGEST else cut(text, _LONGEST)
 
 
 def _category(f: Findings, context: ReflectionContext) -> ErrorCategory | None:

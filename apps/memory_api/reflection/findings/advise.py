@@ -19,6 +19,8 @@ def advise(f: Findings, outcome: OutcomeType, say: Advice) -> str | None:
     """One rule "When …, do …" from the strongest evidence, or None when the run supports none."""
     if outcome is OutcomeType.SUCCESS:
         return _from_success(f, say)
+    if f.again and not f.departures:
+        return say.start_otherwise(f.again)
     return _from_mistake(f, say) or _from_struggle(f, say) or _from_manner(f, say)
 
 

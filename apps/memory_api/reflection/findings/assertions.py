@@ -13,7 +13,7 @@ _NAMED = re.compile(
     r"^(?:FAILED|ERROR)\s+(?P<py>\S+)(?:\s+-\s+(?P<pymsg>.*))?$"
     r"|^(?:FAIL|ERROR):\s+(?P<unit>\S+)"
     r"|^not ok\s+\d+\s*-?\s*(?P<tap>.*)$"
-    r"|^\s*(?:✕|✗|×|✘)\s+(?P<jest>.+)$",
+    r"|^[ \t]*(?:✕|✗|×|✘)\s+(?P<jest>.+)$",
     re.MULTILINE,
 )
 _DETAIL = re.compile(

@@ -26,9 +26,11 @@ def _blame(f: Findings) -> list[str | None]:
     if (f.departures and not made) or f.untold:
         found += [r.event for r in reversed(f.refusals)] + [u.event for u in f.untold]
     if f.answer and wrong(f):
-        found += [f.answer.event, f.answer.reason_event, f.answer.expected_event]
+        known = f.answer.expected_event if f.answer.given else None
+        found += [f.answer.event if f.answer.given else None, f.answer.reason_event, known]
     for streak in f.streaks:
         found += [streak.event, *streak.events[1:3]]
+    found += _accepted(f)
     last = unrepaired(f)
     if f.open_end and f.failures:
         found.append(f.failures[0].event)
@@ -43,6 +45,15 @@ def _blame(f: Findings) -> list[str | None]:
     found += [r.event for r in f.retries]
     found += [r.event for r in f.refusals[-1:]] + [f.last_write_event]
     return found
+
+
+def _accepted(f: Findings) -> list[str | None]:
+    """The first change a failed run made, when nothing in the trace says what went wrong: what came
+    after built on it, and no error stopped it. Not for a run that says why it failed."""
+    known = (
+        f.crash or f.departures or f.untold or f.streaks or f.open_end or (f.answer and wrong(f))
+    )
+    return [] if known else [f.first_write_event]
 
 
 def _thanks(f: Findings) -> list[str | None]:

@@ -20,6 +20,8 @@ def compose(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, words: W
     told = [t for t in told if t]
     if not told:
         return ""
+    if f.again and outcome is OutcomeType.SUCCESS and not f.failed_calls:
+        return ""
     opening = "" if f.dialogue and f.dialogue.topic else words.opening(f.task)
     text = opening
     for sentence in told[:MOST_SENTENCES]:
@@ -46,6 +48,8 @@ def unrepaired(f: Findings) -> Failure | None:
 
 def _failure(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, w: Words) -> list[str]:
     told = _reported(f, error, w)
+    if f.again:
+        told.append(w.again(f.again, False, f.told_before is not None))
     if f.calls or f.said_anything:
         told += _deviations(f, w)
     if f.answer and wrong(f) and f.answer.given:
@@ -168,6 +172,8 @@ def _success(f: Findings, w: Words) -> list[str]:
     told: list[str] = []
     if f.answer and f.answer.given:
         told.append(w.answered(f.answer, True))
+    if f.again:
+        told.append(w.again(f.again, True, False))
     if f.contrast:
         told.append(w.contrast(f.contrast))
     told += [w.retry(retry) for retry in f.retries[:2]] or [w.streak(s) for s in f.streaks[:1]]

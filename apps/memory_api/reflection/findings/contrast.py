@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from apps.memory_api.reflection.findings.arguments import differences
 from apps.memory_api.reflection.findings.quotes import cut, plain
-from apps.memory_api.reflection.findings.schemas import Attempt, Change, Contrast
+from apps.memory_api.reflection.findings.schemas import Again, Attempt, Change, Contrast
 from apps.memory_api.reflection.findings.steps import Run, Step, read
 from apps.memory_api.traces.schemas import OutcomeType
 
 _COMPARED = 8
 _SHOWN = 3
+_WRITES = 60
 
 
 def find_contrast(run: Run, outcome: OutcomeType, attempts: Sequence[Attempt]) -> Contrast | None:
@@ -59,6 +60,16 @@ def find_contrast(run: Run, outcome: OutcomeType, attempts: Sequence[Attempt]) -
         unquoted=_unquoted(only_here, only_there) if won else _unquoted(only_there, only_here),
         held_back=_held_back(run.steps, latest) if won else _held_back(latest, run.steps),
     )
+
+
+def find_again(run: Run, outcome: OutcomeType, attempts: Sequence[Attempt]) -> Again | None:
+    """Earlier attempts that are this one over again, call for call; None when there is none."""
+    if not run.steps:
+        return None
+    ours = [_key(s) for s in run.steps]
+    near = [a for a in attempts[-_COMPARED:] if a.outcome is outcome]
+    same = [a for a in near if [_key(s) for s in read(a.events).steps] == ours]
+    return Again(len(same), same[-1].trace_id, run.steps[0].call) if same else None
 
 
 def _key(step: Step) -> tuple[str, str]:
@@ -127,7 +138,8 @@ def _same_write(
 ) -> tuple[str | None, Step | None, tuple[Change, ...]]:
     """The first changing call both sides made with other arguments, and the difference from failed
     to successful."""
-    for step in ours:
+    theirs = [t for t in theirs if t.writes and not t.failure][:_WRITES]
+    for step in [s for s in ours if s.writes][:_WRITES]:
         if not step.writes or step.failure or step.verdict is not None or "" in step.args:
             continue
         same = [t for t in theirs if t.tool == step.tool and not t.failure]

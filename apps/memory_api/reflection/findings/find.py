@@ -9,7 +9,7 @@ from typing import Any
 from apps.memory_api.reflection.findings.actions import find_departures
 from apps.memory_api.reflection.findings.answers import find_answer, find_untold
 from apps.memory_api.reflection.findings.assertions import find_assertions
-from apps.memory_api.reflection.findings.contrast import find_contrast
+from apps.memory_api.reflection.findings.contrast import find_again, find_contrast
 from apps.memory_api.reflection.findings.dialogue import find_dialogue
 from apps.memory_api.reflection.findings.errors import find_crash, find_failures
 from apps.memory_api.reflection.findings.loops import find_repeats, find_streaks
@@ -40,7 +40,8 @@ def find(
     run = read(context.events, context.task_description, context.task_goal)
     won = context.outcome is OutcomeType.SUCCESS
     last = run.steps[-1] if run.steps else None
-    write = next((s for s in reversed(run.steps) if s.writes and not s.failure), None)
+    writes = [s for s in run.steps if s.writes and not s.failure and s.verdict is None]
+    first, write = (writes[0], writes[-1]) if writes else (None, None)
     return Findings(
         language=run.language,
         task=run.task,
@@ -54,6 +55,9 @@ def find(
         last_message=last.failure if last else "",
         last_said=_closing(run),
         last_said_event=run.ids[run.said[-1]] if run.said else None,
+        first_write=first.call if first else None,
+        first_write_event=first.event if first else None,
+        writes=len(writes),
         last_write=write.call if write else None,
         last_write_event=write.event if write else None,
         said_anything=bool(run.said),
@@ -71,6 +75,7 @@ def find(
         crash=find_crash(run),
         slow=find_slow(run),
         contrast=find_contrast(run, context.outcome, attempts),
+        again=find_again(run, context.outcome, attempts),
         origin=find_origin(run),
         hops=find_hops(run),
         dialogue=find_dialogue(run, ground_truth),

@@ -15,7 +15,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _KANA = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\uff66-\uff9d]")
 _LETTER = re.compile(r"[^\W\d_]")
 _JOINERS = "\u200d\ufe0e\ufe0f"
-_MARKS = re.compile(r"\*\*|`{3}|^\s*(?:#{1,6}|[-*>])\s+|^-{3,}$", re.MULTILINE)
+_MARKS = re.compile(r"\*\*|`{3}|^[ \t]*(?:#{1,6}|[-*>])[ \t]+|^-{3,}$", re.MULTILINE)
 _GREETING = re.compile(
     r"^(?:(?:hi|hello|hey|umm?|good (?:morning|afternoon|evening))(?: there)?[!,.\s]+"
     r"|(?:こんにち[はわ]|こんばん[はわ]|おはようございます|はじめまして|すみません|よろしくお願い(?:いた|致)?します|お願いします)[。、!！\s]*)+",

@@ -11,6 +11,7 @@ from apps.memory_api.reflection.findings.schemas import Change, Retry
 from apps.memory_api.reflection.findings.steps import Run, Step
 
 _FAR = 12
+_MOST = 6
 
 
 def find_retries(run: Run) -> tuple[Retry, ...]:
@@ -19,6 +20,8 @@ def find_retries(run: Run) -> tuple[Retry, ...]:
     failing: dict[str, list[Step]] = {}
     found: list[Retry] = []
     for n, step in enumerate(run.steps):
+        if len(found) == _MOST:
+            break
         before = failing.get(step.tool)
         if step.failure:
             failing.setdefault(step.tool, []).append(step)
@@ -28,7 +31,7 @@ def find_retries(run: Run) -> tuple[Retry, ...]:
             if n - _place(run.steps, before[-1], n) <= _FAR and _same_matter(before[-1], step):
                 found.append(_retry(run, before, step))
             del failing[step.tool]
-    return tuple(found[:6])
+    return tuple(found)
 
 
 def _place(steps: list[Step], step: Step, upto: int) -> int:

@@ -238,6 +238,16 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """Earlier attempts (`times` of them) that made exactly the same calls and ended the same
+    way."""
+
+    times: int
+    trace_id: str | None
+    first_call: str
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where the arguments of the decisive call came from: argument -> the tool or `user` that named
     its value."""
@@ -304,6 +314,9 @@ class Findings:
     last_message: str = ""
     last_said: str = ""
     last_said_event: str | None = None
+    first_write_event: str | None = None
+    first_write: str | None = None
+    writes: int = 0
     last_write_event: str | None = None
     last_write: str | None = None
     said_anything: bool = False
@@ -321,6 +334,7 @@ class Findings:
     crash: Crash | None = None
     slow: Slow | None = None
     contrast: Contrast | None = None
+    again: Again | None = None
     origin: Origin | None = None
     hops: tuple[Hop, ...] = ()
     dialogue: Dialogue | None = None

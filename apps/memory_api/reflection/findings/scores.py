@@ -70,7 +70,9 @@ def evidence_of(f: Findings) -> Evidence:
         assertions=len(f.assertions),
         crashes=int(f.crash is not None),
         failed_calls=f.failed_calls,
-        repeats=sum(r.count for r in f.repeats) + sum(s.count for s in f.streaks),
+        repeats=(f.again.times if f.again else 0)
+        + sum(r.count for r in f.repeats)
+        + sum(s.count for s in f.streaks),
         retries=len([r for r in f.retries if r.changes]),
         contrasts=f.contrast.others if f.contrast else 0,
         refusals=len(f.refusals) + len(f.unconfirmed),

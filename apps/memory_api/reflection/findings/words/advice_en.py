@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from apps.memory_api.reflection.findings.arguments import BODY, SPACE
 from apps.memory_api.reflection.findings.schemas import (
+    Again,
     Answer,
     Assertion,
     Contrast,
@@ -147,6 +148,9 @@ class EnglishAdvice:
     def look_up(self, f: Failure) -> str:
         names = listed([x.split("=", 1)[0] for x in f.invented])
         return f"When {f.tool} needs {names}, read the value from an earlier response; if there is none, fetch it first and never compose one."
+
+    def start_otherwise(self, a: Again) -> str:
+        return f"When an earlier attempt at the same task failed, do not open with its first call again (here {a.first_call}): start from another fact of the task, or open an entry passed over last time."
 
     def no_repeat(self, r: Repeat) -> str:
         return f"When a {_short(r.tool)} call has brought nothing, do not send it again unchanged: note the result and change the argument or the tool."

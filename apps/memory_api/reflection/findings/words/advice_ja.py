@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from apps.memory_api.reflection.findings.arguments import BODY, SPACE
 from apps.memory_api.reflection.findings.schemas import (
+    Again,
     Answer,
     Assertion,
     Contrast,
@@ -144,6 +145,9 @@ class JapaneseAdvice:
     def look_up(self, f: Failure) -> str:
         names = listed([x.split("=", 1)[0] for x in f.invented])
         return f"{f.tool} に渡す {names} は前の応答から取り、無ければ先に調べる。自分で作らない。"
+
+    def start_otherwise(self, a: Again) -> str:
+        return f"同じ依頼で前の試行が失敗しているときは、同じ呼び出し（ここでは {a.first_call}）から始めず、依頼の別の事実か前回見送った候補から調べる。"
 
     def no_repeat(self, r: Repeat) -> str:
         return f"{r.tool} の結果が得られなかったときは、同じ内容を送り直さず、引数か道具を変える。"

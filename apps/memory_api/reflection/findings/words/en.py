@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from apps.memory_api.reflection.findings.arguments import BODY, SPACE
 from apps.memory_api.reflection.findings.schemas import (
+    Again,
     Answer,
     Assertion,
     Change,
@@ -29,12 +30,17 @@ from apps.memory_api.reflection.findings.schemas import (
 )
 from apps.memory_api.traces.schemas import OutcomeType
 
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 _TIMES = {1: "once", 2: "twice"}
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def number(n: int) -> str:
     return _NUMBERS[n] if n < len(_NUMBERS) else str(n)
+
+
+def ordinal(n: int) -> str:
+    return _ORDINALS[n - 1] if 0 < n <= len(_ORDINALS) else f"{n}th"
 
 
 def times(n: int) -> str:
@@ -312,6 +318,19 @@ class English:
             return f"An attempt that succeeded made {listed(c.theirs[:2])}, which this run did not."
         return f"An attempt that succeeded did without {listed(c.ours[:2])}."
 
+    def again(self, a: Again, won: bool, lesson: bool) -> str:
+        if won:
+            before = (
+                "An earlier attempt"
+                if a.times == 1
+                else f"{number(a.times).capitalize()} earlier attempts"
+            )
+            return f"{before} had gone the same way call for call and stumbled at the same point."
+        text = f"It is the {ordinal(a.times + 1)} attempt to make exactly these calls and end like this"
+        return text + (
+            ", although a lesson from an earlier attempt stood at its start." if lesson else "."
+        )
+
     def hops(self, hops: Sequence[Hop]) -> str:
         first = hops[0]
         text = f"{first.start} named {first.name}, which the question does not mention, and the run went on with {first.call}"
@@ -373,8 +392,13 @@ class English:
         text = f"The run ended as {outcome.value} and the trace does not say why"
         if f.calls and not f.failed_calls:
             text += f": {'its one call was' if f.calls == 1 else f'all {number(f.calls)} calls were'} accepted"
+        if f.writes > 1:
+            return (
+                text
+                + f". It changed something {number(f.writes)} times, first with {f.first_write} ({f.first_write_event}), last with {f.last_write} ({f.last_write_event})."
+            )
         if f.last_write:
-            return text + f". The last thing it changed was {f.last_write} ({f.last_write_event})."
+            return text + f". The one thing it changed was {f.last_write} ({f.last_write_event})."
         if f.last_said:
             return text + f". It last said ({f.last_said_event}): {_stop(f.last_said)}"
         return text + "."

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from apps.memory_api.reflection.findings.arguments import BODY, SPACE
 from apps.memory_api.reflection.findings.schemas import (
+    Again,
     Answer,
     Assertion,
     Change,
@@ -264,6 +265,12 @@ class Japanese:
             return f"成功した側だけが {listed(mine[:2])} を行っている。"
         return f"失敗した側だけが {listed(other[:2])} を行っている。"
 
+    def again(self, a: Again, won: bool, lesson: bool) -> str:
+        if won:
+            return f"先の{a.times}回の試行と呼び出しがすべて同じで、同じ箇所でつまずいている。"
+        text = f"まったく同じ呼び出しで同じ結果に終わるのは{a.times + 1}回目である"
+        return text + ("。冒頭に以前の教訓が示されていたが、変わっていない。" if lesson else "。")
+
     def hops(self, hops: Sequence[Hop]) -> str:
         first = hops[0]
         text = f"質問には無い {first.name} が {first.start} の応答に出ており、それを次の {first.call} に使った"
@@ -341,8 +348,13 @@ class Japanese:
         text = f"結果は{OUTCOMES[outcome]}だが、理由は記録に現れていない。"
         if f.calls and not f.failed_calls:
             text += f"{f.calls}回の呼び出しはすべて受け付けられた。"
+        if f.writes > 1:
+            return (
+                text
+                + f"変更は{f.writes}回で、最初は {f.first_write}（{f.first_write_event}）、最後は {f.last_write}（{f.last_write_event}）。"
+            )
         if f.last_write:
-            return text + f"最後に変更したのは {f.last_write}（{f.last_write_event}）。"
+            return text + f"変更したのは {f.last_write}（{f.last_write_event}）。"
         return text + (
             f"最後の発言（{f.last_said_event}）：{_stop(f.last_said)}" if f.last_said else ""
         )
