@@ -1,0 +1,72 @@
+"""Two tenants that use everything there is, and connections as each role."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from tests.conftest import Database, TestTenant
+
+TRACE = {
+    "external_id": "the-same",
+    "task_key": "task",
+    "outcome": "failure",
+    "task_description": "Fetch the report",
+    "events": [
+        {"event_type": "user_message", "content": "Fetch the report"},
+        {"event_type": "tool_call", "tool_name": "fetch", "content": "fetch(report)"},
+        {"event_type": "error_event", "tool_name": "fetch", "content": "connection timed out"},
+    ],
+    "error": {"category": "timeout_error", "message": "connection timed out"},
+}
+MEMORY = {"content": "Ask for the report in pages", "tags": ["paging"]}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two tenants with the same data."""
+
+    mine: UUID
+    other: UUID
+
+
+@pytest.fixture
+async def pair(
+    app: FastAPI,
+    make_tenant: Callable[[], Awaitable[TestTenant]],
+    drain: Callable[[UUID], Awaitable[int]],
+) -> Pair:
+    """Filled through the API and the worker, so that every table has rows of both."""
+    tenants = [await make_tenant(), await make_tenant()]
+    transport = httpx2.ASGITransport(app=app)
+    for tenant in tenants:
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://hansei", headers=tenant.auth()
+        ) as api:
+            once = {"Idempotency-Key": "once"}
+            (await api.post("/api/v1/traces", json=TRACE, headers=once)).raise_for_status()
+            (await api.post("/api/v1/memories", json=MEMORY)).raise_for_status()
+        await drain(tenant.id)
+    return Pair(*(tenant.id for tenant in tenants))
+
+
+@pytest.fixture
+async def superuser(database: Database) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(database.url("postgres"))
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture(params=["hansei_app", "hansei_worker"])
+async def service(request: pytest.FixtureRequest, database: Database) -> AsyncIterator[Any]:
+    """A connection as each role the service uses."""
+    connection = await asyncpg.connect(database.url(request.param))
+    yield connection
+    await connection.close()

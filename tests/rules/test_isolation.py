@@ -1,0 +1,263 @@
+"""One tenant never meets another: the schema says so, and trying does not get through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+from sqlalchemy import select
+
+from apps.memory_api.core.db import Base, Sessions
+from apps.memory_api.memory.tables import Memory
+from apps.memory_api.runtime import Runtime
+from tests.conftest import Database, TestTenant, assert_unprivileged
+from tests.rules.conftest import Pair
+from tests.rules.isolation import (
+    SERVICE,
+    complaints,
+    expected_rule,
+    leaks,
+    rolled_back,
+    tenant_tables,
+)
+
+SPOILERS = {
+    "dropped": "drop policy {table}_tenant on {table}",
+    "open": "alter policy {table}_tenant on {table} using (true) with check (true)",
+    "open to read": "alter policy {table}_tenant on {table} using (true)",
+    "open to write": "alter policy {table}_tenant on {table} with check (true)",
+    "for everybody": "alter policy {table}_tenant on {table} to public",
+    "a second one": "create policy more on {table} using (true)",
+    "off": "alter table {table} disable row level security",
+    "not forced": "alter table {table} no force row level security",
+}
+TABLES = sorted(t.name for t in Base.metadata.tables.values() if "tenant_id" in t.c)
+
+
+async def test_the_schema_keeps_tenants_apart(superuser: Any) -> None:
+    assert await complaints(superuser) == []
+
+
+async def test_the_models_name_every_tenant_table(superuser: Any) -> None:
+    assert await tenant_tables(superuser) == TABLES
+
+
+@pytest.mark.parametrize("spoiler", SPOILERS)
+@pytest.mark.parametrize("table", TABLES)
+async def test_a_spoilt_policy_is_noticed(superuser: Any, table: str, spoiler: str) -> None:
+    async with rolled_back(superuser):
+        await superuser.execute(SPOILERS[spoiler].format(table=table))
+        found = await complaints(superuser)
+    assert found
+    assert all(complaint.startswith(f"{table}:") for complaint in found)
+
+
+SCHEMA_SPOILERS = {
+    "a table without tenant_id": "create table loose (id uuid primary key)",
+    "a view of the owner's": "create view peep as select * from memories",
+    "a function of the owner's": "create function lend() returns int security definer language sql"
+    " as 'select 1'",
+    "unique across tenants": "create unique index on traces (external_id)",
+    "a key to tenants": "alter table traces add foreign key (tenant_id) references tenants"
+    " not valid",
+    "set null": "alter table memories add foreign key (tenant_id, trace_id) references traces"
+    " on delete set null (trace_id) not valid",
+}
+
+
+@pytest.mark.parametrize("statement", SCHEMA_SPOILERS.values(), ids=SCHEMA_SPOILERS)
+async def test_a_spoilt_schema_is_noticed(superuser: Any, statement: str) -> None:
+    async with rolled_back(superuser):
+        await superuser.execute(statement)
+        assert await complaints(superuser)
+
+
+async def test_no_row_of_another_tenant_can_be_reached(service: Any, pair: Pair) -> None:
+    async with rolled_back(service):
+        assert await leaks(service, pair.mine, pair.other) == []
+
+
+async def test_an_open_policy_really_leaks(superuser: Any, pair: Pair) -> None:
+    """The test above can fail: open any one policy and it does."""
+    for table in await tenant_tables(superuser):
+        async with rolled_back(superuser):
+            await superuser.execute(SPOILERS["open"].format(table=table))
+            await superuser.execute("set local role hansei_app")
+            found = await leaks(superuser, pair.mine, pair.other)
+        assert f"{table}: can be read" in found
+        assert all(leak.startswith(f"{table}:") for leak in found)
+
+
+async def test_no_tenant_bound_means_no_rows(service: Any, pair: Pair, superuser: Any) -> None:
+    for table in await tenant_tables(superuser):
+        assert await superuser.fetchval(f"select count(*) from {table}") > 0
+        assert await service.fetchval(f"select count(*) from {table}") == 0
+    async with service.transaction():  # what a pooled connection looks like after SET LOCAL
+        await service.execute(f"set local hansei.tenant_id = '{pair.mine}'")
+    assert await service.fetchval("select current_setting('hansei.tenant_id')") == ""
+    for table in await tenant_tables(superuser):
+        assert await service.fetchval(f"select count(*) from {table}") == 0
+
+
+async def test_a_broken_binding_is_an_error_not_all_rows(service: Any) -> None:
+    async with rolled_back(service):
+        await service.execute("set local hansei.tenant_id = 'everybody'")
+        with pytest.raises(asyncpg.InvalidTextRepresentationError):
+            await service.fetch("select * from memories")
+
+
+async def test_the_same_data_gives_the_same_counts_and_no_shared_id(
+    superuser: Any, pair: Pair
+) -> None:
+    for table in await tenant_tables(superuser):
+        counts = [
+            await superuser.fetchval(f"select count(*) from {table} where tenant_id = $1", tenant)
+            for tenant in (pair.mine, pair.other)
+        ]
+        assert counts[0] == counts[1] > 0, table
+    shared = (
+        "select count(*) from {0} a join {0} b using (id)"
+        " where a.tenant_id = $1 and b.tenant_id = $2"
+    )
+    for table in ("traces", "memories", "runs", "api_keys"):
+        assert await superuser.fetchval(shared.format(table), pair.mine, pair.other) == 0
+
+
+async def test_the_service_cannot_write_or_erase_history(service: Any, pair: Pair) -> None:
+    forbidden = (
+        "insert into memory_revisions select * from memory_revisions",
+        "update memory_revisions set reason = 'another'",
+        "delete from memory_revisions",
+        "truncate memory_revisions",
+        "delete from memories",
+        "truncate memories",
+        "alter table memories disable trigger memory_keep_insert",
+        "drop trigger memory_keep_update on memories",
+        "set local session_replication_role = 'replica'",
+        "create table mine (id int)",
+        "drop policy memories_tenant on memories",
+        "alter table memories no force row level security",
+        "set local role hansei_owner",
+        "create role friend bypassrls",
+        "alter role current_user bypassrls",
+    )
+    for statement in forbidden:
+        async with rolled_back(service):
+            await service.execute(f"set local hansei.tenant_id = '{pair.mine}'")
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await service.execute(statement)
+
+
+async def test_the_worker_reads_who_there_is_and_nothing_else(
+    database: Database, pair: Pair
+) -> None:
+    connection = await asyncpg.connect(database.url("hansei_worker"))
+    try:
+        known = {row["id"] for row in await connection.fetch("select id, status from tenants")}
+        assert {pair.mine, pair.other} <= known
+        for statement in (
+            "select slug from tenants",
+            "select * from tenants",
+            "update tenants set status = 'closed'",
+            "insert into tenants (id, slug) values (gen_random_uuid(), 'mine')",
+            "delete from tenants",
+        ):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def test_the_app_sees_its_own_tenant_row_alone(database: Database, pair: Pair) -> None:
+    connection = await asyncpg.connect(database.url("hansei_app"))
+    try:
+        assert await connection.fetch("select id from tenants") == []
+        async with connection.transaction():
+            await connection.execute(f"set local hansei.tenant_id = '{pair.mine}'")
+            assert [row["id"] for row in await connection.fetch("select id from tenants")] == [
+                pair.mine
+            ]
+            assert await connection.execute("update tenants set status = status") == "UPDATE 1"
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute("delete from tenants")
+    finally:
+        await connection.close()
+
+
+async def test_the_rules_of_tenants_are_these_three(superuser: Any) -> None:
+    own = await expected_rule(superuser, "id")
+    rows = await superuser.fetch(
+        "select roles::text[] roles, cmd, qual, with_check from pg_policies"
+        " where tablename = 'tenants'"
+    )
+    assert sorted((*row["roles"], row["cmd"], row["qual"], row["with_check"]) for row in rows) == [
+        ("hansei_app", "ALL", own, own),
+        ("hansei_owner", "ALL", "true", "true"),
+        ("hansei_worker", "SELECT", "true", None),
+    ]
+
+
+async def test_fixtures_refuse_privileged_roles(database: Database) -> None:
+    for role in ("postgres", "hansei_owner"):
+        with pytest.raises(AssertionError, match="tests must not run as"):
+            await assert_unprivileged(database.url(role))
+    for role in SERVICE:
+        await assert_unprivileged(database.url(role))
+
+
+async def test_fixtures_refuse_a_role_that_bypasses(superuser: Any, database: Database) -> None:
+    await superuser.execute("create role peeper login bypassrls password 'p'")
+    try:
+        url = database.url("hansei_app").split("@", 1)[1]
+        with pytest.raises(AssertionError, match="bypasses"):
+            await assert_unprivileged(f"postgresql://peeper:p@{url}")
+    finally:
+        await superuser.execute("drop role peeper")
+
+
+async def test_the_owner_is_bound_too(database: Database, pair: Pair) -> None:
+    connection = await asyncpg.connect(database.url("hansei_owner"))
+    try:
+        assert await connection.fetchval("select count(*) from memories") == 0
+    finally:
+        await connection.close()
+
+
+async def test_generated_columns_are_stored(superuser: Any) -> None:
+    kinds = await superuser.fetch(
+        "select attrelid::regclass::text as table, attname, attgenerated::text kind"
+        " from pg_attribute where attgenerated <> '' and attrelid::regclass::text not like 'pg_%'"
+    )
+    assert {row["kind"] for row in kinds} == {"s"}
+    assert ("memories", "confidence_score") in {(row["table"], row["attname"]) for row in kinds}
+
+
+async def test_a_binding_ends_with_its_transaction(
+    runtime: Runtime, tenant: TestTenant, pair: Pair
+) -> None:
+    """A pooled connection that served one tenant shows nothing to the next caller."""
+    async with runtime.sessions.tenant(pair.mine) as session:
+        assert (await session.scalars(select(Memory.id))).all()
+    async with runtime.sessions.tenant(tenant.id) as session:
+        assert (await session.scalars(select(Memory.id))).all() == []
+    for _ in range(runtime.settings.pool_size):
+        async with runtime.sessions.shared() as session:
+            assert (await session.scalars(select(Memory.id))).all() == []
+
+
+async def test_a_binding_survives_a_savepoint_that_is_rolled_back(
+    runtime: Runtime, pair: Pair
+) -> None:
+    async with runtime.sessions.tenant(pair.mine) as session:
+        nested = await session.begin_nested()
+        await session.execute(select(Memory.id))
+        await nested.rollback()
+        assert (await session.scalars(select(Memory.id))).all()
+
+
+@pytest.mark.parametrize("name", ["'; drop table memories; --", "", "not-a-uuid"])
+async def test_only_a_uuid_can_be_bound(owner: Sessions, name: str) -> None:
+    with pytest.raises(ValueError, match="UUID"):
+        async with owner.tenant(name):  # type: ignore[arg-type]
+            pass
