@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +38,9 @@ VARIABLES = {
     "HANSEI_WORKER_PASSWORD": "worker0",
 }
 """A filled-in .env."""
+
+LIBRARIES = Path(asyncpg.__file__).parents[1]
+"""What requirements.lock installs, here in our own environment."""
 
 
 @pytest.fixture(scope="session")
@@ -130,7 +132,7 @@ def machine(site: Path, cluster: tuple[EmbeddedPostgres, str], folder: Path) -> 
     return Machine(
         site=site,
         python=python,
-        libraries=Path(sysconfig.get_path("purelib")),
+        libraries=LIBRARIES,
         uid=uid,
         variables=VARIABLES,
         instead={"@db:": f"@{address}:", "8321": str(_free_port()), HOME: str(site)},
@@ -144,7 +146,6 @@ def _person() -> tuple[int | None, str]:
     if os.geteuid() != 0:
         return None, sys.executable
     uid, name = image().uid, f"python{sys.version_info.major}.{sys.version_info.minor}"
-    libraries = sysconfig.get_path("purelib")
     for python in (sys.executable, f"/usr/local/bin/{name}", f"/usr/bin/{name}"):
         try:
             done = subprocess.run(
@@ -152,7 +153,7 @@ def _person() -> tuple[int | None, str]:
                 user=uid,
                 group=uid,
                 extra_groups=[],
-                env={"PYTHONPATH": libraries},
+                env={"PYTHONPATH": str(LIBRARIES)},
                 cwd="/",
                 capture_output=True,
             )
