@@ -98,7 +98,7 @@ def _against(run: Run, given: str, expected: str | None, at: int) -> dict[str, A
     wanted = plain(re.sub(r"\s*\([^)]*\)\s*$", "", expected)) or plain(expected)
     event, call = _seen(run, wanted, len(run.events))
     relation = "different"
-    if said in {wanted, plain(expected)}:
+    if said.removesuffix("s") in {wanted.removesuffix("s"), plain(expected)}:
         relation = "same"
     elif wanted and f" {wanted} " in f" {said} ":
         relation = "wider"

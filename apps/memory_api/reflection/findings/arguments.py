@@ -119,14 +119,16 @@ def differences(before: Arguments, after: Arguments) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-SPACE, BODY = "~space", "~body"
-"""Names of changes that have no values worth showing: only white space differs; the text below the
-first line differs."""
+SPACE, MARKS, BODY = "~space", "~marks", "~body"
+"""Names of changes that are told in words: only white space differs; only the quotation marks
+around the whole differ; the text below the first line differs."""
 
 
 def _reworded(old: str, new: str) -> list[Change]:
     if old.split() == new.split():
         return [Change(SPACE, None, None)]
+    if old.strip("\"' ") == new.strip("\"' "):
+        return [Change(MARKS, cut(old, 80), cut(new, 80))]
     (head, _, body), (new_head, _, new_body) = old.partition("\n"), new.partition("\n")
     changes: list[Change] = []
     if head.strip() != new_head.strip():

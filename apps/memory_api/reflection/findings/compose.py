@@ -22,7 +22,8 @@ def compose(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, words: W
         return ""
     if f.again and outcome is OutcomeType.SUCCESS and not f.failed_calls:
         return ""
-    opening = "" if f.dialogue and f.dialogue.topic else words.opening(f.task)
+    talk = f.dialogue and f.dialogue.topic and not f.departures and not f.untold
+    opening = "" if talk else words.opening(f.task)
     text = opening
     for sentence in told[:MOST_SENTENCES]:
         joined = (text + words.space + sentence) if text else sentence

@@ -3,6 +3,7 @@ deterministic."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ from apps.memory_api.reflection.schemas import ReflectionContext
 from apps.memory_api.traces.schemas import EventType, OutcomeType
 
 _PATH = 8
+_THANKS = re.compile(
+    r"\W*(?:こちらこそ|ありがとう|とんでもな|you(?:'|’)re welcome|thank)", re.IGNORECASE
+)
 _ASKING = ("?", "？", "か。", "か？")
 
 
@@ -116,6 +120,6 @@ def _closing(run: Run) -> str:
     for at in reversed(run.said[-4:]):
         text = run.text(at)
         line = first_sentence(text, 150)
-        if len(text.strip()) > 40 and not line.endswith(_ASKING):
+        if len(text.strip()) > 40 and not line.endswith(_ASKING) and not _THANKS.match(line):
             return line
     return ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import BODY, SPACE
+from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -129,6 +129,10 @@ class EnglishAdvice:
     def change_it(self, r: Retry) -> str | None:
         if r.took_offer:
             return f"When {r.tool} finds nothing but lists similar entries, send the listed name exactly as written; that worked here with {r.after}."
+        if any(c.name == MARKS and (c.after or "")[:1] in "\"'" for c in r.changes):
+            return f"When {r.tool} rejects an argument that has spaces or braces, put the whole argument into quotation marks before changing its words."
+        if any(c.name == MARKS for c in r.changes):
+            return self.drop_quotes(r.tool)
         if any(c.name == SPACE for c in r.changes):
             return f"When {r.tool} complains about indentation, resend the same lines with the exact leading spaces of the lines around them."
         if r.via and r.taken:
@@ -187,4 +191,6 @@ class EnglishAdvice:
         return None
 
     def stand_firm(self, r: Refusal) -> str:
+        if r.kind == "handed_over":
+            return "When a request lies outside what the rules and tools allow, look the case up first, then hand it over with a summary of who asks, for what, and why it cannot be done here."
         return "When the rules do not allow what a user asks, say so with the reason, hold to it when pressed, and offer what is allowed."

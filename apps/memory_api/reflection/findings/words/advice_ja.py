@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import BODY, SPACE
+from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -126,6 +126,10 @@ class JapaneseAdvice:
     def change_it(self, r: Retry) -> str | None:
         if r.took_offer:
             return f"{r.tool} が候補を挙げて失敗したときは、候補の名称をそのまま送る。"
+        if any(c.name == MARKS and (c.after or "")[:1] in "\"'" for c in r.changes):
+            return f"{r.tool} が空白や括弧を含む引数を受け付けないときは、語を変える前に全体を引用符で囲む。"
+        if any(c.name == MARKS for c in r.changes):
+            return self.drop_quotes(r.tool)
         if any(c.name == SPACE for c in r.changes):
             return f"{r.tool} が字下げの誤りを返したら、前後の行と同じ空白で同じ内容を送り直す。"
         if r.via and r.taken:
@@ -193,4 +197,6 @@ class JapaneseAdvice:
         )
 
     def stand_firm(self, r: Refusal) -> str:
+        if r.kind == "handed_over":
+            return "規則や道具の範囲を超える依頼は、先に状況を調べ、誰の何の依頼でなぜできないかを添えて引き継ぐ。"
         return "希望どおりにできないときは、理由とともにそう伝え、代わりにできることをすぐに示す。"

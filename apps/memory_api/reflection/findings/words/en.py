@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import BODY, SPACE
+from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -57,6 +57,12 @@ def change(c: Change) -> str:
     """One changed argument, as part of a sentence."""
     if c.name == SPACE:
         return "only the indentation or spacing changed"
+    if c.name == MARKS:
+        return (
+            "the argument was put into quotation marks"
+            if (c.after or "")[:1] in "\"'"
+            else "the quotation marks went"
+        )
     if c.name == BODY:
         return "the text sent was rewritten"
     if c.name == "":
@@ -113,7 +119,7 @@ class English:
         if a.relation == "same":
             return (
                 text
-                + f", although {a.expected} was expected: only spelling, articles or punctuation differ."
+                + f", although {a.expected} was expected: only its form differs (plural, spelling, articles or punctuation)."
             )
         if a.relation == "wider":
             return text + f". That holds the expected {a.expected}, but with more words around it."
@@ -139,7 +145,7 @@ class English:
 
     def answer_unseen(self, a: Answer) -> str:
         if a.given_event is None:
-            mine = "no response contains the answer it gave"
+            mine = "no response contains the answer it gave word for word"
             return (
                 f"It had not read either one: {mine}, nor the expected one."
                 if a.expected
@@ -225,7 +231,7 @@ class English:
             return f"It handed the user over to a person ({r.event}): {_stop(r.quote)}"
         text = (
             f"To “{r.asked}” it replied ({r.event}): {_stop(r.quote)}"
-            if r.asked
+            if len(r.asked) > 24
             else f"It declined ({r.event}): {_stop(r.quote)}"
         )
         return text + (f" Later it did {r.done_later} after all." if r.done_later else "")
@@ -384,7 +390,7 @@ class English:
         if d.unhappy:
             text += f" The user objected ({d.unhappy_event}): “{d.unhappy}”"
             text += f" That was after: “{d.before_unhappy}”" if d.before_unhappy else ""
-        elif d.drew:
+        elif d.drew and len(d.drew) > 24:
             text += f" The user wrote most in reply to ({d.drew_event}): “{d.drew}”"
         return text
 

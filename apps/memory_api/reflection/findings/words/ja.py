@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import BODY, SPACE
+from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -43,6 +43,8 @@ def change(c: Change) -> str:
     """One changed argument, as part of a sentence."""
     if c.name == SPACE:
         return "字下げなどの空白だけを変えた"
+    if c.name == MARKS:
+        return "引数を引用符で囲んだ" if (c.after or "")[:1] in "\"'" else "引用符を外した"
     if c.name == BODY:
         return "送る本文を書き換えた"
     if c.name == "":
@@ -198,7 +200,7 @@ class Japanese:
     def refusal(self, r: Refusal) -> str:
         if r.kind == "handed_over":
             return f"担当者に引き継いだ（{r.event}）：{_stop(r.quote)}"
-        text = f"「{r.asked}」に対し" if r.asked else ""
+        text = f"「{r.asked}」に対し" if len(r.asked) > 10 else ""
         text += f"「{r.quote}」と断った（{r.event}）。"
         return text + (f"その後 {r.done_later} を実行している。" if r.done_later else "")
 
@@ -325,7 +327,7 @@ class Japanese:
                 if d.before_unhappy
                 else "不満が見える。"
             )
-        elif won and d.drew:
+        elif won and d.drew and len(d.drew) > 24:
             text += f"利用者が最も長く応じたのは「{d.drew}」（{d.drew_event}）に対してである。"
         elif not won and d.shortest:
             text += f"最も短い返答は「{d.shortest}」（{d.shortest_event}）。"
