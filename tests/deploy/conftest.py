@@ -65,12 +65,12 @@ def site(folder: Path, context: set[str]) -> Path:
     """The project installed by the Dockerfile's own pip line from the files it copies."""
     source, target = folder / "build", folder / "site"
     build = next(stage for stage in stages() if stage.name == "build")
-    wanted = [name for copy in build.all("COPY") for name in copy.value[:-1]]
+    wanted = [name for copy in build.all("COPY") for name in copy.words[:-1]]
     for name in sorted(context):
         if Path(name).parts[0] in wanted and (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
-    install = next(run.value for run in build.all("RUN") if "--no-build-isolation" in run.value)
+    install = next(run.words for run in build.all("RUN") if "--no-build-isolation" in run.words)
     options = install[install.index("install") + 1 :]
     done = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--target", str(target), *options],

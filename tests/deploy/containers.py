@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import dockerfile
+import dockerfile  # pyright: ignore[reportMissingTypeStubs]
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,9 +41,10 @@ def interpolate(value: Any, variables: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return _VARIABLE.sub(replace, value)
     if isinstance(value, dict):
-        return {key: interpolate(item, variables) for key, item in value.items()}
+        items = cast(dict[str, Any], value).items()
+        return {key: interpolate(item, variables) for key, item in items}
     if isinstance(value, list):
-        return [interpolate(item, variables) for item in value]
+        return [interpolate(item, variables) for item in cast(list[Any], value)]
     return value
 
 
@@ -63,29 +64,41 @@ def seconds(duration: str) -> int:
     return int(duration[:-1]) * _SECONDS[duration[-1]]
 
 
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction. `exec_form` is whether its words are given as a list and run by no shell."""
+
+    name: str
+    words: tuple[str, ...]
+    flags: tuple[str, ...]
+    exec_form: bool
+
+
 @dataclass
 class Stage:
     """One FROM and what follows it."""
 
     base: str
     name: str
-    commands: list[dockerfile.Command] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list[Instruction])
 
-    def all(self, cmd: str) -> list[dockerfile.Command]:
-        return [command for command in self.commands if command.cmd.upper() == cmd]
+    def all(self, name: str) -> list[Instruction]:
+        return [one for one in self.instructions if one.name == name]
 
-    def last(self, cmd: str) -> dockerfile.Command:
-        return self.all(cmd)[-1]
+    def last(self, name: str) -> Instruction:
+        return self.all(name)[-1]
 
 
 def stages() -> list[Stage]:
     found: list[Stage] = []
-    for command in dockerfile.parse_file(str(DOCKERFILE)):
+    parse = cast(Any, dockerfile).parse_file
+    for command in parse(str(DOCKERFILE)):
         if command.cmd.upper() == "FROM":
             base, *alias = command.value
             found.append(Stage(base, alias[1] if alias else ""))
         else:
-            found[-1].commands.append(command)
+            one = Instruction(command.cmd.upper(), command.value, command.flags, command.json)
+            found[-1].instructions.append(one)
     return found
 
 
@@ -113,16 +126,16 @@ def image() -> Image:
     final = stages()[-1]
     variables: dict[str, str] = {}
     for stage in lineage(final):
-        for command in stage.all("ENV"):
-            variables |= dict(zip(command.value[::2], command.value[1::2], strict=True))
-    uid, gid = final.last("USER").value[0].split(":")
+        for one in stage.all("ENV"):
+            variables |= dict(zip(one.words[::2], one.words[1::2], strict=True))
+    uid, gid = final.last("USER").words[0].split(":")
     return Image(
-        entrypoint=final.last("ENTRYPOINT").value,
-        command=final.last("CMD").value,
+        entrypoint=final.last("ENTRYPOINT").words,
+        command=final.last("CMD").words,
         environment=variables,
         uid=int(uid),
         gid=int(gid),
-        healthcheck=final.last("HEALTHCHECK").value[1:],
+        healthcheck=final.last("HEALTHCHECK").words[1:],
     )
 
 
@@ -138,8 +151,8 @@ class Machine:
     python: str
     libraries: Path
     uid: int | None
-    variables: Mapping[str, str]
-    instead: Mapping[str, str]
+    variables: dict[str, str]
+    instead: dict[str, str]
     log: Path
 
     def here(self, text: str) -> str:
@@ -167,7 +180,6 @@ class Machine:
         return self.launch(name, words)
 
     def launch(self, name: str, words: Sequence[str]) -> subprocess.Popen[str]:
-        drop = {} if self.uid is None else {"user": self.uid, "group": image().gid}
         with self.log.open("a") as log:
             return subprocess.Popen(
                 self.argv(words),
@@ -177,8 +189,9 @@ class Machine:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                extra_groups=[] if drop else None,
-                **drop,
+                user=self.uid,
+                group=None if self.uid is None else image().gid,
+                extra_groups=None if self.uid is None else [],
             )
 
     def run(self, name: str, *command: str) -> tuple[int, str]:
