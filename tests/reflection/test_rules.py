@@ -101,6 +101,18 @@ def test_a_repaired_search_names_what_was_dropped():
     assert "recovered" in result.tags
 
 
+def test_a_change_of_quotation_marks_is_told_in_words():
+    rows = [
+        *call("submit", "submit flag{a b}", "Wrong flag!"),
+        *call("submit", "submit 'flag{a b}'", "flag{a b}"),
+    ]
+    result = said(reflect(context(rows, "success")))
+    assert "put into quotation marks" in result.reflection_text
+    assert "~" not in result.reflection_text
+    assert result.strategy_text is not None
+    assert "quotation marks" in result.strategy_text
+
+
 def test_a_success_that_only_repeats_a_success_teaches_nothing():
     rows = call("Search", "Search[Marktown]", "A community of 1917.")
     before = Attempt(OutcomeType.SUCCESS, context(rows).events)

@@ -124,6 +124,11 @@ SPACE, MARKS, BODY = "~space", "~marks", "~body"
 around the whole differ; the text below the first line differs."""
 
 
+def named(change: Change) -> bool:
+    """Whether the change is one of a named argument, which can be shown as name=value."""
+    return change.name not in {"", SPACE, MARKS, BODY}
+
+
 def _reworded(old: str, new: str) -> list[Change]:
     if old.split() == new.split():
         return [Change(SPACE, None, None)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE
+from apps.memory_api.reflection.findings.arguments import MARKS, SPACE, named
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -95,7 +95,9 @@ class EnglishAdvice:
         return "When the first page found seems to settle a question, check whether another person, work or place fits its wording too, and open that page before finishing."
 
     def settle(self, d: Departure) -> str:
-        names = listed(list(dict.fromkeys(c.name for c in d.changes[:3])))
+        names = listed(
+            list(dict.fromkeys(c.name if named(c) else "the argument" for c in d.changes[:3]))
+        )
         return (
             f"When about to call {d.tool}, settle {names} first: derive each from the request, the rules and what the tools returned, "
             "and read it back to the user. The tool does not reject a wrong value."
@@ -116,7 +118,9 @@ class EnglishAdvice:
 
     def as_the_success(self, c: Contrast) -> str | None:
         if c.changes and c.tool:
-            names = listed(list(dict.fromkeys(x.name or "the argument" for x in c.changes[:3])))
+            names = listed(
+                list(dict.fromkeys(x.name if named(x) else "the argument" for x in c.changes[:3]))
+            )
             return f"When calling {c.tool} for such a task, read {names} off a response or the user's words and check it once more: success and failure parted just there."
         tools = c.tools_ours if c.we_succeeded else c.tools_theirs
         if tools:
@@ -137,7 +141,7 @@ class EnglishAdvice:
             return f"When {r.tool} complains about indentation, resend the same lines with the exact leading spaces of the lines around them."
         if r.via and r.taken:
             return f"When {r.tool} needs {r.taken}, take it from the response of {r.via} rather than building it from what was said."
-        names = [c.name for c in r.changes[:3] if c.name and c.name != BODY]
+        names = [c.name for c in r.changes[:3] if named(c)]
         if r.kind == "unavailable" and names:
             return f"When {r.tool} cannot be had as asked, propose another {listed(names)} to the user and keep the other arguments."
         if names:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE
+from apps.memory_api.reflection.findings.arguments import MARKS, SPACE, named
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -93,7 +93,7 @@ class JapaneseAdvice:
         return "最初のページで答えが出たように見えても、質問の言葉に当てはまる別の人物・作品・場所が無いか確かめてから答える。"
 
     def settle(self, d: Departure) -> str:
-        names = listed(list(dict.fromkeys(c.name for c in d.changes[:3])))
+        names = listed(list(dict.fromkeys(c.name if named(c) else "引数" for c in d.changes[:3])))
         return f"{d.tool} を呼ぶ前に、{names} を依頼・規則・応答から決め、利用者に読み上げて確かめる。誤った値でも道具は断らない。"
 
     def hold_back(self, d: Departure) -> str:
@@ -113,7 +113,9 @@ class JapaneseAdvice:
 
     def as_the_success(self, c: Contrast) -> str | None:
         if c.changes and c.tool:
-            names = listed(list(dict.fromkeys(x.name or "引数" for x in c.changes[:3])))
+            names = listed(
+                list(dict.fromkeys(x.name if named(x) else "引数" for x in c.changes[:3]))
+            )
             return f"同様の依頼で {c.tool} を呼ぶときは、{names} を根拠を確かめて決める。成否の違いはそこにあった。"
         tools = c.tools_ours if c.we_succeeded else c.tools_theirs
         if tools:
@@ -134,7 +136,7 @@ class JapaneseAdvice:
             return f"{r.tool} が字下げの誤りを返したら、前後の行と同じ空白で同じ内容を送り直す。"
         if r.via and r.taken:
             return f"{r.tool} に渡す {r.taken} は、会話から組み立てず {r.via} の応答から取る。"
-        names = [c.name for c in r.changes[:3] if c.name and c.name != BODY]
+        names = [c.name for c in r.changes[:3] if named(c)]
         if names and all(c.after is None for c in r.changes):
             return f"{r.tool} で該当が無いときは、{listed(names)} のような必須でない条件を一つ外せるか尋ね、外して調べ直す。"
         if r.kind == "unavailable" and names:

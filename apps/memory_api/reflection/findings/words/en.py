@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE
+from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE, named
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -267,7 +267,7 @@ class English:
         if (
             r.changes
             and len(r.changes) <= 3
-            and all(c.name and c.before and c.after for c in r.changes)
+            and all(named(c) and c.before and c.after for c in r.changes)
         ):
             old, new = (
                 listed([f"{c.name}={v}" for c in r.changes for v in [getattr(c, side)]])
@@ -306,7 +306,7 @@ class English:
             if c.their_answer and not c.ours and not c.theirs:
                 return f"{who} had made the same calls and answered {c.their_answer}."
             if c.changes:
-                return f"{who} called {c.tool} otherwise: here {listed([change(x) for x in c.changes[:2]])}."
+                return f"{who} called {c.tool} otherwise; from there to here, {listed([change(x) for x in c.changes[:2]])}."
             if c.ours and c.theirs:
                 return f"{who} did not make {listed(c.ours[:2], 'or')}; the latest made {listed(c.theirs[:2])} instead."
             return (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE
+from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE, named
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -233,7 +233,7 @@ class Japanese:
         if (
             r.changes
             and len(r.changes) <= 3
-            and all(c.name and c.before and c.after for c in r.changes)
+            and all(named(c) and c.before and c.after for c in r.changes)
         ):
             old, new = (
                 listed([f"{c.name}={v}" for c in r.changes for v in [getattr(c, side)]])
@@ -242,7 +242,7 @@ class Japanese:
             again = f"{times}" if r.failures > 1 else ""
             via = f"（{r.via} の応答にあった値）" if r.via else ""
             return f"{r.tool} は {old} では{again}「{r.message.rstrip('。')}」となり、{new}{via} に変えて通った（{r.event}）。"
-        if r.changes and all(c.name and c.after is None for c in r.changes):
+        if r.changes and all(named(c) and c.after is None for c in r.changes):
             return f"{r.tool} は「{r.message.rstrip('。')}」となったが、条件の {listed([f'{c.name}={c.before}' for c in r.changes])} を外すと通った（{r.event}）。"
         text = f"{r.before} は{times}失敗した（「{r.message}」）。"
         if not r.changes:
