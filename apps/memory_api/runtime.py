@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from apps.memory_api.core.db import Sessions, open_engine
+from apps.memory_api.core.errors import Misconfigured
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.embeddings.port import Embedder
 from apps.memory_api.embeddings.registry import open_embedder
@@ -40,16 +41,9 @@ class Runtime:
 @asynccontextmanager
 async def open_runtime(settings: Settings, database_url: str) -> AsyncGenerator[Runtime]:
     """Everything a process needs, closed on the way out."""
+    embedder = _embedder(settings)
     engine = open_engine(
         database_url, pool_size=settings.pool_size, statement_cache=settings.statement_cache
-    )
-    key = settings.openai_api_key
-    embedder = open_embedder(
-        settings.embedding_provider,
-        model=settings.embedding_model,
-        api_key=key.get_secret_value() if key else None,
-        base_url=settings.openai_base_url,
-        dimensions=settings.embedding_dimensions,
     )
     queue = PgQueue(
         settings.listen_url or database_url, heartbeat=timedelta(seconds=settings.lease_seconds)
@@ -59,3 +53,17 @@ async def open_runtime(settings: Settings, database_url: str) -> AsyncGenerator[
     finally:
         await embedder.aclose()
         await engine.dispose()
+
+
+def _embedder(settings: Settings) -> Embedder:
+    key = settings.openai_api_key
+    try:
+        return open_embedder(
+            settings.embedding_provider,
+            model=settings.embedding_model,
+            api_key=key.get_secret_value() if key else None,
+            base_url=settings.openai_base_url,
+            dimensions=settings.embedding_dimensions,
+        )
+    except ValueError as error:
+        raise Misconfigured(str(error)) from error

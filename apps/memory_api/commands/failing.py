@@ -1,4 +1,4 @@
-"""A command that fails says so in one line and exits with 1."""
+"""A command that fails says so in one line: status 1, or 2 when its configuration is wrong."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import typer
+from pydantic import ValidationError
+
+from apps.memory_api.core.errors import HanseiError, Misconfigured
 
 
 class Failed(Exception):
@@ -15,9 +18,18 @@ class Failed(Exception):
 
 @contextmanager
 def one_line() -> Generator[None]:
-    """Turn `Failed` into a line on standard error and exit status 1."""
+    """Turn an expected failure into a line on standard error and an exit status."""
     try:
         yield
-    except Failed as error:
-        typer.echo(f"hansei: {error}", err=True)
-        sys.exit(1)
+    except (Failed, HanseiError) as error:
+        _leave(str(error), 1)
+    except Misconfigured as error:
+        _leave(str(error), 2)
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        _leave(f"configuration: {'; '.join(wrong)}", 2)
+
+
+def _leave(message: str, status: int) -> None:
+    typer.echo(f"hansei: {message}", err=True)
+    sys.exit(status)

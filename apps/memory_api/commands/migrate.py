@@ -18,8 +18,8 @@ ROLES = ("hansei_app", "hansei_worker")
 
 
 def run(data_dir: Path | None, revision: str = "head") -> None:
-    settings = Settings.load()
     with one_line():
+        settings = Settings.load()
         if data_dir is None and settings.owner_url is not None:
             urls = Urls(settings.database_url or "", settings.worker_url or "", settings.owner_url)
             asyncio.run(bring_up_to_date(urls, revision))

@@ -22,9 +22,14 @@ DRAIN_SECONDS = 4
 
 
 def run(host: str, port: int, data_dir: Path | None) -> None:
-    settings = Settings.load()
-    configure(settings.log_format, settings.log_level)
-    with one_line(), database(settings, data_dir) as urls:
+    with one_line():
+        settings = Settings.load()
+        configure(settings.log_format, settings.log_level)
+        _start(settings, host, port, data_dir)
+
+
+def _start(settings: Settings, host: str, port: int, data_dir: Path | None) -> None:
+    with database(settings, data_dir) as urls:
         try:
             check_port(host, port)
         except PortUnavailable as error:

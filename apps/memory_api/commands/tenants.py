@@ -17,7 +17,6 @@ from sqlalchemy import select
 from apps.memory_api.commands.database import database
 from apps.memory_api.commands.failing import Failed, one_line
 from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.errors import HanseiError
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.tenants import queries
 from apps.memory_api.tenants.identity import Access, read_key, tenant_id_of
@@ -115,16 +114,13 @@ def _with_owner(data_dir: Path | None, work: Callable[[Sessions], Awaitable[None
         async with owner_sessions(url) as sessions:
             await work(sessions)
 
-    settings = Settings.load()
     with one_line():
-        try:
-            if data_dir is None and settings.owner_url is not None:
-                asyncio.run(inside(settings.owner_url))
-            else:
-                with database(settings, data_dir) as urls:
-                    asyncio.run(inside(urls.need_owner()))
-        except HanseiError as error:
-            raise Failed(error.detail) from error
+        settings = Settings.load()
+        if data_dir is None and settings.owner_url is not None:
+            asyncio.run(inside(settings.owner_url))
+            return
+        with database(settings, data_dir) as urls:
+            asyncio.run(inside(urls.need_owner()))
 
 
 def _scope(name: str) -> Access:

@@ -71,19 +71,22 @@ class Site:
 
 
 def run(host: str, port: int, data_dir: Path | None, json: bool) -> None:
-    settings = Settings.load()
+    with one_line():
+        drained = _up(Settings.load(), host, port, data_dir, json)
+    sys.exit(0 if drained else 1)
+
+
+def _up(settings: Settings, host: str, port: int, data_dir: Path | None, json: bool) -> bool:
     own = data_dir is not None or settings.database_url is None
     folder = (data_dir or settings.data_dir).expanduser().resolve()
     site = Site(host, port, folder, own)
-    with one_line():
-        try:
-            check_port(host, port)
-        except PortUnavailable as error:
-            raise Failed(f"{error}. Choose another with --port.") from error
-        with database(settings, folder if own else None) as urls:
-            key = _prepare(site, urls)
-            drained = asyncio.run(_keep_up(site, urls, key, json))
-    sys.exit(0 if drained else 1)
+    try:
+        check_port(host, port)
+    except PortUnavailable as error:
+        raise Failed(f"{error}. Choose another with --port.") from error
+    with database(settings, folder if own else None) as urls:
+        key = _prepare(site, urls)
+        return asyncio.run(_keep_up(site, urls, key, json))
 
 
 def _prepare(site: Site, urls: Urls) -> str:

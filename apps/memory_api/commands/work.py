@@ -16,9 +16,14 @@ from apps.memory_api.worker import main
 
 
 def run(data_dir: Path | None) -> None:
-    settings = Settings.load()
-    configure(settings.log_format, settings.log_level)
-    with one_line(), database(settings, data_dir) as urls:
+    with one_line():
+        settings = Settings.load()
+        configure(settings.log_format, settings.log_level)
+        _start(settings, data_dir)
+
+
+def _start(settings: Settings, data_dir: Path | None) -> None:
+    with database(settings, data_dir) as urls:
         uvloop.run(_work(settings, urls.worker))
 
 

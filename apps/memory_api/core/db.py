@@ -52,7 +52,10 @@ def driver_url(url: str) -> URL:
     return make_url(url).set(drivername="postgresql+asyncpg")
 
 
-def open_engine(url: str, *, pool_size: int = 10, statement_cache: int = 100) -> AsyncEngine:
+def open_engine(
+    url: str, *, pool_size: int = 10, statement_cache: int = 100, codecs: bool = True
+) -> AsyncEngine:
+    """`codecs=False` connects to a database that may not have the vector extension."""
     engine = create_async_engine(
         driver_url(url),
         pool_size=pool_size,
@@ -64,7 +67,7 @@ def open_engine(url: str, *, pool_size: int = 10, statement_cache: int = 100) ->
             "server_settings": {"application_name": "hansei", "jit": "off"},
         },
     )
-    return prepare_engine(engine)
+    return prepare_engine(engine) if codecs else engine
 
 
 def prepare_engine(engine: AsyncEngine) -> AsyncEngine:

@@ -101,3 +101,7 @@ class Unavailable(HanseiError):
     def __init__(self, detail: str | None = None, *, retry_after: int = 2, **extra: Any) -> None:
         super().__init__(detail, **extra)
         self.headers = {"Retry-After": str(retry_after)}
+
+
+class Misconfigured(ValueError):
+    """A setting is wrong: the process does not start, and says which one in one line."""
