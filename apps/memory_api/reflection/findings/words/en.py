@@ -274,9 +274,11 @@ class English:
                 for side in ("before", "after")
             )
             from_tool = f", the value {r.via} had returned" if r.via else ""
-            again = f" {how_often}" if r.failures > 1 else ""
+            again = f" {how_often}, last" if r.failures > 1 else ""
             return f"{r.tool} was refused{again} with {old} (“{r.message}”) and went through with {new}{from_tool} ({r.event})."
-        text = f"{r.before} failed {how_often} (“{r.message}”) and {'the same call' if not r.changes else r.after} ({r.event}) then worked"
+        many = f"{r.tool} failed {how_often}, the last time as {r.before}"
+        failed = many if r.failures > 1 and r.tool else f"{r.before} failed {how_often}"
+        text = f"{failed} (“{r.message}”) and {'the same call' if not r.changes else r.after} ({r.event}) then worked"
         if not r.changes:
             return text + (f" after {listed(r.between)}." if r.between else " unchanged.")
         return f"{text}; {self._changed(r)}."

@@ -244,7 +244,9 @@ class Japanese:
             return f"{r.tool} は {old} では{again}「{r.message.rstrip('。')}」となり、{new}{via} に変えて通った（{r.event}）。"
         if r.changes and all(named(c) and c.after is None for c in r.changes):
             return f"{r.tool} は「{r.message.rstrip('。')}」となったが、条件の {listed([f'{c.name}={c.before}' for c in r.changes])} を外すと通った（{r.event}）。"
-        text = f"{r.before} は{times}失敗した（「{r.message}」）。"
+        many = f"{r.tool} は{times}失敗し、最後は {r.before} だった"
+        failed = many if r.failures > 1 and r.tool else f"{r.before} は{times}失敗した"
+        text = f"{failed}（「{r.message}」）。"
         if not r.changes:
             done = f"{listed(r.between)} の後、" if r.between else ""
             return text + f"{done}同じ内容の再実行（{r.event}）で通った。"
