@@ -1,5 +1,5 @@
-"""The route class of the API. In this order: who is calling, what was sent, whether the same was sent
-before (`Idempotency-Key`). Only then FastAPI validates and the route runs.
+"""The route class of the API. In this order: who is calling; what was sent; was it sent before
+(`Idempotency-Key`). Only then FastAPI validates, and the route runs.
 """
 
 from __future__ import annotations

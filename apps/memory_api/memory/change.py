@@ -38,7 +38,7 @@ async def change(
     runtime: Runtime, tenant_id: UUID, memory_id: UUID, patch: MemoryPatch, actor: str
 ) -> Memory:
     """Apply a patch. Raises `NotFound`."""
-    fields = patch.model_dump(exclude_unset=True, exclude={"reason"})
+    fields = patch.model_dump(exclude_unset=True, exclude={"reason", "tenant_id"})
     async with runtime.sessions.tenant(tenant_id) as session:
         before = await get_memory(session, memory_id)
     if before is None:

@@ -13,6 +13,7 @@ from apps.memory_api.core.errors import NotFound
 from apps.memory_api.core.openapi import example
 from apps.memory_api.core.schemas import Page
 from apps.memory_api.deps import (
+    Cleaned,
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -30,6 +31,7 @@ from apps.memory_api.memory.schemas import (
     Layer,
     LinkView,
     MemoryPatch,
+    MemoryStored,
     MemoryView,
     NewMemory,
     RevisionView,
@@ -62,16 +64,19 @@ def show(memory: Memory) -> MemoryView:
     return MemoryView(metadata=memory.metadata_, **{name: getattr(memory, name) for name in names})
 
 
+def show_stored(memory: Memory, cleaned: bool) -> MemoryStored:
+    return MemoryStored(cleaned=cleaned, **show(memory).model_dump())
+
+
 @router.post("/memories", status_code=201, openapi_extra=example(NEW_MEMORY))
 async def bring_memory(
-    body: NewMemory, runtime: RuntimeDep, caller: Writer, response: Response
-) -> MemoryView:
+    body: NewMemory, runtime: RuntimeDep, caller: Writer, response: Response, cleaned: Cleaned
+) -> MemoryStored:
     """Store a memory of your own. No model is called."""
-    caller.check_tenant(body.tenant_id)
     project_id = caller.project(body.project_id)
     memory = await bring(runtime, caller.tenant_id, project_id, body, caller.actor)
     response.headers["Location"] = f"/api/v1/memories/{memory.id}"
-    return show(memory)
+    return show_stored(memory, cleaned)
 
 
 @router.get("/memories")
@@ -110,11 +115,12 @@ async def read(memory_id: UUID, session: Session, caller: Reader) -> MemoryView:
 
 @router.patch("/memories/{memory_id}", openapi_extra=example(PATCH_MEMORY))
 async def patch(
-    memory_id: UUID, body: MemoryPatch, runtime: RuntimeDep, caller: Writer
-) -> MemoryView:
+    memory_id: UUID, body: MemoryPatch, runtime: RuntimeDep, caller: Writer, cleaned: Cleaned
+) -> MemoryStored:
     """Change the fields that are sent. A quarantined or archived memory is kept and not served."""
     await _check_project(runtime, caller, memory_id)
-    return show(await change(runtime, caller.tenant_id, memory_id, body, caller.actor))
+    memory = await change(runtime, caller.tenant_id, memory_id, body, caller.actor)
+    return show_stored(memory, cleaned)
 
 
 @router.delete("/memories/{memory_id}", status_code=204)
@@ -159,7 +165,6 @@ async def search_memories(body: SearchQuery, runtime: RuntimeDep, caller: Reader
     search; `explain` shows
     the raw cosine and BM25.
     """
-    caller.check_tenant(body.tenant_id)
     addresses = _addresses(body, caller.project(body.project_id))
     question = await ask(runtime.embedder, body.query_text)
     async with runtime.sessions.tenant(caller.tenant_id) as session:

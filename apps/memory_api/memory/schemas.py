@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AliasChoices, Field, field_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from apps.memory_api.core.schemas import Body, Metadata, Model, Name, Tags, Time, Unit
+from apps.memory_api.core.schemas import Metadata, Model, Name, Tags, TenantBody, Time, Unit
 
 
 class Layer(StrEnum):
@@ -54,11 +55,10 @@ LAYER_OF = {
 }
 
 
-class NewMemory(Body):
+class NewMemory(TenantBody):
     """A memory somebody brings: no model is called."""
 
-    tenant_id: str | None = None
-    project_id: Name | None = Field(None, alias="project")
+    project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     kind: Kind = Kind.REFLECTION
     content: str = Field(min_length=1, max_length=100_000)
     title: Name | None = None
@@ -74,20 +74,27 @@ class NewMemory(Body):
     reason: str | None = Field(None, max_length=2_000)
 
 
-class MemoryPatch(Body):
+class MemoryPatch(TenantBody):
     """What may be changed of a memory. Only the fields that are sent change; each change is a
-    revision.
+    revision. `title` and `when_to_use` may be taken away with null.
     """
 
-    content: str | None = Field(None, min_length=1, max_length=100_000)
+    content: str | SkipJsonSchema[None] = Field(None, min_length=1, max_length=100_000)
     title: Name | None = None
     when_to_use: str | None = Field(None, max_length=10_000)
-    keywords: Tags | None = None
-    tags: Tags | None = None
-    importance: Unit | None = None
-    status: Literal["active", "quarantined", "archived"] | None = None
-    pinned: bool | None = None
+    keywords: Tags | SkipJsonSchema[None] = None
+    tags: Tags | SkipJsonSchema[None] = None
+    importance: Unit | SkipJsonSchema[None] = None
+    status: Literal["active", "quarantined", "archived"] | SkipJsonSchema[None] = None
+    pinned: bool | SkipJsonSchema[None] = None
     reason: str | None = Field(None, max_length=2_000)
+
+    @field_validator("content", "keywords", "tags", "importance", "status", "pinned", mode="before")
+    @classmethod
+    def _not_null(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError("null is no value of this field; leave it out to keep what is there")
+        return value
 
 
 class MemoryView(Model):
@@ -127,6 +134,12 @@ class MemoryView(Model):
     updated_at: Time
 
 
+class MemoryStored(MemoryView):
+    """A memory just written; `cleaned` when something in it could not be stored as it came."""
+
+    cleaned: bool = False
+
+
 class RevisionView(Model):
     """A memory as it was after one change, and who changed it why."""
 
@@ -155,16 +168,15 @@ class LinkView(Model):
     created_at: Time
 
 
-class SearchQuery(Body):
+class SearchQuery(TenantBody):
     """A hybrid search over the memories of a project."""
 
-    tenant_id: str | None = None
-    project_id: Name | None = Field(None, alias="project")
+    project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     query_text: str = Field(max_length=10_000)
     top_k: int = Field(10, ge=1, le=1000)
     kinds: list[Kind] = Field(default_factory=list, max_length=len(Kind))
     layers: list[Layer] = Field(default_factory=list, max_length=len(Layer))
-    playbook: Name | None = None
+    playbook: Name | None = Field(None, validation_alias=AliasChoices("playbook", "dataset"))
     section_filter: Tags = Field(default_factory=list)
     tags: Tags = Field(default_factory=list)
     error_categories: Tags = Field(default_factory=list)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse
 
 from apps.memory_api.api_route import ApiRoute
 from apps.memory_api.core.errors import Conflict
 from apps.memory_api.core.openapi import example
-from apps.memory_api.deps import Reader, RuntimeDep, Writer
+from apps.memory_api.deps import Cleaned, Reader, RuntimeDep, Writer
 from apps.memory_api.memory.router import show
 from apps.memory_api.reflection.foreground import Accepted, reflect_now
 from apps.memory_api.reflection.lessons import bring_reflection, find_lessons
@@ -55,9 +55,9 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 @router.post("/generate", responses=ACCEPTED, openapi_extra=example(GENERATE))
 async def generate(
     body: GenerateIn,
-    request: Request,
     runtime: RuntimeDep,
     caller: Writer,
+    cleaned: Cleaned,
     prefer: Annotated[str, Header(description="`respond-async`: answer 202 at once.")] = "",
 ) -> GenerateAnswer:
     """Reflect on one run: what happened and why, and a rule for the next time.
@@ -67,20 +67,19 @@ async def generate(
     """
     if not runtime.settings.reflective_memory_enabled:
         raise Conflict("Reflection is switched off (REFLECTIVE_MEMORY_ENABLED).")
-    caller.check_tenant(body.tenant_id)
     wait = "respond-async" not in prefer.lower()
     accepted = await reflect_now(runtime, caller, body, wait=wait)
     if accepted.answer is None:
-        return cast(GenerateAnswer, _later(accepted))
-    cleaned = bool(getattr(request.state, "cleaned", False))
+        return cast(GenerateAnswer, _later(accepted, cleaned))
     return accepted.answer.model_copy(update={"cleaned": cleaned})
 
 
-def _later(accepted: Accepted) -> JSONResponse:
+def _later(accepted: Accepted, cleaned: bool) -> JSONResponse:
     body = {
         "run_id": str(accepted.run_id),
         "trace_id": str(accepted.trace_id),
         "state": accepted.state,
+        "cleaned": cleaned,
     }
     headers = {"Location": f"/api/v1/runs/{accepted.run_id}"}
     return JSONResponse(body, status_code=202, headers=headers)
@@ -88,10 +87,9 @@ def _later(accepted: Accepted) -> JSONResponse:
 
 @router.post("", status_code=201, openapi_extra=example(BRING))
 async def bring(
-    body: NewReflection, runtime: RuntimeDep, caller: Writer, response: Response
+    body: NewReflection, runtime: RuntimeDep, caller: Writer, response: Response, cleaned: Cleaned
 ) -> Brought:
     """Store a reflection of your own, with its strategy. No model is called."""
-    caller.check_tenant(body.tenant_id)
     result = ReflectionResult(**body.model_dump(include=set(ReflectionResult.model_fields)))
     kept = await bring_reflection(
         runtime,
@@ -106,13 +104,13 @@ async def bring(
         reflection_id=kept[0].memory_id,
         strategy_id=kept[1].memory_id if len(kept) > 1 else None,
         result="stored" if kept[0].new else "witnessed",
+        cleaned=cleaned,
     )
 
 
 @router.post("/query", openapi_extra=example(QUERY))
 async def query(body: ReflectionQuery, runtime: RuntimeDep, caller: Reader) -> ReflectionsAnswer:
     """The lessons that matter for a task: reflections, strategies and insights, best first."""
-    caller.check_tenant(body.tenant_id)
     project_id = caller.project(body.project_id)
     hits = await find_lessons(runtime, caller.tenant_id, project_id, body)
     found = [

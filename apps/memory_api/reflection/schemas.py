@@ -10,11 +10,11 @@ from pydantic import AliasChoices, Field, field_validator
 
 from apps.memory_api.core.schemas import (
     MAX_EVENTS,
-    Body,
     Metadata,
     Model,
     Name,
     Tags,
+    TenantBody,
     Time,
     Unit,
 )
@@ -58,10 +58,9 @@ class ReflectionResult(Model):
     generated_at: Time = Field(default_factory=lambda: datetime.now(UTC))
 
 
-class GenerateIn(Body):
+class GenerateIn(TenantBody):
     """A run to be reflected on (spec 5, "From API Endpoints")."""
 
-    tenant_id: str | None = None
     project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     playbook: Name | None = Field(None, validation_alias=AliasChoices("playbook", "dataset"))
     session_id: Name | None = None
@@ -96,10 +95,9 @@ class GenerateAnswer(Model):
     cleaned: bool = False
 
 
-class NewReflection(Body):
+class NewReflection(TenantBody):
     """A reflection somebody brings: no model is called."""
 
-    tenant_id: str | None = None
     project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     session_id: Name | None = None
     reflection_text: str = Field(min_length=1, max_length=100_000)
@@ -118,17 +116,17 @@ class Brought(Model):
     reflection_id: UUID
     strategy_id: UUID | None = None
     result: Literal["stored", "witnessed"]
+    cleaned: bool = False
 
 
 ReflectionKind = Literal[Kind.REFLECTION, Kind.STRATEGY, Kind.INSIGHT]
 
 
-class ReflectionQuery(Body):
+class ReflectionQuery(TenantBody):
     """Which lessons to give. Lists mean any of; without a text they are ordered by usefulness and
     importance.
     """
 
-    tenant_id: str | None = None
     project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     query_text: str | None = Field(None, max_length=10_000)
     k: int = Field(5, ge=1, le=1000)

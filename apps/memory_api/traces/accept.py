@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.body import parse
-from apps.memory_api.core.errors import HanseiError, Invalid
+from apps.memory_api.core.errors import HanseiError, Invalid, TooLarge
 from apps.memory_api.core.http import describe
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import latest_run
@@ -19,6 +19,7 @@ from apps.memory_api.jobs.tables import Run
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.identity import Identity
 from apps.memory_api.traces.ingest import store_trace, wants_reflection
+from apps.memory_api.traces.ndjson import MAX_LINE, Line
 from apps.memory_api.traces.schemas import LineRefused, Reflect, TraceAccepted, TraceIn
 from apps.memory_api.traces.tables import Trace
 
@@ -39,13 +40,21 @@ class Intake:
         self.caller.check_tenant(body.tenant_id)
         stored = await store_trace(session, body, self.caller.project(body.project_id))
         if stored.duplicate:
-            run = await latest_run(session, stored.trace.id, REFLECT)
-            run_id = run.id if run else None
-            return TraceAccepted(trace_id=stored.trace.id, run_id=run_id, duplicate=True)
-        run = await self.queue_reflection(session, stored.trace)
-        return TraceAccepted(
-            trace_id=stored.trace.id, run_id=run.id if run else None, cleaned=cleaned
-        )
+            return await self.known(session, stored.trace, cleaned=cleaned)
+        return await self.ended(session, stored.trace, cleaned=cleaned)
+
+    async def known(self, session: AsyncSession, trace: Trace, *, cleaned: bool) -> TraceAccepted:
+        """The answer to what was sent before: the trace and the run it has."""
+        run = await latest_run(session, trace.id, REFLECT)
+        run_id = run.id if run else None
+        return TraceAccepted(trace_id=trace.id, run_id=run_id, duplicate=True, cleaned=cleaned)
+
+    async def ended(self, session: AsyncSession, trace: Trace, *, cleaned: bool) -> TraceAccepted:
+        """The answer to news of a trace: with the reflection on it, if there is to be one."""
+        await session.flush()
+        run = await self.queue_reflection(session, trace)
+        run_id = run.id if run else None
+        return TraceAccepted(trace_id=trace.id, run_id=run_id, cleaned=cleaned)
 
     async def queue_reflection(self, session: AsyncSession, trace: Trace) -> Run | None:
         """A queued run for a trace that is to be reflected on."""
@@ -67,7 +76,7 @@ class Intake:
         return run
 
     async def lines(
-        self, session: AsyncSession, lines: Sequence[tuple[int, bytes]]
+        self, session: AsyncSession, lines: Sequence[Line]
     ) -> list[TraceAccepted | LineRefused]:
         """Some lines of an NDJSON body in one transaction; each is a savepoint, so a bad one takes
         no other along.
@@ -75,6 +84,8 @@ class Intake:
         answers: list[TraceAccepted | LineRefused] = []
         for number, raw in lines:
             try:
+                if raw is None:
+                    raise TooLarge(f"A line may have {MAX_LINE} bytes.")
                 parsed = parse(raw)
                 body = TraceIn.model_validate(parsed.value)
                 async with session.begin_nested():

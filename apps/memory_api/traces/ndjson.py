@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
 
-from apps.memory_api.core.errors import TooLarge
-
 BATCH_LINES = 100
 BATCH_BYTES = 8 * 1024 * 1024
 MAX_LINE = 16 * 1024 * 1024
 
+Line = tuple[int, bytes | None]
+"""Its number from 1, and its bytes: None when it was longer than 16 MiB and was not kept."""
 
-async def batches(body: AsyncIterable[bytes]) -> AsyncIterator[list[tuple[int, bytes]]]:
-    """Up to a hundred lines or eight megabytes at a time, numbered from 1; empty lines are skipped
-    but counted.
 
-    Raises `TooLarge` for a line over 16 MiB.
-    """
-    held: list[tuple[int, bytes]] = []
+async def batches(body: AsyncIterable[bytes]) -> AsyncIterator[list[Line]]:
+    """Up to a hundred lines or eight megabytes at a time; empty lines are skipped but counted."""
+    held: list[Line] = []
     size, number = 0, 0
     async for line in _lines(body):
         number += 1
-        if line.strip():
+        if line is None or line.strip():
             held.append((number, line))
-            size += len(line)
+            size += len(line or b"")
         if len(held) >= BATCH_LINES or size >= BATCH_BYTES:
             yield held
             held, size = [], 0
@@ -31,18 +28,33 @@ async def batches(body: AsyncIterable[bytes]) -> AsyncIterator[list[tuple[int, b
         yield held
 
 
-async def _lines(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    parts: list[bytes] = []
-    waiting = 0
+async def _lines(body: AsyncIterable[bytes]) -> AsyncIterator[bytes | None]:
+    line = _Line()
     async for chunk in body:
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
-            yield b"".join([*parts, line])
-            parts, waiting = [], 0
-        if rest:
-            parts.append(rest)
-            waiting += len(rest)
-        if waiting > MAX_LINE:
-            raise TooLarge("A line of NDJSON may have 16 MiB.")
-    if parts:
-        yield b"".join(parts)
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            line.add(end)
+            yield line.take()
+        line.add(rest)
+    if line.size:
+        yield line.take()
+
+
+class _Line:
+    """A line as its parts come in. One that grows too long is counted and not kept."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    def add(self, part: bytes) -> None:
+        self.size += len(part)
+        if self.size > MAX_LINE:
+            self.parts.clear()
+        elif part:
+            self.parts.append(part)
+
+    def take(self) -> bytes | None:
+        whole = b"".join(self.parts) if self.size <= MAX_LINE else None
+        self.parts, self.size = [], 0
+        return whole

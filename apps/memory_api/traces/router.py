@@ -16,6 +16,7 @@ from apps.memory_api.core.cursor import page
 from apps.memory_api.core.openapi import example
 from apps.memory_api.core.schemas import Page
 from apps.memory_api.deps import (
+    Cleaned,
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -38,6 +39,7 @@ from apps.memory_api.traces.schemas import (
     Reflect,
     TraceAccepted,
     TraceDetail,
+    TraceGrown,
     TraceIn,
     TraceView,
 )
@@ -118,11 +120,11 @@ router.add_api_route(
 @router.post("", status_code=201, openapi_extra=MANY_AS_NDJSON)
 async def take_one(
     body: TraceIn,
-    request: Request,
     response: Response,
     runtime: RuntimeDep,
     caller: Writer,
     session: Session,
+    cleaned: Cleaned,
     reflect: ReflectQuery = "auto",
 ) -> TraceAccepted:
     """Store one trace and, as `reflect` says, queue a reflection on it.
@@ -131,9 +133,7 @@ async def take_one(
     content, 409. Many traces are sent as `application/x-ndjson`, one a line; the answer then lists
     line → id or error.
     """
-    answer = await Intake(runtime, caller, reflect).one(
-        session, body, cleaned=getattr(request.state, "cleaned", False)
-    )
+    answer = await Intake(runtime, caller, reflect).one(session, body, cleaned=cleaned)
     response.status_code = 200 if answer.duplicate else 201
     response.headers["Location"] = f"/api/v1/traces/{answer.trace_id}"
     return answer
@@ -175,37 +175,46 @@ async def read(trace_id: UUID, session: Session, caller: Reader) -> TraceDetail:
 
 
 @router.post("/{trace_id}/events", openapi_extra=example({"events": EVENTS}))
-async def add_events(trace_id: UUID, body: EventsIn, session: Session, caller: Writer) -> TraceView:
+async def add_events(
+    trace_id: UUID, body: EventsIn, session: Session, caller: Writer, cleaned: Cleaned
+) -> TraceGrown:
     """More events of an open trace, in order."""
     trace = await find_trace(session, trace_id, caller.project_id, for_update=True)
     await append(session, trace, body)
-    return show(trace)
+    return TraceGrown(cleaned=cleaned, **_fields(trace, TraceView))
 
 
 @router.post("/{trace_id}/outcome", openapi_extra=example({"outcome": "failure"}))
 async def tell_outcome(
-    trace_id: UUID, body: OutcomeIn, runtime: RuntimeDep, session: Session, caller: Writer
+    trace_id: UUID,
+    body: OutcomeIn,
+    runtime: RuntimeDep,
+    session: Session,
+    caller: Writer,
+    cleaned: Cleaned,
 ) -> TraceAccepted:
-    """How a run turned out, when that is known later; a closed trace is then reflected on."""
+    """How a run turned out, or evidence of it, when that is known later; a closed trace is then
+    reflected on. The same again changes nothing; another outcome is 409.
+    """
     trace = await find_trace(session, trace_id, caller.project_id, for_update=True)
-    again = trace.outcome == body.outcome
-    set_outcome(trace, body)
-    await session.flush()
-    run = (
-        None
-        if again
-        else await Intake(runtime, caller, body.reflect).queue_reflection(session, trace)
-    )
-    return TraceAccepted(trace_id=trace.id, run_id=run.id if run else None, duplicate=again)
+    intake = Intake(runtime, caller, body.reflect)
+    if not set_outcome(trace, body):
+        return await intake.known(session, trace, cleaned=cleaned)
+    return await intake.ended(session, trace, cleaned=cleaned)
 
 
 @router.post("/{trace_id}/close", openapi_extra=example({"outcome": "success"}))
 async def end(
-    trace_id: UUID, body: CloseIn, runtime: RuntimeDep, session: Session, caller: Writer
+    trace_id: UUID,
+    body: CloseIn,
+    runtime: RuntimeDep,
+    session: Session,
+    caller: Writer,
+    cleaned: Cleaned,
 ) -> TraceAccepted:
-    """The end of an open trace, which is then reflected on."""
+    """The end of an open trace, which is then reflected on. Once told, an outcome stays: another
+    is 409.
+    """
     trace = await find_trace(session, trace_id, caller.project_id, for_update=True)
     close(trace, body)
-    await session.flush()
-    run = await Intake(runtime, caller, body.reflect).queue_reflection(session, trace)
-    return TraceAccepted(trace_id=trace.id, run_id=run.id if run else None)
+    return await Intake(runtime, caller, body.reflect).ended(session, trace, cleaned=cleaned)

@@ -8,9 +8,16 @@ from enum import StrEnum
 from typing import Any, Literal, cast
 from uuid import UUID
 
-from pydantic import AliasChoices, ConfigDict, Field, model_validator
+from pydantic import (
+    AliasChoices,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from apps.memory_api.core.schemas import MAX_EVENTS, Body, Metadata, Model, Name, Time
+from apps.memory_api.core.schemas import MAX_EVENTS, Body, Metadata, Model, Name, TenantBody, Time
 
 Reflect = Literal["auto", "always", "never"]
 """auto: failure, error, timeout and partial always; success in full mode or after a failed attempt
@@ -19,13 +26,15 @@ of the task.
 
 
 def fold_unknown(data: Any, names: frozenset[str]) -> Any:
-    """Move what a body has beside `names` into its `metadata`, so that nothing sent is lost."""
+    """Move what a body has beside `names` into its `metadata`, so that nothing sent is lost. A
+    `metadata` of null is none.
+    """
     if not isinstance(data, dict):
         return data
     body = cast(dict[str, Any], data)
-    given = body.get("metadata")
+    given = body.get("metadata", {})
     rest = {key: value for key, value in body.items() if key not in names}
-    if not rest or not isinstance(given, dict | None):
+    if not isinstance(given, dict | None) or (given is not None and not rest):
         return body
     known = {key: value for key, value in body.items() if key in names}
     return known | {"metadata": rest | cast(dict[str, Any], given or {})}
@@ -121,14 +130,13 @@ class Event(Body):
 _EVENT_NAMES = frozenset(Event.model_fields)
 
 
-class TraceIn(Body):
+class TraceIn(TenantBody):
     """One agent run as it is sent. Lines of `data/traces.jsonl` are accepted as they are; unknown
     fields are kept in
     `metadata`."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
-    tenant_id: str | None = None
     project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     external_id: Name | None = Field(None, validation_alias=AliasChoices("external_id", "id"))
     task_key: Name | None = Field(None, validation_alias=AliasChoices("task_key", "group"))
@@ -154,32 +162,43 @@ class TraceIn(Body):
     related_memory_ids: list[UUID] = Field(default_factory=list, max_length=1000)
     language: Name | None = None
     metadata: Metadata = Field(default_factory=dict)
-    events: list[Event] = Field(default_factory=list, max_length=MAX_EVENTS)
+    events: list[Event] = Field(default_factory=list, max_length=MAX_EVENTS, validate_default=True)
 
     @model_validator(mode="before")
     @classmethod
     def _keep_unknown(cls, data: Any) -> Any:
-        return fold_unknown(data, _TRACE_NAMES)
+        if not isinstance(data, dict):
+            return data
+        unused = {alias for alias, name in _TRACE_ALIASES.items() if name in data}
+        return fold_unknown(data, _TRACE_NAMES - unused)
 
-    @model_validator(mode="after")
-    def _closed_means_something_happened(self) -> TraceIn:
-        if self.state == "closed" and not self.events:
-            raise ValueError("events: a closed trace needs at least one event")
-        return self
+    @field_validator("events")
+    @classmethod
+    def _closed_means_something_happened(
+        cls, events: list[Event], info: ValidationInfo
+    ) -> list[Event]:
+        if not events and info.data.get("state") == "closed":
+            raise ValueError("a closed trace needs at least one event")
+        return events
 
 
-_TRACE_NAMES = frozenset(TraceIn.model_fields) | {
-    "project", "id", "group", "dataset", "used_bullet_ids",
-}  # fmt: skip
+_TRACE_ALIASES = {
+    "project": "project_id",
+    "id": "external_id",
+    "group": "task_key",
+    "dataset": "playbook",
+    "used_bullet_ids": "used_keys",
+}
+_TRACE_NAMES = frozenset(TraceIn.model_fields) | _TRACE_ALIASES.keys()
 
 
-class EventsIn(Body):
+class EventsIn(TenantBody):
     """More events of an open trace, in order."""
 
     events: list[Event] = Field(min_length=1, max_length=MAX_EVENTS)
 
 
-class OutcomeIn(Body):
+class OutcomeIn(TenantBody):
     """How a run turned out, when that is known later."""
 
     outcome: OutcomeType
@@ -189,7 +208,7 @@ class OutcomeIn(Body):
     reflect: Reflect = "auto"
 
 
-class CloseIn(Body):
+class CloseIn(TenantBody):
     """The end of an open trace."""
 
     outcome: OutcomeType | None = None
@@ -257,6 +276,14 @@ class TraceView(Model):
     event_count: int
     created_at: Time
     closed_at: Time | None
+
+
+class TraceGrown(TraceView):
+    """An open trace with more events; `cleaned` when something in them could not be stored as it
+    came.
+    """
+
+    cleaned: bool = False
 
 
 class TraceDetail(TraceView):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -34,23 +35,35 @@ async def append(session: AsyncSession, trace: Trace, body: EventsIn) -> None:
     trace.updated_at = datetime.now(UTC)
 
 
-def set_outcome(trace: Trace, body: OutcomeIn) -> None:
-    """How a run turned out, whenever that becomes known; the same again changes nothing."""
-    if trace.outcome is not None and trace.outcome != body.outcome:
-        raise Conflict(f"The outcome is '{trace.outcome}' already.", field="outcome")
-    trace.outcome = body.outcome.value
-    if body.error is not None:
-        trace.error = body.error.model_dump(mode="json")
-    if body.ground_truth is not None:
-        trace.ground_truth = body.ground_truth
-    if body.test_report is not None:
-        trace.test_report = body.test_report
-    trace.updated_at = datetime.now(UTC)
+def set_outcome(trace: Trace, body: OutcomeIn) -> bool:
+    """How a run turned out, whenever that becomes known. False when nothing in it is new. Raises
+    `Conflict` for another outcome than the one that was told.
+    """
+    _must_agree(trace, body.outcome)
+    told: dict[str, Any] = {
+        "outcome": body.outcome.value,
+        "error": body.error.model_dump(mode="json") if body.error else None,
+        "ground_truth": body.ground_truth,
+        "test_report": body.test_report,
+    }
+    news = {
+        name: value
+        for name, value in told.items()
+        if value is not None and value != getattr(trace, name)
+    }
+    for name, value in news.items():
+        setattr(trace, name, value)
+    if news:
+        trace.updated_at = datetime.now(UTC)
+    return bool(news)
 
 
 def close(trace: Trace, body: CloseIn) -> None:
-    """End an open trace. Raises `Conflict` when it is closed, `Invalid` when it has no events."""
+    """End an open trace. Raises `Conflict` when it is closed or its outcome was told to be another,
+    `Invalid` when it has no events.
+    """
     _must_be_open(trace)
+    _must_agree(trace, body.outcome)
     if trace.event_count == 0:
         raise Invalid("A closed trace needs at least one event.", field="events")
     _end(trace)
@@ -69,6 +82,11 @@ def time_out(trace: Trace) -> None:
 def _end(trace: Trace) -> None:
     trace.state = "closed"
     trace.closed_at = trace.updated_at = datetime.now(UTC)
+
+
+def _must_agree(trace: Trace, outcome: OutcomeType | None) -> None:
+    if trace.outcome is not None and outcome not in (None, trace.outcome):
+        raise Conflict(f"The outcome is '{trace.outcome}' already.", field="outcome")
 
 
 def _must_be_open(trace: Trace) -> None:
