@@ -21,6 +21,9 @@ from apps.memory_api.traces.queries import find_external, has_failed_attempt
 from apps.memory_api.traces.schemas import Event, OutcomeType, Reflect, TraceIn
 from apps.memory_api.traces.tables import Trace, TraceEvent
 
+EVENTS = insert(TraceEvent.__table__)  # pyright: ignore[reportArgumentType] - a Table
+"""Of the table, not the class: one statement for all rows, whichever of their fields are empty."""
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -44,7 +47,7 @@ async def store_trace(session: AsyncSession, body: TraceIn, project_id: str) -> 
         known = await _known(session, body, project_id, content)
         assert known is not None
         return known
-    await add_events(session, trace, body.events)
+    await _insert_events(session, trace, 0, body.events)
     return Stored(trace, duplicate=False)
 
 
@@ -66,11 +69,18 @@ async def _known(
 
 async def add_events(session: AsyncSession, trace: Trace, events: Sequence[Event]) -> None:
     """Append events behind those the trace has."""
+    first = trace.event_count
+    await _insert_events(session, trace, first, events)
+    trace.event_count = first + len(events)
+
+
+async def _insert_events(
+    session: AsyncSession, trace: Trace, first: int, events: Sequence[Event]
+) -> None:
     if not events:
         return
-    first = trace.event_count
     await session.execute(
-        insert(TraceEvent),
+        EVENTS,
         [
             {
                 "tenant_id": trace.tenant_id,
@@ -80,7 +90,7 @@ async def add_events(session: AsyncSession, trace: Trace, events: Sequence[Event
                 "event_type": event.event_type.value,
                 "content": event.content,
                 "timestamp": event.timestamp,
-                "metadata_": event.metadata,
+                "metadata": event.metadata,
                 "tool_name": event.tool_name,
                 "error": event.error,
                 "agent": event.agent,
@@ -88,7 +98,6 @@ async def add_events(session: AsyncSession, trace: Trace, events: Sequence[Event
             for seq, event in enumerate(events, start=first)
         ],
     )
-    trace.event_count = first + len(events)
 
 
 async def wants_reflection(session: AsyncSession, trace: Trace, asked: Reflect, mode: str) -> bool:
@@ -142,7 +151,7 @@ def _values(
         Trace.related_memory_ids: [str(memory) for memory in body.related_memory_ids],
         Trace.language: body.language,
         Trace.metadata_: body.metadata,
-        Trace.event_count: 0,
+        Trace.event_count: len(body.events),
         Trace.content_hash: content,
         Trace.created_at: now,
         Trace.updated_at: now,
