@@ -144,6 +144,10 @@ class Memory(Base):
     tokenizer: Mapped[Str]
     fingerprint: Mapped[bytes] = mapped_column(LargeBinary)
     revision: Mapped[int] = mapped_column(server_default="1")
+    version: Mapped[int | None]
+    """The version of its playbook that last changed a bullet; a change must raise it."""
+    place: Mapped[int | None]
+    """Where a bullet stood in the file it was imported from."""
     change_reason: Mapped[OptStr]
     change_actor: Mapped[OptStr]
     change_run: Mapped[UUID | None]
@@ -258,16 +262,36 @@ class MemoryRevision(Base):
     """A memory as it was after one change; written by a trigger that the service cannot bypass."""
 
     __tablename__ = "memory_revisions"
+    __table_args__ = (
+        Index(
+            "memory_revisions_version_idx",
+            "tenant_id",
+            "memory_id",
+            "version",
+            "revision",
+            postgresql_where=text("version is not null"),
+        ),
+        Index(
+            "memory_revisions_changed_idx",
+            "tenant_id",
+            "scope",
+            "version",
+            "memory_id",
+            postgresql_where=text("version is not null"),
+        ),
+    )
 
     tenant_id: Mapped[TenantId]
     memory_id: Mapped[Id]
     revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    version: Mapped[int | None]
     scope: Mapped[int]
     key: Mapped[OptStr]
     section: Mapped[OptStr]
     title: Mapped[OptStr]
     when_to_use: Mapped[OptStr]
     content: Mapped[Str]
+    keywords: Mapped[StrList]
     tags: Mapped[StrList]
     importance: Mapped[float] = mapped_column(Double)
     status: Mapped[Str]
