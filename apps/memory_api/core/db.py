@@ -19,6 +19,7 @@ from pgvector.asyncpg import register_vector
 from pgvector.sqlalchemy import HALFVEC as TextHALFVEC
 from sqlalchemy import Dialect, MetaData, event, text
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.pool import NullPool
@@ -60,7 +61,6 @@ def open_engine(
         driver_url(url),
         pool_size=pool_size,
         max_overflow=0,
-        pool_pre_ping=True,
         connect_args={
             "statement_cache_size": statement_cache,
             "prepared_statement_cache_size": statement_cache,
@@ -71,11 +71,18 @@ def open_engine(
 
 
 def prepare_engine(engine: AsyncEngine) -> AsyncEngine:
-    """Register the binary vector codecs on every new connection."""
+    """Register the binary vector codecs on every new connection, and hand out none that is closed:
+    the driver is told when the server goes, so nothing need be sent to find out.
+    """
 
     @event.listens_for(engine.sync_engine, "connect")
     def register_codecs(connection: Any, _record: Any) -> None:  # pyright: ignore[reportUnusedFunction]
         connection.run_async(register_vector)
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+        if connection.driver_connection.is_closed():
+            raise InvalidatePoolError("The server has closed this connection.")
 
     return engine
 

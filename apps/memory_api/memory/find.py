@@ -164,16 +164,18 @@ async def _labels(
     """Label numbers for the statement; None when nothing can match because nobody ever used such a
     name.
     """
-    models = await find_labels(session, "model", [model])
-    if not models:
+    asked = {
+        "tags": [("tag", name) for name in filters.tags],
+        "sections": [("section", name) for name in filters.sections],
+        "errors": [("error", name) for name in filters.error_categories],
+    }
+    named = [name for names in asked.values() for name in names]
+    known = await find_labels(session, [("model", model), *named])
+    if ("model", model) not in known:
         return None
-    found: dict[str, int | list[int] | None] = {"model": models[model]}
-    for parameter, space, names in (
-        ("tags", "tag", filters.tags),
-        ("sections", "section", filters.sections),
-        ("errors", "error", filters.error_categories),
-    ):
-        numbers = list((await find_labels(session, space, names)).values())
+    found: dict[str, int | list[int] | None] = {"model": known["model", model]}
+    for parameter, names in asked.items():
+        numbers = [known[name] for name in names if name in known]
         if names and not numbers:
             return None
         found[parameter] = numbers or None

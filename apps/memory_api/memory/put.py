@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from pgvector import HalfVector
-from sqlalchemy import delete, insert, text
+from sqlalchemy import Integer, any_, delete, func, insert, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.ids import new_id
+from apps.memory_api.core.sql import load
 from apps.memory_api.memory.prepare import Prepared
 from apps.memory_api.memory.schemas import LAYER_OF, Kind, Status
 from apps.memory_api.memory.scopes import KIND_NUMBER, ensure_labels, ensure_scopes
-from apps.memory_api.memory.tables import Memory, MemoryVector, Posting, ScopeStat
+from apps.memory_api.memory.tables import Label, Memory, MemoryVector, Posting, ScopeStat
 from apps.memory_api.text.tokens import TOKENIZER
 
-POSTINGS = text(
-    "insert into postings (tenant_id, scope, term, n, weight) "
-    "select * from unnest(cast(:tenants as uuid[]), cast(:scopes as int[]), cast(:terms as int[]), "
-    "cast(:ns as bigint[]), cast(:weights as real[])) returning 1"
-)
+POSTINGS = load(__file__, "postings.sql")
+VECTORS = insert(MemoryVector.__table__)  # pyright: ignore[reportArgumentType] - a Table
+DELTAS = insert(ScopeStat.__table__)  # pyright: ignore[reportArgumentType] - a Table
+"""Of the table, not the class: one statement for all rows, whichever of their fields are empty."""
 
 
 async def put(session: AsyncSession, items: Sequence[Prepared]) -> list[Memory]:
@@ -49,28 +50,28 @@ async def serve(
     labels = await ensure_labels(
         session,
         {
-            "model": {item.model for _, item in pairs},
-            "tag": {tag for memory, _ in pairs for tag in memory.tags},
-            "section": {memory.section for memory, _ in pairs if memory.section},
-            "error": {memory.error_category for memory, _ in pairs if memory.error_category},
+            *(("model", item.model) for _, item in pairs),
+            *(("tag", tag) for memory, _ in pairs for tag in memory.tags),
+            *(("section", memory.section) for memory, _ in pairs if memory.section),
+            *(("error", memory.error_category) for memory, _ in pairs if memory.error_category),
         },
     )
     tenant = tenant_of(session)
     await session.execute(
-        insert(MemoryVector),
+        VECTORS,
         [
             {
                 "tenant_id": tenant,
                 "scope": memory.scope,
-                "model": labels["model"][item.model],
+                "model": labels["model", item.model],
                 "n": memory.n,
                 "kind": KIND_NUMBER[Kind(memory.kind)],
-                "section": labels["section"].get(memory.section or ""),
-                "error_category": labels["error"].get(memory.error_category or ""),
+                "section": labels.get(("section", memory.section or "")),
+                "error_category": labels.get(("error", memory.error_category or "")),
                 "confidence": memory.confidence_score,
                 "importance": memory.importance,
                 "created_at": memory.created_at,
-                "tag_ids": sorted(labels["tag"][tag] for tag in set(memory.tags)),
+                "tag_ids": sorted(labels["tag", tag] for tag in set(memory.tags)),
                 "emb": HalfVector(item.vector),
             }
             for memory, item in pairs
@@ -101,12 +102,14 @@ async def _post(
 async def withdraw(session: AsyncSession, memories: Sequence[Memory]) -> None:
     """Take memories out of what is served: vectors of every model, postings, scope count."""
     tenant = tenant_of(session)
+    models = select(Label.id).where(Label.tenant_id == tenant, Label.space == "model")
     for memory in memories:
         gone = await session.execute(
             delete(MemoryVector)
             .where(
                 MemoryVector.tenant_id == tenant,
                 MemoryVector.scope == memory.scope,
+                MemoryVector.model.in_(models),  # keeps the key's columns together: no scan
                 MemoryVector.n == memory.n,
             )
             .returning(MemoryVector.n)
@@ -117,7 +120,7 @@ async def withdraw(session: AsyncSession, memories: Sequence[Memory]) -> None:
             delete(Posting).where(
                 Posting.tenant_id == tenant,
                 Posting.scope == memory.scope,
-                Posting.term.in_(memory.terms),
+                Posting.term == any_(literal(memory.terms, ARRAY(Integer))),
                 Posting.n == memory.n,
             )
         )
@@ -128,16 +131,15 @@ async def _count(session: AsyncSession, scopes: Sequence[int], sign: int) -> Non
     """Append to the scopes' statistics; a job folds the deltas, so inserts never wait for each
     other.
     """
+    await _append(session, {scope: sign * many for scope, many in Counter(scopes).items()})
+
+
+async def _append(session: AsyncSession, deltas: Mapping[int, int]) -> None:
     await session.execute(
-        insert(ScopeStat),
+        DELTAS,
         [
-            {
-                "tenant_id": tenant_of(session),
-                "scope": scope,
-                "id": new_id(),
-                "delta": sign * scopes.count(scope),
-            }
-            for scope in sorted(set(scopes))
+            {"tenant_id": tenant_of(session), "scope": scope, "id": new_id(), "delta": delta}
+            for scope, delta in sorted(deltas.items())
         ],
     )
 
@@ -145,22 +147,22 @@ async def _count(session: AsyncSession, scopes: Sequence[int], sign: int) -> Non
 async def fold_statistics(session: AsyncSession) -> None:
     """Make one delta of the many of each scope. Rows added meanwhile are not seen and stay."""
     tenant = tenant_of(session)
+    many = (
+        select(ScopeStat.scope)
+        .where(ScopeStat.tenant_id == tenant)
+        .group_by(ScopeStat.scope)
+        .having(func.count() > 1)
+    )
     gone = await session.execute(
         delete(ScopeStat)
-        .where(ScopeStat.tenant_id == tenant)
+        .where(ScopeStat.tenant_id == tenant, ScopeStat.scope.in_(many))
         .returning(ScopeStat.scope, ScopeStat.delta)
     )
     sums: Counter[int] = Counter()
     for scope, delta in gone:
         sums[scope] += delta
     if sums:
-        await session.execute(
-            insert(ScopeStat),
-            [
-                {"tenant_id": tenant, "scope": scope, "id": new_id(), "delta": total}
-                for scope, total in sums.items()
-            ],
-        )
+        await _append(session, sums)
 
 
 def _row(session: AsyncSession, item: Prepared, scope: int) -> Memory:

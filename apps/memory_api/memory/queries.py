@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from sqlalchemy import or_, select, update
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor, after
 from apps.memory_api.core.db import tenant_of
+from apps.memory_api.core.sql import load
 from apps.memory_api.memory.schemas import Status
 from apps.memory_api.memory.scopes import Address, find_scopes
 from apps.memory_api.memory.tables import Memory, MemoryLink, MemoryRevision
 
+LINKS = load(__file__, "links.sql")
+
 
 async def get_memory(
-    session: AsyncSession, memory_id: UUID, *, for_update: bool = False
+    session: AsyncSession, memory_id: UUID, *, for_update: bool = False, deleted: bool = False
 ) -> Memory | None:
-    """A memory that is not deleted."""
-    query = select(Memory).where(
-        Memory.tenant_id == tenant_of(session),
-        Memory.id == memory_id,
-        Memory.status != Status.DELETED,
-    )
+    """A memory that is not deleted, or (`deleted`) whether it is or not."""
+    query = select(Memory).where(Memory.tenant_id == tenant_of(session), Memory.id == memory_id)
+    if not deleted:
+        query = query.where(Memory.status != Status.DELETED)
     return await session.scalar(query.with_for_update() if for_update else query)
 
 
@@ -91,21 +91,14 @@ async def link(
     if not targets:
         return 0
     made = await session.execute(
-        insert(MemoryLink)
-        .values(
-            [
-                {
-                    "tenant_id": tenant_of(session),
-                    "source_id": source_id,
-                    "relation": relation,
-                    "target_kind": target_kind,
-                    "target_id": target,
-                }
-                for target in dict.fromkeys(targets)
-            ]
-        )
-        .on_conflict_do_nothing()
-        .returning(MemoryLink.target_id)
+        LINKS,
+        {
+            "tenants": [tenant_of(session)] * len(targets),
+            "source_id": source_id,
+            "relation": relation,
+            "target_kind": target_kind,
+            "targets": list(targets),
+        },
     )
     return len(made.all())
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
 
 from sqlalchemy import func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert
@@ -15,6 +17,9 @@ from apps.memory_api.memory.tables import Label, Scope
 Address = tuple[str, str, str]
 """(project, area, name): area is `kind`, `playbook` or `collection`."""
 
+Name = tuple[str, str]
+"""(space, name) of a label: space is `model`, `tag`, `section` or `error`."""
+
 KIND_NUMBER = {kind: number for number, kind in enumerate(Kind, start=1)}
 """What a kind is called in `memory_vectors`. Append only."""
 
@@ -25,16 +30,18 @@ def kind_scope(project_id: str, kind: Kind) -> Address:
 
 async def find_scopes(session: AsyncSession, addresses: Iterable[Address]) -> dict[Address, int]:
     """The numbers of the scopes that exist."""
-    wanted = sorted(set(addresses))
-    if not wanted:
-        return {}
-    rows = await session.execute(
-        select(Scope.project_id, Scope.area, Scope.name, Scope.scope).where(
-            Scope.tenant_id == tenant_of(session),
-            tuple_(Scope.project_id, Scope.area, Scope.name).in_(wanted),
+    known: dict[Address, int] = _seen(session, "scopes")
+    wanted = set(addresses)
+    missing = sorted(wanted - known.keys())
+    if missing:
+        rows = await session.execute(
+            select(Scope.project_id, Scope.area, Scope.name, Scope.scope).where(
+                Scope.tenant_id == tenant_of(session),
+                tuple_(Scope.project_id, Scope.area, Scope.name).in_(missing),
+            )
         )
-    )
-    return {(project, area, name): scope for project, area, name, scope in rows}
+        known |= {(project, area, name): scope for project, area, name, scope in rows}
+    return {address: known[address] for address in sorted(wanted & known.keys())}
 
 
 async def ensure_scopes(session: AsyncSession, addresses: Iterable[Address]) -> dict[Address, int]:
@@ -60,39 +67,50 @@ async def ensure_scopes(session: AsyncSession, addresses: Iterable[Address]) -> 
     return found
 
 
-async def find_labels(session: AsyncSession, space: str, names: Sequence[str]) -> dict[str, int]:
+async def find_labels(session: AsyncSession, names: Iterable[Name]) -> dict[Name, int]:
     """The numbers of the labels that exist."""
-    if not names:
-        return {}
-    rows = await session.execute(
-        select(Label.name, Label.id).where(
-            Label.tenant_id == tenant_of(session), Label.space == space, Label.name.in_(set(names))
+    known: dict[Name, int] = _seen(session, "labels")
+    wanted = set(names)
+    missing = sorted(wanted - known.keys())
+    if missing:
+        rows = await session.execute(
+            select(Label.space, Label.name, Label.id).where(
+                Label.tenant_id == tenant_of(session),
+                tuple_(Label.space, Label.name).in_(missing),
+            )
         )
-    )
-    return {name: number for name, number in rows}  # noqa: C416
+        known |= {(space, name): number for space, name, number in rows}
+    return {name: known[name] for name in wanted & known.keys()}
 
 
-async def ensure_labels(
-    session: AsyncSession, wanted: dict[str, set[str]]
-) -> dict[str, dict[str, int]]:
-    """Per space, the numbers of these names, made where they are missing."""
-    found = {
-        space: await find_labels(session, space, sorted(names)) for space, names in wanted.items()
-    }
-    if all(names <= found[space].keys() for space, names in wanted.items()):
+async def ensure_labels(session: AsyncSession, names: Iterable[Name]) -> dict[Name, int]:
+    """The numbers of these labels, made where they are missing."""
+    wanted = set(names)
+    found = await find_labels(session, wanted)
+    if wanted == found.keys():
         return found
     await _lock(session, "labels")
+    found = await find_labels(session, wanted)
     tenant = tenant_of(session)
-    last = await session.scalar(select(func.max(Label.id)).where(Label.tenant_id == tenant)) or 0
-    for space, names in wanted.items():
-        found[space] = await find_labels(session, space, sorted(names))
-        for name in sorted(names - found[space].keys()):
-            last += 1
-            await session.execute(
-                insert(Label).values(tenant_id=tenant, id=last, space=space, name=name)
-            )
-            found[space][name] = last
-    return found
+    last = await session.scalar(select(func.max(Label.id)).where(Label.tenant_id == tenant))
+    new = dict(zip(sorted(wanted - found.keys()), count((last or 0) + 1), strict=False))
+    if new:
+        await session.execute(
+            insert(Label),
+            [
+                {"tenant_id": tenant, "id": number, "space": space, "name": name}
+                for (space, name), number in new.items()
+            ],
+        )
+    return found | new
+
+
+def _seen(session: AsyncSession, what: str) -> dict[Any, int]:
+    """What this transaction has read already: a number, once given, never changes. Inside a
+    savepoint nothing is kept, because what is read there may be taken back.
+    """
+    seen: dict[Any, int] = session.info.setdefault(what, {})
+    return dict(seen) if session.in_nested_transaction() else seen
 
 
 async def _lock(session: AsyncSession, what: str) -> None:
