@@ -47,6 +47,7 @@ class Brought(TypedDict):
     reflection_id: str
     strategy_id: str | None
     result: Literal["stored", "witnessed"]
+    cleaned: bool
 
 
 class Memory(TypedDict):

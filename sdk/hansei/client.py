@@ -17,7 +17,6 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
 from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
 
 import httpx2
 
@@ -89,15 +88,16 @@ class Methods:
         `timeout` is how many seconds an answer may take. Raises `NotConfigured`.
         """
         known = resolve(url, api_key)
+        address = _address(known.url)
         self.url = known.url
         self._has_key = known.api_key is not None
         self._options: dict[str, Any] = {
-            "base_url": known.url,
+            "base_url": address,
             "headers": _headers(known.api_key),
             "timeout": httpx2.Timeout(timeout, connect=min(CONNECT_TIMEOUT, timeout)),
             # No proxy stands between us and our own machine, and reading certificates takes 0.1 s.
-            "trust_env": urlsplit(known.url).hostname not in HERE,
-            "verify": known.url.startswith("https:"),
+            "trust_env": address.host not in HERE,
+            "verify": address.scheme == "https",
         }
 
     def _exchange(self, request: Request[T]) -> Exchange[T]:
@@ -220,6 +220,16 @@ def _arguments(request: Request[Any]) -> dict[str, Any]:
         "content": request.body,
         "headers": request.headers,
     }
+
+
+def _address(url: str) -> httpx2.URL:
+    try:
+        address = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        raise NotConfigured(f"'{url}' is not a URL: {error}.") from error
+    if not address.host:
+        raise NotConfigured(f"'{url}' is not a URL: it names no host.")
+    return address
 
 
 def _headers(api_key: str | None) -> dict[str, str]:

@@ -29,6 +29,7 @@ LONGEST_PAUSE = 10.0
 """Seconds. A service that asks for more patience than this gets it from our caller."""
 
 _PROBLEM = frozenset({"type", "title", "status", "code", "detail", "errors", "instance"})
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
 
@@ -51,14 +52,14 @@ class Exchange(Generic[T]):
 
     def __init__(self, request: Request[T], retries: int, *, url: str, has_key: bool) -> None:
         self.request = request
-        self._left = retries if request.again else 0
+        self._left = retries
         self._pause = FIRST_PAUSE
         self._url = url
         self._has_key = has_key
 
     def judge(self, outcome: httpx2.Response | httpx2.RequestError) -> Answer[T] | Pause:
         """Raises `HanseiError` when there is nothing more to try."""
-        if isinstance(outcome, httpx2.Response) and outcome.is_success:
+        if isinstance(outcome, httpx2.Response) and self._is_answer(outcome):
             return Answer(cast(T, self._content(outcome)))
         error = (
             self._refused(outcome)
@@ -71,6 +72,9 @@ class Exchange(Generic[T]):
         self._left -= 1
         self._pause *= 2
         return Pause(pause * random.uniform(1.0, 1.2))
+
+    def _is_answer(self, response: httpx2.Response) -> bool:
+        return response.is_success or response.status_code == self.request.fine
 
     def _content(self, response: httpx2.Response) -> Any:
         if response.status_code == 204 or not response.content:
@@ -87,7 +91,7 @@ class Exchange(Generic[T]):
         status = response.status_code
         detail = str(problem.get("detail") or problem.get("title") or f"HTTP {status}")
         if status == 401 and not self._has_key:
-            detail = f"{detail} None was sent: set HANSEI_API_KEY for {self._url}."
+            detail = f"No API key is known for {self._url}: set HANSEI_API_KEY."
         return error_class(status)(
             detail,
             status=status,
@@ -136,7 +140,7 @@ def _never_arrived(error: httpx2.RequestError) -> bool:
 
 
 def _reason(error: httpx2.RequestError) -> str:
-    return str(error) or type(error).__name__
+    return _ERRNO.sub("", str(error)) or type(error).__name__
 
 
 def _problem(response: httpx2.Response) -> Mapping[str, Any] | None:

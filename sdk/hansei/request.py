@@ -20,14 +20,16 @@ API = "/api/v1"
 
 @dataclass(frozen=True)
 class Request(Generic[T]):
-    """One call of the service, answered with a T. `again` says whether it may be sent twice."""
+    """One call of the service, answered with a T. `fine` is a failing status that is also an
+    answer.
+    """
 
     method: str
     path: str
     params: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict[str, str])
-    again: bool = True
+    fine: int | None = None
 
 
 def read(path: str, **params: Any) -> Request[T]:

@@ -48,8 +48,8 @@ def health() -> Request[Json]:
 
 
 def ready() -> Request[Json]:
-    """Whether database, queue and embedder are there; raises `Unavailable` when one is not."""
-    return read("/health/ready")
+    """Whether the service can work: `status`, and that of its database, queue and embedder."""
+    return Request("GET", "/health/ready", fine=503)
 
 
 def generate_reflection(

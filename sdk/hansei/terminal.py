@@ -45,6 +45,7 @@ def show(text: str = "", *, indent: int = 0, style: str = "") -> None:
     paragraph = Text(readable(text), style=style)
     wrapped = paragraph.wrap(out, out.width - indent) if out.is_terminal else paragraph.split()
     for line in wrapped or [paragraph]:
+        line.rstrip()
         line.pad_left(indent)
         out.print(line, soft_wrap=True)
 
@@ -99,8 +100,9 @@ def cause(error: object) -> str:
     if not isinstance(error, Mapping):
         return str(error) if error else "unknown"
     said: Mapping[str, Any] = error  # pyright: ignore[reportUnknownVariableType]
-    text = str(said.get("detail") or said.get("message") or said.get("code") or "unknown")
-    return f"{said['field']}: {text}" if said.get("field") else text
+    named = ("detail", "message", "error_message", "code")
+    text = next((str(said[name]) for name in named if said.get(name)), "unknown")
+    return f"{said['field']}: {text}" if said.get("field", "body") != "body" else text
 
 
 def _hint(error: HanseiError) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Generator
@@ -24,6 +25,15 @@ STILL = 20.0
 """Seconds without a single reflection done, after which we ask whether anybody works at all."""
 
 
+def _must_be_readable(file: str) -> str:
+    if file != "-":
+        if Path(file).is_dir():
+            raise typer.BadParameter(f"{file} is a folder.")
+        if not os.access(file, os.R_OK):
+            raise typer.BadParameter(f"{file} does not exist, or may not be read.")
+    return file
+
+
 @dataclass(frozen=True)
 class Task:
     """What to send, and where it goes."""
@@ -36,14 +46,11 @@ class Task:
 
 def reflect(
     file: Annotated[
-        Path,
+        str,  # not Path: typer checks a Path, and does not know `-` again once it is one
         typer.Argument(
             metavar="FILE",
             help="Traces: one a line, a list, or a single one as JSON. `-` is stdin.",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            allow_dash=True,
+            callback=_must_be_readable,
         ),
     ],
     project: Annotated[str | None, typer.Option(help="The project they belong to.")] = None,
@@ -60,7 +67,7 @@ def reflect(
     started = time.monotonic()
     learnt = Learnt()
     with connect() as client, _open(file) as source:
-        size = file.stat().st_size if str(file) != "-" else None
+        size = Path(file).stat().st_size if file != "-" else None
         waiting = _work(client, Task(source, size, project, playbook), learnt, wait=not no_wait)
     seconds = time.monotonic() - started
     if as_json:
@@ -72,11 +79,11 @@ def reflect(
 
 
 @contextmanager
-def _open(file: Path) -> Generator[BinaryIO]:
-    if str(file) == "-":
+def _open(file: str) -> Generator[BinaryIO]:
+    if file == "-":
         yield sys.stdin.buffer
         return
-    with file.open("rb") as opened:
+    with Path(file).open("rb") as opened:
         yield opened
 
 
@@ -139,7 +146,8 @@ def _wait(client: Hansei, task: Task, learnt: Learnt, bars: Progress) -> set[str
 class Patience:
     """Says once, when nothing has moved for too long, that it is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = STILL) -> None:
+        self._seconds = seconds
         self._done = -1
         self._since = time.monotonic()
         self._told = False
@@ -147,6 +155,6 @@ class Patience:
     def is_over(self, done: int) -> bool:
         if done != self._done:
             self._done, self._since = done, time.monotonic()
-        over = not self._told and time.monotonic() - self._since > STILL
+        over = not self._told and time.monotonic() - self._since > self._seconds
         self._told = self._told or over
         return over

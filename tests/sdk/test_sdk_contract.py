@@ -1,0 +1,154 @@
+"""The SDK against the service's own words: every route has a method, every field its hint, and what
+the stub answers is what the service would.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+from hansei import answers, flows, routes
+from hansei.client import Methods
+from hansei.commands.choices import Kind, State
+from hansei.request import Request
+from pydantic import BaseModel
+
+from apps.memory_api.account import schemas as account
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.main import create_app
+from apps.memory_api.memory import schemas as memory
+from apps.memory_api.reflection import schemas as reflection
+from apps.memory_api.traces import schemas as traces
+from tests.sdk.stub_service import RECORDED
+
+SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
+    (answers.Reflected, reflection.GenerateAnswer, [RECORDED["generate"]]),
+    (answers.Brought, reflection.Brought, [RECORDED["brought"]]),
+    (answers.Lessons, reflection.ReflectionsAnswer, [RECORDED["lessons"]]),
+    (answers.Lesson, reflection.ReflectionHit, RECORDED["lessons"]["reflections"]),
+    (answers.Memory, memory.MemoryView, [RECORDED["memory"]]),
+    (answers.Hit, memory.SearchHit, [RECORDED["hit"]]),
+    (answers.Hits, memory.SearchAnswer, [{"results": [RECORDED["hit"]]}]),
+    (answers.Revision, memory.RevisionView, [RECORDED["revision"]]),
+    (answers.Link, memory.LinkView, [RECORDED["link"]]),
+    (answers.Trace, traces.TraceView, [RECORDED["trace"]]),
+    (answers.TraceDetail, traces.TraceDetail, [RECORDED["trace_detail"]]),
+    (answers.Event, traces.EventView, RECORDED["trace_detail"]["events"]),
+    (answers.Run, account.RunView, [RECORDED["run_done"]]),
+    (answers.Key, account.KeyView, [RECORDED["key"]]),
+    (answers.NewKey, account.KeyMade, [RECORDED["new_key"]]),
+    (answers.Tenant, account.TenantView, [RECORDED["tenant"]]),
+    (answers.NewTenant, account.TenantMade, [RECORDED["tenant"] | {"key": None}]),
+]
+OPTIONS: list[tuple[type, type[BaseModel], set[str]]] = [
+    (answers.RunOptions, reflection.GenerateIn, {"events", "outcome"}),
+    (answers.LessonFields, reflection.NewReflection, {"reflection_text"}),
+    (answers.LessonFilter, reflection.ReflectionQuery, {"query_text"}),
+    (answers.MemoryFields, memory.NewMemory, {"content"}),
+    (answers.MemoryChanges, memory.MemoryPatch, set()),
+    (answers.SearchOptions, memory.SearchQuery, {"query_text"}),
+    (answers.Verdict, traces.OutcomeIn, {"outcome"}),
+]
+OTHERS = {"state"}
+"""Of a 202 answer, which has no model."""
+TAGS = {"health", "reflections", "traces", "memories", "account"}
+"""The parts of the service that the client covers wholly."""
+
+
+@pytest.mark.parametrize(("hint", "model", "recorded"), SHAPES)
+def test_answers_have_the_fields_of_the_service(
+    hint: type, model: type[BaseModel], recorded: list[Any]
+) -> None:
+    assert fields(hint) - OTHERS == set(model.model_fields) - OTHERS
+    for answer in recorded:
+        model.model_validate(answer)  # the stub says nothing that the service would not
+
+
+@pytest.mark.parametrize(("hint", "model", "named"), OPTIONS)
+def test_options_are_those_of_the_service(
+    hint: type, model: type[BaseModel], named: set[str]
+) -> None:
+    assert fields(hint) | named == set(model.model_fields) - {"tenant_id"}  # the key says which
+
+
+def test_choices_are_those_of_the_service() -> None:
+    assert set(get_args(answers.Kind)) == set(memory.Kind) == set(Kind)
+    assert set(get_args(answers.State)) == set(State) == {*flows.SETTLED, *flows.UNSETTLED}
+    assert set(get_args(answers.Outcome)) == set(traces.OutcomeType)
+    assert set(get_args(answers.Reflect)) == set(get_args(traces.Reflect))
+
+
+def test_every_route_has_a_method_and_every_method_a_route() -> None:
+    theirs = {
+        (method.upper(), path)
+        for path, item in spec_paths().items()
+        for method, operation in item.items()
+        if TAGS & set(operation["tags"])
+    }
+    assert {(request.method, request.path) for request in requests()} == theirs
+    names = {value.describe for value in vars(Methods).values() if hasattr(value, "describe")}
+    assert names == {*DESCRIBED, flows.send_traces, flows.wait, flows.unsettled, flows.outcomes}
+
+
+def test_query_parameters_are_known_to_the_service() -> None:
+    paths = spec_paths()
+    for request in requests():
+        known = paths[request.path][request.method.lower()].get("parameters", [])
+        assert {name for name, _ in request.params} <= {each["name"] for each in known}
+
+
+DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
+    routes.health: (),
+    routes.ready: (),
+    routes.generate_reflection: ([], "failure"),
+    routes.bring_reflection: ("text",),
+    routes.query_reflections: (),
+    routes.send_trace: ({},),
+    routes.add_events: ("ID", []),
+    routes.tell_outcome: ("ID", "failure"),
+    routes.close_trace: ("ID",),
+    routes.traces: (),
+    routes.trace: ("ID",),
+    routes.bring_memory: ("text",),
+    routes.memories: (),
+    routes.memory: ("ID",),
+    routes.update: ("ID",),
+    routes.forget: ("ID",),
+    routes.revisions: ("ID",),
+    routes.links: ("ID",),
+    routes.search: ("text",),
+    routes.runs: (),
+    routes.run: ("ID",),
+    routes.retry_run: ("ID",),
+    routes.keys: (),
+    routes.make_key: (),
+    routes.revoke_key: ("ID",),
+    routes.tenants: (),
+    routes.make_tenant: ("name",),
+}
+FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
+    routes.traces: {"project_id": "p", "outcome": "error", "state": "open", "task_key": "k"},
+    routes.memories: {
+        "project_id": "p", "kind": ["k"], "layer": ["rm"], "status": "active", "tag": ["t"],
+        "trace_id": "t",
+    },
+    routes.runs: {"state": ["done"], "kind": "k", "project_id": "p", "trace_id": "t"},
+    routes.send_trace: {"reflect": "never", "project_id": "p"},
+    routes.forget: {"reason": "r"},
+}  # fmt: skip
+
+
+def requests() -> list[Request[Any]]:
+    return [call(*given, **FILTERS.get(call, {})) for call, given in DESCRIBED.items()]
+
+
+def spec_paths() -> dict[str, dict[str, Any]]:
+    """The paths of the OpenAPI document, with `ID` for whatever stands in braces."""
+    app = create_app(Settings.load(), "postgresql://nobody@localhost/none")
+    return {re.sub(r"{\w+}", "ID", path): item for path, item in app.openapi()["paths"].items()}
+
+
+def fields(hint: type) -> set[str]:
+    return set(hint.__required_keys__) | set(hint.__optional_keys__)  # type: ignore[attr-defined]
