@@ -137,8 +137,8 @@ async def delete(
 
 @router.get("/memories/{memory_id}/revisions")
 async def revisions(memory_id: UUID, session: Session, caller: Reader) -> Page[RevisionView]:
-    """How a memory came to say what it says, oldest first."""
-    await _found(session, memory_id, caller.project_id)
+    """How a memory came to say what it says, oldest first; also of one that was forgotten."""
+    await _found(session, memory_id, caller.project_id, deleted=True)
     rows = await list_revisions(session, memory_id)
     names = RevisionView.model_fields
     return Page[RevisionView](
@@ -215,9 +215,11 @@ def _show_hit(hit: Hit, explain: bool) -> SearchHit:
     )
 
 
-async def _found(session: Session, memory_id: UUID, project_id: str | None) -> Memory:
+async def _found(
+    session: Session, memory_id: UUID, project_id: str | None, *, deleted: bool = False
+) -> Memory:
     """The memory, if the caller may see it. A key bound to a project does not learn of others'."""
-    memory = await get_memory(session, memory_id)
+    memory = await get_memory(session, memory_id, deleted=deleted)
     if memory is None or project_id not in (None, memory.project_id):
         raise NotFound
     return memory

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
-from pydantic import AliasChoices, Field, field_validator
-from pydantic.json_schema import SkipJsonSchema
+from pydantic import AliasChoices, Field
 
 from apps.memory_api.core.schemas import Metadata, Model, Name, Tags, TenantBody, Time, Unit
 
@@ -74,27 +73,24 @@ class NewMemory(TenantBody):
     reason: str | None = Field(None, max_length=2_000)
 
 
+def _active() -> Literal["active", "quarantined", "archived"]:
+    return "active"
+
+
 class MemoryPatch(TenantBody):
-    """What may be changed of a memory. Only the fields that are sent change; each change is a
-    revision. `title` and `when_to_use` may be taken away with null.
+    """What may be changed of a memory. Only the fields that are sent change, so no default is ever
+    read; each change is a revision. `title` and `when_to_use` may be taken away with null.
     """
 
-    content: str | SkipJsonSchema[None] = Field(None, min_length=1, max_length=100_000)
+    content: str = Field(default_factory=str, min_length=1, max_length=100_000)
     title: Name | None = None
     when_to_use: str | None = Field(None, max_length=10_000)
-    keywords: Tags | SkipJsonSchema[None] = None
-    tags: Tags | SkipJsonSchema[None] = None
-    importance: Unit | SkipJsonSchema[None] = None
-    status: Literal["active", "quarantined", "archived"] | SkipJsonSchema[None] = None
-    pinned: bool | SkipJsonSchema[None] = None
+    keywords: Tags = Field(default_factory=list)
+    tags: Tags = Field(default_factory=list)
+    importance: Unit = Field(default_factory=float)
+    status: Literal["active", "quarantined", "archived"] = Field(default_factory=_active)
+    pinned: bool = Field(default_factory=bool)
     reason: str | None = Field(None, max_length=2_000)
-
-    @field_validator("content", "keywords", "tags", "importance", "status", "pinned", mode="before")
-    @classmethod
-    def _not_null(cls, value: Any) -> Any:
-        if value is None:
-            raise ValueError("null is no value of this field; leave it out to keep what is there")
-        return value
 
 
 class MemoryView(Model):
