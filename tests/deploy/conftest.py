@@ -135,7 +135,7 @@ def machine(site: Path, cluster: tuple[EmbeddedPostgres, str], folder: Path) -> 
         libraries=LIBRARIES,
         uid=uid,
         variables=VARIABLES,
-        instead={"@db:": f"@{address}:", "8321": str(_free_port()), HOME: str(site)},
+        instead={"@db:": f"@{address}:", "8321": str(free_port()), HOME: str(site)},
         log=folder / "log",
     )
 
@@ -164,7 +164,7 @@ def _person() -> tuple[int | None, str]:
     return None, sys.executable
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -18,7 +18,7 @@ import pytest
 
 from apps.memory_api.embedded.passwords import SUPERUSER
 from apps.memory_api.embedded.postgres import EmbeddedPostgres
-from tests.deploy.conftest import DATABASE
+from tests.deploy.conftest import DATABASE, free_port
 from tests.deploy.containers import Machine, image
 
 PATIENCE = 60
@@ -89,7 +89,8 @@ def key(machine: Machine, migrated: None) -> str:
 @pytest.fixture(scope="module")
 def client(machine: Machine, api: object, key: str) -> Iterator[httpx2.Client]:
     url = f"http://127.0.0.1:{machine.instead['8321']}"
-    with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}) as opened:
+    auth = {"Authorization": f"Bearer {key}"}
+    with httpx2.Client(base_url=url, headers=auth, timeout=PATIENCE) as opened:
         yield opened
 
 
@@ -165,8 +166,7 @@ async def test_a_new_password_counts_after_the_next_migrate(
     assert changed.run("migrate")[0] == 0
     with pytest.raises(asyncpg.InvalidPasswordError):
         await asyncpg.connect(machine.environment("api")["DATABASE_URL"])
-    port = str(int(machine.instead["8321"]) + 1)
-    second = replace(changed, instead=machine.instead | {"8321": port})
+    second = replace(changed, instead=machine.instead | {"8321": str(free_port())})
     process = second.start("api")
     try:
         eventually(lambda: second.healthy("api"), process)
