@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor, after
@@ -39,6 +40,33 @@ async def list_runs(
         query = query.where(Run.trace_id == trace_id)
     query = after(query, Run.created_at, Run.id, cursor)
     return (await session.scalars(query.limit(limit + 1))).all()
+
+
+async def is_queued(session: AsyncSession, kind: str, since: datetime) -> bool:
+    """Whether a run of this kind waits that was queued after `since`."""
+    found = await session.scalar(
+        select(Run.id)
+        .where(
+            Run.tenant_id == tenant_of(session),
+            Run.kind == kind,
+            Run.state == "queued",
+            Run.updated_at > since,
+        )
+        .limit(1)
+    )
+    return found is not None
+
+
+async def forget_done(session: AsyncSession, kind: str, before: datetime) -> None:
+    """Delete runs of a kind that is worth keeping only while it is new. Dead ones stay."""
+    await session.execute(
+        delete(Run).where(
+            Run.tenant_id == tenant_of(session),
+            Run.kind == kind,
+            Run.state == "done",
+            Run.created_at < before,
+        )
+    )
 
 
 async def latest_run(session: AsyncSession, trace_id: UUID, kind: str) -> Run | None:

@@ -4,10 +4,10 @@ are folded, old idempotency keys forgotten. Each part is safe to repeat."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import tenant_of
@@ -15,15 +15,18 @@ from apps.memory_api.core.sql import load
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.idempotency import forget_old
 from apps.memory_api.jobs.port import Ticket
-from apps.memory_api.jobs.tables import Run
+from apps.memory_api.jobs.queries import forget_done, is_queued
+from apps.memory_api.memory.put import fold_statistics
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.queries import active_tenants
-from apps.memory_api.memory.put import fold_statistics
 from apps.memory_api.traces.accept import REFLECT
+from apps.memory_api.traces.ingest import wants_reflection
 from apps.memory_api.traces.queries import stale_open_traces
 from apps.memory_api.traces.stream import time_out
 
 KIND = "upkeep"
+PATIENCE = timedelta(minutes=15)
+KEPT = timedelta(days=1)
 OPEN_FOR = 3600.0
 """Seconds without a new event after which an open trace ends as `timeout`."""
 
@@ -36,12 +39,8 @@ async def fan_out(runtime: Runtime) -> None:
         tenants = await active_tenants(session)
     for tenant_id in tenants:
         async with runtime.sessions.tenant(tenant_id) as session:
-            waiting = await session.scalar(
-                select(Run.id).where(
-                    Run.tenant_id == tenant_id, Run.kind == KIND, Run.state == "queued"
-                )
-            )
-            if waiting is None:
+            # One that waits for longer has lost its ticket; the new run will queue it again.
+            if not await is_queued(session, KIND, datetime.now(UTC) - PATIENCE):
                 run = runs.new_run(session, KIND, project_id="default")
                 await session.flush()
                 await runtime.queue.enqueue(session, [Ticket(tenant_id, run.id)])
@@ -55,17 +54,29 @@ async def run(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> No
         }
         await fold_statistics(session)
         await forget_old(session)
+        await forget_done(session, KIND, datetime.now(UTC) - KEPT)
         await runs.finish(session, run_id, owner, done)
 
 
 async def close_left_open(runtime: Runtime, session: AsyncSession) -> int:
-    """End traces that were left open, and reflect on them."""
+    """End traces that were left open, and reflect on them where reflection is on."""
+    settings = runtime.settings
     left = await stale_open_traces(session, OPEN_FOR)
     tickets: list[Ticket] = []
     for trace in left:
         time_out(trace)
-        run = runs.new_run(session, REFLECT, project_id=trace.project_id, trace_id=trace.id)
-        tickets.append(Ticket(trace.tenant_id, run.id))
+        mode = settings.reflective_memory_mode
+        if settings.reflective_memory_enabled and await wants_reflection(
+            session, trace, "auto", mode
+        ):
+            run = runs.new_run(
+                session,
+                REFLECT,
+                project_id=trace.project_id,
+                trace_id=trace.id,
+                max_attempts=settings.max_attempts,
+            )
+            tickets.append(Ticket(trace.tenant_id, run.id))
     await session.flush()
     await runtime.queue.enqueue(session, tickets)
     return len(left)
