@@ -36,7 +36,7 @@ from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run, list_runs
 from apps.memory_api.jobs.tables import Run
-from apps.memory_api.tenants.identity import Access, tenant_id_of
+from apps.memory_api.tenants.identity import Access, Identity, tenant_id_of
 from apps.memory_api.tenants.queries import (
     create_key,
     create_tenant,
@@ -57,6 +57,16 @@ def show_run(run: Run) -> RunView:
 
 def show_key(key: ApiKey) -> KeyView:
     return KeyView(**{name: getattr(key, name) for name in KeyView.model_fields})
+
+
+def _bound(caller: Identity, asked: str | None) -> str | None:
+    """One project, or None for all of the tenant. Raises `Forbidden` for another than the key's."""
+    return caller.project(asked) if caller.project_id or asked else None
+
+
+def _may_manage(caller: Identity, key: ApiKey) -> bool:
+    """The administrator of a project manages that project's keys."""
+    return caller.project_id in (None, key.project_id)
 
 
 @router.post("/tenants", status_code=201, openapi_extra=example({"name": "acme"}))
@@ -98,7 +108,7 @@ async def make_key(body: NewApiKey, session: Session, caller: Admin) -> KeyMade:
         session,
         scopes=body.scopes,
         name=body.name or "",
-        project_id=caller.project_id or body.project_id,
+        project_id=_bound(caller, body.project_id),
         expires_at=body.expires_at,
     )
     return KeyMade(key=key.text, **show_key(row).model_dump())
@@ -106,15 +116,18 @@ async def make_key(body: NewApiKey, session: Session, caller: Admin) -> KeyMade:
 
 @router.get("/keys")
 async def all_keys(session: Session, caller: Admin) -> Page[KeyView]:
-    """The keys of your tenant, without their secrets."""
-    return Page[KeyView](items=[show_key(key) for key in await list_keys(session)])
+    """The keys of your tenant, or of your key's project, without their secrets."""
+    keys = await list_keys(session)
+    return Page[KeyView](items=[show_key(key) for key in keys if _may_manage(caller, key)])
 
 
 @router.delete("/keys/{key_id}", status_code=204)
 async def revoke(key_id: UUID, session: Session, caller: Admin) -> None:
     """Revoke a key at once."""
-    if not await revoke_key(session, key_id):
+    known = {key.id for key in await list_keys(session) if _may_manage(caller, key)}
+    if key_id not in known:
         raise NotFound
+    await revoke_key(session, key_id)
 
 
 @router.get("/runs")
@@ -132,10 +145,9 @@ async def all_runs(
     states = tuple(part for part in (state or "").split(",") if part)
     if not set(states) <= set(STATES):
         raise Invalid(f"Any of {', '.join(STATES)}.", field="state")
-    bound = caller.project(project_id) if caller.project_id or project_id else None
     rows = await list_runs(
         session,
-        project_id=bound,
+        project_id=_bound(caller, project_id),
         states=states,
         kind=kind,
         trace_id=trace_id,

@@ -5,16 +5,26 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AliasChoices, Field, field_validator
 
-from apps.memory_api.core.schemas import Body, Metadata, Model, Name, Time
-from apps.memory_api.tenants.identity import Access
+from apps.memory_api.core.errors import Invalid
+from apps.memory_api.core.schemas import Body, Metadata, Model, Name, TenantBody, Time
+from apps.memory_api.tenants.identity import Access, tenant_id_of
 
 
 class NewTenant(Body):
     """A tenant by name: a UUID, or a slug its id is made from."""
 
     name: Name
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_tenant(cls, value: str) -> str:
+        try:
+            tenant_id_of(value)
+        except Invalid as error:
+            raise ValueError(error.detail) from None
+        return value
 
 
 class TenantView(Model):
@@ -32,10 +42,10 @@ class TenantMade(TenantView):
     key: str | None
 
 
-class NewApiKey(Body):
+class NewApiKey(TenantBody):
     name: Name | None = None
     scopes: list[Access] = Field(default_factory=lambda: [Access.WRITE], min_length=1, max_length=3)
-    project_id: Name | None = None
+    project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     expires_at: Time | None = None
 
 
