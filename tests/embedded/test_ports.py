@@ -43,6 +43,16 @@ def test_a_free_port_has_no_owner_and_passes_twice() -> None:
     check_port("127.0.0.1", port)
 
 
+def test_connections_that_have_just_been_closed_are_not_in_the_way() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = port_of(server)
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            served, _ = server.accept()
+            served.close()  # first, as a server that leaves does: the port lingers in TIME_WAIT
+            assert client.recv(1) == b""
+    check_port("127.0.0.1", port)
+
+
 def test_another_address_is_not_in_the_way(listener: socket.socket) -> None:
     assert port_owner("127.0.0.2", port_of(listener)) is None
     check_port("127.0.0.2", port_of(listener))

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -37,8 +38,14 @@ class School:
 
 
 @pytest.fixture
-def school(tmp_path: Path, me: Person, processes: list[subprocess.Popen[str]]) -> School:
-    return School(tmp_path / "notes", me, processes)
+def school(tmp_path: Path, me: Person, processes: list[subprocess.Popen[str]]) -> Iterator[School]:
+    opened = School(tmp_path / "notes", me, processes)
+    yield opened
+    for process in processes:
+        process.kill()
+    for note in opened.notes():
+        if " up " in note and not gone(int(note.split()[2])):  # a broken test left it
+            os.kill(int(note.split()[2]), signal.SIGKILL)
 
 
 def finish(process: subprocess.Popen[str]) -> list[str]:
