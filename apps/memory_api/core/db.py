@@ -61,6 +61,7 @@ def open_engine(
         driver_url(url),
         pool_size=pool_size,
         max_overflow=0,
+        hide_parameters=True,  # errors are logged and kept; what tenants store is not
         connect_args={
             "statement_cache_size": statement_cache,
             "prepared_statement_cache_size": statement_cache,
