@@ -4,9 +4,7 @@
 
 \getenv owner_password HANSEI_OWNER_PASSWORD
 
-set log_min_error_statement = panic; -- a statement that fails must not put the password into the log
 create role hansei_owner login createrole password :'owner_password';
-grant set on parameter log_min_error_statement to hansei_owner; -- `hansei migrate` does the same
 
 create extension vector; -- not a trusted extension
 alter database hansei owner to hansei_owner;

@@ -25,7 +25,7 @@ from apps.memory_api.embedded.provision import provision
 
 TEMPLATE = "hansei_template"
 ROLES = ("postgres", "hansei_owner", "hansei_app", "hansei_worker")
-IMAGE = "pgvector/pgvector:0.8.5-pg18"
+IMAGE = "pgvector/pgvector:0.8.5-pg18-trixie"
 
 
 @dataclass(frozen=True)

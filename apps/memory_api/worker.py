@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import structlog
 
+from apps.memory_api.core.away import is_away
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.lease import held
 from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.jobs.tables import Run
+from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.reflection.run import reflect
 from apps.memory_api.runtime import Runtime, open_runtime
 from apps.memory_api.traces.accept import REFLECT
 from apps.memory_api.workers import upkeep
 
 log = structlog.get_logger()
+
+AWAY_SECONDS = 1.0
+"""Between two looks for a database that is away."""
 
 Handler = Callable[[Runtime, UUID, UUID, str], Awaitable[Any]]
 """Does a run that `owner` holds and finishes it: (runtime, tenant_id, run_id, owner)."""
@@ -35,7 +43,7 @@ async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:
         claim = await runs.claim(session, ticket.run_id, owner, runtime.lease)
     if claim.run is None:
         return claim.wait
-    run = claim.run
+    run, since = claim.run, runtime.gate.clock()
     try:
         async with held(runtime.sessions, ticket.tenant_id, run.id, owner, runtime.lease):
             await HANDLERS[run.kind](runtime, ticket.tenant_id, run.id, owner)
@@ -44,10 +52,28 @@ async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:
     except runs.LeaseLost:
         return None
     except Exception as error:
-        log.error("run_failed", run_id=str(run.id), kind=run.kind, error=str(error), exc_info=True)
+        excused = isinstance(error, LLMError) and runtime.gate.excuses(error, since)
+        log_failure(run, error, excused=excused)
         async with runtime.sessions.tenant(ticket.tenant_id) as session:
+            if excused:
+                return await runs.postpone(session, run.id, owner, error, _later(runtime))
             return await runs.fail(session, run.id, owner, error)
     return None
+
+
+def log_failure(run: Run, error: Exception, *, excused: bool) -> None:
+    about = {"run_id": str(run.id), "kind": run.kind, "error": str(error)}
+    if excused:
+        log.warning("run_postponed", **about)
+    else:
+        log.error("run_failed", **about, exc_info=True)
+
+
+def _later(runtime: Runtime) -> timedelta:
+    """When the model's provider may be asked again, or up to half as long later, so that not all
+    work comes back at once.
+    """
+    return timedelta(seconds=max(1.0, runtime.gate.wait) * random.uniform(1.0, 1.5))
 
 
 async def serve(runtime: Runtime, stop: asyncio.Event) -> None:
@@ -68,7 +94,20 @@ async def serve(runtime: Runtime, stop: asyncio.Event) -> None:
 
 
 async def main(settings: Settings, database_url: str, stop: asyncio.Event) -> None:
+    """Work until told to stop; wait while the database is away."""
     async with open_runtime(settings, database_url) as runtime:
         log.info("worker_started", name=runtime.name)
-        await serve(runtime, stop)
+        while not stop.is_set():
+            try:
+                await serve(runtime, stop)
+            except Exception as error:
+                if not is_away(error):
+                    raise
+                log.warning("database_away", error=str(error) or type(error).__name__)
+                await _pause(stop)
         log.info("worker_stopped", name=runtime.name)
+
+
+async def _pause(stop: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), AWAY_SECONDS)

@@ -36,8 +36,8 @@ class Urls:
 def database(settings: Settings, data_dir: Path | None) -> Generator[Urls]:
     """DATABASE_URL when it is set and no data directory is named; else the embedded server, which
     runs at least as long as the block."""
-    if data_dir is None and settings.database_url is not None:
-        app = settings.database_url
+    app = settings.database_url or settings.worker_url
+    if data_dir is None and app is not None:
         yield Urls(app, settings.worker_url or app, settings.owner_url)
         return
     server = EmbeddedPostgres(data_dir or settings.data_dir)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import hmac
+import os
 from pathlib import Path
 
 import asyncpg
@@ -50,8 +54,24 @@ async def let_in(owner_url: str, urls: tuple[str, ...]) -> None:
             parts = make_url(url) if url else None
             if parts is None or parts.username not in ROLES or not parts.password:
                 continue
-            secret = await connection.fetchval("select quote_literal($1::text)", parts.password)
-            await connection.execute("set log_min_error_statement = panic")
-            await connection.execute(f"alter role {parts.username} login password {secret}")
+            verifier = scram_verifier(parts.password)
+            await connection.execute(f"alter role {parts.username} login password '{verifier}'")
     finally:
         await connection.close()
+
+
+def scram_verifier(password: str) -> str:
+    """What PostgreSQL stores of a password (RFC 5803): the password itself never reaches a log.
+
+    Passwords beyond ASCII are used as they are, without SASLprep; so do PostgreSQL's clients when
+    normalising fails. ASCII is safest.
+    """
+    salt, rounds = os.urandom(16), 4096
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, rounds)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    server_key = hmac.digest(salted, b"Server Key", "sha256")
+    stored_key = hashlib.sha256(client_key).digest()
+    salt64, stored64, server64 = (
+        base64.b64encode(part).decode() for part in (salt, stored_key, server_key)
+    )
+    return f"SCRAM-SHA-256${rounds}:{salt64}${stored64}:{server64}"

@@ -4,19 +4,16 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from typing import Any
 
-import asyncpg
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from apps.memory_api.core.away import is_away
 from apps.memory_api.core.errors import HanseiError
 
 log = structlog.get_logger()
@@ -88,7 +85,7 @@ def as_problem(error: Exception) -> JSONResponse:
         code = CODES.get(error.status_code, "bad_request")
         headers = dict(error.headers or {})
         return problem(error.status_code, code, str(error.detail), headers=headers)
-    if is_database_away(error):
+    if is_away(error):
         return problem(
             503, "unavailable", "The database is away; try again.", headers={"Retry-After": "2"}
         )
@@ -106,17 +103,6 @@ AWAY = ("08", "28", "3D", "40", "53", "55P03", "57")
 """SQLSTATEs that are nobody's fault and may pass: connection, login, missing database, deadlock or
 serialisation, resources, lock timeout, shutdown.
 """
-
-
-def is_database_away(error: BaseException) -> bool:
-    """Whether trying again later may help: no connection, none in time, or a lost race."""
-    if isinstance(error, DBAPIError):
-        if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
-            return True
-        return str(getattr(error.orig, "sqlstate", "")).startswith(AWAY)
-    if isinstance(error, asyncpg.PostgresError):  # while connecting
-        return str(error.sqlstate).startswith(AWAY)
-    return isinstance(error, PoolTimeout | ConnectionError | TimeoutError | socket.gaierror)
 
 
 def install(app: FastAPI) -> None:

@@ -1,0 +1,157 @@
+"""`hansei up`: everything comes up from nothing, survives kill -9 of any part, and leaves when it
+is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import ROOT, Home, StartUp, is_gone, start_up, until
+
+EXAMPLES = ROOT / "examples" / "traces.jsonl"
+RUN = {
+    "outcome": "failure",
+    "task_description": "Count the orders",
+    "events": [
+        {"event_type": "tool_call", "tool_name": "query", "content": "SELECT * FROM orders"},
+        {"event_type": "error_event", "content": "Query timeout after 30 seconds"},
+    ],
+}
+
+
+def test_from_nothing_to_a_reflection_and_back(home: Home, up: StartUp) -> None:
+    first = up()
+    assert first.told.keys() == {"url", "api_key", "tenant", "database_url"}
+    stored = home.data / "credentials.json"
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+    assert json.loads(stored.read_text())["api_key"] == first.told["api_key"]
+    with first.client as client:
+        assert client.get("/health/ready").json()["status"] == "ok"
+        answer = client.post("/api/v1/reflections/generate", json=RUN)
+        assert answer.status_code == 200
+        assert answer.json()["engine"] == "rules"
+
+    learnt = home.run("reflect", str(EXAMPLES), "--json", capture_output=True)
+    assert learnt.returncode == 0, learnt.stderr
+    again = home.run("reflect", str(EXAMPLES), capture_output=True)
+    assert again.returncode == 0, again.stderr
+    assert "26 traces were here already" in again.stdout
+
+    api, worker, database = first.child("serve"), first.child("worker"), first.postmaster()
+    assert api.memory_info().rss < 250 * 1024 * 1024
+    assert first.interrupt() == 0
+    assert all(is_gone(one.pid) for one in (api, worker, database))
+
+    second = up()
+    assert second.told["api_key"] == first.told["api_key"]
+    with second.client as client:
+        found = client.post("/api/v1/search", json={"query_text": "query timeout"}).json()
+        assert answer.json()["reflection_id"] in {hit["memory"]["id"] for hit in found["results"]}
+
+
+def test_kill_9_of_any_part_loses_nothing(home: Home, up: StartUp) -> None:
+    running = up()
+    with running.client as client:
+        kept = client.post("/api/v1/reflections/generate", json=RUN).json()["reflection_id"]
+
+        def still_there() -> bool:
+            return client.get(f"/api/v1/memories/{kept}").status_code == 200
+
+        for victim in (running.child("serve"), running.child("worker"), running.postmaster()):
+            victim.kill()
+            until(lambda victim=victim: is_gone(victim.pid), "the kill")
+            until(still_there, f"recovery from the death of {victim.pid}")
+        done = client.post("/api/v1/traces?reflect=always", json=RUN).json()
+        until(
+            lambda: client.get(f"/api/v1/runs/{done['run_id']}").json()["state"] == "done",
+            "a job done by the new worker",
+        )
+
+        children = [running.child("serve").pid, running.child("worker").pid]
+        database = running.postmaster().pid
+        running.process.kill()
+        running.process.wait()
+        until(lambda: all(is_gone(pid) for pid in [*children, database]), "leaving with the parent")
+    again = up()
+    with again.client as client:
+        assert client.get(f"/api/v1/memories/{kept}").status_code == 200
+
+
+def test_a_busy_port_names_its_owner(home: Home, up: StartUp) -> None:
+    running = up()
+    port = running.told["url"].rpartition(":")[2]
+    second = home.run("up", "--port", port, capture_output=True)
+    assert second.returncode == 1
+    assert f"port {port} is in use by pid" in second.stderr
+    assert "--port" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_commands_run_beside_a_server_that_is_up(home: Home, up: StartUp) -> None:
+    running = up()
+    assert home.run("tenant", "create", "acme", capture_output=True).returncode == 0
+    made = home.run(
+        "key", "create", "--tenant", "acme", "--scope", "read", "--json", capture_output=True
+    )
+    key = json.loads(made.stdout)["key"]
+    with running.client as client:
+        headers = {"Authorization": f"Bearer {key}"}
+        assert client.get("/api/v1/memories", headers=headers).status_code == 200
+        assert client.post("/api/v1/memories", headers=headers, json={}).status_code == 403
+        assert home.run("key", "revoke", key, capture_output=True).returncode == 0
+        assert client.get("/api/v1/memories", headers=headers).status_code == 401
+    healthy = home.run("doctor", "--json", capture_output=True)
+    assert healthy.returncode == 0, healthy.stdout
+    assert all(one["well"] for one in json.loads(healthy.stdout))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"HANSEI_WORKER_CONCURRENCY": "many"}, "worker_concurrency"),
+        ({"HANSEI_EMBEDDING_PROVIDER": "openai"}, "OPENAI_API_KEY"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_status_2(
+    home: Home, wrong: dict[str, str], said: str
+) -> None:
+    home.extra = wrong
+    done = home.run("worker", capture_output=True)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def nobody_can_run_python() -> bool:
+    """Whether root may become `nobody`, and `nobody` reach the interpreter of these tests."""
+    if os.geteuid() != 0:
+        return False
+    try:
+        return subprocess.run([sys.executable, "-c", ""], user="nobody").returncode == 0
+    except PermissionError:
+        return False
+
+
+@pytest.mark.skipif(not nobody_can_run_python(), reason="`nobody` cannot run this interpreter")
+def test_as_a_normal_user() -> None:
+    folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
+    shutil.chown(folder, "nobody", pwd.getpwnam("nobody").pw_gid)
+    home = Home(folder, user="nobody")
+    running = start_up(home)
+    try:
+        with running.client as client:
+            answer = client.post("/api/v1/reflections/generate", json=RUN)
+            assert answer.status_code == 200
+        owners = {running.postmaster().username(), running.child("serve").username()}
+        assert owners == {"nobody"}
+    finally:
+        assert running.interrupt() == 0
+        shutil.rmtree(folder)
