@@ -81,7 +81,10 @@ def _later(accepted: Accepted, cleaned: bool) -> JSONResponse:
         "state": accepted.state,
         "cleaned": cleaned,
     }
-    headers = {"Location": f"/api/v1/runs/{accepted.run_id}"}
+    headers = {
+        "Location": f"/api/v1/runs/{accepted.run_id}",
+        "Preference-Applied": "respond-async",
+    }
     return JSONResponse(body, status_code=202, headers=headers)
 
 
@@ -100,6 +103,7 @@ async def bring(
         trace_id=body.trace_id,
     )
     response.status_code = 201 if kept[0].new else 200
+    response.headers["Location"] = f"/api/v1/memories/{kept[0].memory_id}"
     return Brought(
         reflection_id=kept[0].memory_id,
         strategy_id=kept[1].memory_id if len(kept) > 1 else None,
