@@ -349,6 +349,7 @@ def test_root_runs_it_as_an_account_without_rights(server: EmbeddedPostgres) -> 
     assert home.owner != 0
     assert Path(f"/proc/{the_postmaster(server)}").stat().st_uid == home.owner
     assert home.path.stat().st_uid == 0
+    assert (home.path / "data-dir").read_text().strip() == str(server.data_dir)
     assert socket_dir(server).stat().st_uid == home.owner
 
 

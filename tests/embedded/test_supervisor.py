@@ -198,3 +198,19 @@ async def test_patrol_goes_on_after_a_failure_which_is_reported() -> None:
     assert await asyncio.wait_for(supervisor.run(), PATIENCE)
     assert rounds == 3
     assert reports == ["patrol: no database"]
+
+
+async def test_a_second_stop_does_not_wait_for_the_patrol() -> None:
+    begun = asyncio.Event()
+
+    async def patrol() -> None:
+        begun.set()
+        await asyncio.sleep(600)
+
+    supervisor = Supervisor([], report=lambda _: None, patrol=patrol, patrol_seconds=0.01)
+    running = asyncio.create_task(supervisor.run())
+    await begun.wait()
+    while not running.done():
+        supervisor.stop()
+        await asyncio.sleep(0.05)
+    assert await running is False

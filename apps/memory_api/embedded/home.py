@@ -101,6 +101,9 @@ def _root_home(data_dir: Path) -> Home:
     for folder in (STATE_ROOT, path):  # whatever the umask says, the account must get through
         folder.chmod(0o755)
     _require_owner(path, 0)
+    # Whose it is, for people: the home stays when the data folder is deleted by hand. It is never
+    # deleted unasked, since a volume that is not mounted looks the same.
+    (path / "data-dir").write_text(f"{data_dir}\n")
     return Home(path, _account(path / "data"))
 
 

@@ -85,9 +85,10 @@ class Supervisor:
         try:
             await _first_of(self._stop.wait(), *keeping)
             self._stop.set()
-            drained = await self._drain(keepers)
-            await asyncio.gather(*keeping, patrolling)
-            return drained
+            await self._drain(keepers)
+            await asyncio.gather(*keeping)
+            await _first_of(patrolling, self._hurry.wait())
+            return not self._hurry.is_set()
         finally:
             for keeper in keepers:
                 keeper.kill()
@@ -97,7 +98,7 @@ class Supervisor:
             os.close(held)
             os.close(leash)
 
-    async def _drain(self, keepers: Sequence[_Keeper]) -> bool:
+    async def _drain(self, keepers: Sequence[_Keeper]) -> None:
         async def in_order() -> None:
             for keeper in keepers:
                 await keeper.drain()
@@ -106,7 +107,6 @@ class Supervisor:
         if self._hurry.is_set():
             for keeper in keepers:
                 keeper.kill()
-        return not self._hurry.is_set()
 
     async def _go_round(self) -> None:
         while self._patrol and not await _happens(self._stop, self._patrol_seconds):
