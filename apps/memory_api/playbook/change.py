@@ -1,0 +1,322 @@
+"""Changing a playbook's rows: plan, embed what is new, then lock, plan again and write, all in one
+transaction.
+
+A plan is made of what the rows say under the playbook's lock, so two writers end in one history.
+No text is embedded while a transaction is open: a plan that needs a text which is not ready lets
+the lock go, has it embedded and comes back. Most plans need the same texts both times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm.attributes import set_committed_value
+
+from apps.memory_api.core.db import tenant_of
+from apps.memory_api.memory.prepare import Prepared, fingerprint, prepare
+from apps.memory_api.memory.put import row_of, serve, withdraw
+from apps.memory_api.memory.queries import link
+from apps.memory_api.memory.tables import Memory
+from apps.memory_api.playbook.errors import Full, NoPlaybook, Stale, TooBusy
+from apps.memory_api.playbook.queries import (
+    add_version,
+    ensure_playbook,
+    find_bullets,
+    get_playbook,
+)
+from apps.memory_api.playbook.rows import (
+    Author,
+    Place,
+    columns_of,
+    draft_of,
+    is_served,
+    metadata_of,
+    needs_text,
+    to_bullet,
+)
+from apps.memory_api.playbook.schemas import Bullet, DeltaResult
+from apps.memory_api.playbook.sections import DEFAULT_SECTIONS
+from apps.memory_api.playbook.state import PlaybookState
+from apps.memory_api.playbook.tables import PlaybookRow
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.text.tokens import TOKENIZER
+
+_NOTHING = np.zeros(0, np.float32)
+ATTEMPTS = 20
+"""How often a plan may need texts that the plan before it did not."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a playbook becomes. `before` and `after` hold the bullets looked at, by key: one that is
+    missing from `after` is deleted.
+    """
+
+    change: str
+    before: Mapping[str, Bullet]
+    after: PlaybookState
+    results: Sequence[DeltaResult] = ()
+    places: Mapping[str, int] = field(default_factory=dict[str, int])
+    sources: Mapping[str, Sequence[UUID]] = field(default_factory=dict[str, Sequence[UUID]])
+    """Key of a bullet → the memories it was derived from."""
+    absorbed: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """Key of a survivor → the keys merged into it."""
+    deletes_playbook: bool = False
+
+    @property
+    def texts(self) -> dict[str, Bullet]:
+        """What search must be given, by search text."""
+        changed = self.after.bullets.items()
+        return {b.searchable_text: b for k, b in changed if needs_text(self.before.get(k), b)}
+
+
+Planner = Callable[[AsyncSession, PlaybookRow], Awaitable[Plan]]
+"""Reads what it needs, decides. Called again when the rows may have changed since."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`version` is the playbook's now; `changed` is False when there was nothing to write."""
+
+    version: int
+    changed: bool
+    results: Sequence[DeltaResult] = ()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Under which conditions a change may be made."""
+
+    if_match: int | None = None
+    create: bool = False
+    """Make the playbook when there is none."""
+    revive: bool = False
+    """Also one that was deleted, as it was left."""
+
+    def check(self, playbook: PlaybookRow | None) -> None:
+        gone = playbook is None or (playbook.deleted_at is not None and not self.revive)
+        if gone and not self.create:
+            raise NoPlaybook
+        version = 0 if playbook is None else playbook.version
+        if self.if_match is not None and self.if_match != version:
+            raise Stale(f"The playbook is at version {version}.", version=version)
+
+
+async def change_playbook(
+    runtime: Runtime,
+    tenant_id: UUID,
+    place: Place,
+    planner: Planner,
+    author: Author,
+    terms: Terms | None = None,
+) -> Outcome:
+    """Plan and write. Raises what the planner raises, `NoPlaybook`, `Stale`, `Full`, `TooBusy`."""
+    terms = terms or Terms()
+    ready: dict[str, Prepared] = {}
+    for attempt in range(ATTEMPTS):
+        async with runtime.sessions.tenant(tenant_id) as session:
+            plan, playbook = await _plan(session, place, planner, terms, lock=attempt > 0)
+            missing = {text: b for text, b in plan.texts.items() if text not in ready}
+            if attempt > 0 and not missing:
+                return await write(session, playbook, place, plan, ready, author)
+        items = await prepare(
+            runtime.embedder, [draft_of(bullet, place, author) for bullet in missing.values()]
+        )
+        ready |= dict(zip(missing, items, strict=True))
+    raise TooBusy
+
+
+async def _plan(
+    session: AsyncSession, place: Place, planner: Planner, terms: Terms, *, lock: bool
+) -> tuple[Plan, PlaybookRow]:
+    playbook = await get_playbook(session, place, lock=lock)
+    terms.check(playbook)
+    if playbook is None:
+        playbook = await ensure_playbook(session, place) if lock else _blank(session, place)
+    return await planner(session, playbook), playbook
+
+
+def _blank(session: AsyncSession, place: Place) -> PlaybookRow:
+    """A playbook that is not there yet, to plan with."""
+    return PlaybookRow(
+        tenant_id=tenant_of(session),
+        scope=0,
+        project_id=place.project_id,
+        name=place.name,
+        version=0,
+        active=0,
+        sections=[section.model_dump() for section in DEFAULT_SECTIONS],
+        last_numbers={},
+        aliases={},
+        review="off",
+    )
+
+
+async def write(
+    session: AsyncSession,
+    playbook: PlaybookRow,
+    place: Place,
+    plan: Plan,
+    ready: Mapping[str, Prepared],
+    author: Author,
+) -> Outcome:
+    """Make the rows what the plan says, as one version. The playbook's lock is held."""
+    gone = [key for key in plan.before if key not in plan.after.bullets]
+    changed = {k: b for k, b in plan.after.bullets.items() if plan.before.get(k) != b}
+    moved = {k: n for k, n in plan.places.items() if k in plan.after.bullets}
+    sections = [section.model_dump() for section in plan.after.sections]
+    redefined = sections != playbook.sections or playbook.version == 0
+    first = playbook.version == 0 and plan.change == "import"
+    if not (gone or changed or first or plan.deletes_playbook or sections != playbook.sections):
+        await _reorder(session, playbook, moved)
+        return Outcome(playbook.version, False, plan.results)
+    playbook.version += 1
+    playbook.active += _active(plan.after.bullets) - _active(plan.before)
+    if playbook.max_bullets is not None and _active(plan.after.bullets) > _active(plan.before):
+        _check_room(playbook)
+    rows = await find_bullets(session, playbook.scope, {*gone, *changed, *moved}, lock=True)
+    writer = _Writer(session, playbook, place, author, rows, ready)
+    await writer.remove(gone)
+    await writer.put(changed, plan.before)
+    for key, place_number in moved.items():
+        writer.rows[key].place = place_number
+    await session.flush()
+    await writer.relate(plan)
+    counted = Counter("updated" if key in plan.before else "added" for key in changed)
+    moment = await add_version(
+        session,
+        playbook,
+        author,
+        change=plan.change,
+        added=counted["added"],
+        updated=counted["updated"],
+        removed=len(gone),
+        sections=sections if redefined else None,
+    )
+    _settle(playbook, plan, sections)
+    playbook.updated_at = moment
+    playbook.deleted_at = moment if plan.deletes_playbook else None
+    await session.flush()
+    return Outcome(playbook.version, True, plan.results)
+
+
+def _settle(playbook: PlaybookRow, plan: Plan, sections: list[dict[str, Any]]) -> None:
+    """Only what differs is set, so that only that is written."""
+    aliases = {k: to for k, to in plan.after.aliases.items() if k not in plan.after.bullets}
+    for name, value in (
+        ("sections", sections),
+        ("last_numbers", dict(plan.after.last_numbers)),
+        ("aliases", aliases),
+    ):
+        if getattr(playbook, name) != value:
+            setattr(playbook, name, value)
+
+
+def _active(bullets: Mapping[str, Bullet]) -> int:
+    return sum(is_served(bullet) for bullet in bullets.values())
+
+
+def _check_room(playbook: PlaybookRow) -> None:
+    assert playbook.max_bullets is not None
+    if playbook.active > playbook.max_bullets:
+        raise Full(
+            f"This playbook may have {playbook.max_bullets} active bullets.",
+            max_bullets=playbook.max_bullets,
+        )
+
+
+async def _reorder(session: AsyncSession, playbook: PlaybookRow, moved: Mapping[str, int]) -> None:
+    """The order of a file that says nothing new."""
+    if moved:
+        rows = await find_bullets(session, playbook.scope, list(moved), lock=True)
+        for key, row in rows.items():
+            row.place = moved[key]
+
+
+@dataclass
+class _Writer:
+    """The bullets of one version on their way into rows."""
+
+    session: AsyncSession
+    playbook: PlaybookRow
+    place: Place
+    author: Author
+    rows: dict[str, Memory]
+    """Every row that is touched, by key."""
+    ready: Mapping[str, Prepared]
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        rows = [self.rows[key] for key in keys]
+        await withdraw(self.session, [row for row in rows if row.status == "active"])
+        for row in rows:
+            row.status = "deleted"
+            self._sign(row)
+
+    async def put(self, bullets: Mapping[str, Bullet], before: Mapping[str, Bullet]) -> None:
+        fresh = {key for key, bullet in bullets.items() if needs_text(before.get(key), bullet)}
+        stale = [
+            self.rows[key]
+            for key, bullet in bullets.items()
+            if is_served(before.get(key)) and (key in fresh or not is_served(bullet))
+        ]
+        await withdraw(self.session, stale)
+        for key, bullet in bullets.items():
+            if key in self.rows:
+                self._rewrite(self.rows[key], bullet)
+            else:
+                self.rows[key] = self._add(bullet)
+        await self.session.flush()
+        for key, bullet in bullets.items():  # the database computes it; nobody need ask for it
+            set_committed_value(self.rows[key], "confidence_score", bullet.confidence_score)
+        served = [(self.rows[k], self._item(bullets[k])) for k in bullets if k in fresh]
+        await serve(self.session, [row for row, _ in served], [item for _, item in served])
+
+    async def relate(self, plan: Plan) -> None:
+        """Where bullets come from, and what a survivor stands for."""
+        for key, sources in plan.sources.items():
+            await link(self.session, self.rows[key].id, "derived_from", "memory", list(sources))
+        for key, keys in plan.absorbed.items():
+            merged = [self.rows[k].id for k in keys if k in self.rows]
+            await link(self.session, self.rows[key].id, "supersedes", "memory", merged)
+
+    def _add(self, bullet: Bullet) -> Memory:
+        row = row_of(self.session, self._item(bullet), self.playbook.scope)
+        for name, value in columns_of(bullet).items():
+            setattr(row, name, value)
+        row.metadata_ = metadata_of(bullet, {})
+        row.version = self.playbook.version
+        self.session.add(row)
+        return row
+
+    def _rewrite(self, row: Memory, bullet: Bullet) -> None:
+        before = to_bullet(row)
+        for name, value in columns_of(bullet).items():
+            if getattr(row, name) != value:
+                setattr(row, name, value)
+        if before.source_trajectory != bullet.source_trajectory:
+            row.metadata_ = metadata_of(bullet, row.metadata_)
+        item = self._item(bullet)
+        if is_served(bullet) and bullet.searchable_text in self.ready:
+            row.terms, row.tokenizer = sorted(item.weights), TOKENIZER
+        row.fingerprint = item.fingerprint
+        self._sign(row)
+
+    def _sign(self, row: Memory) -> None:
+        row.version = self.playbook.version
+        row.change_reason, row.change_actor = self.author.reason, self.author.actor
+        row.change_run = self.author.run_id
+
+    def _item(self, bullet: Bullet) -> Prepared:
+        """What is ready of a bullet; of one that is not served, only its fingerprint counts."""
+        ready = self.ready.get(bullet.searchable_text)
+        said = fingerprint(bullet.content)
+        draft = draft_of(bullet, self.place, self.author)
+        if ready is None:
+            return Prepared(draft, "", _NOTHING, {}, said)
+        return replace(ready, draft=draft, fingerprint=said)

@@ -1,0 +1,197 @@
+"""Verdicts on bullets. Of one trace, the counters hold the verdict of the judge that knows best;
+votes do not raise the playbook's version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import tenant_of
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.memory.prepare import Draft, Prepared, prepare
+from apps.memory_api.memory.put import put, withdraw
+from apps.memory_api.memory.queries import get_memory, link
+from apps.memory_api.memory.schemas import Kind, Status
+from apps.memory_api.memory.tables import Memory
+from apps.memory_api.playbook.edit import no_bullet
+from apps.memory_api.playbook.errors import NoPlaybook
+from apps.memory_api.playbook.queries import (
+    find_bullets,
+    get_playbook,
+    set_served_confidence,
+    verdicts_on,
+)
+from apps.memory_api.playbook.rows import Place
+from apps.memory_api.playbook.schemas import Vote
+from apps.memory_api.playbook.tables import BulletEvaluation, PlaybookRow
+from apps.memory_api.playbook.usefulness import usefulness
+from apps.memory_api.runtime import Runtime
+
+Judge = Literal["human", "test", "llm", "rules", "outcome"]
+RANK: tuple[Judge, ...] = ("human", "test", "llm", "rules")
+"""Who wins, best first. An outcome alone is evidence: it moves no counter."""
+RELATION = {"helpful": "supports", "harmful": "contradicts", "neutral": "derived_from"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one judge says of one bullet; `key` may be one that was merged."""
+
+    key: str
+    tag: Vote
+    judge: Judge
+    reason: str | None = None
+    trace_id: UUID | None = None
+    """Without a trace each verdict stands for itself."""
+    render_id: UUID | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    actor: str | None = None
+    run_id: UUID | None = None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A verdict as it stands now, the key it went to, and what the bullet's counters are."""
+
+    evaluation: BulletEvaluation
+    key: str
+    new: bool
+    counts: bool
+    """Whether the counters hold this verdict."""
+    bullet: Memory
+
+
+async def evaluate(
+    runtime: Runtime, tenant_id: UUID, place: Place, verdicts: Sequence[Verdict]
+) -> list[Counted]:
+    """Record verdicts, all or none. The same verdict again changes nothing.
+
+    Raises `NoPlaybook`, and `NoBullet` for a key that is not there.
+    """
+    reasons = {verdict.reason: _draft(place, verdict) for verdict in verdicts if verdict.reason}
+    items = await prepare(runtime.embedder, list(reasons.values()))
+    ready = dict(zip(reasons, items, strict=True))
+    async with runtime.sessions.tenant(tenant_id) as session:
+        playbook = await get_playbook(session, place, share=True)
+        if playbook is None or playbook.deleted_at is not None:
+            raise NoPlaybook
+        bullets = await _bullets(session, playbook, {verdict.key for verdict in verdicts})
+        return [
+            await _record(session, place, bullets[verdict.key], verdict, ready)
+            for verdict in verdicts
+        ]
+
+
+def winner(tags: Mapping[str, str]) -> str | None:
+    """Of one trace's verdicts on a bullet, judge → tag: the tag that counts, if any."""
+    return next((tags[judge] for judge in RANK if judge in tags), None)
+
+
+async def _bullets(
+    session: AsyncSession, playbook: PlaybookRow, keys: Iterable[str]
+) -> dict[str, Memory]:
+    """The bullets that stand for these keys today, locked in the order of their ids."""
+    aliases: Mapping[str, str] = playbook.aliases
+    meant = {key: aliases.get(key, key) for key in keys}
+    rows = await find_bullets(session, playbook.scope, set(meant.values()), lock=True)
+    alive = {key: row for key, row in rows.items() if row.status != Status.DELETED}
+    for key, target in meant.items():
+        if target not in alive:
+            raise no_bullet(playbook, key)
+    return {key: alive[target] for key, target in meant.items()}
+
+
+async def _record(
+    session: AsyncSession,
+    place: Place,
+    bullet: Memory,
+    verdict: Verdict,
+    ready: Mapping[str, Prepared],
+) -> Counted:
+    known: dict[str, BulletEvaluation] = {}
+    if verdict.trace_id is not None:
+        known = await verdicts_on(session, bullet.id, verdict.trace_id)
+    tags = {judge: row.tag for judge, row in known.items()}
+    old = winner(tags)
+    new = winner(tags | {verdict.judge: verdict.tag})
+    row = known.get(verdict.judge)
+    is_new = row is None
+    if row is None:
+        row = BulletEvaluation(
+            tenant_id=tenant_of(session),
+            id=new_id(),
+            bullet_id=bullet.id,
+            trace_id=verdict.trace_id,
+            judge=verdict.judge,
+        )
+        session.add(row)
+    if is_new or (row.tag, row.reason) != (verdict.tag, verdict.reason):
+        reason_changed = is_new or row.reason != verdict.reason
+        row.tag, row.reason, row.evidence = verdict.tag, verdict.reason, dict(verdict.evidence)
+        row.render_id, row.actor, row.run_id = verdict.render_id, verdict.actor, verdict.run_id
+        if reason_changed:
+            await _remember(session, place, bullet, row, verdict, ready)
+    if old != new:
+        await _count(session, bullet, old, new)
+    await session.flush()
+    counts = next((j for j in RANK if j == verdict.judge or j in tags), None) == verdict.judge
+    return Counted(row, bullet.key or "", is_new, counts, bullet)
+
+
+async def _count(session: AsyncSession, bullet: Memory, old: str | None, new: str | None) -> None:
+    """Move the counters from one winning verdict to the other."""
+    if old is not None:
+        setattr(bullet, old, max(0, getattr(bullet, old) - 1))
+    if new is not None:
+        setattr(bullet, new, getattr(bullet, new) + 1)
+    helpful, harmful = bullet.helpful, bullet.harmful
+    bullet.usefulness = usefulness(helpful, harmful)
+    total = helpful + harmful
+    await session.flush()
+    await set_served_confidence(session, bullet, helpful / total if total else 0.5)
+
+
+async def _remember(
+    session: AsyncSession,
+    place: Place,
+    bullet: Memory,
+    row: BulletEvaluation,
+    verdict: Verdict,
+    ready: Mapping[str, Prepared],
+) -> None:
+    """Keep the reason where it can be found; the one it replaces is found no more."""
+    if row.memory_id is not None:
+        before = await get_memory(session, row.memory_id, for_update=True)
+        if before is not None:
+            await withdraw(session, [before])
+            before.status = Status.DELETED
+        row.memory_id = None
+    if verdict.reason:
+        item = ready[verdict.reason]
+        draft = _draft(place, verdict, bullet.key)
+        (memory,) = await put(
+            session, [Prepared(draft, item.model, item.vector, item.weights, item.fingerprint)]
+        )
+        row.memory_id = memory.id
+        await link(session, memory.id, RELATION[verdict.tag], "memory", [bullet.id])
+        if verdict.trace_id is not None:
+            await link(session, memory.id, "derived_from", "trace", [verdict.trace_id])
+
+
+def _draft(place: Place, verdict: Verdict, key: str | None = None) -> Draft:
+    return Draft(
+        kind=Kind.EVALUATION,
+        project_id=place.project_id,
+        content=verdict.reason or "",
+        tags=[verdict.tag],
+        source=f"judge:{verdict.judge}",
+        trace_id=verdict.trace_id,
+        metadata={"playbook": place.name, "key": key or verdict.key, "tag": verdict.tag},
+        actor=verdict.actor,
+        run_id=verdict.run_id,
+    )

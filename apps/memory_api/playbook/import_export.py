@@ -1,0 +1,133 @@
+"""A whole playbook in and out, in the forms of `formats`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.body import clean_text
+from apps.memory_api.core.schemas import MAX_TAGS
+from apps.memory_api.playbook.change import Outcome, Plan, Terms, change_playbook
+from apps.memory_api.playbook.errors import corrupt
+from apps.memory_api.playbook.formats import Imported, import_playbook
+from apps.memory_api.playbook.keys import lift
+from apps.memory_api.playbook.queries import all_bullets
+from apps.memory_api.playbook.rows import Author, Place, sections_of, state_of, to_bullet
+from apps.memory_api.playbook.schemas import Bullet, CorruptPlaybook, Playbook, PlaybookMetadata
+from apps.memory_api.playbook.sections import SectionDefinition, join_sections
+from apps.memory_api.playbook.tables import PlaybookRow
+from apps.memory_api.runtime import Runtime
+
+MAX_TEXT = 100_000
+MAX_TAG = 64
+_TEXTS = ("section", "content", "searchable_text", "source_trajectory", "when_to_use", "title")
+_LISTS = ("keywords", "tags")
+_CARRIED = ("section", "content", "helpful", "harmful")
+"""What spec 4's and ACE's forms say of a bullet; the rest stays as it is."""
+
+
+async def read_playbook(session: AsyncSession, playbook: PlaybookRow) -> Playbook:
+    """The playbook as it is now: every bullet that is not deleted, in its order."""
+    bullets = [to_bullet(row) for row in await all_bullets(session, playbook.scope)]
+    return Playbook(metadata=metadata_of(playbook), bullets=bullets)
+
+
+def metadata_of(playbook: PlaybookRow) -> PlaybookMetadata:
+    return PlaybookMetadata(created_at=playbook.created_at, updated_at=playbook.updated_at)
+
+
+async def put_playbook(
+    runtime: Runtime,
+    tenant_id: UUID,
+    place: Place,
+    text: str | bytes,
+    author: Author,
+    *,
+    if_match: int | None = None,
+) -> tuple[Outcome, tuple[str, ...]]:
+    """Make the playbook what this text says, as one version; answers also what was not kept.
+
+    Bullets that are not in the text go. A form that has only sections, keys, texts and two counters
+    leaves the rest of a bullet as it is, and bullets that are not active alone. Raises `Invalid`,
+    naming the place, when the text is no playbook: nothing is changed then.
+    """
+    read: dict[tuple[SectionDefinition, ...], Imported] = {}
+
+    def imported(sections: tuple[SectionDefinition, ...]) -> Imported:
+        try:
+            found = import_playbook(text, sections)
+            _check(found.playbook)
+        except CorruptPlaybook as error:
+            raise corrupt(error) from error
+        read.clear()
+        read[sections] = found
+        return found
+
+    async def plan(session: AsyncSession, playbook: PlaybookRow) -> Plan:
+        sections = sections_of(playbook)
+        known = next(iter(read), None)
+        found = read[sections] if known == sections else imported(sections)
+        rows = await all_bullets(session, playbook.scope)
+        return _replace(playbook, {row.key: to_bullet(row) for row in rows}, found)
+
+    terms = Terms(if_match, create=True)
+    outcome = await change_playbook(runtime, tenant_id, place, plan, author, terms)
+    return outcome, next(iter(read.values())).notes
+
+
+def _replace(playbook: PlaybookRow, before: Mapping[str, Bullet], found: Imported) -> Plan:
+    given = [_clean(bullet) for bullet in found.playbook.bullets]
+    if found.form == "spec2":
+        after = {bullet.id: bullet for bullet in given}
+    else:
+        after = {bullet.id: _carried(before.get(bullet.id), bullet) for bullet in given}
+        after |= {k: b for k, b in before.items() if b.status != "active" and k not in after}
+    state = replace(
+        state_of(playbook, after),
+        sections=join_sections(sections_of(playbook), found.sections),
+        last_numbers=lift(playbook.last_numbers, after),
+    )
+    places = {bullet.id: n for n, bullet in enumerate(given)}
+    return Plan("import", before, state, places=places)
+
+
+def _carried(before: Bullet | None, given: Bullet) -> Bullet:
+    """The bullet with what a small form says of it."""
+    if before is None:
+        return given
+    after = before.model_copy(update={name: getattr(given, name) for name in _CARRIED})
+    if after.content != before.content:
+        after = after.model_copy(update={"searchable_text": after.default_searchable_text()})
+    return after.model_copy(update={"status": "active"})
+
+
+def _check(playbook: Playbook) -> None:
+    """The limits of what rows and labels hold."""
+    for n, bullet in enumerate(playbook.bullets):
+        for name in _TEXTS:
+            if len(getattr(bullet, name)) > MAX_TEXT:
+                raise CorruptPlaybook(f"bullets[{n}].{name}", f"longer than {MAX_TEXT}")
+        if len(bullet.tags) > MAX_TAGS or any(not 0 < len(t) <= MAX_TAG for t in bullet.tags):
+            reason = f"more than {MAX_TAGS} tags, or one that has not 1 to {MAX_TAG} characters"
+            raise CorruptPlaybook(f"bullets[{n}].tags", reason)
+        if bullet.status == "deleted":
+            raise CorruptPlaybook(f"bullets[{n}].status", "a deleted bullet cannot be brought in")
+
+
+def _clean(bullet: Bullet) -> Bullet:
+    """The bullet without what PostgreSQL cannot store."""
+    texts = {name: clean_text(getattr(bullet, name)) for name in _TEXTS}
+    lists = {name: [clean_text(item) for item in getattr(bullet, name)] for name in _LISTS}
+    changed = {k: v for k, v in (texts | lists).items() if v != getattr(bullet, k)}
+    return bullet.model_copy(update=changed) if changed else bullet
+
+
+async def save_playbook(
+    runtime: Runtime, tenant_id: UUID, place: Place, playbook: Playbook, author: Author
+) -> Outcome:
+    """Spec 2's `save` over the rows: the playbook is then exactly this one."""
+    text = playbook.model_dump_json(exclude={"bullets": {"__all__": {"confidence_score"}}})
+    return (await put_playbook(runtime, tenant_id, place, text, author))[0]

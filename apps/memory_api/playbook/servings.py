@@ -1,0 +1,109 @@
+"""What was handed out, written off the read path: kept in memory, and written at most a second
+later in one transaction per tenant.
+
+A clean stop writes what is left. A process that is killed loses the servings of its last second,
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import structlog
+
+from apps.memory_api.core.db import Sessions
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.playbook.queries import add_servings
+
+log = structlog.get_logger()
+
+EVERY = 1.0
+"""Seconds between two writes."""
+BATCH = 500
+"""Servings of one transaction."""
+MOST = 20_000
+"""Servings kept while the database is away; the oldest go first."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """One search or render. `memory_ids`, `keys` and `scores` are parallel."""
+
+    tenant_id: UUID
+    scope: int
+    version: int
+    kind: Literal["search", "render"]
+    query: str
+    memory_ids: Sequence[UUID]
+    keys: Sequence[str]
+    scores: Sequence[float]
+    render_id: UUID = field(default_factory=new_id)
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def row(self) -> dict[str, Any]:
+        names = ("render_id", "scope", "version", "kind", "query", "created_at")
+        row = {name: getattr(self, name) for name in names}
+        return row | {"keys": list(self.keys), "scores": list(self.scores)}
+
+
+class ServingLog:
+    """Servings of this process that are not written yet."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._waiting: list[Served] = []
+        self._writing = asyncio.Lock()
+
+    def add(self, served: Served) -> UUID:
+        """Keep a serving to be written; never waits. Answers its render_id."""
+        if len(self._waiting) >= MOST:
+            lost = len(self._waiting) - MOST + 1
+            del self._waiting[:lost]
+            log.warning("servings_lost", many=lost)
+        self._waiting.append(served)
+        return served.render_id
+
+    async def flush(self) -> None:
+        """Write everything that waits. On an error all of it waits on, and the error is raised."""
+        async with self._writing:
+            while batch := self._waiting[:BATCH]:
+                await self._write(batch)
+
+    async def _write(self, batch: Sequence[Served]) -> None:
+        for tenant_id in sorted({served.tenant_id for served in batch}):
+            mine = [served for served in batch if served.tenant_id == tenant_id]
+            uses = Counter(memory for served in mine for memory in served.memory_ids)
+            async with self._sessions.tenant(tenant_id) as session:
+                await add_servings(session, [served.row() for served in mine], uses)
+            written = {served.render_id for served in mine}
+            self._waiting = [s for s in self._waiting if s.render_id not in written]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[ServingLog]:
+        """Writes in the background until the end, and then once more."""
+        task = asyncio.create_task(self._run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            try:
+                await self.flush()
+            except Exception as error:  # the process ends: all that is left to do is to say so
+                log.error("servings_lost", many=len(self._waiting), error=str(error))
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                await self.flush()
+            except Exception as error:  # they wait on for the next round
+                log.warning("servings_not_written", many=len(self._waiting), error=str(error))
