@@ -82,6 +82,7 @@ def embedded(folder: Path) -> Iterator[Server]:
     finally:
         try:
             server.destroy()
+            (folder / "template.done").unlink(missing_ok=True)  # whoever comes later starts anew
         except EmbeddedPostgresError:  # another worker is still using it
             server.stop()
 
