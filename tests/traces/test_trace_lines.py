@@ -158,6 +158,11 @@ async def test_with_an_idempotency_key_it_has_one_effect(api, tenant, runtime) -
     assert_problem(large, 413, "too_large")
 
 
+async def test_a_field_named_like_a_part_of_a_request_is_named(api: AsyncClient) -> None:
+    answer = await send_lines(api, ndjson([trace(query=5)]))
+    assert answer.json()["items"][0]["error"]["field"] == "query"
+
+
 async def test_a_bad_query_is_refused_before_a_line_is_read(api, tenant, runtime) -> None:
     answer = await send_lines(api, ndjson([trace()]), "?reflect=maybe")
     assert_problem(answer, 422, "invalid")

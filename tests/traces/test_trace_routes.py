@@ -235,6 +235,8 @@ BAD = [
     ({"events": [event()], "metadata": "x", "more": 1}, "metadata"),
     ({"events": [event()], "task_description": {"a": 1}}, "task_description"),
     ({"events": [event()], "tenant_id": 5}, "tenant_id"),
+    ({"events": [event()], "query": 5}, "query"),
+    ({"events": [event(metadata={"body": 1}, agent={"path": 1})]}, "events.0.agent"),
 ]
 
 

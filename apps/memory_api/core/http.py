@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import asyncpg
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from apps.memory_api.core.away import is_away
@@ -78,14 +80,15 @@ def as_problem(error: Exception) -> JSONResponse:
             **error.extra,
         )
     if isinstance(error, RequestValidationError):
-        errors = [describe(item) for item in error.errors()]
+        # the first step of a place says where it was sent: body, query, path or header
+        errors = [describe(item | {"loc": item["loc"][1:]}) for item in error.errors()]
         first = errors[0]
         return problem(422, "invalid", f"{first['field']}: {first['message']}", errors=errors)
     if isinstance(error, HTTPException):
         code = CODES.get(error.status_code, "bad_request")
         headers = dict(error.headers or {})
         return problem(error.status_code, code, str(error.detail), headers=headers)
-    if is_away(error):
+    if is_away(error) or _sqlstate(error).startswith(PASSING):
         return problem(
             503, "unavailable", "The database is away; try again.", headers={"Retry-After": "2"}
         )
@@ -94,15 +97,23 @@ def as_problem(error: Exception) -> JSONResponse:
 
 def describe(item: dict[str, Any]) -> dict[str, Any]:
     """One finding of pydantic: the field as a dotted path, the message, never the value."""
-    place = [str(part) for part in item["loc"] if part not in ("body", "query", "path", "header")]
-    field = ".".join(place)[:MAX_FIELD] or "body"
+    field = ".".join(str(part) for part in item["loc"])[:MAX_FIELD] or "body"
     return {"field": field, "message": item["msg"], "type": item["type"]}
 
 
-AWAY = ("08", "28", "3D", "40", "53", "55P03", "57")
-"""SQLSTATEs that are nobody's fault and may pass: connection, login, missing database, deadlock or
-serialisation, resources, lock timeout, shutdown.
+PASSING = ("08", "28", "3D", "40", "53", "55P03", "57")
+"""SQLSTATEs that are not the caller's fault and may pass: connection, login, missing database,
+deadlock or serialisation, resources, lock timeout, shutdown.
 """
+
+
+def _sqlstate(error: BaseException | None) -> str:
+    """The SQLSTATE of the PostgreSQL error under an error, or nothing."""
+    while error is not None:
+        if isinstance(error, asyncpg.PostgresError):
+            return str(error.sqlstate or "")
+        error = error.orig if isinstance(error, DBAPIError) else error.__cause__
+    return ""
 
 
 def install(app: FastAPI) -> None:
