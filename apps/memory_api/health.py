@@ -26,16 +26,27 @@ async def alive() -> dict[str, str]:
 
 @router.get("/health/ready")
 async def ready(request: Request) -> JSONResponse:
-    """Whether requests can be served: database, queue and embedder, each with its state. 503 when
-    one is away.
+    """Whether requests can be served: database, queue, embedder and model, each with its state. 503
+    when the database or the queue is away; a model that is left alone is told and stops nothing.
     """
     runtime = runtime_of(request)
     parts = {"database": await _database(runtime), "queue": await _queue(runtime)}
     parts["embedder"] = {"status": "ok", "model": runtime.embedder.model}
-    parts["model"] = {"status": "none"}
-    good = all(part["status"] in ("ok", "none") for part in parts.values())
+    parts["model"] = _model(runtime)
+    good = all(part["status"] != "unavailable" for part in parts.values())
     body = {"status": "ok" if good else "unavailable", **parts}
     return JSONResponse(body, status_code=200 if good else 503)
+
+
+def _model(runtime: Runtime) -> dict[str, Any]:
+    """`paused` while its provider fails, with the cause and the seconds until it is asked again."""
+    llm, gate = runtime.llm, runtime.gate
+    if llm is None:
+        return {"status": "none"}
+    found: dict[str, Any] = {"status": "ok", "provider": llm.provider, "model": llm.model}
+    if gate.wait and gate.cause:
+        found |= {"status": "paused", "error": gate.cause.code, "seconds": round(gate.wait, 1)}
+    return found
 
 
 async def _database(runtime: Runtime) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from apps.memory_api.budget.ledger import DatabaseLedger
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.errors import Misconfigured
 from apps.memory_api.core.settings import Settings
@@ -18,6 +19,11 @@ from apps.memory_api.embeddings.port import Embedder
 from apps.memory_api.embeddings.registry import open_embedder
 from apps.memory_api.jobs.pgqueuer import PgQueue
 from apps.memory_api.jobs.port import JobQueue
+from apps.memory_api.llm.configure import open_models
+from apps.memory_api.llm.pause import Gate, Gated
+from apps.memory_api.llm.port import LLM
+from apps.memory_api.llm.registry import compose
+from apps.memory_api.llm.retry import FOREGROUND_ATTEMPTS, WORKER_ATTEMPTS
 
 
 def _process_name() -> str:
@@ -30,6 +36,10 @@ class Runtime:
     sessions: Sessions
     embedder: Embedder
     queue: JobQueue
+    llm: LLM | None = None
+    """The model with all its wrappers; None when rules think."""
+    gate: Gate = field(default_factory=Gate)
+    """Whether the model's provider may be asked."""
     name: str = field(default_factory=_process_name)
     """Who holds a lease: host and process."""
 
@@ -39,20 +49,37 @@ class Runtime:
 
 
 @asynccontextmanager
-async def open_runtime(settings: Settings, database_url: str) -> AsyncGenerator[Runtime]:
-    """Everything a process needs, closed on the way out."""
+async def open_runtime(
+    settings: Settings, database_url: str, *, background: bool = False
+) -> AsyncGenerator[Runtime]:
+    """Everything a process needs, closed on the way out. In the background a model is asked once:
+    the queue tries again.
+    """
     embedder = _embedder(settings)
+    models = open_models(settings)
     engine = open_engine(
         database_url, pool_size=settings.pool_size, statement_cache=settings.statement_cache
     )
     queue = PgQueue(
         settings.listen_url or database_url, heartbeat=timedelta(seconds=settings.lease_seconds)
     )
+    sessions, gate = Sessions(engine), Gate()
+    attempts = WORKER_ATTEMPTS if background else FOREGROUND_ATTEMPTS
+    llm = compose_model(models, sessions, gate, attempts=attempts) if models else None
     try:
-        yield Runtime(settings, Sessions(engine), embedder, queue)
+        yield Runtime(settings, sessions, embedder, queue, llm, gate)
     finally:
+        if llm is not None:
+            await llm.aclose()
         await embedder.aclose()
         await engine.dispose()
+
+
+def compose_model(models: Sequence[LLM], sessions: Sessions, gate: Gate, *, attempts: int) -> LLM:
+    """The models as the service asks them: recorded, tried again, and left alone while their
+    provider fails.
+    """
+    return Gated(compose(models, ledger=DatabaseLedger(sessions), attempts=attempts), gate)
 
 
 def _embedder(settings: Settings) -> Embedder:

@@ -21,7 +21,11 @@ class Settings(BaseSettings):
     """Read once at start. A field's description is its documentation."""
 
     model_config = SettingsConfigDict(
-        env_prefix="HANSEI_", env_file=".env", extra="ignore", populate_by_name=True
+        env_prefix="HANSEI_",
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        populate_by_name=True,
     )
 
     database_url: str | None = Field(
@@ -65,6 +69,37 @@ class Settings(BaseSettings):
         validation_alias=_env("HANSEI_REFLECTIVE_MEMORY_MODE", "REFLECTIVE_MEMORY_MODE"),
         description="lite: reflections on demand only, and none of plain successes.",
     )
+    llm_provider: Literal["openai", "azure", "anthropic", "bedrock", "none"] | None = Field(
+        None,
+        validation_alias=_env("HANSEI_LLM_PROVIDER", "LLM_PROVIDER"),
+        description="Who thinks. Unset: anthropic, openai or azure by the key that is present, in "
+        "this order; none without one (rules think).",
+    )
+    llm_model: str | None = Field(
+        None,
+        validation_alias=_env("HANSEI_LLM_MODEL", "LLM_MODEL", "RAE_LLM_MODEL_DEFAULT"),
+        description="The model, or several with commas: the next is asked when one cannot answer. "
+        "Unset: gpt-4o-mini (openai), claude-haiku-5-5 (anthropic).",
+    )
+    llm_timeout: float = Field(60, gt=0, description="Seconds one exchange with a model may take.")
+    llm_max_tokens: int = Field(
+        4096, ge=256, description="Longest answer of a model, its thinking included."
+    )
+    llm_prompt_tokens: int = Field(
+        24_000,
+        ge=2_048,
+        description="How much of a trace and its evidence a model is shown, in tokens, estimated.",
+    )
+    on_model_failure: Literal["rules", "fail"] = Field(
+        "rules",
+        description="When a caller waits and the model fails: rules answer (degraded, improved "
+        "later), or 502.",
+    )
+    prompts_dir: Path | None = Field(
+        None,
+        description="Prompts of your own: NAME.txt for all, TENANT/NAME.txt, "
+        "TENANT/PLAYBOOK/NAME.txt.",
+    )
     embedding_provider: Literal["static", "openai", "fastembed"] = Field(
         "static", description="Who makes vectors; never follows from a key that is present."
     )
@@ -85,6 +120,26 @@ class Settings(BaseSettings):
         None,
         validation_alias=_env("HANSEI_OPENAI_BASE_URL", "OPENAI_BASE_URL"),
         description="Another server that speaks OpenAI's protocol.",
+    )
+    anthropic_api_key: SecretStr | None = Field(
+        None,
+        validation_alias=_env("HANSEI_ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"),
+        description="Key of Anthropic or a server that speaks its protocol.",
+    )
+    anthropic_base_url: str | None = Field(
+        None,
+        validation_alias=_env("HANSEI_ANTHROPIC_BASE_URL", "ANTHROPIC_BASE_URL"),
+        description="Another server that speaks Anthropic's protocol.",
+    )
+    azure_api_key: SecretStr | None = Field(
+        None,
+        validation_alias=_env("HANSEI_AZURE_API_KEY", "AZURE_OPENAI_API_KEY"),
+        description="Key of an Azure OpenAI resource; the model is the deployment's name.",
+    )
+    azure_endpoint: str | None = Field(
+        None,
+        validation_alias=_env("HANSEI_AZURE_ENDPOINT", "AZURE_OPENAI_ENDPOINT"),
+        description="Address of the Azure OpenAI resource.",
     )
     log_format: Literal["console", "json"] = Field(
         "console", description="Logs for people or for machines."

@@ -20,10 +20,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.errors import Conflict, HanseiError
 from apps.memory_api.core.ids import new_id
+from apps.memory_api.core.redaction import redact
 from apps.memory_api.jobs.tables import Run
 
 FIRST_DELAY = timedelta(seconds=1)
 LONGEST_DELAY = timedelta(minutes=5)
+PATIENCE = timedelta(days=1)
+"""How long after it was made a run may be put off without an attempt being counted."""
 
 
 class LeaseLost(HanseiError):
@@ -122,9 +125,13 @@ async def finish(
     result: dict[str, Any],
     *,
     engine: str | None = None,
-    degraded: bool = False,
+    degraded_by: BaseException | None = None,
+    prompt_hash: str | None = None,
+    usage: dict[str, Any] | None = None,
 ) -> None:
-    """Mark a run done, in the transaction that stores what it found. Raises `LeaseLost`."""
+    """Mark a run done, in the transaction that stores what it found. `degraded_by` is why it was
+    done with less than was configured. Raises `LeaseLost`.
+    """
     found = await session.scalar(
         update(Run)
         .where(
@@ -136,9 +143,11 @@ async def finish(
         .values(
             state="done",
             result=result,
-            error=None,
+            error=describe(degraded_by) if degraded_by else None,
             engine=engine,
-            degraded=degraded,
+            degraded=degraded_by is not None,
+            prompt_hash=prompt_hash,
+            usage=usage,
             lease_until=None,
             lease_owner=None,
             finished_at=func.now(),
@@ -156,25 +165,40 @@ async def fail(
     """Record why an attempt failed: queued again with back-off (the delay is returned), or dead
     after the last one.
     """
-    run = await session.scalar(
-        select(Run)
-        .where(
-            Run.tenant_id == tenant_of(session),
-            Run.id == run_id,
-            Run.lease_owner == owner,
-            Run.state == "running",
-        )
-        .with_for_update()
-    )
+    run = await _held(session, run_id, owner)
     if run is None:
         return None
     run.error = describe(error)
     if run.attempts >= run.max_attempts:
         _settle(run, "dead")
         return None
-    run.state, run.lease_owner, run.lease_until = "queued", None, None
-    run.updated_at = datetime.now(UTC)
+    _queue_again(run)
     return backoff(run.attempts)
+
+
+async def postpone(
+    session: AsyncSession, run_id: UUID, owner: str, error: BaseException, delay: timedelta
+) -> timedelta | None:
+    """As `fail`, but the attempt is given back: not the run's fault. A run older than `PATIENCE`
+    has had its chances and fails.
+    """
+    run = await _held(session, run_id, owner)
+    if run is None:
+        return None
+    if datetime.now(UTC) - run.created_at > PATIENCE:
+        return await fail(session, run_id, owner, error)
+    run.error = describe(error)
+    run.attempts -= 1
+    _queue_again(run)
+    return delay
+
+
+async def refuse(session: AsyncSession, run_id: UUID, owner: str, error: BaseException) -> None:
+    """End a run as failed, to be tried again only when somebody asks for it."""
+    run = await _held(session, run_id, owner)
+    if run is not None:
+        run.error = describe(error)
+        _settle(run, "failed")
 
 
 async def retry(session: AsyncSession, run_id: UUID) -> Run | None:
@@ -197,14 +221,34 @@ def backoff(attempt: int) -> timedelta:
     """Exponential from one second, at most five minutes, with half of it random so that retries
     spread.
     """
-    delay = min(FIRST_DELAY * 2 ** (attempt - 1), LONGEST_DELAY)
+    delay = min(FIRST_DELAY * 2 ** min(attempt - 1, 20), LONGEST_DELAY)
     return delay * random.uniform(0.5, 1.0)
 
 
 def describe(error: BaseException) -> dict[str, Any]:
     """What a dead letter shows of an error: its type, code and message, never a stack trace."""
     code = error.code if isinstance(error, HanseiError) else "internal_error"
-    return {"type": type(error).__name__, "code": code, "message": str(error)[:2000]}
+    message = redact(str(error)).text[:2000]
+    return {"type": type(error).__name__, "code": code, "message": message}
+
+
+async def _held(session: AsyncSession, run_id: UUID, owner: str) -> Run | None:
+    """The run, if `owner` still holds it."""
+    return await session.scalar(
+        select(Run)
+        .where(
+            Run.tenant_id == tenant_of(session),
+            Run.id == run_id,
+            Run.lease_owner == owner,
+            Run.state == "running",
+        )
+        .with_for_update()
+    )
+
+
+def _queue_again(run: Run) -> None:
+    run.state, run.lease_owner, run.lease_until = "queued", None, None
+    run.updated_at = datetime.now(UTC)
 
 
 def _settle(run: Run, state: str) -> None:

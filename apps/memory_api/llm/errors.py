@@ -7,6 +7,7 @@ LLMError 502         retry  provider's fault
 ├── LLMServerError   yes    yes
 ├── LLMQuota         no     yes    the paid allowance is used up
 ├── LLMAuth          no     yes    wrong key
+├── LLMPaused        no     yes    nobody was asked: the provider failed a moment ago
 ├── LLMBadRequest    no     no     our request is wrong, for this model at least
 ├── LLMRefused       no     no     the model, or a filter before it, will not answer this
 ├── LLMTruncated     no     no     the answer did not fit into max_tokens
@@ -18,6 +19,7 @@ job's attempt.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from apps.memory_api.core.errors import HanseiError
@@ -47,6 +49,8 @@ class LLMError(HanseiError):
         self.provider_status = provider_status
         self.request_id = request_id
         self.reply = reply
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(math.ceil(retry_after))
 
 
 class LLMTimeout(LLMError):
@@ -88,6 +92,13 @@ class LLMAuth(LLMError):
     """The model's provider does not accept the key."""
 
     code = "llm_auth"
+    provider_fault = True
+
+
+class LLMPaused(LLMError):
+    """The model's provider failed a moment ago and is left alone for a while."""
+
+    code = "llm_paused"
     provider_fault = True
 
 

@@ -4,12 +4,15 @@ reason and actor.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy.ext.asyncio import AsyncSession
+
 from apps.memory_api.core.errors import NotFound
-from apps.memory_api.memory.prepare import Draft, prepare
+from apps.memory_api.memory.prepare import Draft, Prepared, prepare
 from apps.memory_api.memory.put import put, serve, withdraw
 from apps.memory_api.memory.queries import get_memory
 from apps.memory_api.memory.schemas import Kind, MemoryPatch, NewMemory, Status
@@ -51,17 +54,31 @@ async def change(
             raise NotFound
         if memory.revision != before.revision:  # changed meanwhile: what we embedded may be stale
             items = await prepare(runtime.embedder, [_draft(memory, fields)])
-        await withdraw(session, [memory])
-        for name, value in fields.items():
-            setattr(memory, name, value)
-        memory.searchable_text = items[0].draft.searchable_text
-        memory.terms = sorted(items[0].weights)
-        memory.fingerprint = items[0].fingerprint
-        memory.change_reason, memory.change_actor, memory.change_run = patch.reason, actor, None
-        await session.flush()
-        await session.refresh(memory)
-        await serve(session, [memory], items)
+        await rewrite(session, memory, items[0], fields, reason=patch.reason, actor=actor)
         return memory
+
+
+async def rewrite(
+    session: AsyncSession,
+    memory: Memory,
+    item: Prepared,
+    fields: Mapping[str, Any],
+    *,
+    reason: str | None,
+    actor: str | None,
+    run_id: UUID | None = None,
+) -> None:
+    """Set columns of a memory that is locked, and serve it as `item` says from now on."""
+    await withdraw(session, [memory])
+    for name, value in fields.items():
+        setattr(memory, name, value)
+    memory.searchable_text = item.draft.searchable_text
+    memory.terms = sorted(item.weights)
+    memory.fingerprint = item.fingerprint
+    memory.change_reason, memory.change_actor, memory.change_run = reason, actor, run_id
+    await session.flush()
+    await session.refresh(memory)
+    await serve(session, [memory], [item])
 
 
 async def remove(

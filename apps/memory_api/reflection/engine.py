@@ -3,7 +3,8 @@ a store of your own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -11,17 +12,21 @@ import asyncpg
 import structlog
 
 from apps.memory_api.core.db import Sessions, engine_over
+from apps.memory_api.core.prompts import Prompt, content_hash
 from apps.memory_api.embeddings.port import Embedder
 from apps.memory_api.embeddings.static import StaticEmbedder
+from apps.memory_api.llm.port import LLM
 from apps.memory_api.memory.find import Filters, ask, search
 from apps.memory_api.memory.prepare import prepare
 from apps.memory_api.memory.router import show
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.memory.scopes import kind_scope
+from apps.memory_api.reflection.prompt import PROMPTS
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
 from apps.memory_api.reflection.store import drafts, keep
-from apps.memory_api.reflection.think import Evidence, Thought, think
+from apps.memory_api.reflection.think import Evidence, Mind, Thought, packaged, think
 from apps.memory_api.tenants.identity import tenant_id_of
+from apps.memory_api.traces.redaction import clean_model
 
 log = structlog.get_logger()
 
@@ -29,7 +34,10 @@ Scorer = Callable[[ReflectionContext, ReflectionResult], float]
 """Gives an importance or a confidence, 0..1, for a result."""
 
 Thinker = Callable[[ReflectionContext, Evidence], Any]
-"""An async function that reflects: `think`, or one with a model behind it."""
+"""An async function that reflects in place of `think`."""
+
+
+SECRET_IN = ("events", "error", "task_description", "task_goal")
 
 
 class ReflectionStore(Protocol):
@@ -85,7 +93,10 @@ class ReflectionEngineV2:
     """Reflect on runs from your own code.
 
     `pool` connects as the app role. `memory_repository` replaces the storage, `importance` and
-    `confidence` replace the scores, `thinker` replaces the thinking, `embedder` the vectors.
+    `confidence` replace the scores, `thinker` replaces the thinking, `embedder` the vectors. With
+    an `llm` (`create_chat_model`, or a class of your own) a model thinks, else rules; `prompts`
+    replaces its prompt files, by their names (`reflection_failure`, `reflection_success`,
+    `reflection_partial`).
     """
 
     def __init__(
@@ -94,7 +105,9 @@ class ReflectionEngineV2:
         memory_repository: ReflectionStore | None = None,
         *,
         embedder: Embedder | None = None,
-        thinker: Thinker = think,
+        thinker: Thinker | None = None,
+        llm: LLM | None = None,
+        prompts: Mapping[str, str] | None = None,
         importance: Scorer | None = None,
         confidence: Scorer | None = None,
     ) -> None:
@@ -104,7 +117,11 @@ class ReflectionEngineV2:
             sessions = Sessions(engine_over(pool))
             memory_repository = DatabaseStore(sessions, embedder or StaticEmbedder())
         self.store: ReflectionStore = memory_repository
-        self._think = thinker
+        self._thinker = thinker
+        self._llm = llm
+        self._prompts = dict(prompts or {})
+        if unknown := self._prompts.keys() - set(PROMPTS.values()):
+            raise ValueError(f"there is no prompt {min(unknown)!r}")
         self._importance = importance
         self._confidence = confidence
 
@@ -116,6 +133,7 @@ class ReflectionEngineV2:
         Raises `NothingLearnt` when there is honestly nothing to say, and whatever the thinking
         raises, after logging it.
         """
+        context = clean_model(context, SECRET_IN, Counter())
         about = {"tenant_id": context.tenant_id, "project_id": context.project_id}
         log.info(
             "reflection_generation_started",
@@ -177,6 +195,18 @@ class ReflectionEngineV2:
         )
         tenant = tenant_id_of(tenant_id)
         return await self.store.find(tenant, project_id, query_text or "", k, filters)
+
+    async def _think(self, context: ReflectionContext, evidence: Evidence) -> Thought:
+        if self._thinker is not None:
+            return await self._thinker(context, evidence)
+        if self._llm is None:
+            return await think(context, evidence)
+        mind = Mind(self._llm, self._prompt, tenant_id=tenant_id_of(context.tenant_id))
+        return await think(context, evidence, mind)
+
+    def _prompt(self, name: str) -> Prompt:
+        own = self._prompts.get(name)
+        return packaged(name) if own is None else Prompt(name, own, content_hash(own), "given")
 
     def _score(self, context: ReflectionContext, result: ReflectionResult) -> ReflectionResult:
         changed = {

@@ -13,8 +13,10 @@ from apps.memory_api.core.ids import new_id
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.lease import held
 from apps.memory_api.jobs.port import Ticket
-from apps.memory_api.jobs.queries import latest_run
+from apps.memory_api.jobs.queries import get_run, latest_run
 from apps.memory_api.jobs.tables import Run
+from apps.memory_api.llm.errors import LLMError
+from apps.memory_api.reflection.improve import earlier_of
 from apps.memory_api.reflection.run import reflect
 from apps.memory_api.reflection.schemas import GenerateAnswer, GenerateIn
 from apps.memory_api.runtime import Runtime
@@ -37,7 +39,11 @@ class Accepted:
 async def reflect_now(
     runtime: Runtime, caller: Identity, body: GenerateIn, *, wait: bool
 ) -> Accepted:
-    """Store, then reflect (`wait`) or leave it to a worker. A duplicate answers as the first."""
+    """Store, then reflect (`wait`) or leave it to a worker. A duplicate answers as the first.
+
+    When the model fails while the caller waits, rules answer (HANSEI_ON_MODEL_FAILURE=rules), or
+    its `LLMError` is raised and the run is failed.
+    """
     owner = f"{runtime.name}/{new_id()}"
     async with runtime.sessions.tenant(caller.tenant_id) as session:
         project_id = caller.project(body.project_id)
@@ -45,7 +51,7 @@ async def reflect_now(
         stored = await store_trace(session, trace_body, project_id)
         known = await latest_run(session, stored.trace.id, REFLECT) if stored.duplicate else None
         if known is not None:
-            return _known(stored.trace.id, known)
+            return _known(stored.trace.id, await _readable(session, known))
         run = runs.new_run(
             session,
             REFLECT,
@@ -63,12 +69,29 @@ async def reflect_now(
         return Accepted(stored.trace.id, run.id, run.state)
     try:
         async with held(runtime.sessions, caller.tenant_id, run.id, owner, runtime.lease):
-            answer = await reflect(runtime, caller.tenant_id, run.id, owner)
+            answer = await reflect(
+                runtime, caller.tenant_id, run.id, owner, or_rules=_or_rules(runtime)
+            )
+    except LLMError as error:
+        async with runtime.sessions.tenant(caller.tenant_id) as session:
+            await runs.refuse(session, run.id, owner, error)
+        raise
     except Exception as error:
         async with runtime.sessions.tenant(caller.tenant_id) as session:
             await _record(session, runtime, run.id, owner, error)
         raise
     return Accepted(stored.trace.id, run.id, "done", answer)
+
+
+def _or_rules(runtime: Runtime) -> bool:
+    return runtime.settings.on_model_failure == "rules"
+
+
+async def _readable(session: AsyncSession, run: Run) -> Run:
+    """The run whose answer stands: the one that is being improved, until it has been."""
+    if run.state == "done" or earlier_of(run) is None or run.parent_id is None:
+        return run
+    return await get_run(session, run.parent_id) or run
 
 
 def _known(trace_id: UUID, run: Run) -> Accepted:

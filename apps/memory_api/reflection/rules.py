@@ -23,7 +23,7 @@ from apps.memory_api.reflection.findings.words.protocol import Advice, Words
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
 from apps.memory_api.traces.schemas import ErrorCategory, OutcomeType
 
-__all__ = ["Attempt", "reflect", "reflect_on"]
+__all__ = ["Attempt", "about", "category_of", "reflect", "reflect_on"]
 
 _LANGUAGES: dict[str, tuple[Words, Advice]] = {
     "en": (English(), EnglishAdvice()),
@@ -60,18 +60,23 @@ def reflect_on(context: ReflectionContext, found: Findings) -> ReflectionResult 
         importance=importance(context.outcome, evidence),
         confidence=confidence(evidence),
         tags=_tags(found, context),
-        error_category=_category(found, context),
+        error_category=category_of(found, context),
         source_event_ids=sources(found, context.outcome),
         related_memory_ids=list(context.related_memory_ids),
-        metadata={
-            "outcome": context.outcome.value,
-            "task_description": _kept(context.task_description),
-            "event_count": len(context.events),
-            "session_id": str(context.session_id) if context.session_id else None,
-            "language": found.language,
-            "findings": found.as_json(),
-        },
+        metadata=about(context, found),
     )
+
+
+def about(context: ReflectionContext, found: Findings) -> dict[str, Any]:
+    """The metadata of a reflection, whoever wrote it."""
+    return {
+        "outcome": context.outcome.value,
+        "task_description": _kept(context.task_description),
+        "event_count": len(context.events),
+        "session_id": str(context.session_id) if context.session_id else None,
+        "language": found.language,
+        "findings": found.as_json(),
+    }
 
 
 def _kept(text: str | None) -> str | None:
@@ -80,7 +85,7 @@ def _kept(text: str | None) -> str | None:
     return text if text is None or len(text) <= _LONGEST else cut(text, _LONGEST)
 
 
-def _category(f: Findings, context: ReflectionContext) -> ErrorCategory | None:
+def category_of(f: Findings, context: ReflectionContext) -> ErrorCategory | None:
     """The stated category, else the one the evidence shows; None for a success that reports no
     error."""
     stated = context.error.error_category if context.error else None
@@ -111,7 +116,7 @@ def _tags(f: Findings, context: ReflectionContext) -> list[str]:
     """Outcome, kinds of what was found, then the tools concerned; lower case, at most ten."""
     outcome = context.outcome
     tags = [outcome.value]
-    category = _category(f, context)
+    category = category_of(f, context)
     if category is ErrorCategory.TIMEOUT_ERROR:
         tags.append("timeout")
     last = next((x for x in reversed(f.failures) if not x.repaired), None)

@@ -5,28 +5,32 @@ while it thinks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import NotFound
+from apps.memory_api.core.prompts import Prompt
+from apps.memory_api.core.prompts import load as load_prompt
 from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run
+from apps.memory_api.jobs.tables import Run
+from apps.memory_api.llm.errors import LLMPaused
 from apps.memory_api.memory.prepare import Draft, Prepared, prepare
 from apps.memory_api.memory.put import put
 from apps.memory_api.memory.queries import find_key, link
 from apps.memory_api.memory.schemas import Kind
-from apps.memory_api.reflection.findings.schemas import Attempt
-from apps.memory_api.reflection.schemas import GenerateAnswer, ReflectionContext, ReflectionResult
+from apps.memory_api.reflection.improve import earlier_of, improve, to_improve
+from apps.memory_api.reflection.material import Material, load
+from apps.memory_api.reflection.prompt import BUILTIN
+from apps.memory_api.reflection.schemas import GenerateAnswer, ReflectionResult
 from apps.memory_api.reflection.store import Kept, drafts, keep
-from apps.memory_api.reflection.think import Evidence, Thought, think
+from apps.memory_api.reflection.think import Mind, Thought, think
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.episodes import episode_text
-from apps.memory_api.traces.queries import earlier_attempts, get_trace, list_events
-from apps.memory_api.traces.schemas import ErrorInfo, Event, EventType, OutcomeType
-from apps.memory_api.traces.tables import Trace, TraceEvent
+from apps.memory_api.traces.schemas import OutcomeType
 
 log = structlog.get_logger()
 
@@ -34,50 +38,24 @@ ANSWERED = set(ReflectionResult.model_fields) & set(GenerateAnswer.model_fields)
 """What an answer takes over from the result as it is."""
 
 
-@dataclass(frozen=True)
-class Material:
-    """All that a reflection on one trace needs."""
+async def reflect(
+    runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str, *, or_rules: bool = False
+) -> GenerateAnswer:
+    """Do a run that `owner` holds, and finish it with its answer. With `or_rules`, rules stand in
+    for a model that fails, and one later run is queued to improve what they wrote.
 
-    trace: Trace
-    context: ReflectionContext
-    evidence: Evidence
-
-
-async def reflect(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> GenerateAnswer:
-    """Do a run that `owner` holds, and finish it with its answer. Raises `LeaseLost` when it was
-    taken over.
+    Raises `LeaseLost` when the run was taken over, and the model's `LLMError`.
     """
     async with runtime.sessions.tenant(tenant_id) as session:
         run = await get_run(session, run_id)
         if run is None or run.trace_id is None:
             raise NotFound
         material = await load(session, run.trace_id)
-    context = material.context
-    about = {"tenant_id": str(tenant_id), "project_id": context.project_id}
-    log.info(
-        "reflection_generation_started",
-        **about,
-        outcome=context.outcome.value,
-        event_count=len(context.events),
-    )
-    try:
-        thought = await think(context, material.evidence)
-    except Exception as error:
-        log.error("reflection_generation_failed", **about, error=str(error), exc_info=True)
-        raise
-    result = thought.result
-    if result is not None:
-        log.info(
-            "reflection_generated",
-            **about,
-            importance=result.importance,
-            confidence=result.confidence,
-            has_strategy=result.strategy_text is not None,
-        )
+    thought = await _think(runtime, material, run_id, or_rules=or_rules)
     learnt = await prepare(runtime.embedder, _drafts(material, thought, run_id))
     episode = await prepare(runtime.embedder, [_episode(material)])
     async with runtime.sessions.tenant(tenant_id) as session:
-        kept = await keep(session, learnt)
+        kept = await _keep(session, run, thought, learnt)
         await _keep_episode(session, material, episode, kept)
         answer = _answer(material, thought, kept, run_id)
         await runs.finish(
@@ -86,62 +64,113 @@ async def reflect(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -
             owner,
             answer.model_dump(mode="json"),
             engine=thought.engine,
-            degraded=thought.degraded,
+            degraded_by=thought.failure,
+            prompt_hash=thought.prompt_hash,
+            usage=thought.usage,
         )
-    if result is not None:
-        log.info(
-            "reflection_stored",
-            **about,
-            reflection_id=str(answer.reflection_id),
-            importance=result.importance,
-        )
+        if thought.degraded:
+            await _queue_improvement(runtime, session, run, kept)
+    _log_stored(material, answer)
     return answer
 
 
-async def load(session: AsyncSession, trace_id: UUID) -> Material:
-    """A trace with its events, and the earlier attempts of its task with theirs."""
-    trace = await get_trace(session, trace_id)
-    if trace is None:
-        raise NotFound
-    events = await list_events(session, trace_id)
-    attempts = [
-        Attempt(
-            outcome=OutcomeType(earlier.outcome or OutcomeType.PARTIAL),
-            events=as_events(await list_events(session, earlier.id)),
-            trace_id=str(earlier.id),
-            ground_truth_known=earlier.ground_truth is not None,
-        )
-        for earlier in await earlier_attempts(session, trace)
-    ]
-    context = ReflectionContext(
-        events=as_events(events),
-        outcome=OutcomeType(trace.outcome or OutcomeType.PARTIAL),
-        tenant_id=str(trace.tenant_id),
-        project_id=trace.project_id,
-        session_id=trace.session_id,
-        error=ErrorInfo.model_validate(trace.error) if trace.error else None,
-        task_description=trace.task_description,
-        task_goal=trace.task_goal,
-        related_memory_ids=[UUID(memory) for memory in trace.related_memory_ids],
+async def _think(runtime: Runtime, material: Material, run_id: UUID, *, or_rules: bool) -> Thought:
+    context = material.context
+    about = {"tenant_id": context.tenant_id, "project_id": context.project_id}
+    log.info(
+        "reflection_generation_started",
+        **about,
+        outcome=context.outcome.value,
+        event_count=len(context.events),
     )
-    return Material(trace, context, Evidence(attempts, trace.ground_truth, trace.test_report))
-
-
-def as_events(rows: Sequence[TraceEvent]) -> list[Event]:
-    """Rows as wire events; they were validated when they came in."""
-    return [
-        Event.model_construct(
-            event_id=row.event_id,
-            event_type=EventType(row.event_type),
-            content=row.content,
-            timestamp=row.timestamp,
-            metadata=row.metadata_,
-            tool_name=row.tool_name,
-            error=row.error,
-            agent=row.agent,
+    try:
+        mind = mind_of(runtime, material, run_id, or_rules=or_rules)
+        thought = await think(context, material.evidence, mind)
+    except LLMPaused:
+        raise  # a thousand waiting runs are not a thousand failures
+    except Exception as error:
+        log.error("reflection_generation_failed", **about, error=str(error), exc_info=True)
+        raise
+    if thought.result is not None:
+        log.info(
+            "reflection_generated",
+            **about,
+            importance=thought.result.importance,
+            confidence=thought.result.confidence,
+            has_strategy=thought.result.strategy_text is not None,
         )
-        for row in rows
-    ]
+    return thought
+
+
+def mind_of(
+    runtime: Runtime, material: Material, run_id: UUID, *, or_rules: bool = False
+) -> Mind | None:
+    """The model with the prompts that apply to this trace's playbook; None when rules think."""
+    if runtime.llm is None:
+        return None
+    settings, trace = runtime.settings, material.trace
+
+    def prompt(name: str) -> Prompt:
+        return load_prompt(
+            name,
+            tenant=str(trace.tenant_id),
+            playbook=trace.playbook,
+            operator=settings.prompts_dir,
+            builtin=BUILTIN,
+        )
+
+    return Mind(
+        runtime.llm,
+        prompt,
+        timeout=settings.llm_timeout,
+        max_tokens=settings.llm_max_tokens,
+        prompt_tokens=settings.llm_prompt_tokens,
+        or_rules=or_rules,
+        tenant_id=trace.tenant_id,
+        run_id=run_id,
+    )
+
+
+async def _keep(
+    session: AsyncSession, run: Run, thought: Thought, learnt: Sequence[Prepared]
+) -> list[Kept]:
+    earlier = earlier_of(run)
+    if earlier is None:
+        return await keep(session, learnt)
+    if thought.engine == "rules":  # the model was switched off meanwhile: nothing to improve with
+        return []
+    return await improve(session, earlier, learnt)
+
+
+async def _queue_improvement(
+    runtime: Runtime, session: AsyncSession, run: Run, kept: Sequence[Kept]
+) -> None:
+    """One run in the background that writes again, with the model, what rules wrote."""
+    earlier = to_improve(run.id, kept)
+    if earlier is None:
+        return
+    later = runs.new_run(
+        session,
+        run.kind,
+        project_id=run.project_id,
+        trace_id=run.trace_id,
+        parent_id=run.id,
+        input=earlier.as_input(),
+        max_attempts=run.max_attempts,
+    )
+    await session.flush()
+    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, later.id)])
+
+
+def _log_stored(material: Material, answer: GenerateAnswer) -> None:
+    if answer.reflection_id is not None:
+        log.info(
+            "reflection_stored",
+            tenant_id=material.context.tenant_id,
+            project_id=material.context.project_id,
+            reflection_id=str(answer.reflection_id),
+            importance=answer.importance,
+        )
 
 
 def _drafts(material: Material, thought: Thought, run_id: UUID) -> list[Draft]:
@@ -194,7 +223,7 @@ async def _keep_episode(
 def _answer(
     material: Material, thought: Thought, kept: Sequence[Kept], run_id: UUID
 ) -> GenerateAnswer:
-    result = thought.result
+    result = thought.result if kept else None
     answer = GenerateAnswer(
         trace_id=material.trace.id,
         run_id=run_id,

@@ -94,8 +94,10 @@ def drafts(
     return [reflection, strategy]
 
 
-async def keep(session: AsyncSession, items: Sequence[Prepared]) -> list[Kept]:
-    """Write what is new; what was said before gains a witness. Both are linked to the trace they
+async def keep(
+    session: AsyncSession, items: Sequence[Prepared], *, witness: bool = True
+) -> list[Kept]:
+    """Write what is new; what was said before gains a `witness`. Both are linked to the trace they
     come from.
     """
     kept: list[Kept] = []
@@ -105,7 +107,8 @@ async def keep(session: AsyncSession, items: Sequence[Prepared]) -> list[Kept]:
             memory_id = (await put(session, [item]))[0].id
         else:
             memory_id = known.id
-            await add_witness(session, memory_id)
+            if witness:
+                await add_witness(session, memory_id)
         if item.draft.trace_id is not None:
             await link(session, memory_id, "derived_from", "trace", [item.draft.trace_id])
         kept.append(Kept(memory_id, new=known is None))

@@ -1,52 +1,212 @@
 """The thinking step: one run and what is known of its task, in; a reflection or nothing, out. No
-database, no HTTP.
+database, no HTTP but the model's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
+import structlog
+
+from apps.memory_api.core.prompts import Prompt, load
+from apps.memory_api.core.redaction import redact
+from apps.memory_api.llm.errors import LLMError
+from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, Wrapper
+from apps.memory_api.llm.prices import price
+from apps.memory_api.llm.structured import ask
 from apps.memory_api.reflection import rules
-from apps.memory_api.reflection.findings.schemas import Attempt
+from apps.memory_api.reflection.evidence import Evidence
+from apps.memory_api.reflection.findings.find import find
+from apps.memory_api.reflection.findings.schemas import Findings
+from apps.memory_api.reflection.prompt import BUILTIN, PROMPTS, Question, compose, id_of
+from apps.memory_api.reflection.response import MOST_SOURCES, LLMReflectionResponse
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
+
+__all__ = ["Evidence", "Mind", "Thought", "packaged", "think"]
+
+T = TypeVar("T")
+log = structlog.get_logger()
 
 LONG = 500
 """Events from which on the work moves to a thread, so that the event loop lives."""
 
 
+def packaged(name: str) -> Prompt:
+    """The prompt of this name that comes with the package."""
+    return load(name, builtin=BUILTIN)
+
+
 @dataclass(frozen=True)
-class Evidence:
-    """What is known beside the run itself: earlier attempts of the task, the right answer, a test
-    report.
+class Mind:
+    """A model and how it is asked. `timeout` in seconds; `prompt_tokens` bounds the trace. With
+    `or_rules`, rules answer when the model does not; else its error is raised.
     """
 
-    attempts: Sequence[Attempt] = ()
-    ground_truth: Any = None
-    test_report: str | None = None
+    llm: LLM
+    prompt: Callable[[str], Prompt] = packaged
+    timeout: float = 60.0
+    max_tokens: int = 4096
+    prompt_tokens: int = 24_000
+    or_rules: bool = False
+    tenant_id: UUID | None = None
+    run_id: UUID | None = None
 
 
 @dataclass(frozen=True)
 class Thought:
-    """What came of it. `result` is None when there is honestly nothing to learn."""
+    """What came of it. `result` is None when there is honestly nothing to learn. `failure` is why
+    rules stand in for the model; `usage` adds up all that was asked, and is None when nothing was.
+    """
 
     result: ReflectionResult | None
     engine: str = "rules"
-    degraded: bool = False
+    failure: LLMError | None = None
+    prompt_hash: str | None = None
+    usage: dict[str, Any] | None = None
+
+    @property
+    def degraded(self) -> bool:
+        return self.failure is not None
 
 
-async def think(context: ReflectionContext, evidence: Evidence) -> Thought:
-    """Reflect by the rules engine."""
+async def think(
+    context: ReflectionContext, evidence: Evidence, mind: Mind | None = None
+) -> Thought:
+    """Reflect by the rules, or by a model that is shown what the rules found. Raises the model's
+    `LLMError`.
+    """
+    events = len(context.events) + sum(len(attempt.events) for attempt in evidence.attempts)
 
-    def by_rules() -> ReflectionResult | None:
-        return rules.reflect(
+    async def aside(work: Callable[[], T]) -> T:
+        return await asyncio.to_thread(work) if events > LONG else work()
+
+    def by_rules() -> tuple[Findings, ReflectionResult | None]:
+        found = find(
             context,
             attempts=evidence.attempts,
             ground_truth=evidence.ground_truth,
             test_report=evidence.test_report,
         )
+        return found, rules.reflect_on(context, found)
 
-    events = len(context.events) + sum(len(attempt.events) for attempt in evidence.attempts)
-    return Thought(await asyncio.to_thread(by_rules) if events > LONG else by_rules())
+    found, base = await aside(by_rules)
+    if mind is None:
+        return Thought(base)
+    prompt = mind.prompt(PROMPTS[context.outcome])
+    question = await aside(
+        lambda: compose(prompt, context, evidence, found, budget=mind.prompt_tokens)
+    )
+    counted = Counted(mind.llm)
+    try:
+        answer, reply = await ask(counted, LLMReflectionResponse, _request(mind, prompt, question))
+    except LLMError as error:
+        if not mind.or_rules:
+            raise
+        log.warning("reflection_by_rules", code=error.code, error=str(error))
+        return Thought(base, failure=error, prompt_hash=prompt.hash, usage=counted.usage())
+    if parroted(answer, question):
+        answer = _scored_by_rules(answer, base)
+    result = _result(context, found, base, answer, reply)
+    return Thought(result, "llm", prompt_hash=prompt.hash, usage=counted.usage())
+
+
+def _request(mind: Mind, prompt: Prompt, question: Question) -> LLMRequest:
+    return LLMRequest(
+        question.messages,
+        max_tokens=mind.max_tokens,
+        timeout=mind.timeout,
+        cache_prefix=question.fixed,
+        purpose="reflect",
+        prompt_hash=prompt.hash,
+        tenant_id=mind.tenant_id,
+        run_id=mind.run_id,
+    )
+
+
+def parroted(answer: LLMReflectionResponse, question: Question) -> bool:
+    """Whether the model only repeats what stands in the trace word for word: its author wrote that,
+    not the model, and must not set the scores.
+    """
+    return _folded(answer.reflection) in _folded(question.shown)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _scored_by_rules(
+    answer: LLMReflectionResponse, base: ReflectionResult | None
+) -> LLMReflectionResponse:
+    log.warning("reflection_repeats_the_trace")
+    scores = {
+        "importance": base.importance if base else 0.5,
+        "confidence": base.confidence if base else 0.5,
+        "tags": list(base.tags) if base else [],
+        "source_event_ids": [],
+    }
+    return answer.model_copy(update=scores)
+
+
+def _result(
+    context: ReflectionContext,
+    found: Findings,
+    base: ReflectionResult | None,
+    answer: LLMReflectionResponse,
+    reply: LLMReply,
+) -> ReflectionResult:
+    known = {id_of(event, number) for number, event in enumerate(context.events)}
+    named = [event for event in answer.source_event_ids if event in known]
+    by_rules = base.source_event_ids if base else []
+    return ReflectionResult(
+        reflection_text=redact(answer.reflection).text,
+        strategy_text=redact(answer.strategy).text if answer.strategy else None,
+        importance=answer.importance,
+        confidence=answer.confidence,
+        tags=answer.tags or (base.tags if base else []),
+        error_category=rules.category_of(found, context),
+        source_event_ids=(named or by_rules)[:MOST_SOURCES],
+        related_memory_ids=list(context.related_memory_ids),
+        metadata=rules.about(context, found) | {"model": reply.model},
+    )
+
+
+class Counted(Wrapper):
+    """Adds up what the replies of one reflection used, re-asking included."""
+
+    def __init__(self, inner: LLM) -> None:
+        super().__init__(inner)
+        self._replies: list[LLMReply] = []
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        reply = await self.inner.complete(request)
+        self._replies.append(reply)
+        return reply
+
+    def usage(self) -> dict[str, Any] | None:
+        """`{provider, model, calls, input_tokens, output_tokens, cached_tokens, usd}`; usd is None
+        when a price is unknown.
+        """
+        if not self._replies:
+            return None
+        last = self._replies[-1]
+        return {
+            "provider": last.provider,
+            "model": last.model,
+            "calls": len(self._replies),
+            "input_tokens": sum(r.usage.input_tokens for r in self._replies),
+            "output_tokens": sum(r.usage.output_tokens for r in self._replies),
+            "cached_tokens": sum(r.usage.cached_input_tokens for r in self._replies),
+            "usd": self._usd(self._replies),
+        }
+
+    def _usd(self, replies: Sequence[LLMReply]) -> float | None:
+        prices = [
+            price(r.usage, provider=r.provider, model=r.model, endpoint=self.endpoint)
+            for r in replies
+        ]
+        known = [one for one in prices if one is not None]
+        return float(sum(known)) if len(known) == len(prices) else None

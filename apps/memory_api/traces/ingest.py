@@ -18,6 +18,7 @@ from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.errors import Conflict
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.traces.queries import find_external, has_failed_attempt
+from apps.memory_api.traces.redaction import without_secrets
 from apps.memory_api.traces.schemas import Event, OutcomeType, Reflect, TraceIn
 from apps.memory_api.traces.tables import Trace, TraceEvent
 
@@ -34,13 +35,14 @@ class Stored:
 
 
 async def store_trace(session: AsyncSession, body: TraceIn, project_id: str) -> Stored:
-    """Store a trace and its events. Raises `Conflict` when its external_id is taken by other
-    content.
+    """Store a trace and its events, without the secrets in them. Raises `Conflict` when its
+    external_id is taken by other content.
     """
     content = content_hash(body)
     known = await _known(session, body, project_id, content)
     if known is not None:
         return known
+    body = without_secrets(body)
     statement = insert(Trace).values(_values(session, body, project_id, content))
     trace = await session.scalar(statement.on_conflict_do_nothing().returning(Trace))
     if trace is None:  # somebody else stored this external_id a moment ago

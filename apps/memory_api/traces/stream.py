@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,11 @@ from apps.memory_api.core.errors import Conflict, Invalid, NotFound
 from apps.memory_api.core.schemas import MAX_EVENTS
 from apps.memory_api.traces.ingest import add_events
 from apps.memory_api.traces.queries import get_trace
+from apps.memory_api.traces.redaction import (
+    counted,
+    events_without_secrets,
+    outcome_without_secrets,
+)
 from apps.memory_api.traces.schemas import CloseIn, EventsIn, OutcomeIn, OutcomeType
 from apps.memory_api.traces.tables import Trace
 
@@ -31,7 +37,9 @@ async def append(session: AsyncSession, trace: Trace, body: EventsIn) -> None:
     _must_be_open(trace)
     if trace.event_count + len(body.events) > MAX_EVENTS:
         raise Invalid(f"A trace has at most {MAX_EVENTS} events.", field="events")
-    await add_events(session, trace, body.events)
+    kinds = Counter[str]()
+    await add_events(session, trace, events_without_secrets(body.events, kinds))
+    _count(trace, kinds)
     trace.updated_at = datetime.now(UTC)
 
 
@@ -40,6 +48,7 @@ def set_outcome(trace: Trace, body: OutcomeIn) -> bool:
     `Conflict` for another outcome than the one that was told.
     """
     _must_agree(trace, body.outcome)
+    body, kinds = outcome_without_secrets(body)
     told: dict[str, Any] = {
         "outcome": body.outcome.value,
         "error": body.error.model_dump(mode="json") if body.error else None,
@@ -54,6 +63,7 @@ def set_outcome(trace: Trace, body: OutcomeIn) -> bool:
     for name, value in news.items():
         setattr(trace, name, value)
     if news:
+        _count(trace, kinds)
         trace.updated_at = datetime.now(UTC)
     return bool(news)
 
@@ -69,8 +79,10 @@ def close(trace: Trace, body: CloseIn) -> None:
     _end(trace)
     if body.outcome is not None:
         trace.outcome = body.outcome.value
+    body, kinds = outcome_without_secrets(body)
     if body.error is not None:
         trace.error = body.error.model_dump(mode="json")
+        _count(trace, kinds)
 
 
 def time_out(trace: Trace) -> None:
@@ -82,6 +94,11 @@ def time_out(trace: Trace) -> None:
 def _end(trace: Trace) -> None:
     trace.state = "closed"
     trace.closed_at = trace.updated_at = datetime.now(UTC)
+
+
+def _count(trace: Trace, kinds: Counter[str]) -> None:
+    if kinds:
+        trace.metadata_ = counted(trace.metadata_, kinds)
 
 
 def _must_agree(trace: Trace, outcome: OutcomeType | None) -> None:
