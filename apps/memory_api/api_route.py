@@ -17,7 +17,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
-from apps.memory_api.core.body import ReadRequest, read, read_json
+from apps.memory_api.core.body import ReadRequest, Tail, read, read_json
 from apps.memory_api.core.errors import Invalid
 from apps.memory_api.core.redaction import redact_value
 from apps.memory_api.deps import bearer, identify, runtime_of
@@ -39,6 +39,14 @@ class ApiRoute(APIRoute):
         takes_json = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
+            tail = Tail(request)
+            try:
+                return await checked(Request(request.scope, tail))
+            except Exception:
+                await tail.discard()
+                raise
+
+        async def checked(request: Request) -> Response:
             runtime = runtime_of(request)
             caller = await identify(request, runtime, await bearer(request))
             _refuse_nul(request)

@@ -14,11 +14,13 @@ from collections.abc import AsyncGenerator
 from typing import Any, NamedTuple, cast
 
 from fastapi import Request
+from starlette.types import Message
 
 from apps.memory_api.core.errors import HanseiError, Invalid, TooLarge
 
 MAX_DEPTH = 64
 MAX_BODY = 32 * 1024 * 1024
+MAX_DISCARD = 8 * MAX_BODY
 MAX_PATH = 160
 """Characters of a path that an error shows."""
 
@@ -61,6 +63,30 @@ class ReadRequest(Request):
 
     async def json(self) -> Any:
         return self.parsed.value if self.parsed else None
+
+
+class Tail:
+    """Stands for a request's `receive`, and knows whether the body has come to its end."""
+
+    def __init__(self, request: Request) -> None:
+        headers = request.headers
+        self.receive = request.receive
+        self.ended = False
+        self.waits = "expect" in headers  # for our 100 Continue, with the body held back
+        self.closes = headers.get("connection", "").lower() == "close"
+
+    async def __call__(self) -> Message:
+        message = await self.receive()
+        self.ended = not message.get("more_body", False)
+        return message
+
+    async def discard(self) -> None:
+        """Read to the end and keep nothing, when the connection is to be closed: closing it with
+        bytes unread would take our answer back from a client that is still sending.
+        """
+        size = 0
+        while self.closes and not self.waits and not self.ended and size <= MAX_DISCARD:
+            size += len((await self()).get("body", b""))
 
 
 async def read(request: Request) -> ReadRequest:

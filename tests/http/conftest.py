@@ -1,0 +1,32 @@
+"""A service on a real socket."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.main import create_app
+
+
+@pytest.fixture(scope="session")
+def live(settings: Settings, database) -> Iterator[str]:
+    """The URL of a service that runs in its own thread, with its own runtime and event loop."""
+    app = create_app(settings, database.url("hansei_app"))
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, http="httptools", loop="asyncio", log_config=None
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the service did not start"
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(timeout=20)
