@@ -1,0 +1,75 @@
+"""The documents' names of environment variables, and their defaults (S2.37 to S2.46, S5.27 to
+S5.29)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from apps.memory_api.core.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of the machine reaches a test."""
+    for name in list(os.environ):
+        if name.startswith(("HANSEI_", "REFLECTIVE_", "RAE_", "LLM_", "EMBEDDING_", "OPENAI_")):
+            monkeypatch.delenv(name)
+
+
+def load() -> Settings:
+    return Settings(_env_file=None)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "given", "read"),
+    [
+        ("REFLECTIVE_MEMORY_ENABLED", "reflective_memory_enabled", "false", False),
+        ("REFLECTIVE_MEMORY_MODE", "reflective_memory_mode", "lite", "lite"),
+        ("RAE_LLM_MODEL_DEFAULT", "llm_model", "some-model", "some-model"),
+        ("LLM_PROVIDER", "llm_provider", "bedrock", "bedrock"),
+        ("LLM_MODEL", "llm_model", "some-model", "some-model"),
+        ("EMBEDDING_MODEL", "embedding_model", "text-embedding-3-small", "text-embedding-3-small"),
+    ],
+)
+def test_names_of_the_documents_are_read(
+    monkeypatch: pytest.MonkeyPatch, name: str, field: str, given: str, read: Any
+) -> None:
+    assert getattr(load(), field) != read
+    monkeypatch.setenv(name, given)
+    assert getattr(load(), field) == read
+    monkeypatch.setenv(f"HANSEI_{field.upper()}", "")
+    assert getattr(load(), field) == read, "an empty variable is one that is not set"
+
+
+def test_the_key_of_openai_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-something")
+    settings = load()
+    assert settings.openai_api_key is not None
+    assert settings.openai_api_key.get_secret_value() == "sk-something"
+    assert "sk-something" not in repr(settings)
+
+
+def test_reflection_is_on_and_full_unless_told() -> None:
+    settings = load()
+    assert settings.reflective_memory_enabled is True
+    assert settings.reflective_memory_mode == "full"
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("REFLECTIVE_MEMORY_MODE", "medium"),
+        ("REFLECTIVE_MEMORY_ENABLED", "perhaps"),
+        ("LLM_PROVIDER", "cohere"),
+    ],
+)
+def test_a_value_that_is_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, given: str
+) -> None:
+    monkeypatch.setenv(name, given)
+    with pytest.raises(ValidationError, match=name):
+        load()

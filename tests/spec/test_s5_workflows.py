@@ -1,0 +1,150 @@
+"""Spec 5, "Core Workflows": what the engine makes of its input, and the documents' examples (S5.1,
+S5.3, S5.4, S5.16 to S5.19, S5.31, S5.38)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from httpx2 import AsyncClient
+
+from apps.memory_api.reflection.engine import ReflectionEngineV2
+from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
+from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
+from tests.conftest import TestTenant
+from tests.spec.conftest import Rows
+
+GENERATE = "/api/v1/reflections/generate"
+
+
+async def reflect(engine: ReflectionEngineV2, run: dict[str, Any], **more: Any) -> ReflectionResult:
+    return await engine.generate_reflection(ReflectionContext.model_validate(run | more))
+
+
+async def test_the_timeout_of_the_document(engine: ReflectionEngineV2, timeout_run: Any) -> None:
+    result = await reflect(engine, timeout_run)
+    assert "complex JOIN" in result.reflection_text
+    assert "Query timeout after 30 seconds" in result.reflection_text
+    assert result.strategy_text is not None
+    assert "narrow or split" in result.strategy_text
+    assert result.error_category is ErrorCategory.TIMEOUT_ERROR
+    assert "timeout" in result.tags
+    assert result.source_event_ids == ["e1", "e2"]
+
+
+async def test_the_cache_hit_of_the_document(engine: ReflectionEngineV2, cache_run: Any) -> None:
+    result = await reflect(engine, cache_run)
+    assert "cached embeddings" in result.reflection_text
+    assert result.error_category is None
+    assert "success" in result.tags
+    assert result.source_event_ids == ["e1"]
+
+
+async def test_the_test_of_the_document(engine: ReflectionEngineV2, tenant: TestTenant) -> None:
+    context = ReflectionContext(
+        events=[Event(event_id="e1", event_type=EventType.ERROR_EVENT, content="Timeout")],
+        outcome=OutcomeType.FAILURE,
+        error=ErrorInfo(error_category=ErrorCategory.TIMEOUT_ERROR, error_message="Timeout"),
+        tenant_id=tenant.slug,
+        project_id="test-project",
+    )
+    result = await engine.generate_reflection(context)
+    assert result.reflection_text
+    assert result.importance > 0.0
+    assert "timeout" in result.tags
+
+
+@pytest.mark.parametrize("outcome", list(OutcomeType))
+async def test_every_outcome_is_reflected_on_and_kept(
+    api: AsyncClient, rows: Rows, timeout_run: Any, outcome: OutcomeType
+) -> None:
+    answer = await api.post(GENERATE, json=timeout_run | {"outcome": outcome.value})
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert body["reflection_text"]
+    assert body["result"] == "stored"
+    (kept,) = await rows("select outcome, metadata from memories where kind = 'reflection'")
+    assert kept["outcome"] == kept["metadata"]["outcome"] == outcome.value
+    (trace,) = await rows("select outcome from traces")
+    assert trace["outcome"] == outcome.value
+
+
+@pytest.mark.parametrize("outcome", ["failure", "error", "timeout", "partial"])
+async def test_a_failure_is_told_by_task_events_and_stated_error(
+    engine: ReflectionEngineV2, cache_run: Any, outcome: str
+) -> None:
+    """Without the error the same events say something else: what is stated is really used."""
+    error = {"error_category": "permission_error", "error_message": "Quota of zebras exceeded"}
+    told = await reflect(engine, cache_run, outcome=outcome, error=error)
+    untold = await reflect(engine, cache_run, outcome=outcome)
+    assert "Quota of zebras exceeded" in told.reflection_text
+    assert "zebras" not in untold.reflection_text
+    assert told.error_category is ErrorCategory.PERMISSION_ERROR
+    assert untold.error_category is not ErrorCategory.PERMISSION_ERROR
+    for result in (told, untold):
+        assert "Semantic search for user query" in result.reflection_text
+        assert "cached embeddings" in result.reflection_text
+
+
+async def test_the_goal_stands_in_for_a_description(
+    engine: ReflectionEngineV2, timeout_run: Any, cache_run: Any
+) -> None:
+    for run in (timeout_run, cache_run):
+        described = await reflect(engine, run)
+        goal = await reflect(engine, run, task_description=None)
+        assert run["task_description"] in described.reflection_text
+        assert run["task_goal"] in goal.reflection_text
+        assert run["task_goal"] not in described.reflection_text
+
+
+@pytest.mark.parametrize(
+    ("message", "category", "tag"),
+    [
+        ("Connection refused by db:5432", "network_error", "network"),
+        ("Permission denied: /etc/shadow", "permission_error", "permission"),
+        ("Query timeout after 30 seconds", "timeout_error", "timeout"),
+    ],
+)
+async def test_category_and_tags_come_of_themselves(
+    engine: ReflectionEngineV2, timeout_run: Any, message: str, category: str, tag: str
+) -> None:
+    events = [
+        {"event_type": "tool_call", "tool_name": "orders", "content": "orders(42)"},
+        {"event_type": "error_event", "content": message},
+    ]
+    result = await reflect(engine, timeout_run, events=events, outcome="failure", error=None)
+    assert result.error_category == category
+    assert tag in result.tags
+    assert "orders" in result.tags
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(None, "success"), ("lost the lock", "failure")])
+async def test_an_agent_reports_after_its_task(
+    engine: ReflectionEngineV2, tenant: TestTenant, rows: Rows, error: str | None, outcome: str
+) -> None:
+    """The integration of the document: collect events, choose the outcome by the error, generate,
+    store."""
+    context = ReflectionContext(
+        events=[
+            Event(event_type=EventType.TOOL_CALL, tool_name="lock", content="lock(orders)"),
+            Event(event_type=EventType.TOOL_RESPONSE, tool_name="lock", content=error or "held"),
+        ],
+        outcome=OutcomeType.FAILURE if error else OutcomeType.SUCCESS,
+        error=ErrorInfo(error_message=error) if error else None,
+        task_description="User's task",
+        tenant_id=tenant.slug,
+        project_id="shop",
+    )
+    result = await engine.generate_reflection(context)
+    ids = await engine.store_reflection(result, tenant.slug, "shop")
+    kept = await rows("select id, project_id, outcome, content from memories order by n")
+    assert {str(row["id"]) for row in kept} == set(ids.values())
+    assert {(row["project_id"], row["outcome"]) for row in kept} == {("shop", outcome)}
+    assert kept[0]["content"] == result.reflection_text
+
+
+async def test_generating_stores_nothing(
+    engine: ReflectionEngineV2, timeout_run: Any, rows: Rows
+) -> None:
+    await reflect(engine, timeout_run)
+    assert await rows("select id from memories") == []
