@@ -67,7 +67,11 @@ class Plan:
     """Key of a bullet → the memories it was derived from."""
     absorbed: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Key of a survivor → the keys merged into it."""
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Key of a bullet → why it changes, where that is not the author's reason for all."""
     deletes_playbook: bool = False
+    settle: Callable[[int], None] | None = None
+    """Called once, with the playbook's version, in the transaction that writes."""
 
     @property
     def texts(self) -> dict[str, Bullet]:
@@ -124,7 +128,10 @@ async def change_playbook(
             plan, playbook = await _plan(session, place, planner, terms, lock=attempt > 0)
             missing = {text: b for text, b in plan.texts.items() if text not in ready}
             if attempt > 0 and not missing:
-                return await write(session, playbook, place, plan, ready, author)
+                outcome = await write(session, playbook, place, plan, ready, author)
+                if plan.settle is not None:
+                    plan.settle(outcome.version)
+                return outcome
         items = await prepare(
             runtime.embedder, [draft_of(bullet, place, author) for bullet in missing.values()]
         )
@@ -181,7 +188,7 @@ async def write(
     if playbook.max_bullets is not None and _active(plan.after.bullets) > _active(plan.before):
         _check_room(playbook)
     rows = await find_bullets(session, playbook.scope, {*gone, *changed, *moved}, lock=True)
-    writer = _Writer(session, playbook, place, author, rows, ready)
+    writer = _Writer(session, playbook, place, author, rows, ready, plan.reasons)
     await writer.remove(gone)
     await writer.put(changed, plan.before)
     for key, place_number in moved.items():
@@ -250,6 +257,7 @@ class _Writer:
     rows: dict[str, Memory]
     """Every row that is touched, by key."""
     ready: Mapping[str, Prepared]
+    reasons: Mapping[str, str]
 
     async def remove(self, keys: Sequence[str]) -> None:
         rows = [self.rows[key] for key in keys]
@@ -290,7 +298,7 @@ class _Writer:
         for name, value in columns_of(bullet).items():
             setattr(row, name, value)
         row.metadata_ = metadata_of(bullet, {})
-        row.version = self.playbook.version
+        self._sign(row)
         self.session.add(row)
         return row
 
@@ -309,8 +317,8 @@ class _Writer:
 
     def _sign(self, row: Memory) -> None:
         row.version = self.playbook.version
-        row.change_reason, row.change_actor = self.author.reason, self.author.actor
-        row.change_run = self.author.run_id
+        row.change_reason = self.reasons.get(row.key or "") or self.author.reason
+        row.change_actor, row.change_run = self.author.actor, self.author.run_id
 
     def _item(self, bullet: Bullet) -> Prepared:
         """What is ready of a bullet; of one that is not served, only its fingerprint counts."""

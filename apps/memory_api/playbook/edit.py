@@ -17,7 +17,7 @@ from apps.memory_api.playbook.errors import NoBullet, NoPlaybook, delta_refused
 from apps.memory_api.playbook.queries import all_bullets, find_bullets, get_playbook
 from apps.memory_api.playbook.rows import Author, Place, by_key, state_of, to_bullet
 from apps.memory_api.playbook.schemas import Bullet, DeltaContextItem, DeltaResult
-from apps.memory_api.playbook.sections import find_section
+from apps.memory_api.playbook.sections import SectionDefinition, find_section, with_fallback
 from apps.memory_api.playbook.state import PlaybookState
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.runtime import Runtime
@@ -58,9 +58,19 @@ def deltas_planner(deltas: Sequence[DeltaContextItem], sources: Sources) -> Plan
             results,
             sources={r.key or "": sources[r.index] for r in done if r.index in sources},
             absorbed={r.key or "": [b.id for b in r.absorbed] for r in done if r.absorbed},
+            reasons=_reasons(results),
         )
 
     return plan
+
+
+def _reasons(results: Sequence[DeltaResult]) -> dict[str, str]:
+    """Why each bullet changes, in the words of its delta."""
+    reasons = {r.key: r.reason for r in results if r.key and r.action != "rejected"}
+    for result in results:
+        for bullet in result.absorbed:
+            reasons[bullet.id] = f"merged into {result.key}. {result.reason}".strip()
+    return reasons
 
 
 async def apply_to_rows(
@@ -106,10 +116,13 @@ async def add_bullet(
     pinned: bool = False,
     if_match: int | None = None,
 ) -> Outcome:
-    """A person's new bullet. Raises `Conflict` when another says the same words."""
+    """A person's new bullet. Raises `Conflict` when another says the same words, `Invalid` for an
+    unknown section.
+    """
 
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> Plan:
         before = await load_touched(session, playbook, [delta])
+        _section(before, delta.section)
         after, (result,) = apply(before, [delta])
         key = result.key or ""
         if result.action == "rejected":
@@ -151,13 +164,17 @@ async def edit_bullet(
     return await change_playbook(runtime, tenant_id, place, plan, author, Terms(if_match))
 
 
+def _section(state: PlaybookState, name: str) -> SectionDefinition:
+    section = find_section(with_fallback(state.sections), name)
+    if section is None:
+        raise Invalid(f"There is no section '{name}'.", field="section")
+    return section
+
+
 def _edited(state: PlaybookState, bullet: Bullet, fields: Mapping[str, Any]) -> Bullet:
     changes = dict(fields)
     if "section" in changes:
-        section = find_section(state.sections, changes["section"])
-        if section is None:
-            raise Invalid(f"There is no section '{changes['section']}'.", field="section")
-        changes["section"] = section.name
+        changes["section"] = _section(state, changes["section"]).name
     words = plain_words(changes.get("content", bullet.content))
     for other in state.bullets.values():
         if other.id != bullet.id and plain_words(other.content) == words and words:
@@ -226,9 +243,11 @@ async def delete_playbook(
     return await change_playbook(runtime, tenant_id, place, plan, author, Terms(if_match))
 
 
-async def find_playbook(session: AsyncSession, place: Place) -> PlaybookRow:
-    """Raises `NoPlaybook` for one that is not there or was deleted."""
+async def find_playbook(
+    session: AsyncSession, place: Place, *, deleted: bool = False
+) -> PlaybookRow:
+    """Raises `NoPlaybook` for one that is not there or, unless `deleted`, was taken away."""
     playbook = await get_playbook(session, place)
-    if playbook is None or playbook.deleted_at is not None:
+    if playbook is None or (playbook.deleted_at is not None and not deleted):
         raise NoPlaybook
     return playbook

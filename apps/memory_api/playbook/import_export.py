@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -54,28 +54,31 @@ async def put_playbook(
     leaves the rest of a bullet as it is, and bullets that are not active alone. Raises `Invalid`,
     naming the place, when the text is no playbook: nothing is changed then.
     """
-    read: dict[tuple[SectionDefinition, ...], Imported] = {}
+    last: list[tuple[tuple[SectionDefinition, ...], Imported]] = []
 
     def imported(sections: tuple[SectionDefinition, ...]) -> Imported:
-        try:
-            found = import_playbook(text, sections)
-            _check(found.playbook)
-        except CorruptPlaybook as error:
-            raise corrupt(error) from error
-        read.clear()
-        read[sections] = found
-        return found
+        """What the text says to a playbook with these sections, read once for the same ones."""
+        if not last or last[-1][0] != sections:
+            last.append((sections, _read(text, sections)))
+        return last[-1][1]
 
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> Plan:
-        sections = sections_of(playbook)
-        known = next(iter(read), None)
-        found = read[sections] if known == sections else imported(sections)
+        found = imported(sections_of(playbook))
         rows = await all_bullets(session, playbook.scope)
         return _replace(playbook, {row.key: to_bullet(row) for row in rows}, found)
 
     terms = Terms(if_match, create=True)
     outcome = await change_playbook(runtime, tenant_id, place, plan, author, terms)
-    return outcome, next(iter(read.values())).notes
+    return outcome, last[-1][1].notes
+
+
+def _read(text: str | bytes, sections: Sequence[SectionDefinition]) -> Imported:
+    try:
+        found = import_playbook(text, sections)
+        _check(found.playbook)
+    except CorruptPlaybook as error:
+        raise corrupt(error) from error
+    return found
 
 
 def _replace(playbook: PlaybookRow, before: Mapping[str, Bullet], found: Imported) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
@@ -198,9 +198,9 @@ def _render(playbook: PlaybookRow, hits: Sequence[Hit], budget: int, form: Form)
     return Rendered("", (), 0)
 
 
-def _points(bullets: Sequence[Bullet]) -> dict[str, list[dict[str, object]]]:
+def _points(bullets: Sequence[Bullet]) -> dict[str, list[dict[str, Any]]]:
     """As spec 4's form has them, in this order."""
-    groups: dict[str, list[dict[str, object]]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for b in bullets:
         point = {"name": b.id, "text": b.content, "helpful": b.helpful, "harmful": b.harmful}
         groups.setdefault(b.section, []).append(point)

@@ -61,7 +61,7 @@ class PlaybookVersion(Base):
     scope: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     change: Mapped[Str]
-    """`import`, `deltas`, `bullet`, `restore`, `settings` or `delete`."""
+    """`import`, `deltas`, `proposal`, `bullet`, `restore`, `settings` or `delete`."""
     added: Mapped[int]
     updated: Mapped[int]
     removed: Mapped[int]

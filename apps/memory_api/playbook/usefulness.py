@@ -28,7 +28,7 @@ def usefulness(helpful: int, harmful: int) -> float:
             low = middle
         else:
             high = middle
-    return (low + high) / 2
+    return round((low + high) / 2, 9)
 
 
 def does_harm(helpful: int, harmful: int) -> bool:

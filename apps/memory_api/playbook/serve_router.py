@@ -1,0 +1,98 @@
+"""Handing bullets out over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+
+from fastapi import APIRouter, Response
+
+from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.core.openapi import example
+from apps.memory_api.deps import Reader, RuntimeDep
+from apps.memory_api.playbook.requests import Servings
+from apps.memory_api.playbook.rows import Place, to_bullet
+from apps.memory_api.playbook.serve import Found, Order, Wish, render_playbook, search_bullets
+from apps.memory_api.playbook.wire_serving import (
+    Hit,
+    RenderAnswer,
+    RenderIn,
+    SearchAnswer,
+    SearchIn,
+    explained,
+)
+
+router = APIRouter(prefix="/{name}", route_class=ApiRoute)
+
+SEARCH = {"query_text": "refund of a pending order", "top_k": 5}
+RENDER = {"query_text": "refund of a pending order", "token_budget": 800}
+
+
+@router.post("/search", openapi_extra=example(SEARCH))
+async def search(
+    name: str, body: SearchIn, runtime: RuntimeDep, caller: Reader, servings: Servings
+) -> SearchAnswer:
+    """The bullets that matter for a query, best first (spec 2). An empty query lists by usefulness.
+
+    Scores are relative to the best candidate of this search. `render_id` names this serving.
+    """
+    place = Place(caller.project(body.project_id), name)
+    wish = Wish(
+        query_text=body.query_text,
+        top_k=body.top_k,
+        sections=body.section_filter or (),
+        tags=body.tags,
+        min_confidence=body.min_confidence,
+        fusion=body.fusion,
+        alpha=body.alpha,
+        rank_by=body.rank_by,
+    )
+    found = await search_bullets(runtime, servings, caller.tenant_id, place, wish)
+    results = _hits(found, body.explain)
+    return SearchAnswer(results=results, version=found.version, render_id=found.render_id)
+
+
+def _hits(found: Found, explain: bool) -> list[Hit]:
+    return [
+        Hit(
+            bullet=to_bullet(hit.memory),
+            vector_score=hit.vector_score,
+            bm25_score=hit.bm25_score,
+            combined_score=hit.combined_score,
+            explain=explained(hit) if explain else None,
+        )
+        for hit in found.hits
+    ]
+
+
+@router.post("/render", openapi_extra=example(RENDER))
+async def render(
+    name: str,
+    body: RenderIn,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Reader,
+    servings: Servings,
+) -> RenderAnswer:
+    """The block to put in a prompt, with the request to cite. The ETag is of the text.
+
+    The best bullets for the query (without one: the most useful) that fit the token budget. Those
+    that surely do more harm than good stay out. An empty playbook gives an empty text.
+    """
+    place = Place(caller.project(body.project_id), name)
+    order = Order(
+        query_text=body.query_text,
+        token_budget=body.token_budget,
+        top_k=body.top_k,
+        form=body.format,
+        sections=body.section_filter or (),
+    )
+    block = await render_playbook(runtime, servings, caller.tenant_id, place, order)
+    text = block.rendered.text
+    response.headers["ETag"] = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+    return RenderAnswer(
+        text=text,
+        keys=list(block.rendered.keys),
+        tokens=block.rendered.tokens,
+        version=block.version,
+        render_id=block.render_id,
+    )

@@ -1,0 +1,215 @@
+"""Playbooks on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import AfterValidator, AliasChoices, Field, field_validator
+
+from apps.memory_api.core.schemas import Model, Name, Tags, TenantBody, Time
+from apps.memory_api.playbook.evaluate import Judge
+from apps.memory_api.playbook.formats import MAX_COUNT, MAX_SECTIONS
+from apps.memory_api.playbook.import_export import MAX_TEXT
+from apps.memory_api.playbook.schemas import (
+    Bullet,
+    DeltaContextItem,
+    DeltaResult,
+    Vote,
+)
+from apps.memory_api.playbook.sections import SectionDefinition
+
+MAX_DELTAS_SENT = 1_000
+MAX_TOKENS = 1_000_000
+
+Reason = Annotated[str, Field(max_length=2_000)]
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+WhenToUse = Annotated[str, Field(max_length=10_000)]
+
+
+class ProjectBody(TenantBody):
+    project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
+
+
+class DeltaIn(DeltaContextItem):
+    """A delta as it is sent: with the limits of what rows hold."""
+
+    @field_validator("content", "when_to_use", "title", "reasoning", "section")
+    @classmethod
+    def _not_too_long(cls, value: str | None) -> str | None:
+        if value is not None and len(value) > MAX_TEXT:
+            raise ValueError(f"at most {MAX_TEXT} characters")
+        return value
+
+    @field_validator("tags", "keywords")
+    @classmethod
+    def _few_and_short(cls, value: list[str] | None) -> list[str] | None:
+        if value is not None and (len(value) > 64 or any(not 0 < len(v) <= 64 for v in value)):
+            raise ValueError("at most 64, of 1 to 64 characters each")
+        return value
+
+
+class DeltasIn(ProjectBody):
+    """Edits of a playbook, all or none."""
+
+    deltas: list[DeltaIn] = Field(min_length=1, max_length=MAX_DELTAS_SENT)
+    apply: bool = Field(True, description="False: say what would happen and write nothing.")
+    reason: Reason | None = None
+
+
+class DeltasAnswer(Model):
+    """`version` is the playbook's after this. `held`: they wait for a person as `proposal_id`."""
+
+    version: int
+    applied: bool
+    held: bool = False
+    proposal_id: UUID | None = None
+    results: list[DeltaResult]
+    cleaned: bool = False
+
+
+class BulletIn(ProjectBody):
+    """A bullet of a person's own; its key is made."""
+
+    content: str = Field(
+        min_length=1, max_length=MAX_TEXT, validation_alias=AliasChoices("content", "text")
+    )
+    section: Name = "OTHERS"
+    when_to_use: WhenToUse = ""
+    title: Name | Literal[""] = ""
+    keywords: Tags = Field(default_factory=list)
+    tags: Tags = Field(default_factory=list)
+    pinned: bool = False
+    reason: Reason | None = None
+
+
+def _said(value: str) -> str:
+    if not value.strip():
+        raise ValueError("a bullet needs a text")
+    return value
+
+
+class BulletPatch(ProjectBody):
+    """What may be changed of a bullet by a person. Only the fields that are sent change."""
+
+    content: Annotated[Text, AfterValidator(_said)] = Field(default_factory=str)
+    section: Name = Field(default_factory=str)
+    when_to_use: WhenToUse = Field(default_factory=str)
+    title: Name | Literal[""] = Field(default_factory=str)
+    keywords: Tags = Field(default_factory=list)
+    tags: Tags = Field(default_factory=list)
+    status: Literal["active", "quarantined", "archived"] = Field(default_factory=lambda: "active")
+    pinned: bool = Field(default_factory=bool)
+    reason: Reason | None = None
+
+    def fields(self) -> dict[str, Any]:
+        sent = self.model_fields_set - {"reason", "tenant_id", "project_id"}
+        return {name: getattr(self, name) for name in sent}
+
+
+class BulletView(Bullet):
+    """A bullet with what the service knows of it beside spec 2's fields."""
+
+    memory_id: UUID
+    usefulness: float
+    version: int | None = Field(description="The playbook's version that last changed it.")
+    created_at: Time
+    updated_at: Time
+
+
+class BulletStored(Model):
+    """A bullet just written, and the version of the playbook that holds it."""
+
+    version: int
+    bullet: Bullet
+    cleaned: bool = False
+
+
+class EvaluationIn(ProjectBody):
+    """A person's verdict on a bullet, of one run if `trace_id` says which."""
+
+    tag: Vote
+    reason: str | None = Field(
+        None, max_length=MAX_TEXT, validation_alias=AliasChoices("reason", "rationale", "evidence")
+    )
+    trace_id: UUID | None = None
+    render_id: UUID | None = None
+
+
+class EvaluationView(Model):
+    id: UUID
+    judge: Judge
+    tag: Vote
+    reason: str | None
+    trace_id: UUID | None
+    render_id: UUID | None
+    actor: str | None
+    created_at: Time
+    updated_at: Time
+
+
+class EvaluationAnswer(Model):
+    """`key` is the bullet it went to: the survivor, where the one named was merged."""
+
+    evaluation: EvaluationView
+    key: str
+    counts: bool = Field(description="Whether the counters hold this verdict.")
+    bullet: Bullet
+    cleaned: bool = False
+
+
+class PlaybookView(Model):
+    """A playbook without its bullets."""
+
+    name: str
+    project_id: str
+    version: int
+    active: int = Field(description="How many of its bullets are active.")
+    sections: list[SectionDefinition]
+    review: Literal["off", "required"]
+    token_budget: int | None
+    max_bullets: int | None
+    created_at: Time
+    updated_at: Time
+
+
+class PlaybookPatch(ProjectBody):
+    """Only the fields that are sent change; null takes a limit away."""
+
+    sections: list[SectionDefinition] = Field(
+        default_factory=list[SectionDefinition], min_length=1, max_length=MAX_SECTIONS
+    )
+    review: Literal["off", "required"] = Field(default_factory=lambda: "off")
+    token_budget: int | None = Field(None, ge=0, le=MAX_TOKENS)
+    max_bullets: int | None = Field(None, ge=0, le=MAX_COUNT)
+    reason: Reason | None = None
+
+    def fields(self) -> dict[str, Any]:
+        sent = self.model_fields_set - {"reason", "tenant_id", "project_id"}
+        return {name: getattr(self, name) for name in sent}
+
+
+class Imported(Model):
+    """`notes` say what of the text was not kept or had to be made up."""
+
+    version: int
+    active: int
+    notes: list[str]
+
+
+class DecideIn(ProjectBody):
+    reason: Reason | None = None
+
+
+class ProposalView(Model):
+    id: UUID
+    state: Literal["waiting", "accepted", "rejected"]
+    deltas: list[DeltaContextItem]
+    reason: str | None
+    actor: str | None
+    run_id: UUID | None
+    version: int | None
+    decided_by: str | None
+    decided_reason: str | None
+    decided_at: Time | None
+    created_at: Time
