@@ -33,7 +33,7 @@ async def put(session: AsyncSession, items: Sequence[Prepared]) -> list[Memory]:
     if not items:
         return []
     scopes = await ensure_scopes(session, (item.draft.scope_address for item in items))
-    memories = [_row(session, item, scopes[item.draft.scope_address]) for item in items]
+    memories = [row_of(session, item, scopes[item.draft.scope_address]) for item in items]
     session.add_all(memories)
     await session.flush()
     await serve(session, memories, items)
@@ -165,7 +165,8 @@ async def fold_statistics(session: AsyncSession) -> None:
         await _append(session, sums)
 
 
-def _row(session: AsyncSession, item: Prepared, scope: int) -> Memory:
+def row_of(session: AsyncSession, item: Prepared, scope: int) -> Memory:
+    """The row of a draft, not yet written."""
     draft = item.draft
     return Memory(
         tenant_id=tenant_of(session),
