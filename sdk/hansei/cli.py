@@ -86,7 +86,3 @@ def main() -> None:
     if not set(sys.argv[1:2]) & {*OWN, "--version"}:
         load_others(app)
     app()
-
-
-if __name__ == "__main__":
-    main()

@@ -301,7 +301,7 @@ def test_our_own_commands_are_all_named() -> None:
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     """The real command in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "hansei.cli", *arguments],
+        [sys.executable, "-m", "hansei", *arguments],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

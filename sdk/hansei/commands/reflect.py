@@ -139,7 +139,7 @@ def _wait(client: Hansei, task: Task, learnt: Learnt, bars: Progress) -> set[str
             bar, completed=done, total=total, told=f"{done} of {total}", visible=bool(wanted)
         )
         if patience.is_over(done):
-            say("Nothing has moved for a while: is a worker running? `hansei doctor` may tell.")
+            say("Nothing has moved for a while. Is a worker running? See `hansei runs`.")
     return wanted
 
 

@@ -27,9 +27,9 @@ def show_report(learnt: Learnt, seconds: float, waiting: Collection[str]) -> Non
         show(_outcome(learnt))
     _show_failed(learnt)
     lessons = learnt.most_important()
-    if lessons:
+    if len(lessons) > MOST:
         show()
-        show("The most important of them:" if len(lessons) > MOST else "Learnt:", style="bold")
+        show("The most important of them:", style="bold")
     for lesson in lessons[:MOST]:
         _show_lesson(lesson)
 
