@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from apps.memory_api.core.errors import Misconfigured
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.llm.configure import open_models, provider_of
+
+KEYS = ("OPENAI_", "ANTHROPIC_", "AZURE_", "AWS_")
 
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """No variable of the machine reaches a test."""
     for name in list(os.environ):
-        if name.startswith(("HANSEI_", "REFLECTIVE_", "RAE_", "LLM_", "EMBEDDING_", "OPENAI_")):
+        if name.startswith(("HANSEI_", "REFLECTIVE_", "RAE_", "LLM_", "EMBEDDING_", *KEYS)):
             monkeypatch.delenv(name)
 
 
@@ -73,3 +77,21 @@ def test_a_value_that_is_none_is_refused(
     monkeypatch.setenv(name, given)
     with pytest.raises(ValidationError, match=name):
         load()
+
+
+def test_a_key_of_openai_means_its_model_of_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert provider_of(load()) == "none"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-something")
+    settings = load()
+    assert provider_of(settings) == "openai"
+    assert [model.model for model in open_models(settings)] == ["gpt-4o-mini"]
+    assert settings.embedding_provider == "static", "the embedder never follows from a key"
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_provider_without_its_key_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, provider: str
+) -> None:
+    monkeypatch.setenv("LLM_PROVIDER", provider)
+    with pytest.raises(Misconfigured, match=f"HANSEI_LLM_PROVIDER={provider}"):
+        open_models(load())
