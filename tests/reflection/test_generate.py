@@ -1,4 +1,4 @@
-"""POST /api/v1/reflections/generate: spec 5's example works as printed, and what is learnt is really stored."""
+"""POST /api/v1/reflections/generate: spec 5's example works as printed; what is learnt is stored."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from hansei import AsyncHansei, Hansei
 
+from hansei import AsyncHansei, Hansei
 from tests.sdk.stub_service import KEY, StubService
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
+
 from hansei.cli import OWN, app
 from hansei.commands.reflect import Patience
 from hansei.credentials import Credentials, save
 from hansei.terminal import readable
-from typer.testing import CliRunner, Result
-
 from tests.sdk.stub_service import KEY, RECORDED, Fault, StubService, page, problem
 
 EVENTS = [{"event_type": "tool_call", "content": "x"}]

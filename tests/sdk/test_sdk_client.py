@@ -8,10 +8,10 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+
 from hansei import AsyncHansei, Hansei, HanseiError
 from hansei.client import Methods
 from hansei.errors import TimedOut
-
 from tests.sdk.stub_service import KEY, RECORDED, StubService
 
 EVENTS = [{"event_type": "tool_call", "tool_name": "f", "content": "x"}]

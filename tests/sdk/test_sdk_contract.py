@@ -9,10 +9,6 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
-from hansei import answers, flows, routes
-from hansei.client import Methods
-from hansei.commands.choices import Kind, State
-from hansei.request import Request
 from pydantic import BaseModel
 
 from apps.memory_api.account import schemas as account
@@ -21,6 +17,10 @@ from apps.memory_api.main import create_app
 from apps.memory_api.memory import schemas as memory
 from apps.memory_api.reflection import schemas as reflection
 from apps.memory_api.traces import schemas as traces
+from hansei import answers, flows, routes
+from hansei.client import Methods
+from hansei.commands.choices import Kind, State
+from hansei.request import Request
 from tests.sdk.stub_service import RECORDED
 
 SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [

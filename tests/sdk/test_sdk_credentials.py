@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+
 from hansei.credentials import (
     Credentials,
     CredentialsWarning,

@@ -7,6 +7,7 @@ from email.utils import formatdate
 from time import time
 
 import pytest
+
 from hansei import AsyncHansei, Hansei
 from hansei.errors import (
     BadRequest,
@@ -23,7 +24,6 @@ from hansei.errors import (
     Unreachable,
 )
 from hansei.exchange import LONGEST_PAUSE
-
 from tests.sdk.stub_service import KEY, RECORDED, Fault, StubService, page, problem
 
 EVENTS = [{"event_type": "tool_call", "content": "x"}]

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hansei.errors import BadRequest
-from hansei.lines import BATCH_BYTES, BATCH_LINES, Line, batches, read_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from hansei.errors import BadRequest
+from hansei.lines import BATCH_BYTES, BATCH_LINES, Line, batches, read_lines
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
