@@ -29,6 +29,18 @@ TRACE = {
 MEMORY = {"content": "Ask for the report in pages", "tags": ["paging"]}
 
 
+NOT_FILLED = {
+    "bullet_evaluations",
+    "llm_calls",
+    "memory_usage",
+    "playbook_proposals",
+    "playbook_versions",
+    "playbooks",
+    "servings",
+}
+"""Tables that the two tenants' use of the service does not reach."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two tenants with the same data."""

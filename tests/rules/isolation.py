@@ -37,7 +37,7 @@ where c.relnamespace = 'public'::regnamespace and a.attname = 'tenant_id'
 """
 WRITABLE = """
 select array_agg(quote_ident(attname) order by attnum) from pg_attribute
-where attrelid = $1::regclass and attnum > 0 and not attisdropped
+where attrelid = $1::text::regclass and attnum > 0 and not attisdropped
   and attgenerated = '' and attidentity = '' and attname <> 'tenant_id'
 """
 POLICIES = """
@@ -60,6 +60,35 @@ select c.conrelid::regclass::text "table", c.conname, c.confrelid::regclass::tex
        (select attname from pg_attribute where attrelid = c.confrelid and attnum = c.confkey[1]) its
 from pg_constraint c where c.connamespace = 'public'::regnamespace and c.contype = 'f'
 """
+CHECKS = """
+select conname from pg_constraint where conrelid = $1::text::regclass and contype = 'c'
+"""
+NEEDED = """
+select quote_ident(a.attname) name,
+       case when t.typcategory = 'A' then 'A' else t.typname::text end kind
+from pg_attribute a join pg_type t on t.oid = a.atttypid
+where a.attrelid = $1::text::regclass and a.attnum > 0 and a.attnotnull and not a.atthasdef
+  and a.attidentity = '' and a.attgenerated = '' and a.attname <> 'tenant_id'
+"""
+FILLER = {
+    "A": "'{}'",
+    "bool": "false",
+    "bytea": "''",
+    "date": "now()",
+    "float4": "0",
+    "float8": "0",
+    "halfvec": "'[0]'",
+    "int2": "0",
+    "int4": "0",
+    "int8": "0",
+    "jsonb": "'{}'",
+    "numeric": "0",
+    "text": "''",
+    "timestamptz": "now()",
+    "uuid": "gen_random_uuid()",
+}
+"""A value of each type, for rows whose content does not matter."""
+
 LENDERS = """
 select proname, proconfig from pg_proc
 where pronamespace = 'public'::regnamespace and prosecdef
@@ -189,6 +218,24 @@ async def _lent(connection: Any) -> list[str]:
         if not any(c.startswith("search_path=") for c in function["proconfig"] or []):
             found.append(f"{function['proname']}() has no search_path of its own")
     return found
+
+
+async def sow(connection: Any, tenants: tuple[UUID, ...]) -> None:
+    """As superuser, inside a transaction to be rolled back: one row for each tenant in every table
+    that the service has not filled. Checks and references are set aside for it.
+    """
+    await connection.execute("set local session_replication_role = replica")
+    for table in await tenant_tables(connection):
+        for check in await connection.fetch(CHECKS, table):
+            await connection.execute(f"alter table {table} drop constraint {check['conname']}")
+        columns = await connection.fetch(NEEDED, table)
+        names = ", ".join(["tenant_id", *(column["name"] for column in columns)])
+        values = ", ".join(["$1", *(FILLER[column["kind"]] for column in columns)])
+        for tenant in tenants:
+            there = f"select exists (select from {table} where tenant_id = $1)"
+            if not await connection.fetchval(there, tenant):
+                await connection.execute(f"insert into {table} ({names}) values ({values})", tenant)
+    await connection.execute("set local session_replication_role = origin")
 
 
 async def leaks(connection: Any, mine: UUID, other: UUID) -> list[str]:

@@ -1,0 +1,162 @@
+"""A trace with its run, and real worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.jobs.queries import get_run
+from apps.memory_api.jobs.tables import Run
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.accept import REFLECT
+from apps.memory_api.traces.ingest import store_trace
+from apps.memory_api.traces.schemas import TraceIn
+from tests.conftest import ROOT, Database, TestTenant
+
+TRACE = {
+    "outcome": "failure",
+    "task_description": "Count the rows",
+    "events": [
+        {"event_type": "tool_call", "tool_name": "sql", "content": "select count(*)"},
+        {"event_type": "error_event", "tool_name": "sql", "content": "relation is missing"},
+    ],
+}
+
+PROGRAM = """
+import asyncio, sys
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import configure
+from apps.memory_api import worker
+{patch}
+async def main():
+    stop = asyncio.Event()
+    import signal
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    settings = Settings(_env_file=None, lease_seconds={lease}, max_attempts=3)
+    await worker.main(settings, sys.argv[1], stop)
+configure("json", "info")
+asyncio.run(main())
+"""
+"""A worker as `hansei worker` runs it; `patch` is code that makes its runs slow or deadly."""
+
+SLOW = """
+think = worker.HANDLERS["reflect"]
+async def slow(runtime, tenant_id, run_id, owner):
+    print("AT WORK", flush=True)
+    await asyncio.sleep({seconds})
+    return await think(runtime, tenant_id, run_id, owner)
+worker.HANDLERS["reflect"] = slow
+"""
+DEADLY = """
+import os, signal
+async def deadly(runtime, tenant_id, run_id, owner):
+    os.kill(os.getpid(), signal.SIGKILL)
+worker.HANDLERS["reflect"] = deadly
+"""
+
+
+@pytest.fixture
+def queued(runtime: Runtime, tenant: TestTenant) -> Callable[..., Awaitable[Run]]:
+    """Store a trace with a queued run, its ticket in the queue."""
+
+    async def make(**more: Any) -> Run:
+        async with runtime.sessions.tenant(tenant.id) as session:
+            stored = await store_trace(session, TraceIn.model_validate(TRACE), "default")
+            run = runs.new_run(
+                session, REFLECT, project_id="default", trace_id=stored.trace.id, **more
+            )
+            await session.flush()
+            await runtime.queue.enqueue(session, [Ticket(tenant.id, run.id)])
+        return run
+
+    return make
+
+
+@pytest.fixture
+def look(runtime: Runtime, tenant: TestTenant) -> Callable[[UUID], Awaitable[Run]]:
+    """A run as it is now."""
+
+    async def read(run_id: UUID) -> Run:
+        async with runtime.sessions.tenant(tenant.id) as session:
+            run = await get_run(session, run_id)
+            assert run is not None
+            return run
+
+    return read
+
+
+class WorkerProcess:
+    """A worker in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    async def said(self, what: str) -> None:
+        """Wait until the worker prints a line with `what`."""
+        assert self.process.stdout is not None
+        while what not in (self.lines[-1] if self.lines else ""):
+            line = await self.process.stdout.readline()
+            assert line, f"the worker left: {self.lines}"
+            self.lines.append(line.decode())
+
+    async def kill(self) -> None:
+        self.process.kill()
+        await self.process.wait()
+
+    async def leave(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+
+@pytest.fixture
+async def start_worker(
+    database: Database,
+) -> AsyncIterator[Callable[..., Awaitable[WorkerProcess]]]:
+    """Starts workers. What earlier tests left in the queue is not theirs to do."""
+    await database.server.run("truncate pgqueuer", database.name)
+    started: list[WorkerProcess] = []
+
+    async def start(*, lease: float = 30, patch: str = "") -> WorkerProcess:
+        program = PROGRAM.format(lease=lease, patch=patch)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            program,
+            database.url("hansei_worker"),
+            cwd=ROOT,
+            env={**os.environ, "HANSEI_LOG_LEVEL": "info"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        worker = WorkerProcess(process)
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        if worker.process.returncode is None:
+            await worker.kill()
+
+
+@pytest.fixture
+def settled(look: Callable[[UUID], Awaitable[Run]]) -> Callable[..., Awaitable[Run]]:
+    """Wait until a run is as wanted."""
+
+    async def wait(run_id: UUID, *states: str) -> Run:
+        while (run := await look(run_id)).state not in (states or ("done", "dead")):
+            await asyncio.sleep(0.05)
+        return run
+
+    return wait

@@ -1,0 +1,281 @@
+"""A run's life, step by step, and what happens when two want it or nobody finishes it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import func, select, update
+
+from apps.memory_api import worker
+from apps.memory_api.core.db import Sessions, open_engine
+from apps.memory_api.core.errors import Conflict
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.lease import held
+from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.jobs.tables import Run
+from apps.memory_api.memory.tables import Memory
+from apps.memory_api.runtime import Runtime
+from tests.conftest import Database, TestTenant
+from tests.queue import waiting_tickets
+
+LEASE = timedelta(seconds=30)
+SHORT = timedelta(milliseconds=-1)
+"""A lease that has run out when it is given."""
+
+
+async def claim(runtime: Runtime, tenant: TestTenant, run_id: UUID, owner: str, lease=LEASE):
+    async with runtime.sessions.tenant(tenant.id) as session:
+        return await runs.claim(session, run_id, owner, lease)
+
+
+async def test_claimed_held_and_done(runtime, tenant, queued, look) -> None:
+    run = await queued()
+    claimed = await claim(runtime, tenant, run.id, "me")
+    assert claimed.run is not None
+    now = await look(run.id)
+    assert (now.state, now.attempts, now.lease_owner) == ("running", 1, "me")
+    assert now.started_at is not None
+    async with runtime.sessions.tenant(tenant.id) as session:
+        await runs.finish(session, run.id, "me", {"found": 1}, engine="rules")
+    now = await look(run.id)
+    assert (now.state, now.result, now.engine) == ("done", {"found": 1}, "rules")
+    assert (now.lease_owner, now.lease_until, now.error) == (None, None, None)
+    assert now.finished_at is not None
+
+
+async def test_what_somebody_holds_is_waited_for(runtime, tenant, queued, look) -> None:
+    run = await queued()
+    await claim(runtime, tenant, run.id, "me")
+    second = await claim(runtime, tenant, run.id, "you")
+    assert second.run is None
+    assert second.wait is not None
+    assert timedelta(0) < second.wait <= LEASE
+    assert (await look(run.id)).lease_owner == "me"
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "dead"])
+async def test_a_settled_run_is_not_claimed(runtime, tenant, queued, state: str) -> None:
+    run = await queued()
+    async with runtime.sessions.tenant(tenant.id) as session:
+        await session.execute(
+            update(Run).where(Run.tenant_id == tenant.id, Run.id == run.id).values(state=state)
+        )
+    assert await claim(runtime, tenant, run.id, "me") == runs.Claim()
+    assert await claim(runtime, tenant, new_id(), "me") == runs.Claim()
+
+
+async def test_a_lease_that_ran_out_is_taken_over_and_the_first_cannot_finish(
+    runtime, tenant, queued, look
+) -> None:
+    run = await queued()
+    await claim(runtime, tenant, run.id, "me", SHORT)
+    taken = await claim(runtime, tenant, run.id, "you")
+    assert taken.run is not None
+    assert taken.run.attempts == 2
+
+    async def finish_late() -> None:
+        async with runtime.sessions.tenant(tenant.id) as session:
+            runs.new_run(session, "mark", project_id="mine")
+            await session.flush()
+            await runs.finish(session, run.id, "me", {})
+
+    with pytest.raises(runs.LeaseLost):
+        await finish_late()
+    async with runtime.sessions.tenant(tenant.id) as session:
+        mark = select(func.count()).where(Run.tenant_id == tenant.id, Run.kind == "mark")
+        assert await session.scalar(mark) == 0, "what the loser did must be rolled back"
+        assert not await runs.extend(session, run.id, "me", LEASE)
+        assert await runs.fail(session, run.id, "me", ValueError("late")) is None
+        assert await runs.extend(session, run.id, "you", LEASE)
+    now = await look(run.id)
+    assert (now.state, now.lease_owner, now.error) == ("running", "you", None)
+
+
+async def test_the_heartbeat_keeps_a_lease(runtime, tenant, queued, look) -> None:
+    run = await queued()
+    lease = timedelta(milliseconds=300)
+    await claim(runtime, tenant, run.id, "me", lease)
+    first = (await look(run.id)).lease_until
+    async with held(runtime.sessions, tenant.id, run.id, "me", lease):
+        while (await look(run.id)).lease_until == first:
+            await asyncio.sleep(0.02)
+
+
+async def test_failing_waits_longer_each_time_and_ends_dead(runtime, tenant, queued, look) -> None:
+    run = await queued(max_attempts=3)
+    delays: list[timedelta | None] = []
+    for attempt in range(3):
+        await claim(runtime, tenant, run.id, f"w{attempt}")
+        async with runtime.sessions.tenant(tenant.id) as session:
+            error = ValueError(f"no. {attempt}")
+            delays.append(await runs.fail(session, run.id, f"w{attempt}", error))
+    assert delays[0] is not None
+    assert delays[1] is not None
+    assert delays[2] is None
+    assert timedelta(seconds=0.5) <= delays[0] <= timedelta(seconds=1) <= delays[1]
+    dead = await look(run.id)
+    assert (dead.state, dead.attempts) == ("dead", 3)
+    assert dead.error == {"type": "ValueError", "code": "internal_error", "message": "no. 2"}
+    assert dead.finished_at is not None
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 200))
+def test_back_off_grows_to_five_minutes(attempt: int) -> None:
+    delay = runs.backoff(attempt)
+    full = min(timedelta(seconds=2.0 ** min(attempt - 1, 20)), timedelta(minutes=5))
+    assert full / 2 <= delay <= full
+
+
+async def test_a_dead_run_is_retried_from_the_start(runtime, tenant, queued, look) -> None:
+    run = await queued(max_attempts=1)
+    async with runtime.sessions.tenant(tenant.id) as session:
+        with pytest.raises(Conflict):
+            await runs.retry(session, run.id)
+        assert await runs.retry(session, new_id()) is None
+    await claim(runtime, tenant, run.id, "me")
+    async with runtime.sessions.tenant(tenant.id) as session:
+        await runs.fail(session, run.id, "me", ValueError("no"))
+    async with runtime.sessions.tenant(tenant.id) as session:
+        assert await runs.retry(session, run.id) is not None
+    now = await look(run.id)
+    assert (now.state, now.attempts, now.finished_at) == ("queued", 0, None)
+    assert await worker.work(runtime, Ticket(tenant.id, run.id)) is None
+    assert (await look(run.id)).state == "done"
+
+
+async def test_a_run_that_kills_its_workers_ends_dead_with_the_cause(
+    runtime, tenant, queued, look
+) -> None:
+    run = await queued(max_attempts=2)
+    for worker_name in ("a", "b"):
+        assert (await claim(runtime, tenant, run.id, worker_name, SHORT)).run is not None
+    assert await claim(runtime, tenant, run.id, "c") == runs.Claim()
+    dead = await look(run.id)
+    assert (dead.state, dead.attempts, dead.lease_owner) == ("dead", 2, None)
+    assert dead.error["type"] == "Lost"
+    assert "2 times" in dead.error["message"]
+
+
+async def test_an_error_of_the_database_is_recorded_without_its_statement(
+    runtime, tenant, queued, look
+) -> None:
+    """A handler that breaks a constraint: the run fails with a cause, the worker lives."""
+    run = await queued(max_attempts=1)
+
+    async def breaks(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+        async with runtime.sessions.tenant(tenant_id) as session:
+            await session.execute(
+                update(Run)
+                .where(Run.tenant_id == tenant_id, Run.id == run_id)
+                .values(project_id=None)
+            )
+
+    before = worker.HANDLERS["reflect"]
+    worker.HANDLERS["reflect"] = breaks
+    try:
+        assert await worker.work(runtime, Ticket(tenant.id, run.id)) is None
+    finally:
+        worker.HANDLERS["reflect"] = before
+    dead = await look(run.id)
+    assert dead.state == "dead"
+    assert "project_id" in dead.error["message"]
+    assert str(tenant.id) not in dead.error["message"]
+
+
+async def test_a_kind_nobody_knows_fails_visibly(runtime, tenant, look) -> None:
+    async with runtime.sessions.tenant(tenant.id) as session:
+        run = runs.new_run(session, "unheard-of", project_id="default", max_attempts=1)
+    await worker.work(runtime, Ticket(tenant.id, run.id))
+    assert (await look(run.id)).state == "dead"
+
+
+async def test_a_ticket_is_rolled_back_with_its_transaction(runtime, tenant) -> None:
+    async def enqueue_and_break() -> None:
+        async with runtime.sessions.tenant(tenant.id) as session:
+            run = runs.new_run(session, "reflect", project_id="default")
+            await session.flush()
+            await runtime.queue.enqueue(session, [Ticket(tenant.id, run.id)])
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await enqueue_and_break()
+    assert await waiting_tickets(runtime, tenant.id) == []
+
+
+async def test_a_ticket_for_later_is_not_delivered_now(runtime, tenant, queued) -> None:
+    run = await queued()
+    assert await waiting_tickets(runtime, tenant.id) == [Ticket(tenant.id, run.id)]
+    async with runtime.sessions.tenant(tenant.id) as session:
+        later = Ticket(tenant.id, run.id)
+        await runtime.queue.enqueue(session, [later], after=timedelta(hours=1))
+        await runtime.queue.enqueue(session, [])
+    assert await waiting_tickets(runtime, tenant.id) == []
+
+
+async def test_two_workers_with_one_ticket_count_it_once(
+    runtime: Runtime, database: Database, tenant, queued, look
+) -> None:
+    """Two engines, the same ticket at the same moment, many times over."""
+    other = Sessions(open_engine(database.url("hansei_worker"), pool_size=4))
+    second = Runtime(runtime.settings, other, runtime.embedder, runtime.queue, name="second")
+    made = [await queued() for _ in range(8)]
+    try:
+        for run in made:
+            ticket = Ticket(tenant.id, run.id)
+            answers = await asyncio.gather(
+                worker.work(runtime, ticket),
+                worker.work(second, ticket),
+                worker.work(second, ticket),
+            )
+            assert sum(answer is None for answer in answers) >= 1
+            assert (await look(run.id)).attempts == 1
+            assert (await look(run.id)).state == "done"
+    finally:
+        await other.close()
+    async with runtime.sessions.tenant(tenant.id) as session:
+        episodes = select(func.count()).where(
+            Memory.tenant_id == tenant.id, Memory.kind == "episode"
+        )
+        assert await session.scalar(episodes) == len(made)
+        lesson = await session.scalar(
+            select(Memory).where(Memory.tenant_id == tenant.id, Memory.kind == "reflection")
+        )
+        assert lesson is not None
+        assert lesson.witnesses == len(made)
+
+
+async def test_many_claims_at_once_give_one_holder(runtime, tenant, queued) -> None:
+    run = await queued()
+    claims = await asyncio.gather(*(claim(runtime, tenant, run.id, f"w{n}") for n in range(8)))
+    assert sum(c.run is not None for c in claims) == 1
+    assert all(c.run is not None or c.wait is not None for c in claims)
+
+
+async def test_a_connection_the_server_closed_is_not_handed_out(
+    database: Database, tenant, server: Any
+) -> None:
+    """After a restart of the server every pooled connection is dead; no request notices."""
+    sessions = Sessions(open_engine(database.url("hansei_app"), pool_size=3))
+    try:
+
+        async def use() -> None:
+            async with sessions.tenant(tenant.id) as session:
+                await session.execute(select(func.pg_sleep(0.05)))
+
+        await asyncio.gather(use(), use(), use())
+        await server.run(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            f" where datname = '{database.name}' and usename = 'hansei_app'"
+        )
+        await asyncio.sleep(0.1)
+        await asyncio.gather(use(), use(), use())
+    finally:
+        await sessions.close()

@@ -1,0 +1,88 @@
+"""What files may be like."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.rules.sources import ROOT, files, name_of, tracked
+
+LIMIT = 350
+LONG = {
+    "apps/memory_api/reflection/findings/schemas.py": "one model a finding",
+    "apps/memory_api/reflection/findings/words/en.py": "word lists",
+    "apps/memory_api/reflection/findings/words/ja.py": "word lists",
+}
+"""Longer than the limit, and why."""
+
+NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc", "enhanced"}
+OPEN_PORTS = {"sdk/hansei/__init__.py"}
+PLACES = re.compile(r"(?<![\w.~/])/(?:work|home|Users|root|mnt|private)/[\w.]+")
+EXAMPLES = re.compile(r"/home/(?:hansei|user|you|me|alice|agent)\b")
+"""Paths that stand in examples and belong to nobody's machine."""
+
+REGISTRY = re.compile(r"https?://|--(extra-)?index-url|--find-links|--trusted-host|pypi\.|simple/")
+
+
+def texts() -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for path in tracked():
+        raw = path.read_bytes()
+        if b"\0" not in raw[:8000]:
+            found.append((name_of(path), raw.decode("utf-8", "replace")))
+    return found
+
+
+def python_files() -> list[Path]:
+    return files("apps", "sdk", suffix=".py")
+
+
+@pytest.mark.parametrize("name", ["uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock"])
+def test_there_is_one_kind_of_lock(name: str) -> None:
+    assert not [path for path in tracked() if path.name == name]
+
+
+def test_locks_name_no_registry() -> None:
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        text = (ROOT / name).read_text()
+        assert "--hash=sha256:" in text
+        assert not REGISTRY.search(text), name
+
+
+def test_no_path_of_a_machine_is_in_a_file() -> None:
+    found = [
+        f"{name}: {match[0]}"
+        for name, text in texts()
+        for match in PLACES.finditer(text)
+        if not EXAMPLES.match(match[0]) and name not in MEANT
+    ]
+    assert found == []
+
+
+MEANT = {
+    "examples/traces.jsonl": "real traces of other people's machines, kept as they are",
+    "tests/rules/test_files.py": "says what is looked for",
+}
+
+
+def test_files_are_short() -> None:
+    long = {
+        name_of(path)
+        for path in python_files()
+        if len(path.read_text(encoding="utf-8").splitlines()) > LIMIT
+    }
+    assert long <= set(LONG)
+
+
+def test_names_say_what_a_module_does() -> None:
+    for path in python_files():
+        assert not NAMES & {path.stem, path.parent.name}, name_of(path)
+        assert not re.search(r"_v\d+$", path.stem), name_of(path)
+
+
+def test_packages_open_nothing() -> None:
+    for path in python_files():
+        if path.name == "__init__.py" and name_of(path) not in OPEN_PORTS:
+            assert path.read_text() == "", name_of(path)
