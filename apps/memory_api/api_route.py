@@ -134,7 +134,7 @@ def _replay(known: Remembered) -> Response:
 
 def _refuse_nul(request: Request) -> None:
     """PostgreSQL cannot compare with a NUL, so nothing could ever be found by one."""
-    for name, value in request.query_params.multi_items():
+    for name, value in (*request.query_params.multi_items(), *request.path_params.items()):
         if "\0" in value:
             raise Invalid("NUL is not allowed here.", field=name)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy import text
 
+from apps.memory_api.core.openapi import shown
+from apps.memory_api.core.schemas import Metadata, Model
 from apps.memory_api.deps import runtime_of
 from apps.memory_api.runtime import Runtime
 
@@ -18,13 +20,44 @@ PATIENCE = 2.0
 """Seconds the database has to answer."""
 
 
+class Alive(Model):
+    model_config = shown({"status": "ok"})
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(Model):
+    """Each part with its `status`: ok, none (not configured), paused or unavailable."""
+
+    model_config = shown(
+        {
+            "status": "ok",
+            "database": {"status": "ok", "version": "18.4"},
+            "queue": {"status": "ok", "waiting": 0},
+            "embedder": {"status": "ok", "model": "static"},
+            "model": {"status": "none"},
+        }
+    )
+
+    status: Literal["ok", "unavailable"]
+    database: Metadata
+    queue: Metadata
+    embedder: Metadata
+    model: Metadata
+
+
+NOT_READY: dict[int | str, dict[str, Any]] = {
+    503: {"model": Ready, "description": "A part the service needs is away."}
+}
+
+
 @router.get("/health")
-async def alive() -> dict[str, str]:
+async def alive() -> Alive:
     """The process answers; nothing else is asked."""
-    return {"status": "ok"}
+    return Alive()
 
 
-@router.get("/health/ready")
+@router.get("/health/ready", response_model=Ready, responses=NOT_READY)
 async def ready(request: Request) -> JSONResponse:
     """Whether requests can be served: database, queue, embedder and model, each with its state. 503
     when the database or the queue is away; a model that is left alone is told and stops nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
@@ -69,7 +69,12 @@ def _may_manage(caller: Identity, key: ApiKey) -> bool:
     return caller.project_id in (None, key.project_id)
 
 
-@router.post("/tenants", status_code=201, openapi_extra=example({"name": "acme"}))
+KNOWN: dict[int | str, dict[str, Any]] = {
+    200: {"model": TenantMade, "description": "The tenant was here already."}
+}
+
+
+@router.post("/tenants", status_code=201, responses=KNOWN, openapi_extra=example({"name": "acme"}))
 async def make_tenant(
     body: NewTenant, runtime: RuntimeDep, caller: Operator, response: Response
 ) -> TenantMade:

@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import AliasChoices, Field, field_validator
 
 from apps.memory_api.core.errors import Invalid
+from apps.memory_api.core.openapi import shown
 from apps.memory_api.core.schemas import Body, Metadata, Model, Name, TenantBody, Time
 from apps.memory_api.tenants.identity import Access, tenant_id_of
 
@@ -27,7 +28,17 @@ class NewTenant(Body):
         return value
 
 
+_TENANT: dict[str, Any] = {
+    "id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa01",
+    "slug": "acme",
+    "status": "active",
+    "created_at": "2026-11-21T09:00:00Z",
+}
+
+
 class TenantView(Model):
+    model_config = shown(_TENANT)
+
     id: UUID
     slug: str
     status: str
@@ -39,6 +50,8 @@ class TenantMade(TenantView):
     already.
     """
 
+    model_config = shown(_TENANT | {"key": "hsk_…"})
+
     key: str | None
 
 
@@ -49,8 +62,22 @@ class NewApiKey(TenantBody):
     expires_at: Time | None = None
 
 
+_KEY: dict[str, Any] = {
+    "id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa02",
+    "name": "ci",
+    "scopes": ["write"],
+    "project_id": None,
+    "expires_at": None,
+    "revoked_at": None,
+    "last_used_at": "2026-11-21T09:05:00Z",
+    "created_at": "2026-11-21T09:00:00Z",
+}
+
+
 class KeyView(Model):
     """A key without its secret."""
+
+    model_config = shown(_KEY)
 
     id: UUID
     name: str
@@ -65,11 +92,35 @@ class KeyView(Model):
 class KeyMade(KeyView):
     """The only time that `key` is shown."""
 
+    model_config = shown(_KEY | {"key": "hsk_…", "last_used_at": None})
+
     key: str
 
 
 class RunView(Model):
     """One piece of work. A dead one says in `error` why, and is retried with POST …/retry."""
+
+    model_config = shown(
+        {
+            "id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa03",
+            "kind": "reflect",
+            "state": "dead",
+            "project_id": "default",
+            "parent_id": None,
+            "trace_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa04",
+            "input": {},
+            "attempts": 5,
+            "max_attempts": 5,
+            "error": {"type": "Lost", "message": "Its worker died 5 times."},
+            "result": None,
+            "engine": None,
+            "degraded": False,
+            "usage": None,
+            "created_at": "2026-11-21T09:00:00Z",
+            "started_at": "2026-11-21T09:01:00Z",
+            "finished_at": "2026-11-21T09:03:00Z",
+        }
+    )
 
     id: UUID
     kind: str

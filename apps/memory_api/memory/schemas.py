@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import AliasChoices, Field
 
+from apps.memory_api.core.openapi import shown
 from apps.memory_api.core.schemas import Metadata, Model, Name, Tags, TenantBody, Time, Unit
 
 
@@ -93,8 +94,46 @@ class MemoryPatch(TenantBody):
     reason: str | None = Field(None, max_length=2_000)
 
 
+_MEMORY: dict[str, Any] = {
+    "id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa05",
+    "project_id": "default",
+    "layer": "rm",
+    "kind": "reflection",
+    "key": None,
+    "section": None,
+    "title": None,
+    "when_to_use": None,
+    "content": "The refund failed because the order was still pending.",
+    "keywords": [],
+    "tags": ["refund"],
+    "importance": 0.7,
+    "strength": 1.0,
+    "confidence": 0.8,
+    "confidence_score": 0.5,
+    "usefulness": 0.05,
+    "helpful": 0,
+    "harmful": 0,
+    "neutral": 0,
+    "witnesses": 1,
+    "status": "active",
+    "pinned": False,
+    "source": "reflection_engine_v2",
+    "error_category": "tool_error",
+    "outcome": "failure",
+    "session_id": None,
+    "trace_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa04",
+    "source_event_ids": ["e0002"],
+    "metadata": {"event_count": 3},
+    "revision": 1,
+    "created_at": "2026-11-21T09:00:00Z",
+    "updated_at": "2026-11-21T09:00:00Z",
+}
+
+
 class MemoryView(Model):
     """A memory as it is shown."""
+
+    model_config = shown(_MEMORY)
 
     id: UUID
     project_id: str
@@ -133,11 +172,31 @@ class MemoryView(Model):
 class MemoryStored(MemoryView):
     """A memory just written; `cleaned` when something in it could not be stored as it came."""
 
+    model_config = shown(_MEMORY | {"cleaned": False})
+
     cleaned: bool = False
 
 
 class RevisionView(Model):
     """A memory as it was after one change, and who changed it why."""
+
+    model_config = shown(
+        {
+            "revision": 2,
+            "content": "The refund failed because the order was still pending.",
+            "title": None,
+            "when_to_use": None,
+            "section": None,
+            "tags": ["refund"],
+            "importance": 0.9,
+            "status": "active",
+            "pinned": False,
+            "reason": "Seen three times this week.",
+            "actor": "key:0190d2c4-6f5e-7a31-9c11-3a55d6f0aa02",
+            "run_id": None,
+            "created_at": "2026-11-21T09:30:00Z",
+        }
+    )
 
     revision: int
     content: str
@@ -156,6 +215,16 @@ class RevisionView(Model):
 
 class LinkView(Model):
     """`source` stands in `relation` to `target`. The memory asked for is one of the two."""
+
+    model_config = shown(
+        {
+            "source_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa05",
+            "relation": "derived_from",
+            "target_kind": "trace",
+            "target_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa04",
+            "created_at": "2026-11-21T09:00:00Z",
+        }
+    )
 
     source_id: UUID
     relation: str

@@ -15,6 +15,7 @@ from apps.memory_api.memory.router import show
 from apps.memory_api.reflection.foreground import Accepted, reflect_now
 from apps.memory_api.reflection.lessons import bring_reflection, find_lessons
 from apps.memory_api.reflection.schemas import (
+    AcceptedAnswer,
     Brought,
     GenerateAnswer,
     GenerateIn,
@@ -48,7 +49,10 @@ BRING = {
 }
 QUERY = {"query_text": "database timeout", "k": 5, "min_importance": 0.5, "tags": ["timeout"]}
 ACCEPTED: dict[int | str, dict[str, Any]] = {
-    202: {"description": "Accepted; `Location` is the run to look at."}
+    202: {"model": AcceptedAnswer, "description": "`Location` is the run to look at."}
+}
+WITNESSED: dict[int | str, dict[str, Any]] = {
+    200: {"model": Brought, "description": "This was said before; it has one witness more."}
 }
 
 
@@ -75,20 +79,17 @@ async def generate(
 
 
 def _later(accepted: Accepted, cleaned: bool) -> JSONResponse:
-    body = {
-        "run_id": str(accepted.run_id),
-        "trace_id": str(accepted.trace_id),
-        "state": accepted.state,
-        "cleaned": cleaned,
-    }
+    body = AcceptedAnswer(
+        run_id=accepted.run_id, trace_id=accepted.trace_id, state=accepted.state, cleaned=cleaned
+    )
     headers = {
         "Location": f"/api/v1/runs/{accepted.run_id}",
         "Preference-Applied": "respond-async",
     }
-    return JSONResponse(body, status_code=202, headers=headers)
+    return JSONResponse(body.model_dump(mode="json"), status_code=202, headers=headers)
 
 
-@router.post("", status_code=201, openapi_extra=example(BRING))
+@router.post("", status_code=201, responses=WITNESSED, openapi_extra=example(BRING))
 async def bring(
     body: NewReflection, runtime: RuntimeDep, caller: Writer, response: Response, cleaned: Cleaned
 ) -> Brought:

@@ -95,6 +95,17 @@ class GenerateAnswer(Model):
     cleaned: bool = False
 
 
+class AcceptedAnswer(Model):
+    """A run that is stored and will be reflected on: GET /api/v1/runs/{run_id} tells how far it
+    is.
+    """
+
+    run_id: UUID
+    trace_id: UUID
+    state: str
+    cleaned: bool = False
+
+
 class NewReflection(TenantBody):
     """A reflection somebody brings: no model is called."""
 

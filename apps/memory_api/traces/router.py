@@ -25,6 +25,7 @@ from apps.memory_api.deps import (
     Session,
     Writer,
 )
+from apps.memory_api.traces import examples
 from apps.memory_api.traces.accept import Intake
 from apps.memory_api.traces.ndjson import batches
 from apps.memory_api.traces.queries import list_events, list_traces
@@ -48,20 +49,7 @@ from apps.memory_api.traces.tables import Trace, TraceEvent
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"], route_class=ApiRoute)
 
-EVENTS = [
-    {"event_type": "user_message", "content": "Where is order #W2378156?"},
-    {"event_type": "tool_call", "tool_name": "get_order", "content": '{"order_id": "W2378156"}'},
-    {"event_type": "tool_response", "tool_name": "get_order", "content": "Error: order not found",
-     "error": "order not found"},
-]  # fmt: skip
-TRACE = {
-    "external_id": "run-2026-11-21-0001",
-    "task_key": "order-status",
-    "task_description": "Tell a customer where an order is",
-    "outcome": "failure",
-    "events": EVENTS,
-}
-MANY_AS_NDJSON = example(TRACE, also={"application/x-ndjson": "One trace a line."})
+MANY_AS_NDJSON = example(examples.SENT, also={"application/x-ndjson": "One trace a line."})
 
 NDJSON = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
@@ -117,7 +105,15 @@ router.add_api_route(
 )
 
 
-@router.post("", status_code=201, openapi_extra=MANY_AS_NDJSON)
+KNOWN_OR_MANY: dict[int | str, dict[str, Any]] = {
+    200: {
+        "model": TraceAccepted | BatchAnswer,
+        "description": "A trace that was here already; or the answer to many lines.",
+    }
+}
+
+
+@router.post("", status_code=201, responses=KNOWN_OR_MANY, openapi_extra=MANY_AS_NDJSON)
 async def take_one(
     body: TraceIn,
     response: Response,
@@ -174,7 +170,7 @@ async def read(trace_id: UUID, session: Session, caller: Reader) -> TraceDetail:
     )
 
 
-@router.post("/{trace_id}/events", openapi_extra=example({"events": EVENTS}))
+@router.post("/{trace_id}/events", openapi_extra=example({"events": examples.EVENTS}))
 async def add_events(
     trace_id: UUID, body: EventsIn, session: Session, caller: Writer, cleaned: Cleaned
 ) -> TraceGrown:

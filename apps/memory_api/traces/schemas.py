@@ -17,7 +17,9 @@ from pydantic import (
     model_validator,
 )
 
+from apps.memory_api.core.openapi import shown
 from apps.memory_api.core.schemas import MAX_EVENTS, Body, Metadata, Model, Name, TenantBody, Time
+from apps.memory_api.traces import examples
 
 Reflect = Literal["auto", "always", "never"]
 """auto: failure, error, timeout and partial always; success in full mode or after a failed attempt
@@ -259,6 +261,8 @@ class EventView(Model):
 class TraceView(Model):
     """A trace as it is listed."""
 
+    model_config = shown(examples.TRACE)
+
     id: UUID
     project_id: str
     external_id: str | None
@@ -283,11 +287,15 @@ class TraceGrown(TraceView):
     came.
     """
 
+    model_config = shown(examples.GROWN)
+
     cleaned: bool = False
 
 
 class TraceDetail(TraceView):
     """A trace with its events, its answer and its evidence."""
+
+    model_config = shown(examples.WHOLE)
 
     query: str | None
     generated_answer: str | None
