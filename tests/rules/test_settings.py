@@ -1,0 +1,115 @@
+"""Every setting is documented, can be set by each of its names, and is used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from apps.memory_api.core.settings import Settings
+from tests.rules.configuration import DOCUMENT, names, written
+from tests.rules.sources import files
+
+FIELDS = list(Settings.model_fields)
+VALUES: dict[str, tuple[str, Any]] = {
+    "data_dir": ("elsewhere", Path("elsewhere")),
+    "llm_provider": ("bedrock", "bedrock"),
+    "on_model_failure": ("fail", "fail"),
+    "prompts_dir": ("prompts", Path("prompts")),
+    "reflective_memory_enabled": ("false", False),
+    "reflective_memory_mode": ("lite", "lite"),
+    "embedding_provider": ("fastembed", "fastembed"),
+    "embedding_dimensions": ("128", 128),
+    "log_format": ("json", "json"),
+    "log_level": ("error", "error"),
+}
+"""A value that is not the default, as it is written and as it is read."""
+
+
+def value_of(field: str) -> tuple[str, Any]:
+    if field in VALUES:
+        return VALUES[field]
+    default = Settings.model_fields[field].default
+    if isinstance(default, int | float):
+        return str(default * 2), default * 2
+    if field.endswith("_key"):
+        return "secret", SecretStr("secret")
+    return f"the-{field}", f"the-{field}"
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in FIELDS:
+        for name in names(field):
+            monkeypatch.delenv(name, raising=False)
+
+
+def load() -> Settings:
+    return Settings(_env_file=None)  # type: ignore[call-arg]
+
+
+def test_the_document_has_every_setting_as_it_is() -> None:
+    """Mend it with `python -m tests.rules.configuration`."""
+    document = DOCUMENT.read_text(encoding="utf-8")
+    assert document == written(document)
+
+
+def test_the_document_names_no_setting_that_is_gone() -> None:
+    known = {name for field in FIELDS for name in names(field)}
+    named = set(re.findall(r"`((?:HANSEI|RAE)_[A-Z_]+)", DOCUMENT.read_text(encoding="utf-8")))
+    assert named <= known
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_setting_is_read_under_each_of_its_names(
+    field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Settings.model_fields[field].description
+    text, value = value_of(field)
+    assert getattr(load(), field) != value
+    for name in names(field):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, text)
+            assert getattr(load(), field) == value, name
+
+
+@pytest.mark.parametrize("field", [field for field in FIELDS if len(names(field)) > 1])
+def test_our_own_name_wins(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, value = value_of(field)
+    own, *others = names(field)
+    assert own.startswith("HANSEI_")
+    for other in others:
+        monkeypatch.setenv(other, str(Settings.model_fields[field].default))
+    monkeypatch.setenv(own, text)
+    assert getattr(load(), field) == value
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_setting_is_used_somewhere(field: str) -> None:
+    used = re.compile(rf"\bsettings\.{field}\b")
+    assert any(
+        used.search(path.read_text(encoding="utf-8"))
+        for path in files("apps", suffix=".py")
+        if path.name != "settings.py"
+    )
+
+
+def test_an_empty_variable_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANSEI_DATABASE_URL", "")
+    monkeypatch.setenv("HANSEI_WORKER_CONCURRENCY", "")
+    assert load().database_url is None
+    assert load().worker_concurrency == 4
+
+
+def test_a_wrong_value_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANSEI_WORKER_CONCURRENCY", "many")
+    with pytest.raises(ValidationError, match="worker_concurrency"):
+        load()
+
+
+def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "very-secret")
+    assert "very-secret" not in repr(load())
