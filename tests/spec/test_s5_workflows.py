@@ -148,3 +148,13 @@ async def test_generating_stores_nothing(
 ) -> None:
     await reflect(engine, timeout_run)
     assert await rows("select id from memories") == []
+
+
+async def test_a_run_that_breaks_off_is_told_as_it_was(
+    engine: ReflectionEngineV2, cache_run: Any
+) -> None:
+    """The call was answered: only the agent said nothing after it."""
+    broken = await reflect(engine, cache_run, outcome="failure")
+    assert "the agent says nothing after it" in broken.reflection_text
+    late = await reflect(engine, cache_run, outcome="timeout")
+    assert "after one call without an answer" in late.reflection_text

@@ -164,10 +164,9 @@ class English:
     def halted(self, f: Findings, outcome: OutcomeType) -> str:
         how = "ran out of steps or time" if outcome is OutcomeType.TIMEOUT else "stopped"
         if outcome is not OutcomeType.TIMEOUT and not f.last_message:
-            return (
-                f"The trace ends with {f.last_call} ({f.last_call_event}); no message follows it."
-            )
-        text = f"It {how} after {number(f.calls)} calls without an answer"
+            end = f"{f.last_call} ({f.last_call_event})"
+            return f"The trace ends with {end}; the agent says nothing after it."
+        text = f"It {how} after {number(f.calls)} call{'s' * (f.calls > 1)} without an answer"
         if f.streaks and f.last_message:
             return text + "."
         if f.last_message:
