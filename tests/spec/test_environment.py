@@ -95,3 +95,10 @@ def test_a_provider_without_its_key_is_one_clear_line(
     monkeypatch.setenv("LLM_PROVIDER", provider)
     with pytest.raises(Misconfigured, match=f"HANSEI_LLM_PROVIDER={provider}"):
         open_models(load())
+
+
+def test_anthropic_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CON-ACE-003, where both keys are present."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-something")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-something")
+    assert provider_of(load()) == "anthropic"

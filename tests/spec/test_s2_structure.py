@@ -1,15 +1,21 @@
-"""Spec 2, "Structure": layers, parts that stand alone, and nothing of the outside in them (S2.2 to
-S2.4, S1.5)."""
+"""Spec 2, "Structure": layers, parts that stand alone, one place for what all share (S2.2 to S2.6,
+S2.20, S2.56, S2.70)."""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
+
+from apps.memory_api.playbook.store import PlaybookStore
+from apps.memory_api.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "apps.memory_api"
@@ -64,3 +70,53 @@ def test_every_folder_has_its_layer() -> None:
     named = {name.strip(" ()") for layer in layers for name in layer.split("|")}
     folders = {path.parent.name for path in (ROOT / "apps/memory_api").glob("*/__init__.py")}
     assert folders - named <= {"commands"}
+
+
+PLACES = {
+    "config": "apps/memory_api/core/settings.py",
+    "definitions": "config/sections.yaml",
+    "container": "apps/memory_api/runtime.py",
+    "exceptions": "apps/memory_api/core/errors.py",
+    "schema": "apps/memory_api/core/schemas.py",
+    "playbook store": "apps/memory_api/playbook/store.py",
+    "hybrid search": "apps/memory_api/playbook/hybrid.py",
+    "llm client": "apps/memory_api/llm/client.py",
+    "entry point": "apps/memory_api/main.py",
+    "server": "apps/memory_api/commands/serve.py",
+    "prompts": "prompts/inject.txt",
+}
+"""Folders of the document, and what became of them."""
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_every_part_has_its_place(place: str) -> None:
+    assert (ROOT / place).stat().st_size > 0
+
+
+def test_what_all_share_is_made_once_and_hangs_on_the_app(app: FastAPI, runtime: Runtime) -> None:
+    assert app.state.runtime is runtime
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        runtime.embedder = None  # type: ignore[misc]
+
+
+def test_playbooks_lie_where_the_document_says() -> None:
+    assert PlaybookStore().data_dir == Path("data/playbooks")
+
+
+def test_every_property_has_its_test_by_name_with_100_examples() -> None:
+    text = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "tests/playbook").glob("*.py"))
+    for number in range(1, 7):
+        mark = rf"# Feature: self-reflection-system, Property {number}: .*\n@settings\((.*)\)\n"
+        found = re.findall(mark, text)
+        assert found, f"property {number}"
+        for given in found:
+            assert int(re.findall(r"max_examples=(\d+)", given)[0]) >= 100
+
+
+def test_no_property_is_tried_less_than_100_times() -> None:
+    for path in (ROOT / "tests").rglob("*.py"):
+        for examples in re.findall(r"max_examples=(\d+)", path.read_text(encoding="utf-8")):
+            assert int(examples) >= 100 or path.name in FEWER, path.name
+
+
+FEWER = {"test_deltas_stateful.py": "a machine of many steps each"}

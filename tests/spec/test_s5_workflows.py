@@ -1,18 +1,23 @@
 """Spec 5, "Core Workflows": what the engine makes of its input, and the documents' examples (S5.1,
-S5.3, S5.4, S5.16 to S5.19, S5.31, S5.38)."""
+S5.2 to S5.4, S5.16 to S5.19, S5.31, S5.38, S5.58)."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import asyncpg
 import pytest
 from httpx2 import AsyncClient
 
+from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.reflection.engine import ReflectionEngineV2
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
+from apps.memory_api.reflection.think import Evidence, Mind, Thought, think
 from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
 from tests.conftest import TestTenant
 from tests.spec.conftest import Rows
+from tests.stub_provider import StubProvider, answer
 
 GENERATE = "/api/v1/reflections/generate"
 
@@ -158,3 +163,38 @@ async def test_a_run_that_breaks_off_is_told_as_it_was(
     assert "the agent says nothing after it" in broken.reflection_text
     late = await reflect(engine, cache_run, outcome="timeout")
     assert "after one call without an answer" in late.reflection_text
+
+
+async def test_a_model_of_your_own_reflects(pool: asyncpg.Pool, timeout_run: Any) -> None:
+    """What the document shows for its first example, said by a model: structured, and stored as it
+    was said."""
+    said = {
+        "reflection": "The query timed out: the JOIN of two large tables had no index.",
+        "strategy": "Add indexes on the columns of a join, or read page by page.",
+        "importance": 0.85,
+        "confidence": 0.9,
+        "tags": ["sql", "timeout", "performance", "database"],
+        "source_event_ids": ["e1", "nobody"],
+    }
+    with StubProvider() as stub:
+        stub.queue(answer(json.dumps(said)))
+        model = open_llm("openai", model="m", api_key="k", base_url=stub.openai_url)
+        assert model is not None
+
+        async def thinker(context: ReflectionContext, evidence: Evidence) -> Thought:
+            return await think(context, evidence, Mind(model))
+
+        engine = ReflectionEngineV2(pool, thinker=thinker)
+        result = await reflect(engine, timeout_run)
+        await model.aclose()
+        assert len(stub.calls) == 1
+    assert (result.reflection_text, result.strategy_text) == (said["reflection"], said["strategy"])
+    assert (result.importance, result.confidence) == (0.85, 0.9)
+    assert result.tags == said["tags"]
+    assert result.source_event_ids == ["e1"], "an event that is not in the trace is no source"
+    stored = await engine.store_reflection(result, timeout_run["tenant_id"], "default")
+    found = await engine.query_reflections(
+        timeout_run["tenant_id"], "default", "database optimization", min_importance=0.7
+    )
+    assert {record["id"] for record in found} == set(stored.values())
+    assert sorted(record["importance"] for record in found) == pytest.approx([0.85, 0.935])
