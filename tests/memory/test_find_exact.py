@@ -1,0 +1,191 @@
+"""hybrid.sql against the slow and obvious way: the same ids, the same scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from sqlalchemy import delete
+
+from apps.memory_api.memory.find import ALPHA, Filters, Question, ask, search
+from apps.memory_api.memory.schemas import Kind
+from apps.memory_api.memory.tables import ScopeStat
+from tests.memory.world import drafts, search_slowly, write
+
+QUERIES = (
+    "retry after a timeout",
+    "login token expired at the proxy",
+    "予約の検索が失敗した原因",
+    "認証 token retry",
+    "timeout timeout timeout",
+    "zebra quux",  # no memory has these words
+    "the of and",  # nothing to index: the vector alone
+)
+FILTERS = {
+    "none": Filters(),
+    "kinds": Filters(kinds=(Kind.STRATEGY,)),
+    "sections": Filters(sections=("pitfalls", "never used")),
+    "tags": Filters(tags=("net", "auth")),
+    "errors": Filters(error_categories=("timeout_error",)),
+    "importance": Filters(min_importance=0.7),
+    "confidence": Filters(min_confidence=0.5),
+    "confidence, none": Filters(min_confidence=0.6),
+    "all": Filters(
+        kinds=(Kind.REFLECTION,),
+        sections=("strategies",),
+        tags=("data", "ui"),
+        error_categories=("timeout_error", "tool_error"),
+        min_importance=0.2,
+    ),
+}
+ADDRESS = ("p", "collection", "c0")
+
+
+async def compare(runtime, tenant, items, question, filters, addresses, **how) -> None:
+    async with runtime.sessions.tenant(tenant.id) as session:
+        hits = await search(session, question, addresses, filters=filters, **how)
+        again = await search(session, question, addresses, filters=filters, **how)
+    fusion = how.get("fusion", "anchored")
+    alpha = how.get("alpha") if how.get("alpha") is not None else ALPHA[fusion]
+    if not question.terms:
+        alpha = 1.0
+    expected = search_slowly(items, question, filters, fusion=fusion, alpha=alpha)
+    assert [h.memory.id for h in again] == [h.memory.id for h in hits]
+    assert len(hits) == min(how["top_k"], len(expected))
+    for hit in hits:
+        want = expected[hit.memory.id]
+        got = (hit.cosine, hit.bm25, hit.vector_score, hit.bm25_score, hit.combined_score)
+        wanted = (want.cosine, want.bm25, want.vector_score, want.bm25_score, want.combined)
+        assert got == pytest.approx(wanted, abs=2e-4)
+    best = sorted((want.combined for want in expected.values()), reverse=True)
+    assert [hit.combined_score for hit in hits] == pytest.approx(best[: len(hits)], abs=2e-4)
+    ties = [(-hit.combined_score, -hit.memory.n) for hit in hits]
+    assert ties == sorted(ties)
+
+
+@pytest.mark.parametrize("fusion", ["anchored", "minmax", "rrf"])
+async def test_ids_and_scores_are_those_of_the_slow_way(runtime, tenant, fusion: str) -> None:
+    items = await write(runtime, tenant.id, drafts(90, seed=1))
+    for query in QUERIES:
+        question = await ask(runtime.embedder, query)
+        for top_k, alpha in ((10, None), (90, 0.0), (90, 0.7)):
+            how = {"top_k": top_k, "alpha": alpha, "fusion": fusion}
+            await compare(runtime, tenant, items, question, Filters(), [ADDRESS], **how)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+async def test_filters_are_exact(runtime, tenant, name: str) -> None:
+    items = await write(runtime, tenant.id, drafts(95, seed=2))
+    for query in QUERIES[:4]:
+        question = await ask(runtime.embedder, query)
+        await compare(runtime, tenant, items, question, FILTERS[name], [ADDRESS], top_k=50)
+
+
+async def test_several_scopes_count_their_own_words(runtime, tenant) -> None:
+    items = await write(runtime, tenant.id, drafts(99, seed=3, scopes=3))
+    addresses = [("p", "collection", f"c{n}") for n in range(3)]
+    for query in QUERIES:
+        question = await ask(runtime.embedder, query)
+        await compare(runtime, tenant, items, question, Filters(), addresses, top_k=99)
+        some = [item for item in items if item.draft.scope_address != addresses[1]]
+        wanted = [addresses[0], addresses[2], ("p", "collection", "not there")]
+        await compare(runtime, tenant, some, question, Filters(), wanted, top_k=99)
+
+
+async def test_another_tenants_words_do_not_count(runtime, make_tenant) -> None:
+    mine, other = await make_tenant(), await make_tenant()
+    items = await write(runtime, mine.id, drafts(40, seed=4))
+    await write(runtime, other.id, drafts(80, seed=5))
+    question = await ask(runtime.embedder, QUERIES[0])
+    await compare(runtime, mine, items, question, Filters(), [ADDRESS], top_k=40)
+
+
+@pytest.mark.parametrize("count", [1, 2, 101, 200, 1000])
+async def test_n_of_n_is_n(runtime, tenant, count: int) -> None:
+    """`top_k` as large as the scope brings all of it, each once."""
+    await write(runtime, tenant.id, drafts(count, seed=6))
+    for query in ("retry after a timeout", "the of", "zebra"):
+        question = await ask(runtime.embedder, query)
+        if question.is_empty:
+            continue
+        async with runtime.sessions.tenant(tenant.id) as session:
+            hits = await search(session, question, [ADDRESS], top_k=count)
+        assert len({hit.memory.id for hit in hits}) == len(hits) == count
+
+
+async def test_more_memories_than_candidates(runtime, tenant) -> None:
+    """Beyond the candidates the best ten are still those of the slow way."""
+    items = await write(runtime, tenant.id, drafts(420, seed=7))
+    for query in QUERIES[:4]:
+        question = await ask(runtime.embedder, query)
+        await compare(runtime, tenant, items, question, Filters(), [ADDRESS], top_k=10)
+
+
+async def test_times_filter(runtime, tenant) -> None:
+    await write(runtime, tenant.id, drafts(5, seed=8))
+    question = await ask(runtime.embedder, "retry")
+    now = datetime.now(UTC)
+    for filters, count in (
+        (Filters(since=now - timedelta(hours=1)), 5),
+        (Filters(until=now - timedelta(hours=1)), 0),
+        (Filters(since=now + timedelta(hours=1)), 0),
+        (Filters(since=now - timedelta(hours=1), until=now + timedelta(hours=1)), 5),
+    ):
+        async with runtime.sessions.tenant(tenant.id) as session:
+            assert len(await search(session, question, [ADDRESS], filters=filters)) == count
+
+
+async def test_a_scope_without_statistics_keeps_its_words(runtime, tenant) -> None:
+    await write(runtime, tenant.id, drafts(30, seed=9))
+    question = await ask(runtime.embedder, "timeout retry")
+    async with runtime.sessions.tenant(tenant.id) as session:
+        await session.execute(delete(ScopeStat).where(ScopeStat.tenant_id == tenant.id))
+    async with runtime.sessions.tenant(tenant.id) as session:
+        hits = await search(session, question, [ADDRESS], top_k=30)
+    assert max(hit.bm25 or 0 for hit in hits) > 0
+    assert all(hit.bm25_score >= 0 for hit in hits)
+
+
+async def test_words_alone_and_vector_alone(runtime, tenant) -> None:
+    items = await write(runtime, tenant.id, drafts(60, seed=10))
+    question = await ask(runtime.embedder, "timeout retry")
+    blind = replace(question, vector=np.zeros_like(question.vector))
+    async with runtime.sessions.tenant(tenant.id) as session:
+        words = await search(session, blind, [ADDRESS], top_k=60)
+        vector = await search(session, replace(question, terms={}), [ADDRESS], top_k=60)
+    expected = search_slowly(items, question, Filters(), fusion="anchored", alpha=0.0)
+    assert [hit.combined_score for hit in words] == pytest.approx(
+        sorted((want.combined for want in expected.values()), reverse=True), abs=2e-4
+    )
+    assert [hit.cosine for hit in vector] == sorted((hit.cosine for hit in vector), reverse=True)
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\u200b"])
+async def test_an_empty_query_lists_by_usefulness(runtime, tenant, query: str) -> None:
+    await write(runtime, tenant.id, drafts(20, seed=11))
+    question = await ask(runtime.embedder, query)
+    assert question.is_empty
+    async with runtime.sessions.tenant(tenant.id) as session:
+        hits = await search(session, question, [ADDRESS], top_k=20)
+        some = await search(session, question, [ADDRESS], filters=FILTERS["tags"], top_k=20)
+    order = [(-hit.memory.usefulness, -hit.memory.importance, -hit.memory.n) for hit in hits]
+    assert order == sorted(order)
+    assert len(hits) == 20
+    assert {h.memory.id for h in some} == {
+        h.memory.id for h in hits if {"net", "auth"} & set(h.memory.tags)
+    }
+
+
+async def test_nothing_there_is_nothing_found(runtime, tenant) -> None:
+    question = await ask(runtime.embedder, "retry")
+    nobody = Question("a model nobody used", question.vector, question.terms)
+    async with runtime.sessions.tenant(tenant.id) as session:
+        assert await search(session, question, [ADDRESS]) == []
+        assert await search(session, question, []) == []
+    await write(runtime, tenant.id, drafts(3, seed=12))
+    async with runtime.sessions.tenant(tenant.id) as session:
+        assert await search(session, nobody, [ADDRESS]) == []
+        unused = Filters(tags=("a tag nobody used",))
+        assert await search(session, question, [ADDRESS], filters=unused) == []
