@@ -8,7 +8,7 @@ alter table memory_revisions add column version integer;
 alter table memory_revisions add column keywords text[] default '{}' not null;
 
 -- What a bullet was at a version: one probe a bullet. What changed between two versions: one range.
-create index memory_revisions_version_idx on memory_revisions (tenant_id, memory_id, version, revision) where version is not null;
+create index memory_revisions_version_idx on memory_revisions (tenant_id, memory_id, version) where version is not null;
 
 create index memory_revisions_changed_idx on memory_revisions (tenant_id, scope, version, memory_id) where version is not null;
 

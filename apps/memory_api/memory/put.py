@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from pgvector import HalfVector
-from sqlalchemy import Integer, any_, delete, func, insert, literal, select
+from sqlalchemy import BigInteger, any_, delete, func, insert, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -17,10 +17,11 @@ from apps.memory_api.core.sql import load
 from apps.memory_api.memory.prepare import Prepared
 from apps.memory_api.memory.schemas import LAYER_OF, Kind, Status
 from apps.memory_api.memory.scopes import KIND_NUMBER, ensure_labels, ensure_scopes
-from apps.memory_api.memory.tables import Label, Memory, MemoryVector, Posting, ScopeStat
+from apps.memory_api.memory.tables import Label, Memory, MemoryVector, ScopeStat
 from apps.memory_api.text.tokens import TOKENIZER
 
 POSTINGS = load(__file__, "postings.sql")
+WITHDRAW = load(__file__, "withdraw.sql")
 VECTORS = insert(MemoryVector.__table__)  # pyright: ignore[reportArgumentType] - a Table
 DELTAS = insert(ScopeStat.__table__)  # pyright: ignore[reportArgumentType] - a Table
 """Of the table, not the class: one statement for all rows, whichever of their fields are empty."""
@@ -103,28 +104,28 @@ async def withdraw(session: AsyncSession, memories: Sequence[Memory]) -> None:
     """Take memories out of what is served: vectors of every model, postings, scope count."""
     tenant = tenant_of(session)
     models = select(Label.id).where(Label.tenant_id == tenant, Label.space == "model")
-    for memory in memories:
-        gone = await session.execute(
+    gone: list[Memory] = []
+    for scope in sorted({memory.scope for memory in memories}):
+        mine = {memory.n: memory for memory in memories if memory.scope == scope}
+        found = await session.scalars(
             delete(MemoryVector)
             .where(
                 MemoryVector.tenant_id == tenant,
-                MemoryVector.scope == memory.scope,
+                MemoryVector.scope == scope,
                 MemoryVector.model.in_(models),  # keeps the key's columns together: no scan
-                MemoryVector.n == memory.n,
+                MemoryVector.n == any_(literal(list(mine), ARRAY(BigInteger))),
             )
             .returning(MemoryVector.n)
         )
-        if not gone.first():
-            continue
-        await session.execute(
-            delete(Posting).where(
-                Posting.tenant_id == tenant,
-                Posting.scope == memory.scope,
-                Posting.term == any_(literal(memory.terms, ARRAY(Integer))),
-                Posting.n == memory.n,
-            )
-        )
-        await _count(session, [memory.scope], -1)
+        gone += [mine[n] for n in set(found)]
+    if not gone:
+        return
+    terms = [(memory.scope, term, memory.n) for memory in gone for term in memory.terms]
+    if terms:
+        scopes, numbers, ns = map(list, zip(*terms, strict=True))
+        given = {"scopes": scopes, "terms": numbers, "ns": ns}
+        await session.execute(WITHDRAW, {"tenant": tenant, **given})
+    await _count(session, [memory.scope for memory in gone], -1)
 
 
 async def _count(session: AsyncSession, scopes: Sequence[int], sign: int) -> None:

@@ -268,7 +268,6 @@ class MemoryRevision(Base):
             "tenant_id",
             "memory_id",
             "version",
-            "revision",
             postgresql_where=text("version is not null"),
         ),
         Index(

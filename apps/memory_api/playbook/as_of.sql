@@ -1,18 +1,30 @@
--- A playbook's bullets as they were at a version: of each bullet the last revision up to it, one index probe each.
+-- A playbook's bullets as they were at a version. A bullet that has not changed since is its row; of any other, its last
+-- revision up to that version, one index probe each (the inner condition on m.version spares the probe).
 -- Counters are today's: evidence is never undone. The search text is the bullet's own while its words are the same.
-select m.key, r.section, r.content, r.keywords, r.when_to_use, r.title, r.tags, r.status, r.pinned, m.metadata as metadata_,
-       m.helpful, m.harmful, m.neutral,
-       case when (m.content, m.keywords) = (r.content, r.keywords)
+select m.key,
+       case when c.since then m.section else r.section end section,
+       case when c.since then m.content else r.content end content,
+       case when c.since then m.keywords else r.keywords end keywords,
+       case when c.since then m.when_to_use else r.when_to_use end when_to_use,
+       case when c.since then m.title else r.title end title,
+       case when c.since then m.tags else r.tags end tags,
+       case when c.since then m.status else r.status end status,
+       case when c.since then m.pinned else r.pinned end pinned,
+       case when c.since or (m.content, m.keywords) = (r.content, r.keywords)
              and (m.title, m.when_to_use) is not distinct from (r.title, r.when_to_use)
-            then m.searchable_text end searchable_text
-from memories m cross join lateral (
+            then m.searchable_text end searchable_text,
+       m.metadata as metadata_, m.helpful, m.harmful, m.neutral
+from memories m
+cross join lateral (select m.version <= cast(:version as int) since) c
+left join lateral (
     select v.section, v.content, v.keywords, v.when_to_use, v.title, v.tags, v.status, v.pinned
     from memory_revisions v
     where v.tenant_id = :tenant and v.memory_id = m.id and v.version <= cast(:version as int)
-    order by v.version desc, v.revision desc
+      and m.version > cast(:version as int)
+    order by v.version desc
     limit 1
-) r
+) r on true
 where m.tenant_id = :tenant and m.scope = :scope and m.key is not null
   and (cast(:ids as uuid[]) is null or m.id = any(cast(:ids as uuid[])))
-  and r.status <> 'deleted'
+  and case when c.since then m.status else r.status end <> 'deleted'
 order by m.place nulls last, m.n

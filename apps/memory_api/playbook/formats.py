@@ -70,17 +70,21 @@ def import_playbook(
 
 
 def export_playbook(
-    playbook: Playbook, form: Form, sections: Sequence[SectionDefinition] = DEFAULT_SECTIONS
+    playbook: Playbook,
+    form: Form,
+    sections: Sequence[SectionDefinition] = DEFAULT_SECTIONS,
+    *,
+    indent: int | None = 2,
 ) -> str:
     """The playbook as text; spec 4 and ACE show these sections first, empty ones too."""
     if form == "spec2":
-        return _dump(playbook.document())
+        return _dump(playbook.document(), indent)
     groups = _by_section(playbook, sections)
-    return write_ace(groups) if form == "ace" else _dump(write_spec4(groups, playbook))
+    return write_ace(groups) if form == "ace" else _dump(write_spec4(groups, playbook), indent)
 
 
-def _dump(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+def _dump(data: Any, indent: int | None) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=indent) + "\n"
 
 
 def _decode(text: str | bytes) -> str:

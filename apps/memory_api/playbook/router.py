@@ -111,7 +111,7 @@ async def read_one(
     else:
         version, playbook = await read_as_of(session, row, read_moment(as_of, "as_of"))
     try:
-        text = export_playbook(playbook, form, sections_of(row))
+        text = export_playbook(playbook, form, sections_of(row), indent=None)
     except ValueError as error:
         raise Invalid(str(error), field="form") from error
     response = Response(text, media_type="text/plain" if form == "ace" else "application/json")

@@ -72,9 +72,11 @@ class BulletColumns(Protocol):
 
 
 def to_bullet(row: BulletColumns) -> Bullet:
-    """`searchable_text` None means the one that follows from the other texts."""
-    given = {} if row.searchable_text is None else {"searchable_text": row.searchable_text}
-    return Bullet(
+    """`searchable_text` None means the one that follows from the other texts.
+
+    Nothing is validated: what is in a row was.
+    """
+    bullet = Bullet.model_construct(
         id=row.key,
         section=row.section or "",
         content=row.content,
@@ -88,8 +90,11 @@ def to_bullet(row: BulletColumns) -> Bullet:
         tags=list(row.tags),
         status=row.status,
         pinned=row.pinned,
-        **given,
+        searchable_text=row.searchable_text,
     )
+    if row.searchable_text is None:
+        bullet.searchable_text = bullet.default_searchable_text()
+    return bullet
 
 
 def columns_of(bullet: Bullet) -> dict[str, Any]:

@@ -118,12 +118,12 @@ class Playbook(BaseModel):
         computed.
         """
         data = self.model_dump(mode="json")
+        silent = Bullet(id="-", section="", content="")
+        unsaid = [(name, getattr(silent, name)) for name in EXTENSIONS]
         for raw, bullet in zip(data["bullets"], self.bullets, strict=True):
             del raw["confidence_score"]
-            for name in EXTENSIONS:
-                if getattr(bullet, name) == Bullet.model_fields[name].get_default(
-                    call_default_factory=True, validated_data={}
-                ):
+            for name, nothing in unsaid:
+                if getattr(bullet, name) == nothing:
                     del raw[name]
         return data
 
