@@ -27,6 +27,9 @@ from apps.memory_api.tenants.queries import create_key, create_tenant
 from apps.memory_api.worker import work
 from tests import postgres
 from tests.queue import waiting_tickets
+from tests.stub_provider.guard import forbid_real_providers
+
+forbid_real_providers()
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"

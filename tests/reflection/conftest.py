@@ -166,9 +166,7 @@ Serve = Callable[..., Awaitable[Service]]
 
 
 @pytest.fixture
-async def serve(
-    runtime: Runtime, stub: StubProvider, tenant: TestTenant
-) -> AsyncIterator[Serve]:
+async def serve(runtime: Runtime, stub: StubProvider, tenant: TestTenant) -> AsyncIterator[Serve]:
     """Open the service with one SDK and changed settings."""
     clients: list[httpx2.AsyncClient] = []
     opened: list[Runtime] = []
