@@ -107,6 +107,14 @@ async def test_the_limits_themselves_are_allowed(api: AsyncClient) -> None:
     assert {name: back.json()[name] for name in body} == body
 
 
+@pytest.mark.parametrize("tiny", [1e-300, 5e-324, 1e-46, 1e-38, 0.0, 1e-37])
+async def test_a_score_too_small_to_search_by_is_zero(api: AsyncClient, tiny: float) -> None:
+    answer = await api.post("/api/v1/memories", json={"content": "x", "importance": tiny})
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["importance"] == (tiny if tiny == 1e-37 else 0)
+    assert await found(api, "x", min_importance=tiny, min_confidence=tiny, alpha=tiny)
+
+
 async def test_content_that_holds_no_word_is_kept(api: AsyncClient) -> None:
     for content in ("!!!", " ", "\u200b", "😀", "\u0301", "。"):
         memory_id = await new_memory(api, content)

@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 MAX_NAME = 128
 MAX_TAGS = 64
 MAX_EVENTS = 20_000
+SMALLEST = 1.2e-38
+"""The smallest number that a 4-byte float holds in full precision."""
 
 
 def _utc(value: datetime) -> datetime:
@@ -22,10 +24,19 @@ def _utc(value: datetime) -> datetime:
         raise ValueError("in UTC this is before year 1 or after year 9999") from None
 
 
+def _single_precision(value: float) -> float:
+    """Scores are searched by as 4-byte floats: what is too small for one is 0, PostgreSQL refuses
+    it.
+    """
+    return value if value >= SMALLEST else 0.0
+
+
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)]
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
-Unit = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Unit = Annotated[
+    float, Field(ge=0.0, le=1.0, allow_inf_nan=False), AfterValidator(_single_precision)
+]
 """A number from 0 to 1, both included; never NaN."""
 Time = Annotated[datetime, AfterValidator(_utc)]
 """A moment in UTC."""
