@@ -75,7 +75,10 @@ async def test_five_unless_asked_for_more(engine: ReflectionEngineV2, tenant: Te
     for word in words:
         result = ReflectionResult(reflection_text=f"orders: the {word} was lost", importance=0.9)
         await engine.store_reflection(result, tenant.slug, "p")
+    minor = ReflectionResult(reflection_text="orders: the sigh was lost", importance=0.49)
+    await engine.store_reflection(minor, tenant.slug, "p")
     assert len(await engine.query_reflections(tenant.slug, "p", "orders")) == 5
+    assert len(await engine.query_reflections(tenant.slug, "p", "orders", k=9)) == 7
     assert len(await engine.query_reflections(tenant.slug, "p", "orders", k=7)) == 7
     best = await engine.query_reflections(tenant.slug, "p", "which lease was lost?", k=1)
     assert "lease" in best[0]["content"]

@@ -1,0 +1,148 @@
+"""`docs/spec-map.md` is true: every line of the checklist once, every file, name and test really
+there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.rules.sources import ROOT, tree
+
+MAP = ROOT / "docs/spec-map.md"
+LINES = {"S1": 61, "S2": 71, "S3": 62, "S4": 45, "S5": 62}
+"""How many demands each document has, numbered from 1."""
+
+ROW = re.compile(r"^\| (S\d\.\d+) \| (.*) \| (.*) \| (.*) \|$")
+PLACE = re.compile(r"`([^`]+)`")
+LATER = re.compile(r"not yet: issue (5|4|3|6\+)")
+
+
+@dataclass(frozen=True)
+class Row:
+    line: str
+    what: str
+    code: str
+    test: str
+
+    @property
+    def built(self) -> bool:
+        return not self.code.startswith("not yet")
+
+    @property
+    def places(self) -> list[str]:
+        return PLACE.findall(self.code)
+
+    @property
+    def tests(self) -> list[str]:
+        return PLACE.findall(self.test)
+
+
+def rows() -> list[Row]:
+    found = [ROW.match(line) for line in MAP.read_text(encoding="utf-8").splitlines()]
+    return [Row(*(match.groups())) for match in found if match]
+
+
+ROWS = rows()
+BUILT = [row for row in ROWS if row.built]
+CITED = sorted(
+    {test for row in BUILT for test in row.tests}
+    | {place for row in ROWS for place in PLACE.findall(row.what) if place.startswith("tests/")}
+)
+
+
+@cache
+def names(path: Path) -> frozenset[str]:
+    """Everything a Python file defines: `name` and `Class.member`."""
+    found: set[str] = set()
+    for node in tree(path).body:
+        for name in defined(node):
+            found.add(name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{name}" for inner in node.body for name in defined(inner)}
+    return frozenset(found)
+
+
+def defined(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return [node.name]
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return []
+
+
+def is_there(place: str) -> bool:
+    name, _, inner = place.partition("::")
+    path = ROOT / name
+    if not path.is_file():
+        return False
+    return not inner or (path.suffix == ".py" and inner in names(path))
+
+
+def test_every_line_stands_once() -> None:
+    expected = [f"{document}.{n}" for document, last in LINES.items() for n in range(1, last + 1)]
+    assert [row.line for row in ROWS] == expected
+
+
+def test_lines_are_those_of_the_checklist(shared: Path) -> None:
+    text = (shared / "spec/CHECKLIST.md").read_text(encoding="utf-8")
+    assert [row.line for row in ROWS] == re.findall(r"^- (S\d\.\d+) ", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.line)
+def test_a_line_has_code_and_test_or_an_issue(row: Row) -> None:
+    assert row.what.strip()
+    if row.built:
+        assert row.places
+        assert row.tests
+    else:
+        assert LATER.fullmatch(row.code)
+        assert row.test == "–"
+
+
+def test_every_code_is_there() -> None:
+    places = {place for row in BUILT for place in row.places}
+    assert sorted(place for place in places if not is_there(place)) == []
+
+
+def test_every_test_is_there() -> None:
+    assert [test for test in CITED if not is_there(test)] == []
+    for test in CITED:
+        path, _, name = test.partition("::")
+        assert Path(path).name.startswith("test_"), test
+        assert name.startswith("test_"), test
+
+
+def test_the_summary_counts_what_stands_below() -> None:
+    text = MAP.read_text(encoding="utf-8")
+    told = re.findall(r"^\| (S\d) – [^|]+ \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    counted = [
+        (
+            document,
+            str(sum(row.built for row in ROWS if row.line.startswith(f"{document}."))),
+            str(sum(not row.built for row in ROWS if row.line.startswith(f"{document}."))),
+        )
+        for document in LINES
+    ]
+    assert told == counted
+
+
+@pytest.mark.parametrize(
+    ("place", "there"),
+    [
+        ("apps/memory_api/reflection/engine.py::ReflectionEngineV2.store_reflection", True),
+        ("apps/memory_api/reflection/engine.py::ReflectionEngineV2.forget", False),
+        ("apps/memory_api/reflection/engine.py::store_reflection", False),
+        ("apps/memory_api/reflection/motor.py", False),
+        ("prompts/inject.txt", True),
+        ("prompts/inject.txt::name", False),
+    ],
+)
+def test_what_is_not_there_is_noticed(place: str, there: bool) -> None:
+    assert is_there(place) is there
