@@ -1,4 +1,4 @@
-"""POST /api/v1/reflections/generate: spec 5's example works as printed; what is learnt is stored."""
+"""POST /api/v1/reflections/generate: the example of spec 5 works as printed."""
 
 from __future__ import annotations
 
