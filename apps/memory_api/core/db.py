@@ -136,6 +136,16 @@ class Sessions:
         async with AsyncSession(self.engine, expire_on_commit=False) as session, session.begin():
             yield session
 
+    @asynccontextmanager
+    async def statement(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
+        """The driver's connection outside any transaction, for the one call that binds its tenant
+        itself (`hansei_search`). Anything else would see no rows.
+        """
+        async with self.engine.connect() as connection:
+            driver = (await connection.get_raw_connection()).driver_connection
+            assert driver is not None
+            yield driver
+
     async def close(self) -> None:
         await self.engine.dispose()
 

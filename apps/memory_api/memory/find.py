@@ -1,35 +1,35 @@
-"""Finding memories: a query is tokenised and embedded, then one statement searches the scopes it
-names.
+"""Finding memories: a query is tokenised and embedded, then one call of `hansei_search` finds them.
+
+The call binds the tenant, resolves scopes and labels, searches and brings the rows: one round trip
+(docs/decisions/search.md). No ORM object is made on this path.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Any, Literal
 from uuid import UUID
 
+import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 from pgvector import HalfVector
-from sqlalchemy import bindparam, select
-from sqlalchemy.dialects.postgresql import UUID as PgUUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import HalfVec, tenant_of
-from apps.memory_api.core.sql import load
+from apps.memory_api.core.db import Sessions, raw_connection, tenant_of
 from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.memory.schemas import Kind, Status
-from apps.memory_api.memory.scopes import KIND_NUMBER, Address, find_labels, find_scopes
-from apps.memory_api.memory.tables import Memory
+from apps.memory_api.memory.schemas import Kind
+from apps.memory_api.memory.scopes import KIND_NUMBER, Address
 from apps.memory_api.text.tokens import query_terms
 
 ALPHA = {"anchored": 0.4, "minmax": 0.5, "rrf": 0.5}
 """The weight of the vector score when the caller gives none (RETRIEVAL.md section 6)."""
 
-HYBRID = load(__file__, "hybrid.sql").bindparams(
-    bindparam("query", type_=HalfVec()), bindparam("tenant", type_=PgUUID(as_uuid=True))
-)
+RankBy = Literal["score", "usefulness"]
+CALL = "select * from hansei_search({})".format(", ".join(f"${n}" for n in range(1, 23)))
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,61 @@ class Question:
         return not self.terms and not self.vector.any()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
+class FoundMemory:
+    """A row of `memories` as search brings it: the columns of `hybrid.sql`, in their order."""
+
+    id: UUID
+    n: int
+    scope: int
+    project_id: str
+    layer: str
+    kind: str
+    key: str | None
+    section: str | None
+    title: str | None
+    when_to_use: str | None
+    content: str
+    searchable_text: str
+    keywords: list[str]
+    tags: list[str]
+    importance: float
+    strength: float
+    confidence: float | None
+    confidence_score: float
+    usefulness: float
+    helpful: int
+    harmful: int
+    neutral: int
+    witnesses: int
+    status: str
+    pinned: bool
+    source: str
+    error_category: str | None
+    outcome: str | None
+    session_id: str | None
+    trace_id: UUID | None
+    source_event_ids: list[str]
+    metadata_: dict[str, Any]
+    terms: list[int]
+    revision: int
+    version: int | None
+    place: int | None
+    created_at: datetime
+    updated_at: datetime
+
+    def __post_init__(self) -> None:
+        if isinstance(self.metadata_, str):  # as the driver hands over jsonb
+            self.metadata_ = json.loads(self.metadata_)
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A memory found. `vector_score` and `bm25_score` are the normalised scores of the sum; the
-    rest explains them.
+    rest explains them. Ranks are there when asked for (`explain`) and with `rrf`.
     """
 
-    memory: Memory
+    memory: FoundMemory
     vector_score: float
     bm25_score: float
     combined_score: float
@@ -75,6 +123,10 @@ class Hit:
     bm25: float | None = None
     dense_rank: int | None = None
     lexical_rank: int | None = None
+
+
+SCORES = len(fields(Hit)) - 1
+"""The columns before the memory's own."""
 
 
 async def ask(embedder: Embedder, query_text: str) -> Question:
@@ -91,51 +143,75 @@ async def search(
     filters: Filters | None = None,
     fusion: str = "anchored",
     alpha: float | None = None,
+    explain: bool = False,
+    rank_by: RankBy = "score",
 ) -> list[Hit]:
-    """The best `top_k` of the scopes. A query with nothing to look for lists by usefulness, then
-    importance.
+    """The best `top_k` of the scopes, in a transaction that is open already. A query with nothing
+    to look for lists by usefulness, then importance. `rank_by="usefulness"` orders by
+    combined_score × (0.5 + usefulness).
     """
-    filters = filters or Filters()
-    scopes = list((await find_scopes(session, addresses)).values())
-    if not scopes:
+    if not addresses:
         return []
-    if question.is_empty:
-        return await _by_usefulness(session, scopes, top_k, filters)
-    labels = await _labels(session, question.model, filters)
-    if labels is None:
+    await session.flush()
+    driver = await raw_connection(session)
+    call = _call(question, addresses, top_k, filters or Filters(), fusion, alpha)
+    rows = await driver.fetch(CALL, tenant_of(session), *call, explain, rank_by == "usefulness")
+    return [_hit(row) for row in rows]
+
+
+async def search_once(
+    sessions: Sessions,
+    tenant_id: UUID,
+    question: Question,
+    addresses: Sequence[Address],
+    *,
+    top_k: int = 10,
+    filters: Filters | None = None,
+    fusion: str = "anchored",
+    alpha: float | None = None,
+    explain: bool = False,
+    rank_by: RankBy = "score",
+) -> list[Hit]:
+    """As `search`, with no transaction around it: one round trip, tenant binding included."""
+    if not addresses:
         return []
-    rows = (
-        await session.execute(
-            HYBRID,
-            {
-                "tenant": tenant_of(session),
-                "scopes": scopes,
-                "query": HalfVector(question.vector),
-                "terms": list(question.terms),
-                "frequencies": list(question.terms.values()),
-                "candidates": max(100, 2 * top_k),
-                "top_k": top_k,
-                "fusion": fusion,
-                "alpha": _alpha(question, fusion, alpha),
-                **labels,
-                **_ranges(filters),
-            },
-        )
-    ).all()
-    memories = await _load(session, [row.id for row in rows])
-    return [
-        Hit(
-            memory=memories[row.id],
-            vector_score=row.vector_score,
-            bm25_score=row.bm25_score,
-            combined_score=row.combined_score,
-            cosine=row.vs,
-            bm25=row.ls,
-            dense_rank=row.dense_rank,
-            lexical_rank=row.lexical_rank,
-        )
-        for row in rows
-    ]
+    call = _call(question, addresses, top_k, filters or Filters(), fusion, alpha)
+    async with sessions.statement() as driver:
+        rows = await driver.fetch(CALL, tenant_id, *call, explain, rank_by == "usefulness")
+    return [_hit(row) for row in rows]
+
+
+def _call(
+    question: Question,
+    addresses: Sequence[Address],
+    top_k: int,
+    filters: Filters,
+    fusion: str,
+    alpha: float | None,
+) -> tuple[Any, ...]:
+    """The arguments of `hansei_search` between the tenant and the last two."""
+    projects, areas, names = zip(*dict.fromkeys(addresses), strict=True)
+    return (
+        projects,
+        areas,
+        names,
+        question.model,
+        None if question.is_empty else HalfVector(question.vector),
+        list(question.terms),
+        list(question.terms.values()),
+        [KIND_NUMBER[kind] for kind in filters.kinds] or None,
+        [kind.value for kind in filters.kinds] or None,
+        list(filters.sections) or None,
+        list(filters.error_categories) or None,
+        list(filters.tags) or None,
+        filters.min_confidence,
+        filters.min_importance,
+        filters.since,
+        filters.until,
+        fusion,
+        _alpha(question, fusion, alpha),
+        top_k,
+    )
 
 
 def _alpha(question: Question, fusion: str, alpha: float | None) -> float:
@@ -147,70 +223,6 @@ def _alpha(question: Question, fusion: str, alpha: float | None) -> float:
     return ALPHA[fusion] if alpha is None else alpha
 
 
-def _ranges(filters: Filters) -> dict[str, object]:
-    return {
-        "kinds": [KIND_NUMBER[kind] for kind in filters.kinds] or None,
-        "min_confidence": filters.min_confidence,
-        "min_importance": filters.min_importance,
-        "since": filters.since,
-        "until": filters.until,
-        "filtered": filters != Filters(),
-    }
-
-
-async def _labels(
-    session: AsyncSession, model: str, filters: Filters
-) -> dict[str, int | list[int] | None] | None:
-    """Label numbers for the statement; None when nothing can match because nobody ever used such a
-    name.
-    """
-    asked = {
-        "tags": [("tag", name) for name in filters.tags],
-        "sections": [("section", name) for name in filters.sections],
-        "errors": [("error", name) for name in filters.error_categories],
-    }
-    named = [name for names in asked.values() for name in names]
-    known = await find_labels(session, [("model", model), *named])
-    if ("model", model) not in known:
-        return None
-    found: dict[str, int | list[int] | None] = {"model": known["model", model]}
-    for parameter, names in asked.items():
-        numbers = [known[name] for name in names if name in known]
-        if names and not numbers:
-            return None
-        found[parameter] = numbers or None
-    return found
-
-
-async def _load(session: AsyncSession, ids: Sequence[UUID]) -> dict[UUID, Memory]:
-    rows = await session.scalars(
-        select(Memory).where(Memory.tenant_id == tenant_of(session), Memory.id.in_(ids))
-    )
-    return {memory.id: memory for memory in rows}
-
-
-async def _by_usefulness(
-    session: AsyncSession, scopes: Sequence[int], top_k: int, filters: Filters
-) -> list[Hit]:
-    query = select(Memory).where(
-        Memory.tenant_id == tenant_of(session),
-        Memory.scope.in_(scopes),
-        Memory.status == Status.ACTIVE,
-        Memory.confidence_score >= filters.min_confidence,
-        Memory.importance >= filters.min_importance,
-    )
-    if filters.kinds:
-        query = query.where(Memory.kind.in_([kind.value for kind in filters.kinds]))
-    if filters.sections:
-        query = query.where(Memory.section.in_(filters.sections))
-    if filters.error_categories:
-        query = query.where(Memory.error_category.in_(filters.error_categories))
-    if filters.tags:
-        query = query.where(Memory.tags.overlap(list(filters.tags)))
-    if filters.since:
-        query = query.where(Memory.created_at >= filters.since)
-    if filters.until:
-        query = query.where(Memory.created_at <= filters.until)
-    order = (Memory.usefulness.desc(), Memory.importance.desc(), Memory.n.desc())
-    rows = await session.scalars(query.order_by(*order).limit(top_k))
-    return [Hit(memory, 0.0, 0.0, 0.0) for memory in rows]
+def _hit(row: asyncpg.Record) -> Hit:
+    values = tuple(row)
+    return Hit(FoundMemory(*values[SCORES:]), *values[:SCORES])

@@ -23,7 +23,7 @@ from apps.memory_api.deps import (
     Writer,
 )
 from apps.memory_api.memory.change import bring, change, remove
-from apps.memory_api.memory.find import Filters, Hit, ask, search
+from apps.memory_api.memory.find import Filters, FoundMemory, Hit, ask, search_once
 from apps.memory_api.memory.queries import get_memory, list_links, list_memories, list_revisions
 from apps.memory_api.memory.schemas import (
     LAYER_OF,
@@ -59,7 +59,7 @@ SEARCH = {
 }
 
 
-def show(memory: Memory) -> MemoryView:
+def show(memory: Memory | FoundMemory) -> MemoryView:
     names = set(MemoryView.model_fields) - {"metadata"}
     return MemoryView(metadata=memory.metadata_, **{name: getattr(memory, name) for name in names})
 
@@ -167,25 +167,27 @@ async def search_memories(body: SearchQuery, runtime: RuntimeDep, caller: Reader
     """
     addresses = _addresses(body, caller.project(body.project_id))
     question = await ask(runtime.embedder, body.query_text)
-    async with runtime.sessions.tenant(caller.tenant_id) as session:
-        hits = await search(
-            session,
-            question,
-            addresses,
-            top_k=body.top_k,
-            filters=Filters(
-                kinds=tuple(body.kinds),
-                sections=tuple(body.section_filter),
-                tags=tuple(body.tags),
-                error_categories=tuple(body.error_categories),
-                min_confidence=body.min_confidence,
-                min_importance=body.min_importance,
-                since=body.since,
-                until=body.until,
-            ),
-            fusion=body.fusion,
-            alpha=body.alpha,
-        )
+    hits = await search_once(
+        runtime.sessions,
+        caller.tenant_id,
+        question,
+        addresses,
+        top_k=body.top_k,
+        filters=Filters(
+            kinds=tuple(body.kinds),
+            sections=tuple(body.section_filter),
+            tags=tuple(body.tags),
+            error_categories=tuple(body.error_categories),
+            min_confidence=body.min_confidence,
+            min_importance=body.min_importance,
+            since=body.since,
+            until=body.until,
+        ),
+        fusion=body.fusion,
+        alpha=body.alpha,
+        explain=body.explain,
+        rank_by=body.rank_by,
+    )
     return SearchAnswer(results=[_show_hit(hit, body.explain) for hit in hits])
 
 

@@ -253,6 +253,9 @@ class SearchQuery(TenantBody):
     alpha: Unit | None = Field(
         None, description="Weight of the vector score; the fusion's own default when unset."
     )
+    rank_by: Literal["score", "usefulness"] = Field(
+        "score", description="usefulness: order by combined_score × (0.5 + usefulness)."
+    )
     explain: bool = False
 
 
