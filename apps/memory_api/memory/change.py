@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.errors import NotFound
+from apps.memory_api.core.errors import Conflict, NotFound
 from apps.memory_api.memory.prepare import Draft, Prepared, prepare
 from apps.memory_api.memory.put import put, serve, withdraw
 from apps.memory_api.memory.queries import get_memory
@@ -40,12 +40,13 @@ async def bring(
 async def change(
     runtime: Runtime, tenant_id: UUID, memory_id: UUID, patch: MemoryPatch, actor: str
 ) -> Memory:
-    """Apply a patch. Raises `NotFound`."""
+    """Apply a patch. Raises `NotFound`, and `Conflict` for a bullet of a playbook."""
     fields = patch.model_dump(exclude_unset=True, exclude={"reason", "tenant_id"})
     async with runtime.sessions.tenant(tenant_id) as session:
         before = await get_memory(session, memory_id)
     if before is None:
         raise NotFound
+    _refuse_bullet(before)
     wanted = _draft(before, fields)
     items = await prepare(runtime.embedder, [wanted])
     async with runtime.sessions.tenant(tenant_id) as session:
@@ -84,14 +85,20 @@ async def rewrite(
 async def remove(
     runtime: Runtime, tenant_id: UUID, memory_id: UUID, actor: str, reason: str | None = None
 ) -> None:
-    """Soft-delete: out of search and lists, its history kept. Raises `NotFound`."""
+    """Soft-delete: out of search and lists, its history kept. Raises `NotFound`, `Conflict` for a bullet."""
     async with runtime.sessions.tenant(tenant_id) as session:
         memory = await get_memory(session, memory_id, for_update=True)
         if memory is None:
             raise NotFound
+        _refuse_bullet(memory)
         await withdraw(session, [memory])
         memory.status = Status.DELETED
         memory.change_reason, memory.change_actor, memory.change_run = reason, actor, None
+
+
+def _refuse_bullet(memory: Memory) -> None:
+    if memory.version is not None:
+        raise Conflict(f"'{memory.key}' is a bullet: change it through its playbook.")
 
 
 def _draft(memory: Memory, fields: dict[str, Any]) -> Draft:

@@ -187,7 +187,8 @@ async def write(
     playbook.active += _active(plan.after.bullets) - _active(plan.before)
     if playbook.max_bullets is not None and _active(plan.after.bullets) > _active(plan.before):
         _check_room(playbook)
-    rows = await find_bullets(session, playbook.scope, {*gone, *changed, *moved}, lock=True)
+    touched = {*gone, *changed, *moved, *plan.sources, *plan.absorbed}
+    rows = await find_bullets(session, playbook.scope, touched, lock=True)
     writer = _Writer(session, playbook, place, author, rows, ready, plan.reasons)
     await writer.remove(gone)
     await writer.put(changed, plan.before)
