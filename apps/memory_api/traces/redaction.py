@@ -2,8 +2,8 @@
 is.
 
 Names (ids, keys, tools, agents) are not read: they are addresses, and must stay what the caller
-knows them by. One look at everything together finds out whether a closer one is needed, which
-halves the time (551 real traces, 3.6 MB: 0.15 s).
+knows them by. One look at all texts together says whether a closer one is needed, which is rare
+(551 real traces: 0.25 s, and none).
 """
 
 from __future__ import annotations

@@ -1,0 +1,55 @@
+"""From settings to an answer: the chain that every process opens for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.llm.errors import LLMServerError
+from apps.memory_api.llm.port import LLMRequest, Message
+from apps.memory_api.runtime import open_runtime
+from tests.conftest import Database, TestTenant
+from tests.stub_provider import StubProvider
+
+
+def settings(**changes: Any) -> Settings:
+    return Settings(_env_file=None, **changes)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+async def test_the_next_model_answers_when_the_first_cannot(
+    database: Database, stub: StubProvider, tenant: TestTenant, provider: str
+) -> None:
+    chosen = settings(
+        llm_provider=provider,
+        llm_model="stub-400, second",
+        openai_api_key="k",
+        openai_base_url=stub.openai_url,
+        anthropic_api_key="k",
+        anthropic_base_url=stub.anthropic_url,
+    )
+    async with open_runtime(chosen, database.url("hansei_app")) as runtime:
+        assert runtime.llm is not None
+        request = LLMRequest((Message("user", "hello"),), tenant_id=tenant.id)
+        assert (await runtime.llm.complete(request)).text == "ok"
+    assert [call.model for call in stub.calls] == ["stub-400", "second"]
+
+
+async def test_the_worker_asks_once(
+    database: Database, stub: StubProvider, tenant: TestTenant
+) -> None:
+    chosen = settings(llm_provider="openai", llm_model="stub-500", openai_base_url=stub.openai_url)
+    url = database.url("hansei_worker")
+    async with open_runtime(chosen, url, background=True) as runtime:
+        assert runtime.llm is not None
+        with pytest.raises(LLMServerError):
+            await runtime.llm.complete(LLMRequest((Message("user", "hello"),), tenant_id=tenant.id))
+        assert runtime.gate.wait > 0
+    assert len(stub.calls) == 1
+
+
+async def test_without_a_key_rules_think(database: Database) -> None:
+    async with open_runtime(settings(), database.url("hansei_app")) as runtime:
+        assert runtime.llm is None
