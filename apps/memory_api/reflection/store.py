@@ -16,7 +16,6 @@ from apps.memory_api.memory.put import put
 from apps.memory_api.memory.queries import add_witness, find_same, link
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.memory.scopes import find_scopes
-from apps.memory_api.memory.tables import Memory
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
 
 SOURCE = "reflection_engine_v2"
@@ -106,7 +105,7 @@ async def keep(
         if known is None:
             memory_id = (await put(session, [item]))[0].id
         else:
-            memory_id = known.id
+            memory_id = known
             if witness:
                 await add_witness(session, memory_id)
         if item.draft.trace_id is not None:
@@ -115,7 +114,7 @@ async def keep(
     return kept
 
 
-async def _said_before(session: AsyncSession, item: Prepared) -> Memory | None:
+async def _said_before(session: AsyncSession, item: Prepared) -> UUID | None:
     """The memory of the same project and kind that says this, word for word or nearly so."""
     address = item.draft.scope_address
     scope = (await find_scopes(session, [address])).get(address)
@@ -123,14 +122,14 @@ async def _said_before(session: AsyncSession, item: Prepared) -> Memory | None:
         return None
     same = await find_same(session, scope, item.fingerprint)
     if same is not None:
-        return same
+        return same.id
     question = Question(item.model, item.vector, {})
     if question.is_empty:
         return None
     for hit in await search(session, question, [address], top_k=1):
         close = (hit.cosine or 0) >= SAME_COSINE
         if close and _overlap(item.weights, hit.memory.terms) >= SAME_TERMS:
-            return hit.memory
+            return hit.memory.id
     return None
 
 
