@@ -85,7 +85,9 @@ async def rewrite(
 async def remove(
     runtime: Runtime, tenant_id: UUID, memory_id: UUID, actor: str, reason: str | None = None
 ) -> None:
-    """Soft-delete: out of search and lists, its history kept. Raises `NotFound`, `Conflict` for a bullet."""
+    """Soft-delete: out of search and lists, its history kept. Raises `NotFound`, and `Conflict` for
+    a bullet of a playbook.
+    """
     async with runtime.sessions.tenant(tenant_id) as session:
         memory = await get_memory(session, memory_id, for_update=True)
         if memory is None:

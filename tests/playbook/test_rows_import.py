@@ -1,0 +1,153 @@
+"""Whole playbooks in and out over the rows: nothing changes but times."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from httpx2 import AsyncClient
+
+from apps.memory_api.playbook.formats import export_playbook
+from apps.memory_api.playbook.schemas import Bullet, Playbook
+from tests.http.problems import assert_problem
+from tests.playbook.rows import Book
+
+SPEC2 = {
+    "metadata": {"created_at": "2025-01-01T00:00:00", "updated_at": "2025-01-02T00:00:00"},
+    "bullets": [
+        {"id": "shr-00002", "section": "strategies_and_hard_rules", "content": "注文を確認する",
+         "searchable_text": "独自の検索文", "keywords": ["注文", ""], "helpful": 5, "harmful": 1,
+         "source_trajectory": "t1 (fail) → t2"},
+        {"id": "shr-00001", "section": "strategies_and_hard_rules", "content": "",
+         "searchable_text": "", "keywords": [], "helpful": 0, "harmful": 0,
+         "source_trajectory": ""},
+        {"id": "free form", "section": "注意点", "content": "a :: b\n[x]", "searchable_text": "q",
+         "keywords": [], "helpful": 0, "harmful": 2, "source_trajectory": "", "neutral": 3,
+         "when_to_use": "always", "title": "T", "tags": ["a"], "status": "archived",
+         "pinned": True},
+    ],
+}  # fmt: skip
+SPEC4 = {
+    "version": "1.0",
+    "last_updated": "2025-01-01T00:00:00+00:00",
+    "sections": {
+        "PATTERNS & APPROACHES": [
+            {"name": "pat-001", "text": "use types", "helpful": 5, "harmful": 1}
+        ],
+        "MISTAKES TO AVOID": [],
+        "Others": [{"name": "kpt_007", "text": "legacy", "helpful": 0, "harmful": 0}],
+    },
+}
+LEGACY = {"key_points": ["a bare text", {"name": "kpt_003", "text": "scored", "score": -2}]}
+
+
+def bullets(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return document["bullets"]
+
+
+async def test_spec2_comes_back_as_it_was(api: AsyncClient) -> None:
+    book = Book(api)
+    answer = await book.put(SPEC2)
+    assert answer.json() == {"version": 1, "active": 2, "notes": []}
+    assert bullets((await book.now())[1]) == bullets(SPEC2)
+    again = await book.put((await book.now())[1])
+    assert again.json()["version"] == 1, "nothing new was said"
+    turned = {"bullets": bullets(SPEC2)[::-1]}
+    await book.put(turned)
+    assert bullets((await book.now())[1]) == bullets(turned), "also the order"
+    assert await book.problems() == []
+
+
+async def test_real_playbooks_in_every_form(api: AsyncClient, ace_bullets: list[Bullet]) -> None:
+    playbook = Playbook(bullets=ace_bullets)
+    for form in ("spec2", "spec4", "ace"):
+        book = Book(api, f"real-{form}")
+        text = export_playbook(playbook, form)
+        assert (await book.put(text)).json()["active"] == len(ace_bullets)
+        back = await api.get(book.url, params={"form": form})
+        if form == "ace":
+            assert back.text == text
+        else:
+            again, given = (json.loads(x) for x in (back.text, text))
+            assert again.get("bullets") == given.get("bullets")
+            assert again.get("sections") == given.get("sections")
+        assert (await book.put(back.text)).json()["version"] == 1
+    numbers = {b.id for b in ace_bullets}
+    added = await book.deltas({"type": "ADD", "section": ace_bullets[0].section, "content": "new"})
+    assert added["results"][0]["key"] not in numbers
+
+
+async def test_spec4_and_its_older_forms(api: AsyncClient) -> None:
+    book = Book(api)
+    await book.put(SPEC4)
+    back = (await api.get(book.url, params={"form": "spec4"})).json()
+    assert back["sections"]["PATTERNS & APPROACHES"] == SPEC4["sections"]["PATTERNS & APPROACHES"]
+    assert back["sections"]["Others"] == SPEC4["sections"]["Others"]
+    old = Book(api, "old")
+    notes = (await old.put(LEGACY)).json()["notes"]
+    assert any("no key" in note for note in notes)
+    kept = {b["content"]: (b["helpful"], b["harmful"]) for b in await old.bullets()}
+    assert kept == {"a bare text": (0, 0), "scored": (0, 2)}
+
+
+async def test_a_small_form_keeps_what_it_cannot_say(api: AsyncClient) -> None:
+    book = Book(api)
+    await book.put(SPEC2)
+    await book.put("## strategies_and_hard_rules\n[shr-00002] helpful=9 harmful=1 :: 新しい\n")
+    kept = {b["id"]: b for b in bullets((await book.now())[1])}
+    assert set(kept) == {"shr-00002", "free form"}, "archived ones are not in ACE's form"
+    assert (kept["shr-00002"]["content"], kept["shr-00002"]["helpful"]) == ("新しい", 9)
+    assert kept["shr-00002"]["keywords"] == ["注文", ""]
+    assert kept["free form"]["pinned"] is True
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ("", "line 1"),
+        ("{", "line 1 column 2"),
+        ('{"rows": []}', "line 1"),
+        ('{"bullets": [{"id": "a"}]}', "bullets.0.section"),
+        ('{"bullets": [{"id": "a", "section": "s", "content": "c", "helpful": -1}]}', "bullets.0"),
+        ('{"bullets": [{"id": "[a]", "section": "s", "content": "c"}]}', "bullets[0]"),
+        ('{"bullets": [{"id": "a", "section": "s", "content": "c", "tags": [""]}]}', "bullets[0]"),
+        ('{"bullets":[{"id":"a","section":"s","content":"c","status":"deleted"}]}', "bullets[0]"),
+        ("[pat-001] helpful=1 harmful=0 :: good\nnonsense\n", "line 2"),
+        ('{"sections": {"A": [{"name": "a", "text": 7}]}}', "sections.A[0].text"),
+        ('{"bullets": [{"id": "a", "section": "s", "content": NaN}]}', "bullets.0.content"),
+    ],
+)
+async def test_a_corrupt_file_changes_nothing(api: AsyncClient, body: str, place: str) -> None:
+    book = Book(api)
+    assert_problem(await book.put(body), 422, "invalid")
+    assert_problem(await api.get(book.url), 404, "not_found")
+    await book.put(SPEC2)
+    before = await book.now()
+    answer = await book.put(body)
+    assert_problem(answer, 422, "invalid")
+    assert answer.json()["errors"][0]["field"].startswith(place)
+    assert await book.now() == before
+
+
+async def test_bytes_that_are_no_text(api: AsyncClient) -> None:
+    answer = await api.put(Book(api).url, content=b'{"bullets": "\xff"}')
+    assert_problem(answer, 422, "invalid")
+
+
+async def test_an_import_is_one_change_that_can_be_taken_back(api: AsyncClient) -> None:
+    book = Book(api)
+    await book.put(SPEC2)
+    await book.put({"bullets": [{"id": "shr-00002", "section": "s", "content": "only this"}]})
+    assert [b["id"] for b in await book.bullets()] == ["shr-00002"]
+    await book.put({"bullets": []})
+    assert await book.bullets() == []
+    await book.post("restore", version=1)
+    assert [b["id"] for b in bullets((await book.now())[1])] == [b["id"] for b in SPEC2["bullets"]]
+    assert await book.problems() == []
+
+
+async def test_what_cannot_be_stored_is_replaced(api: AsyncClient) -> None:
+    book = Book(api)
+    await book.put('{"bullets": [{"id": "a", "section": "s", "content": "x\\u0000y\\ud800"}]}')
+    assert (await book.bullets())[0]["content"] == "x\ufffdy\ufffd"
