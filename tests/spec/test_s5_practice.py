@@ -74,6 +74,7 @@ LOGGED = {
     "reflection_generated",
     "reflection_by_rules",
     "run_failed",
+    "run_postponed",
     "database_away",
 }
 
