@@ -10,7 +10,7 @@ from uuid import UUID
 import numpy as np
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.memory.find import Filters, Hit, Question, ask, search
+from apps.memory_api.memory.find import Filters, Hit, Question, RankBy, ask, search
 from apps.memory_api.playbook.edit import find_playbook
 from apps.memory_api.playbook.queries import section_labels
 from apps.memory_api.playbook.render import Rendered, estimate_tokens, format_playbook, render
@@ -24,8 +24,6 @@ from apps.memory_api.runtime import Runtime
 
 MIN_CONFIDENCE = 0.3
 """Spec 2's default, of `search` alone."""
-USEFULNESS_WEIGHT = 0.3
-"""Of `rank_by = usefulness`: this much of the rank is usefulness, the rest is the score."""
 TOKEN_BUDGET = 2_000
 """Of a render, where neither the request nor the playbook says."""
 TOP_K = 100
@@ -46,7 +44,8 @@ class Wish:
     min_confidence: float = MIN_CONFIDENCE
     fusion: Fusion = "anchored"
     alpha: float | None = None
-    rank_by: Literal["score", "usefulness"] = "score"
+    rank_by: RankBy = "score"
+    explain: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,27 +123,19 @@ async def _hits(
     sections = await _spellings(session, playbook, wish.sections)
     if wish.sections and not sections:
         return []
-    by_usefulness = wish.rank_by == "usefulness"
-    hits = await search(
+    return await search(
         session,
         question,
         [place.address],
-        top_k=min(1000, max(100, 3 * wish.top_k)) if by_usefulness else wish.top_k,
+        top_k=wish.top_k,
         filters=Filters(
             sections=sections, tags=tuple(wish.tags), min_confidence=wish.min_confidence
         ),
         fusion=wish.fusion,
         alpha=wish.alpha,
+        explain=wish.explain,
+        rank_by=wish.rank_by,
     )
-    if by_usefulness:
-        hits.sort(key=rank, reverse=True)
-    return hits[: wish.top_k]
-
-
-def rank(hit: Hit) -> float:
-    """By what `rank_by = usefulness` orders, 0..1."""
-    score = (1 - USEFULNESS_WEIGHT) * hit.combined_score
-    return score + USEFULNESS_WEIGHT * hit.memory.usefulness
 
 
 async def _spellings(

@@ -45,6 +45,7 @@ async def search(
         fusion=body.fusion,
         alpha=body.alpha,
         rank_by=body.rank_by,
+        explain=body.explain,
     )
     found = await search_bullets(runtime, servings, caller.tenant_id, place, wish)
     results = _hits(found, body.explain)

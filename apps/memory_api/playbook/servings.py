@@ -71,18 +71,29 @@ class ServingLog:
         return served.render_id
 
     async def flush(self) -> None:
-        """Write everything that waits. On an error all of it waits on, and the error is raised."""
+        """Write everything that waits. What cannot be written waits on, holds up no other tenant's,
+        and its error is raised at the end.
+        """
         async with self._writing:
-            while batch := self._waiting[:BATCH]:
-                await self._write(batch)
+            by_tenant: dict[UUID, list[Served]] = {}
+            for served in self._waiting:
+                by_tenant.setdefault(served.tenant_id, []).append(served)
+            failed: Exception | None = None
+            for tenant_id, mine in by_tenant.items():
+                try:
+                    await self._write(tenant_id, mine)
+                except Exception as error:
+                    failed = failed or error
+            if failed is not None:
+                raise failed
 
-    async def _write(self, batch: Sequence[Served]) -> None:
-        for tenant_id in sorted({served.tenant_id for served in batch}):
-            mine = [served for served in batch if served.tenant_id == tenant_id]
-            uses = Counter(memory for served in mine for memory in served.memory_ids)
+    async def _write(self, tenant_id: UUID, mine: Sequence[Served]) -> None:
+        for start in range(0, len(mine), BATCH):
+            batch = mine[start : start + BATCH]
+            uses = Counter(memory for served in batch for memory in served.memory_ids)
             async with self._sessions.tenant(tenant_id) as session:
-                await add_servings(session, [served.row() for served in mine], uses)
-            written = {served.render_id for served in mine}
+                await add_servings(session, [served.row() for served in batch], uses)
+            written = {served.render_id for served in batch}
             self._waiting = [s for s in self._waiting if s.render_id not in written]
 
     @asynccontextmanager

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
 from uuid import UUID
 
 from pydantic import Field
 
 from apps.memory_api.core.schemas import Model, Name, Tags, Unit
 from apps.memory_api.memory.find import Hit as FoundHit
+from apps.memory_api.memory.find import RankBy
 from apps.memory_api.playbook.schemas import SearchResult
-from apps.memory_api.playbook.serve import MIN_CONFIDENCE, Form, Fusion, rank
+from apps.memory_api.playbook.serve import MIN_CONFIDENCE, Form, Fusion
 from apps.memory_api.playbook.wire import MAX_TOKENS, ProjectBody
 
 
@@ -24,8 +24,8 @@ class SearchIn(ProjectBody):
     min_confidence: Unit = MIN_CONFIDENCE
     alpha: Unit | None = Field(None, description="Weight of the vector score.")
     fusion: Fusion = "anchored"
-    rank_by: Literal["score", "usefulness"] = Field(
-        "score", description="usefulness: .7 of the score and .3 of the bullet's usefulness."
+    rank_by: RankBy = Field(
+        "score", description="usefulness: the score times (.5 + the bullet's usefulness)."
     )
     explain: bool = False
 
@@ -44,7 +44,6 @@ def explained(hit: FoundHit) -> dict[str, float | int | str | None]:
         "dense_rank": hit.dense_rank,
         "lexical_rank": hit.lexical_rank,
         "usefulness": hit.memory.usefulness,
-        "rank_by_usefulness": rank(hit),
         "why": legs.get((words, meaning), "usefulness"),
     }
 

@@ -1,0 +1,133 @@
+"""Verdicts over the rows: one winner per run, and counters that follow it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+from httpx2 import AsyncClient
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.playbook.evaluate import RANK, Verdict, evaluate, winner
+from apps.memory_api.playbook.rows import Place
+from apps.memory_api.playbook.usefulness import usefulness
+from apps.memory_api.runtime import Runtime
+from tests.http.problems import assert_problem
+from tests.playbook.rows import Book
+
+PLACE = Place("default", "book")
+JUDGES = ["human", "test", "llm", "rules", "outcome"]
+
+
+@pytest.fixture
+async def book(api: AsyncClient) -> Book:
+    book = Book(api)
+    await book.deltas(*({"type": "ADD", "section": "pat", "content": f"no. {n}"} for n in (1, 2)))
+    return book
+
+
+async def counters(book: Book, key: str = "pat-00001") -> tuple[int, int, int]:
+    bullet = (await book.api.get(f"{book.url}/bullets/{key}")).json()
+    assert bullet["usefulness"] == pytest.approx(usefulness(bullet["helpful"], bullet["harmful"]))
+    return bullet["helpful"], bullet["harmful"], bullet["neutral"]
+
+
+@given(st.dictionaries(st.sampled_from(JUDGES), st.sampled_from(["helpful", "harmful"])))
+def test_the_best_judge_wins(tags: dict[str, str]) -> None:
+    said = [judge for judge in RANK if judge in tags]
+    assert winner(tags) == (tags[said[0]] if said else None)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["human", "llm", "rules"])))
+async def test_counters_hold_one_verdict_per_run(
+    book: Book, runtime: Runtime, tenant: Any, order: Sequence[Any]
+) -> None:
+    tags: dict[str, Any] = {"human": "helpful", "llm": "harmful", "rules": "neutral"}
+    trace_id = new_id()
+    for judge in order:
+        verdict = Verdict("pat-00001", tags[judge], judge, trace_id=trace_id)
+        (counted,) = await evaluate(runtime, tenant.id, PLACE, [verdict])
+        assert counted.new
+        assert sum(await counters(book)) == 1
+    assert await counters(book) == (1, 0, 0)
+    assert (await book.now())[0] == 1, "votes raise no version"
+    assert await book.problems() == []
+
+
+async def test_the_same_again_and_another_mind(book: Book, runtime: Runtime, tenant: Any) -> None:
+    trace_id = str(new_id())
+    first = await book.post("bullets/pat-00001/evaluations", tag="helpful", trace_id=trace_id)
+    assert (first.status_code, first.json()["counts"]) == (201, True)
+    again = await book.post("bullets/pat-00001/evaluations", tag="helpful", trace_id=trace_id)
+    assert again.status_code == 200
+    assert again.json()["evaluation"]["id"] == first.json()["evaluation"]["id"]
+    assert await counters(book) == (1, 0, 0)
+    other = await book.post("bullets/pat-00001/evaluations", tag="harmful", trace_id=trace_id)
+    assert other.json()["bullet"]["confidence_score"] == 0
+    assert await counters(book) == (0, 1, 0)
+    verdict = Verdict("pat-00001", "helpful", "llm", trace_id=UUID(trace_id))
+    (late,) = await evaluate(runtime, tenant.id, PLACE, [verdict])
+    assert not late.counts
+    assert await counters(book) == (0, 1, 0)
+    listed = (await book.api.get(f"{book.url}/bullets/pat-00001/evaluations")).json()["items"]
+    assert [(e["judge"], e["tag"]) for e in listed] == [("llm", "helpful"), ("human", "harmful")]
+
+
+async def test_an_outcome_moves_no_counter(book: Book, runtime: Runtime, tenant: Any) -> None:
+    verdict = Verdict("pat-00001", "harmful", "outcome", trace_id=new_id())
+    (counted,) = await evaluate(runtime, tenant.id, PLACE, [verdict])
+    assert not counted.counts
+    assert await counters(book) == (0, 0, 0)
+
+
+async def test_votes_for_a_merged_key_go_to_the_survivor(book: Book) -> None:
+    await book.post("bullets/pat-00002/evaluations", tag="helpful")
+    await book.deltas({"type": "MERGE", "source_ids": ["pat-00001", "pat-00002"]})
+    answer = await book.post("bullets/pat-00002/evaluations", tag="harmful")
+    assert answer.json()["key"] == "pat-00001"
+    assert await counters(book) == (1, 1, 0)
+
+
+async def test_unknown_bullets_and_all_or_none(book: Book, runtime: Runtime, tenant: Any) -> None:
+    assert_problem(
+        await book.post("bullets/pat-00009/evaluations", tag="helpful"), 404, "not_found"
+    )
+    assert_problem(await book.post("bullets/pat-00001/evaluations", tag="great"), 422, "invalid")
+    verdicts = [Verdict(key, "helpful", "llm") for key in ("pat-00001", "pat-00009")]
+    with pytest.raises(Exception, match="no such bullet"):
+        await evaluate(runtime, tenant.id, PLACE, verdicts)
+    assert await counters(book) == (0, 0, 0)
+
+
+async def test_search_filters_by_the_votes(book: Book) -> None:
+    for _ in range(3):
+        await book.post("bullets/pat-00001/evaluations", tag="harmful")
+    assert await book.search("no. 1") == ["pat-00002"]
+    assert set(await book.search("no. 1", min_confidence=0)) == {"pat-00001", "pat-00002"}
+    assert await book.search("", min_confidence=0) == ["pat-00002", "pat-00001"]
+
+
+async def test_reasons_can_be_found_and_replaced(book: Book, api: AsyncClient) -> None:
+    async def found(query: str) -> list[str]:
+        body = {"query_text": query, "kinds": ["evaluation"], "top_k": 5}
+        hits = (await api.post("/api/v1/search", json=body)).json()["results"]
+        return [hit["memory"]["content"] for hit in hits]
+
+    trace_id = str(new_id())
+    url = "bullets/pat-00001/evaluations"
+    await book.post(url, tag="helpful", reason="It prevented a double charge", trace_id=trace_id)
+    assert await found("double charge") == ["It prevented a double charge"]
+    await book.post(url, tag="harmful", reason="It led astray", trace_id=trace_id)
+    assert await found("double charge") == ["It led astray"]
+    (memory,) = (await api.get("/api/v1/memories?kind=evaluation")).json()["items"]
+    assert memory["metadata"] == {"playbook": "book", "key": "pat-00001", "tag": "harmful"}
+    links = (await api.get(f"/api/v1/memories/{memory['id']}/links")).json()["items"]
+    assert {(x["relation"], x["target_kind"]) for x in links} == {
+        ("contradicts", "memory"),
+        ("derived_from", "trace"),
+    }
