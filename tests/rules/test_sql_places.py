@@ -37,7 +37,6 @@ STATEMENTS = {
     "jobs/idempotency.py": "reserve, remember, release: each is one statement",
     "memory/put.py": "rows, vectors and postings in step",
     "memory/scopes.py": "numbers handed out under a lock",
-    "memory/find.py": "search: loads what hybrid.sql found",
     "traces/ingest.py": "a trace and its events",
     "commands/tenants.py": "administration as the owner",
 }

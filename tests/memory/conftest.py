@@ -1,0 +1,79 @@
+"""A tenant among many, on as many rows as a plan needs to matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.conftest import Database, TestTenant
+from tests.memory.world import drafts, write
+
+ADDRESSES = [("p", "collection", "c0"), ("p", "collection", "c1")]
+"""The scopes of the tenant `here`, about a hundred and fifty memories each."""
+
+ROWS = 20_000
+OTHER_TENANTS = 60
+
+VECTORS = """
+insert into memory_vectors (tenant_id, scope, model, n, kind, confidence, importance, created_at,
+                            tag_ids, emb)
+select t.id, s, 1, g * 10 + s, 1, 0.5, random(), now(), '{}',
+       (select array_agg(random() - 0.5) from generate_series(1, 256) where g > 0)::halfvec
+from unnest($1::uuid[]) t(id), generate_series(50, 51) s, generate_series(1, $2) g
+"""
+POSTINGS = """
+insert into postings (tenant_id, scope, term, n, weight)
+select distinct t.id, s, (random() * 500)::int, g * 10 + s, 1
+from unnest($1::uuid[]) t(id), generate_series(50, 51) s, generate_series(1, $2) g,
+     generate_series(1, 8)
+"""
+
+
+SCOPES = """
+insert into scopes (tenant_id, scope, project_id, area, name)
+select t.id, s, 'p', 'kind', s::text from unnest($1::uuid[]) t(id), generate_series(50, 51) s
+"""
+MEMORIES = """
+insert into memories (tenant_id, id, project_id, layer, kind, scope, content, searchable_text,
+                      source, tokenizer, fingerprint)
+select t.id, gen_random_uuid(), 'p', 'rm', 'reflection', s, 'x', 'x', 'test', 't', ''
+from unnest($1::uuid[]) t(id), generate_series(50, 51) s, generate_series(1, $2) g
+"""
+
+STATISTICS = """
+insert into scope_stats (tenant_id, scope, id, delta)
+select t.id, s, gen_random_uuid(), 1
+from unnest($1::uuid[]) t(id), generate_series(50, 51) s, generate_series(1, $2) g
+"""
+
+
+@pytest.fixture(scope="session")
+async def crowd(database: Database) -> None:
+    """Twenty thousand vectors and their postings, of many other tenants, analysed."""
+    connection = await asyncpg.connect(database.url("postgres"))
+    try:
+        tenants = await connection.fetch(
+            "select md5(x::text)::uuid id from generate_series(1, $1) x", OTHER_TENANTS
+        )
+        ids = [row["id"] for row in tenants]
+        await connection.execute(
+            "set session_replication_role = replica"
+        )  # no history of the crowd
+        await connection.execute(SCOPES, ids)
+        for statement in (VECTORS, POSTINGS, MEMORIES, STATISTICS):
+            await connection.execute(statement, ids, ROWS // OTHER_TENANTS // 2 + 1)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def here(
+    crowd: None, runtime: Any, tenant: TestTenant, server: Any, database: Database
+) -> Any:
+    """A tenant with three hundred memories of its own among the crowd."""
+    await write(runtime, tenant.id, drafts(300, seed=1, scopes=2))
+    for table in ("memory_vectors", "postings", "memories", "scope_stats"):
+        await server.run(f"vacuum analyze {table}", database.name)
+    return tenant
