@@ -20,6 +20,7 @@ from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.identity import Identity
 from apps.memory_api.traces.ingest import store_trace, wants_reflection
 from apps.memory_api.traces.ndjson import MAX_LINE, Line
+from apps.memory_api.traces.queries import get_trace
 from apps.memory_api.traces.schemas import LineRefused, Reflect, TraceAccepted, TraceIn
 from apps.memory_api.traces.tables import Trace
 
@@ -44,8 +45,13 @@ class Intake:
         return await self.ended(session, stored.trace, cleaned=cleaned)
 
     async def known(self, session: AsyncSession, trace: Trace, *, cleaned: bool) -> TraceAccepted:
-        """The answer to what was sent before: the trace and the run it has."""
+        """The answer to what was sent before: the trace and the run it has, or now gets because
+        nobody had asked for one yet.
+        """
+        if self.reflect != "never":  # one run, however many send it at once
+            await get_trace(session, trace.id, for_update=True)
         run = await latest_run(session, trace.id, REFLECT)
+        run = run or await self.queue_reflection(session, trace)
         run_id = run.id if run else None
         return TraceAccepted(trace_id=trace.id, run_id=run_id, duplicate=True, cleaned=cleaned)
 
