@@ -26,11 +26,14 @@ NUMBERS = count(1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 MEMORIES = (
-    "tenant_id id n project_id layer kind scope key content searchable_text terms tokenizer"
-    " fingerprint source status created_at"
-).split()
-VECTORS = "tenant_id scope model n kind confidence importance created_at tag_ids emb".split()
-POSTINGS = "tenant_id scope term n weight".split()
+    *("tenant_id", "id", "n", "project_id", "layer", "kind", "scope", "key", "content"),
+    *("searchable_text", "terms", "tokenizer", "fingerprint", "source", "status", "created_at"),
+)
+VECTORS = (
+    *("tenant_id", "scope", "model", "n", "kind", "confidence", "importance", "created_at"),
+    *("tag_ids", "emb"),
+)
+POSTINGS = ("tenant_id", "scope", "term", "n", "weight")
 
 
 def tenant_named(name: str) -> UUID:
@@ -78,8 +81,10 @@ async def add_scope(
         "memory_vectors",
         columns=VECTORS,
         records=(
-            (tenant, scope, MODEL, n, KIND_NUMBER[i.draft.kind], 0.5, i.draft.importance, NOW)
-            + ([], HalfVector(i.vector))
+            (
+                *(tenant, scope, MODEL, n, KIND_NUMBER[i.draft.kind], 0.5, i.draft.importance, NOW),
+                *([], HalfVector(i.vector)),
+            )
             for n, i in numbered
         ),
     )

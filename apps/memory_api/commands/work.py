@@ -24,7 +24,9 @@ def run(data_dir: Path | None) -> None:
 
 def _start(settings: Settings, data_dir: Path | None) -> None:
     with database(settings, data_dir) as urls:
-        uvloop.run(_work(settings, urls.worker))
+        # the owner's URL is for the upkeep of vector indexes alone
+        known = settings.model_copy(update={"owner_url": urls.owner})
+        uvloop.run(_work(known, urls.worker))
 
 
 async def _work(settings: Settings, url: str) -> None:

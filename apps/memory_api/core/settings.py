@@ -37,7 +37,9 @@ class Settings(BaseSettings):
         None, description="PostgreSQL as the worker role. Unset, the app's URL is used."
     )
     owner_url: str | None = Field(
-        None, description="PostgreSQL as the owner role; only `migrate`, `tenant`, `key` use it."
+        None,
+        description="PostgreSQL as the owner role: `migrate`, `tenant`, `key`, and the worker's "
+        "upkeep of vector indexes. Without it search stays exact, and slow past 100,000 rows.",
     )
     listen_url: str | None = Field(
         None,

@@ -154,7 +154,7 @@ async def search(
         return []
     await session.flush()
     driver = await raw_connection(session)
-    call = _call(question, addresses, top_k, filters or Filters(), fusion, alpha)
+    call = call_of(question, addresses, top_k, filters or Filters(), fusion, alpha)
     rows = await driver.fetch(CALL, tenant_of(session), *call, explain, rank_by == "usefulness")
     return [_hit(row) for row in rows]
 
@@ -175,13 +175,13 @@ async def search_once(
     """As `search`, with no transaction around it: one round trip, tenant binding included."""
     if not addresses:
         return []
-    call = _call(question, addresses, top_k, filters or Filters(), fusion, alpha)
+    call = call_of(question, addresses, top_k, filters or Filters(), fusion, alpha)
     async with sessions.statement() as driver:
         rows = await driver.fetch(CALL, tenant_id, *call, explain, rank_by == "usefulness")
     return [_hit(row) for row in rows]
 
 
-def _call(
+def call_of(
     question: Question,
     addresses: Sequence[Address],
     top_k: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor, after
@@ -13,7 +13,13 @@ from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.sql import load
 from apps.memory_api.memory.schemas import Status
 from apps.memory_api.memory.scopes import Address, find_scopes
-from apps.memory_api.memory.tables import Memory, MemoryLink, MemoryRevision
+from apps.memory_api.memory.tables import (
+    Memory,
+    MemoryLink,
+    MemoryRevision,
+    MemoryVector,
+    ScopeStat,
+)
 
 LINKS = load(__file__, "links.sql")
 
@@ -137,3 +143,27 @@ async def add_witness(session: AsyncSession, memory_id: UUID) -> None:
         .where(Memory.tenant_id == tenant_of(session), Memory.id == memory_id)
         .values(witnesses=Memory.witnesses + 1)
     )
+
+
+async def count_served(session: AsyncSession) -> dict[int, int]:
+    """How many memories each scope serves."""
+    rows = await session.execute(
+        select(ScopeStat.scope, func.sum(ScopeStat.delta))
+        .where(ScopeStat.tenant_id == tenant_of(session))
+        .group_by(ScopeStat.scope)
+    )
+    return {scope: int(size) for scope, size in rows}
+
+
+async def served_models(session: AsyncSession, scopes: Sequence[int]) -> dict[tuple[int, int], int]:
+    """(scope, model) → dimensions, of the models under which these scopes have vectors."""
+    tenant = tenant_of(session)
+    found: dict[tuple[int, int], int] = {}
+    for scope in scopes:
+        rows = await session.execute(
+            select(MemoryVector.model, func.max(func.vector_dims(MemoryVector.emb)))
+            .where(MemoryVector.tenant_id == tenant, MemoryVector.scope == scope)
+            .group_by(MemoryVector.model)
+        )
+        found |= {(scope, model): dimensions for model, dimensions in rows}
+    return found

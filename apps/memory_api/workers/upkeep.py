@@ -1,6 +1,6 @@
 """Housekeeping of one tenant, every five minutes: traces left open are closed, runs nobody queued
 are queued, statistics
-are folded, old idempotency keys forgotten. Each part is safe to repeat."""
+are folded, old idempotency keys forgotten, vector indexes kept. Each part is safe to repeat."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from apps.memory_api.traces.accept import REFLECT
 from apps.memory_api.traces.ingest import wants_reflection
 from apps.memory_api.traces.queries import stale_open_traces
 from apps.memory_api.traces.stream import time_out
+from apps.memory_api.workers.index import keep_indexes
 
 KIND = "upkeep"
 PATIENCE = timedelta(minutes=15)
@@ -55,6 +56,8 @@ async def run(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> No
         await fold_statistics(session)
         await forget_old(session)
         await forget_done(session, KIND, datetime.now(UTC) - KEPT)
+    done["indexes"] = await keep_indexes(runtime.sessions, runtime.settings.owner_url, tenant_id)
+    async with runtime.sessions.tenant(tenant_id) as session:
         await runs.finish(session, run_id, owner, done)
 
 
