@@ -19,6 +19,7 @@ from apps.memory_api.memory.schemas import Kind, MemoryPatch, NewMemory, Status
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.runtime import Runtime
 
+TRIES = 5
 TEXT_FIELDS = ("content", "title", "when_to_use", "keywords")
 
 
@@ -40,23 +41,26 @@ async def bring(
 async def change(
     runtime: Runtime, tenant_id: UUID, memory_id: UUID, patch: MemoryPatch, actor: str
 ) -> Memory:
-    """Apply a patch. Raises `NotFound`, and `Conflict` for a bullet of a playbook."""
+    """Apply a patch. Raises `NotFound`, and `Conflict` for a bullet of a playbook, or when others
+    change the memory again and again meanwhile.
+    """
     fields = patch.model_dump(exclude_unset=True, exclude={"reason", "tenant_id"})
-    async with runtime.sessions.tenant(tenant_id) as session:
-        before = await get_memory(session, memory_id)
-    if before is None:
-        raise NotFound
-    _refuse_bullet(before)
-    wanted = _draft(before, fields)
-    items = await prepare(runtime.embedder, [wanted])
-    async with runtime.sessions.tenant(tenant_id) as session:
-        memory = await get_memory(session, memory_id, for_update=True)
-        if memory is None:
+    for _ in range(TRIES):
+        async with runtime.sessions.tenant(tenant_id) as session:
+            before = await get_memory(session, memory_id)
+        if before is None:
             raise NotFound
-        if memory.revision != before.revision:  # changed meanwhile: what we embedded may be stale
-            items = await prepare(runtime.embedder, [_draft(memory, fields)])
-        await rewrite(session, memory, items[0], fields, reason=patch.reason, actor=actor)
-        return memory
+        _refuse_bullet(before)
+        items = await prepare(runtime.embedder, [_draft(before, fields)])
+        async with runtime.sessions.tenant(tenant_id) as session:
+            memory = await get_memory(session, memory_id, for_update=True)
+            if memory is None:
+                raise NotFound
+            if memory.revision == before.revision:
+                await rewrite(session, memory, items[0], fields, reason=patch.reason, actor=actor)
+                return memory
+        # it was changed meanwhile: what was embedded may be stale
+    raise Conflict("Others are changing this memory; try again.")
 
 
 async def rewrite(
