@@ -1,5 +1,5 @@
 """Spec 2, "Structure": layers, parts that stand alone, one place for what all share (S2.2 to S2.6,
-S2.20, S2.56, S2.70)."""
+S2.20, S2.40, S2.56, S2.70)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
+from apps.memory_api.embeddings.static import StaticEmbedder
+from apps.memory_api.memory.find import ALPHA
+from apps.memory_api.playbook.hybrid import EmbeddingClient, HybridSearch
 from apps.memory_api.playbook.store import PlaybookStore
 from apps.memory_api.runtime import Runtime
 
@@ -97,6 +100,12 @@ def test_what_all_share_is_made_once_and_hangs_on_the_app(app: FastAPI, runtime:
     assert app.state.runtime is runtime
     with pytest.raises(dataclasses.FrozenInstanceError):
         runtime.embedder = None  # type: ignore[misc]
+
+
+def test_both_legs_of_a_search_weigh_the_same_unless_told() -> None:
+    """`alpha` .5; the model is not asked before there is something to search."""
+    assert HybridSearch(EmbeddingClient(StaticEmbedder())).alpha == 0.5
+    assert ALPHA["minmax"] == 0.5
 
 
 def test_playbooks_lie_where_the_document_says() -> None:
