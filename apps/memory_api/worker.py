@@ -95,7 +95,7 @@ async def serve(runtime: Runtime, stop: asyncio.Event) -> None:
 
 async def main(settings: Settings, database_url: str, stop: asyncio.Event) -> None:
     """Work until told to stop; wait while the database is away."""
-    async with open_runtime(settings, database_url) as runtime:
+    async with open_runtime(settings, database_url, background=True) as runtime:
         log.info("worker_started", name=runtime.name)
         while not stop.is_set():
             try:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from httpx2 import AsyncClient
 
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.llm.errors import LLMServerError
 from apps.memory_api.llm.port import LLMRequest, Message
 from apps.memory_api.runtime import open_runtime
+from apps.memory_api.worker import main
 from tests.conftest import Database, TestTenant
-from tests.stub_provider import StubProvider
+from tests.reflection.conftest import trace
+from tests.stub_provider import StubProvider, by_schema, server_error
 
 
 def settings(**changes: Any) -> Settings:
@@ -53,3 +57,25 @@ async def test_the_worker_asks_once(
 async def test_without_a_key_rules_think(database: Database) -> None:
     async with open_runtime(settings(), database.url("hansei_app")) as runtime:
         assert runtime.llm is None
+
+
+async def test_the_worker_process_leaves_trying_again_to_the_queue(
+    database: Database, stub: StubProvider, api: AsyncClient, tenant: TestTenant
+) -> None:
+    stub.behave = lambda call: server_error() if "A poor start" in call.user else by_schema(call)
+    sent = await api.post("/api/v1/traces", json=trace(task_description="A poor start"))
+    sent.raise_for_status()
+    chosen = settings(llm_provider="openai", llm_model="m", openai_base_url=stub.openai_url)
+    stop = asyncio.Event()
+    working = asyncio.create_task(main(chosen, database.url("hansei_worker"), stop))
+    async with asyncio.timeout(30):
+        while not (run := (await api.get("/api/v1/runs")).json()["items"][0])["error"]:
+            await asyncio.sleep(0.05)
+        stop.set()
+        await working
+    assert (run["state"], run["attempts"], run["error"]["code"]) == (
+        "queued",
+        0,
+        "llm_server_error",
+    )
+    assert sum("A poor start" in call.user for call in stub.calls) == 1
