@@ -64,8 +64,10 @@ async def add_scope(
     *,
     area: str = "playbook",
     hidden: int = 0,
-) -> None:
-    """A scope that serves `items`, and `hidden` more of them that are quarantined."""
+) -> int:
+    """A scope that serves `items`, and `hidden` more of them that are quarantined. Answers the
+    number of the first row; the others follow.
+    """
     await admin.execute(
         "insert into scopes (tenant_id, scope, project_id, area, name) values ($1, $2, $3, $4, $5)",
         *(tenant, scope, PROJECT, area, name),
@@ -98,6 +100,7 @@ async def add_scope(
         *(tenant, scope, new_id(), len(numbered)),
     )
     await admin.execute("set session_replication_role = origin")
+    return numbered[0][0]
 
 
 def _memories(

@@ -1,0 +1,88 @@
+"""A PostgreSQL of our own to measure on, and the API before it, both over TCP on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from apps.memory_api.core.migrate import upgrade
+from apps.memory_api.embedded.postgres import EmbeddedPostgres
+from apps.memory_api.embedded.provision import provision
+
+DATABASE = "hansei"
+ROOT = Path(__file__).parents[1]
+
+
+class MeasuredServer:
+    """URLs by role: `postgres`, `hansei_owner`, `hansei_app`."""
+
+    def __init__(self, server: EmbeddedPostgres, host: str) -> None:
+        self._server = server
+        self._host = host
+
+    def url(self, role: str) -> str:
+        """Over TCP, as a service would connect."""
+        parts = urlsplit(self._server.url(role, DATABASE))
+        login = parts.netloc.rsplit("@", 1)[0]
+        return f"postgresql://{login}@{self._host}:5432/{DATABASE}"
+
+
+@contextmanager
+def measured_server() -> Iterator[MeasuredServer]:
+    """A migrated, empty database, deleted afterwards."""
+    host = f"127.{random.randint(2, 250)}.{random.randint(2, 250)}.1"  # nobody else's port 5432
+    conf = {"listen_addresses": host, "shared_buffers": "2GB", "max_wal_size": "4GB"}
+    with tempfile.TemporaryDirectory(prefix="hansei-bench-") as folder:
+        server = EmbeddedPostgres(Path(folder) / "pg", conf=conf).start()
+        try:
+            measured = MeasuredServer(server, host)
+            asyncio.run(provision(server, DATABASE))
+            asyncio.run(upgrade(measured.url("hansei_owner")))
+            yield measured
+        finally:
+            server.destroy()
+
+
+async def connect(url: str) -> asyncpg.Connection:
+    return await asyncpg.connect(url, server_settings={"jit": "off"})
+
+
+@contextmanager
+def api(server: MeasuredServer) -> Iterator[int]:
+    """`hansei serve` in a process of its own; answers its port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = os.environ | {
+        "DATABASE_URL": server.url("hansei_app"),
+        "HANSEI_LOG_LEVEL": "error",
+    }
+    command = [sys.executable, "-m", "apps.memory_api", "serve", "--port", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment)
+    try:
+        _wait(port)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _wait(port: int) -> None:
+    for _ in range(300):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError("the API did not start")

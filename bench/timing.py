@@ -1,0 +1,53 @@
+"""Taking times: medians and tails of single calls, calls per second of several callers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+Call = Callable[[int], Awaitable[object]]
+"""Does the n-th call."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Milliseconds."""
+
+    p50: float
+    p95: float
+
+    def __str__(self) -> str:
+        return f"{self.p50:.2f} / {self.p95:.2f}"
+
+
+async def spread(call: Call, times: int, *, warm: int = 8) -> Spread:
+    """One caller, one call after the other."""
+    for n in range(warm):
+        await call(n)
+    taken: list[float] = []
+    for n in range(times):
+        start = time.perf_counter()
+        await call(n)
+        taken.append((time.perf_counter() - start) * 1000)
+    taken.sort()
+    return Spread(taken[len(taken) // 2], taken[min(len(taken) - 1, int(len(taken) * 0.95))])
+
+
+async def rate(callers: Sequence[Call], seconds: float) -> float:
+    """Calls per second of all callers together."""
+    end = time.perf_counter() + seconds
+    done = 0
+
+    async def run(call: Call, first: int) -> None:
+        nonlocal done
+        n = first
+        while time.perf_counter() < end:
+            await call(n)
+            n += 1
+            done += 1
+
+    start = time.perf_counter()
+    await asyncio.gather(*(run(call, 17 * i) for i, call in enumerate(callers)))
+    return done / (time.perf_counter() - start)
