@@ -9,7 +9,8 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import text
 
-from tests.http.calls import JSON, count, new_key, new_memory, trace
+from apps.memory_api.jobs import idempotency
+from tests.http.calls import JSON, NDJSON, count, ndjson, new_key, new_memory, trace
 from tests.http.problems import assert_names, assert_problem
 
 
@@ -97,6 +98,22 @@ async def test_a_request_still_at_work_is_409(api, tenant, runtime) -> None:
         await session.execute(change, {"until": datetime.now(UTC) - timedelta(seconds=1)})
     answer = await api.post("/api/v1/memories", json={"content": "x"}, headers=named("w"))
     assert answer.status_code == 201
+
+
+async def test_a_name_is_held_for_as_long_as_the_work_takes(
+    api, tenant, runtime, monkeypatch
+) -> None:
+    """The lease is far shorter than the work: without a heartbeat the second would do it again."""
+    monkeypatch.setattr(idempotency, "LEASE", timedelta(seconds=0.3))
+    raw = ndjson([trace()] * 600)
+    send = api.post("/api/v1/traces", content=raw, headers=NDJSON | named("long"))
+    first = asyncio.create_task(send)
+    for _ in range(4):
+        await asyncio.sleep(0.4)
+        answer = await api.post("/api/v1/traces", content=raw, headers=NDJSON | named("long"))
+        assert answer.status_code in (200, 409)
+    assert (await first).json()["stored"] == 600
+    assert (await count(runtime, tenant.id))["traces"] == 600
 
 
 async def test_an_answer_is_kept_for_a_day(api, tenant, runtime) -> None:

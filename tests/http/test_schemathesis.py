@@ -45,7 +45,7 @@ def test_no_request_breaks_it(document, live: str, tenant, route: str, mode) -> 
 
     @given(data=st.data())
     @settings(
-        max_examples=12,
+        max_examples=6,
         deadline=None,
         database=None,
         phases=[Phase.generate],
