@@ -199,7 +199,7 @@ where m.tenant_id = _t and m.scope = any(_scopes) and m.status = 'active'
   and (_sections is null or m.section = any(_sections))
   and (_errors is null or m.error_category = any(_errors))
   and (_tags is null or m.tags && _tags)
-  and m.confidence_score >= _min_confidence and m.importance >= _min_importance
+  and m.confidence_score::real >= _min_confidence and m.importance::real >= _min_importance -- a bound is in its band
   and (_since is null or m.created_at >= _since)
   and (_until is null or m.created_at <= _until)
 order by m.usefulness desc, m.importance desc, m.n desc
