@@ -29,15 +29,7 @@ TRACE = {
 MEMORY = {"content": "Ask for the report in pages", "tags": ["paging"]}
 
 
-NOT_FILLED = {
-    "bullet_evaluations",
-    "llm_calls",
-    "memory_usage",
-    "playbook_proposals",
-    "playbook_versions",
-    "playbooks",
-    "servings",
-}
+NOT_FILLED = {"llm_calls"}
 """Tables that the two tenants' use of the service does not reach."""
 
 
@@ -65,8 +57,30 @@ async def pair(
             once = {"Idempotency-Key": "once"}
             (await api.post("/api/v1/traces", json=TRACE, headers=once)).raise_for_status()
             (await api.post("/api/v1/memories", json=MEMORY)).raise_for_status()
+            await use_playbook(api)
+        await app.state.servings.flush()
         await drain(tenant.id)
     return Pair(*(tenant.id for tenant in tenants))
+
+
+async def use_playbook(api: httpx2.AsyncClient) -> None:
+    """A bullet that is searched for, judged, changed, and about to be changed again."""
+    url = "/api/v1/playbooks/book"
+    for path, body in (
+        ("/deltas", {"deltas": [{"type": "ADD", "section": "pat", "content": "Ask in pages"}]}),
+        ("/search", {"query_text": "pages"}),
+        ("/render", {"query_text": "pages"}),
+        ("/bullets/pat-00001/evaluations", {"tag": "helpful", "reason": "It was short"}),
+        ("/restore", {"version": 0}),
+        ("/restore", {"version": 1}),
+    ):
+        (await api.post(url + path, json=body)).raise_for_status()
+    (await api.patch(url, json={"review": "required"})).raise_for_status()
+    held = {"deltas": [{"type": "DELETE", "bullet_id": "pat-00001"}]}
+    (await api.post(f"{url}/deltas", json=held)).raise_for_status()
+    for path in ("", "?as_of=1", "/history", "/diff?from=0", "/bullets", "/proposals",
+                 "/bullets/pat-00001/provenance", "/bullets/pat-00001/evaluations"):  # fmt: skip
+        (await api.get(url + path)).raise_for_status()
 
 
 @pytest.fixture

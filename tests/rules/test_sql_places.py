@@ -11,13 +11,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from fastapi import FastAPI
 from httpx2 import AsyncClient
 from sqlalchemy import event
 
 from apps.memory_api.core.db import Base
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.workers import upkeep
-from tests.rules.conftest import MEMORY, NOT_FILLED, TRACE
+from tests.rules.conftest import MEMORY, NOT_FILLED, TRACE, use_playbook
 from tests.rules.sources import calls, files, name_of, tree
 
 API = "apps/memory_api/"
@@ -122,7 +123,7 @@ def listening(runtime: Runtime) -> Iterator[list[str]]:
 
 
 async def test_every_statement_sent_names_the_tenant_of_every_table(
-    runtime: Runtime, api: AsyncClient, tenant: Any, drain: Any
+    runtime: Runtime, app: FastAPI, api: AsyncClient, tenant: Any, drain: Any
 ) -> None:
     with listening(runtime) as sent:
         trace = (await api.post("/api/v1/traces", json=TRACE)).json()
@@ -137,6 +138,8 @@ async def test_every_statement_sent_names_the_tenant_of_every_table(
         for read in ("traces", f"traces/{trace['trace_id']}", "memories?tags=x", "runs", "keys"):
             (await api.get(f"/api/v1/{read}")).raise_for_status()
         await api.delete(path)
+        await use_playbook(api)
+        await app.state.servings.flush()
         await run_upkeep(runtime, tenant.id, drain)
     touched: set[str] = set()
     for statement in sent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
@@ -59,6 +59,10 @@ NEW_BULLET = {
     "tags": ["support"],
 }
 PATCH = {"pinned": True, "reason": "Legal asked for it."}
+KNOWN: dict[int | str, dict[str, Any]] = {
+    200: {"description": "It was said before, or says something else now.",
+          "model": EvaluationAnswer}
+}  # fmt: skip
 EVALUATION = {"tag": "helpful", "reason": "It kept the agent from charging twice."}
 
 
@@ -193,7 +197,9 @@ async def delete(
     await delete_bullet(runtime, caller.tenant_id, place, key, author, if_match=if_match)
 
 
-@router.post("/{key}/evaluations", status_code=201, openapi_extra=example(EVALUATION))
+@router.post(
+    "/{key}/evaluations", status_code=201, responses=KNOWN, openapi_extra=example(EVALUATION)
+)
 async def judge(
     name: str,
     key: str,

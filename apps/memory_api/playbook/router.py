@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -65,6 +65,19 @@ DELTAS = {
     "apply": True,
 }  # fmt: skip
 SETTINGS = {"token_budget": 2000, "max_bullets": 500}
+DOCUMENT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The playbook; ACE's form is text.",
+        "content": {
+            "application/json": {"schema": {"type": "object"}, "example": BULLETS},
+            "text/plain": {"schema": {"type": "string"}},
+        },
+    }
+}
+HELD: dict[int | str, dict[str, Any]] = {
+    202: {"description": "Held for review.", "model": wire.DeltasAnswer}
+}
+
 Reason = Annotated[str | None, Query(max_length=2_000)]
 
 
@@ -90,7 +103,7 @@ async def list_all(
     return Page[PlaybookView](items=[show(row) for row in shown], next_cursor=following)
 
 
-@router.get("/{name}", response_model=None)
+@router.get("/{name}", response_model=None, responses=DOCUMENT)
 async def read_one(
     name: str,
     session: Session,
@@ -183,7 +196,7 @@ async def delete_one(
     await delete_playbook(runtime, caller.tenant_id, place, author, if_match=if_match)
 
 
-@router.post("/{name}/deltas", openapi_extra=example(DELTAS))
+@router.post("/{name}/deltas", responses=HELD, openapi_extra=example(DELTAS))
 async def edit(
     name: str,
     body: wire.DeltasIn,

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, AliasChoices, Field, field_validator
 
+from apps.memory_api.core.openapi import shown
 from apps.memory_api.core.schemas import Model, Name, Tags, TenantBody, Time
 from apps.memory_api.playbook.evaluate import Judge
 from apps.memory_api.playbook.formats import MAX_COUNT, MAX_SECTIONS
@@ -25,6 +26,29 @@ MAX_TOKENS = 1_000_000
 Reason = Annotated[str, Field(max_length=2_000)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 WhenToUse = Annotated[str, Field(max_length=10_000)]
+
+
+_ID = "019a4d2e-0000-7000-8000-000000000001"
+_NOW = "2026-11-21T09:30:00Z"
+_BULLET = {
+    "id": "mis-00001",
+    "section": "MISTAKES TO AVOID",
+    "content": "Do not retry a payment that timed out before looking it up.",
+    "searchable_text": "Do not retry a payment that timed out before looking it up.",
+    "helpful": 3,
+    "confidence_score": 1.0,
+}
+_VERDICT = {
+    "id": _ID,
+    "judge": "human",
+    "tag": "helpful",
+    "reason": "It kept the agent from charging twice.",
+    "trace_id": None,
+    "render_id": None,
+    "actor": f"key:{_ID}",
+    "created_at": _NOW,
+    "updated_at": _NOW,
+}
 
 
 class ProjectBody(TenantBody):
@@ -110,6 +134,17 @@ class BulletPatch(ProjectBody):
 class BulletView(Bullet):
     """A bullet with what the service knows of it beside spec 2's fields."""
 
+    model_config = Bullet.model_config | shown(
+        _BULLET
+        | {
+            "memory_id": _ID,
+            "usefulness": 0.473,
+            "version": 7,
+            "created_at": _NOW,
+            "updated_at": _NOW,
+        }
+    )
+
     memory_id: UUID
     usefulness: float
     version: int | None = Field(description="The playbook's version that last changed it.")
@@ -137,6 +172,10 @@ class EvaluationIn(ProjectBody):
 
 
 class EvaluationView(Model):
+    """One verdict on a bullet."""
+
+    model_config = Model.model_config | shown(_VERDICT)
+
     id: UUID
     judge: Judge
     tag: Vote
@@ -160,6 +199,21 @@ class EvaluationAnswer(Model):
 
 class PlaybookView(Model):
     """A playbook without its bullets."""
+
+    model_config = Model.model_config | shown(
+        {
+            "name": "support",
+            "project_id": "default",
+            "version": 7,
+            "active": 42,
+            "sections": [{"name": "OTHERS", "slug": "oth", "description": "Everything else."}],
+            "review": "off",
+            "token_budget": 2000,
+            "max_bullets": None,
+            "created_at": _NOW,
+            "updated_at": _NOW,
+        }
+    )
 
     name: str
     project_id: str
@@ -202,6 +256,24 @@ class DecideIn(ProjectBody):
 
 
 class ProposalView(Model):
+    """Deltas that wait for a person, or what became of them."""
+
+    model_config = Model.model_config | shown(
+        {
+            "id": _ID,
+            "state": "waiting",
+            "deltas": [{"type": "DELETE", "bullet_id": "mis-00001", "reasoning": "Outdated."}],
+            "reason": None,
+            "actor": "run",
+            "run_id": _ID,
+            "version": None,
+            "decided_by": None,
+            "decided_reason": None,
+            "decided_at": None,
+            "created_at": _NOW,
+        }
+    )
+
     id: UUID
     state: Literal["waiting", "accepted", "rejected"]
     deltas: list[DeltaContextItem]

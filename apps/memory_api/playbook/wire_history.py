@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from apps.memory_api.core.openapi import shown
 from apps.memory_api.core.schemas import Model, Time
 from apps.memory_api.playbook.formats import MAX_COUNT
 from apps.memory_api.playbook.history import Diff, Moment
@@ -15,8 +16,28 @@ from apps.memory_api.playbook.schemas import Bullet
 from apps.memory_api.playbook.sections import SectionDefinition
 from apps.memory_api.playbook.wire import ProjectBody, Reason
 
+_ID = "019a4d2e-0000-7000-8000-000000000001"
+_BULLET = {"id": "mis-00001", "section": "MISTAKES TO AVOID", "content": "Never retry blindly."}
+
 
 class VersionView(Model):
+    """One change of a playbook."""
+
+    model_config = Model.model_config | shown(
+        {
+            "version": 7,
+            "change": "deltas",
+            "added": 1,
+            "updated": 0,
+            "removed": 2,
+            "active": 42,
+            "reason": "merged what said the same",
+            "actor": f"key:{_ID}",
+            "run_id": None,
+            "created_at": "2026-11-21T09:30:00Z",
+        }
+    )
+
     version: int
     change: str
     added: int
@@ -38,6 +59,20 @@ class ChangedBullet(Model):
 
 
 class DiffAnswer(Model):
+    """What made one version into the other."""
+
+    model_config = Model.model_config | shown(
+        {
+            "from_version": 6,
+            "to_version": 7,
+            "added": [_BULLET | {"confidence_score": 0.5}],
+            "removed": [],
+            "changed": [],
+            "sections_added": [],
+            "sections_removed": [],
+        }
+    )
+
     from_version: int
     to_version: int
     added: list[Bullet]
@@ -90,17 +125,43 @@ class Origin(Model):
     target_kind: str
     target_id: UUID
     depth: int
-    kind: str | None
-    key: str | None
-    content: str | None
-    trace_id: UUID | None
-    task_description: str | None
-    outcome: str | None
+    kind: str | None = None
+    key: str | None = None
+    content: str | None = None
+    trace_id: UUID | None = None
+    task_description: str | None = None
+    outcome: str | None = None
     source_event_ids: list[str]
     events: list[dict[str, Any]]
 
 
 class Provenance(Model):
+    """Every link on the way from a bullet to the events it was learnt from."""
+
+    model_config = Model.model_config | shown(
+        {
+            "key": "mis-00001",
+            "memory_id": _ID,
+            "links": [
+                {
+                    "source_id": _ID,
+                    "relation": "derived_from",
+                    "target_kind": "memory",
+                    "target_id": _ID,
+                    "depth": 1,
+                    "kind": "insight",
+                    "key": None,
+                    "content": "A payment that timed out had gone through.",
+                    "trace_id": _ID,
+                    "task_description": None,
+                    "outcome": None,
+                    "source_event_ids": ["e2"],
+                    "events": [],
+                }
+            ],
+        }
+    )
+
     key: str
     memory_id: UUID
     links: list[Origin]
