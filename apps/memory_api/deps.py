@@ -38,26 +38,32 @@ async def identify(
     runtime: RuntimeDep,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Identity:
-    """The caller, asked once a request. Raises `Unauthorized`, in the same words whatever is wrong
-    with the key."""
+    """The caller, asked once a request, and of the database at most every few seconds
+    (`tenants.known`). Raises `Unauthorized`, in the same words whatever is wrong with the key."""
     known: Identity | None = getattr(request.state, "identity", None)
     if known is not None:
         return known
     if credentials is None:
         raise Unauthorized
-    tenant_id, secret_hash = read_key(credentials.credentials)
+    claim = read_key(credentials.credentials)
+    tenant_id, secret_hash = claim
+    request.state.identity = runtime.keys.find(claim)
+    if request.state.identity is not None:
+        return request.state.identity
     async with runtime.sessions.tenant(tenant_id) as session:
         key = await find_live_key(session, secret_hash)
         if key is None:
             raise Unauthorized
         await touch_key(session, key)
-    request.state.identity = Identity(
+    identity = Identity(
         tenant_id=tenant_id,
         key_id=key.id,
         scopes=frozenset(Access(scope) for scope in key.scopes),
         project_id=key.project_id,
     )
-    return request.state.identity
+    runtime.keys.remember(claim, identity, key.expires_at)
+    request.state.identity = identity
+    return identity
 
 
 def needs(access: Access) -> Callable[[Identity], Awaitable[Identity]]:

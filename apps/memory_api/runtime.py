@@ -24,6 +24,7 @@ from apps.memory_api.llm.pause import Gate, Gated
 from apps.memory_api.llm.port import LLM
 from apps.memory_api.llm.registry import compose
 from apps.memory_api.llm.retry import FOREGROUND_ATTEMPTS, WORKER_ATTEMPTS
+from apps.memory_api.tenants.known import KnownKeys
 
 
 def _process_name() -> str:
@@ -40,6 +41,8 @@ class Runtime:
     """The model with all its wrappers; None when rules think."""
     gate: Gate = field(default_factory=Gate)
     """Whether the model's provider may be asked."""
+    keys: KnownKeys = field(default_factory=KnownKeys)
+    """API keys that were checked a moment ago."""
     name: str = field(default_factory=_process_name)
     """Who holds a lease: host and process."""
 

@@ -101,7 +101,11 @@ async def explain(connection: Any, name: str, values: dict[str, Any]) -> dict[st
     for number, variable in enumerate(names, start=1):
         statement = re.sub(rf"\b{variable}\b", f"${number}", statement)
     casts = ", ".join(types[n] for n in names)
-    await connection.execute("set plan_cache_mode = force_generic_plan")  # as the function says
+    settings = await connection.fetchval(
+        "select proconfig from pg_proc where proname = 'hansei_search'"
+    )
+    for setting in settings:
+        await connection.execute(f"set {setting}")
     await connection.execute("deallocate all")
     await connection.execute(f"prepare search({casts}) as {statement}")
     tenant = values["_t"]

@@ -59,7 +59,7 @@ async def test_the_statements_explained_are_those_of_the_function(app_role: Any)
     )
     for name in ("whole", "nearest", "candidates", "listed", "indexed"):
         assert part(name).strip() in source, name
-    assert settings == ["plan_cache_mode=force_generic_plan"]
+    assert settings == ["plan_cache_mode=force_generic_plan", "enable_sort=off"]
 
 
 async def test_nothing_forbids_the_planner_a_bad_plan(app_role: Any) -> None:

@@ -53,13 +53,13 @@ with scored as materialized (
 
 -- :nearest
 -- The dense leg of large scopes, exact. The order is an expression that no vector index can serve.
-select array_agg(d.n), array_agg(d.vs) into _more, _more_vs
+select array_agg(d.n), array_agg(-d.distance) into _more, _more_vs
 from (
-    select v.n, -(v.emb <#> _q) vs
+    select v.n, (v.emb <#> _q) + 0 distance
     from memory_vectors v
     where v.tenant_id = _t and v.scope = any(_scanned) and v.model = _model_id and
 --> filters
-    order by (v.emb <#> _q) + 0
+    order by distance
     limit _candidates
 ) d
 
@@ -106,7 +106,6 @@ scored as materialized (
 --> kept
                ) > 0.05)
             then
-                perform set_config('enable_sort', 'off', true);
                 execute format($nearest$
                     select array_agg(d.n), array_agg(d.vs)
                     from (
@@ -127,7 +126,6 @@ scored as materialized (
                 into _more, _more_vs
                 using _q, _candidates, _open, _kinds, _section_ids, _error_ids, _tag_ids, _min_confidence, _min_importance,
                       _since, _until;
-                perform set_config('enable_sort', _sorts, true);
             end if;
             if cardinality(_more) >= _candidates then
                 _near := _near || _more;
@@ -226,7 +224,8 @@ create or replace function hansei_search(
     status text, pinned boolean, source text, error_category text, outcome text, session_id text, trace_id uuid,
     source_event_ids text[], metadata jsonb, terms int[], revision int, version int, place int, created_at timestamptz,
     updated_at timestamptz
-) language plpgsql volatile set plan_cache_mode = force_generic_plan as $search$
+) language plpgsql volatile
+set plan_cache_mode = force_generic_plan set enable_sort = off as $search$
 #variable_conflict use_column
 declare
     _bound text := current_setting('hansei.tenant_id', true);
@@ -241,7 +240,6 @@ declare
     _near_vs float8[];
     _scanned int[];
     _name text;
-    _sorts text := current_setting('enable_sort');
     _more bigint[];
     _more_vs float8[];
     _open boolean := num_nonnulls(_kinds, _sections, _errors, _tags, _since, _until) = 0
