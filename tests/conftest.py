@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,8 +49,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[postgres.Server
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     if os.environ.get("HANSEI_TEST_PG", "embedded") == "container":
-        if shutil.which("docker") is None:
-            pytest.skip("HANSEI_TEST_PG=container: Docker is not here")
+        if not postgres.docker_answers():
+            pytest.skip("HANSEI_TEST_PG=container: no Docker engine answers")
         with postgres.container() as box:
             asyncio.run(box.make_template())
             yield box

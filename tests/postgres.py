@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,6 +86,14 @@ def embedded(folder: Path) -> Iterator[Server]:
             (folder / "template.done").unlink(missing_ok=True)  # whoever comes later starts anew
         except EmbeddedPostgresError:  # another worker is still using it
             server.stop()
+
+
+def docker_answers() -> bool:
+    """Whether there is a Docker engine, and not only its client."""
+    try:
+        return subprocess.run(["docker", "info"], capture_output=True, timeout=10).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 @contextmanager
