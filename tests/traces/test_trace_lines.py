@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
+import asyncpg
 import pytest
 from httpx2 import AsyncClient
 from hypothesis import given, settings
@@ -135,6 +136,39 @@ async def test_the_same_file_again_adds_nothing(api, tenant, runtime) -> None:
     assert [i["trace_id"] for i in second["items"]] == [i["trace_id"] for i in first["items"]]
     assert [i["run_id"] for i in second["items"]] == [i["run_id"] for i in first["items"]]
     assert await count(runtime, tenant.id) == before
+
+
+@pytest.fixture
+async def poison(database) -> AsyncIterator[str]:
+    """The task goal of a trace whose events the database itself refuses."""
+    owner = await asyncpg.connect(database.url("postgres"))
+    await owner.execute(
+        "create function refuse() returns trigger language plpgsql as $$ begin"
+        " if new.content = 'poison' then raise exception 'no'; end if; return new; end $$;"
+        "create trigger refuse before insert on trace_events"
+        " for each row execute function refuse()"
+    )
+    yield "poison"
+    await owner.execute("drop function refuse cascade")
+    await owner.close()
+
+
+async def test_a_line_the_database_refuses_takes_no_other_along(
+    api, tenant, runtime, poison: str
+) -> None:
+    bad = trace(external_id="bad", events=[event("fine"), event(poison)])
+    raw = ndjson([trace(external_id="a"), bad, trace(external_id="b"), bad])
+    answer = await send_lines(api, raw, "?reflect=always")
+    assert answer.status_code == 200
+    items = answer.json()["items"]
+    assert [item.get("error", {}).get("code") for item in items] == [
+        None, "internal_error", None, "internal_error",
+    ]  # fmt: skip
+    rows = await count(runtime, tenant.id)
+    assert (rows["traces"], rows["trace_events"], rows["runs"]) == (2, 4, 2)
+    whole = await api.post("/api/v1/traces", json=bad)
+    assert_problem(whole, 500, "internal_error")
+    assert (await count(runtime, tenant.id)) == rows
 
 
 async def test_a_key_of_a_project_is_refused_line_by_line(api: AsyncClient) -> None:

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.core.away import is_away
 from apps.memory_api.core.body import parse
 from apps.memory_api.core.errors import HanseiError, Invalid, TooLarge
 from apps.memory_api.core.http import describe
@@ -24,6 +27,9 @@ from apps.memory_api.traces.queries import get_trace
 from apps.memory_api.traces.schemas import LineRefused, Reflect, TraceAccepted, TraceIn
 from apps.memory_api.traces.tables import Trace
 
+log = structlog.get_logger()
+
+OURS = {"code": "internal_error", "detail": "This line could not be stored; it is in the log."}
 REFLECT = "reflect"
 """The kind of run that reflects on one trace."""
 
@@ -99,6 +105,11 @@ class Intake:
                 answers.append(answer.model_copy(update={"line": number}))
             except (HanseiError, ValidationError) as error:
                 answers.append(LineRefused(line=number, error=refusal(error)))
+            except DBAPIError as error:
+                if is_away(error):
+                    raise
+                log.error("line_failed", line=number, exc_info=error)
+                answers.append(LineRefused(line=number, error=OURS))
         return answers
 
 
