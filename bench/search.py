@@ -25,7 +25,7 @@ from pgvector.asyncpg import register_vector
 
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.embeddings.static import StaticEmbedder
-from apps.memory_api.memory.find import CALL, Filters, Question, ask, call_of
+from apps.memory_api.memory.find import CALL, Question, ask, call_of
 from apps.memory_api.memory.prepare import Draft, Prepared, prepare
 from apps.memory_api.memory.put import put
 from apps.memory_api.memory.schemas import Kind
@@ -92,8 +92,7 @@ class Lab:
         """One search as the service sends it."""
         _, question = self.questions[n % len(self.questions)]
         address = (PROJECT, "playbook", name)
-        call = call_of(question, [address], top_k, Filters(), "anchored", None)
-        return await connection.fetch(CALL, tenant, *call, False, False)
+        return await connection.fetch(CALL, tenant, *call_of(question, [address], {"top_k": top_k}))
 
     async def time(self, tenant: UUID, name: str = "main") -> Spread:
         async def call(n: int) -> object:

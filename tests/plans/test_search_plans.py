@@ -151,8 +151,8 @@ async def test_the_vector_index_of_one_scope_serves_that_scope_alone(
     async def reads(who: str, name: str, filters: Filters) -> int:
         """Uses of the index by a search as the service sends it."""
         before = await index_uses(app_role, made)
-        call = call_of(QUESTION, [("p", "collection", name)], 10, filters, "anchored", None)
-        assert await app_role.fetch(CALL, planned.tenants[who], *call, False, False)
+        call = call_of(QUESTION, [("p", "collection", name)], {"filters": filters})
+        assert await app_role.fetch(CALL, planned.tenants[who], *call)
         await app_role.execute("select pg_stat_force_next_flush()")
         return await index_uses(app_role, made) - before
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 from uuid import UUID
 
 import asyncpg
@@ -44,6 +44,22 @@ class Filters:
     min_importance: float = 0.0
     since: datetime | None = None
     until: datetime | None = None
+
+
+class How(TypedDict, total=False):
+    """How to search; what is left out has the default."""
+
+    top_k: int
+    """10; as large as the scopes brings all of them."""
+    filters: Filters | None
+    fusion: str
+    """`anchored` (default), `minmax` or `rrf`."""
+    alpha: float | None
+    """The weight of the vector score; None for the fusion's own."""
+    explain: bool
+    """With the ranks in both legs."""
+    rank_by: RankBy
+    """`usefulness` orders by combined_score × (0.5 + usefulness), among the best 4 × top_k."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +139,8 @@ class Hit:
     bm25: float | None = None
     dense_rank: int | None = None
     lexical_rank: int | None = None
+    playbook_version: int | None = None
+    """Of the playbook it stands in, as it was when found; None outside of one."""
 
 
 SCORES = len(fields(Hit)) - 1
@@ -135,27 +153,16 @@ async def ask(embedder: Embedder, query_text: str) -> Question:
 
 
 async def search(
-    session: AsyncSession,
-    question: Question,
-    addresses: Sequence[Address],
-    *,
-    top_k: int = 10,
-    filters: Filters | None = None,
-    fusion: str = "anchored",
-    alpha: float | None = None,
-    explain: bool = False,
-    rank_by: RankBy = "score",
+    session: AsyncSession, question: Question, addresses: Sequence[Address], **how: Unpack[How]
 ) -> list[Hit]:
-    """The best `top_k` of the scopes, in a transaction that is open already. A query with nothing
-    to look for lists by usefulness, then importance. `rank_by="usefulness"` orders by
-    combined_score × (0.5 + usefulness).
+    """The best of the scopes, in a transaction that is open already. A query with nothing to look
+    for lists by usefulness, then importance.
     """
     if not addresses:
         return []
     await session.flush()
     driver = await raw_connection(session)
-    call = call_of(question, addresses, top_k, filters or Filters(), fusion, alpha)
-    rows = await driver.fetch(CALL, tenant_of(session), *call, explain, rank_by == "usefulness")
+    rows = await driver.fetch(CALL, tenant_of(session), *call_of(question, addresses, how))
     return [_hit(row) for row in rows]
 
 
@@ -164,33 +171,20 @@ async def search_once(
     tenant_id: UUID,
     question: Question,
     addresses: Sequence[Address],
-    *,
-    top_k: int = 10,
-    filters: Filters | None = None,
-    fusion: str = "anchored",
-    alpha: float | None = None,
-    explain: bool = False,
-    rank_by: RankBy = "score",
+    **how: Unpack[How],
 ) -> list[Hit]:
     """As `search`, with no transaction around it: one round trip, tenant binding included."""
     if not addresses:
         return []
-    call = call_of(question, addresses, top_k, filters or Filters(), fusion, alpha)
     async with sessions.statement() as driver:
-        rows = await driver.fetch(CALL, tenant_id, *call, explain, rank_by == "usefulness")
+        rows = await driver.fetch(CALL, tenant_id, *call_of(question, addresses, how))
     return [_hit(row) for row in rows]
 
 
-def call_of(
-    question: Question,
-    addresses: Sequence[Address],
-    top_k: int,
-    filters: Filters,
-    fusion: str,
-    alpha: float | None,
-) -> tuple[Any, ...]:
-    """The arguments of `hansei_search` between the tenant and the last two."""
+def call_of(question: Question, addresses: Sequence[Address], how: How) -> tuple[Any, ...]:
+    """The arguments of `hansei_search` after the tenant."""
     projects, areas, names = zip(*dict.fromkeys(addresses), strict=True)
+    filters, fusion = how.get("filters") or Filters(), how.get("fusion", "anchored")
     return (
         projects,
         areas,
@@ -209,8 +203,10 @@ def call_of(
         filters.since,
         filters.until,
         fusion,
-        _alpha(question, fusion, alpha),
-        top_k,
+        _alpha(question, fusion, how.get("alpha")),
+        how.get("top_k", 10),
+        how.get("explain", False),
+        how.get("rank_by") == "usefulness",
     )
 
 

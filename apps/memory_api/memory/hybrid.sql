@@ -181,6 +181,7 @@ best as materialized (
     limit _width
 )
 select b.vector_score::real, b.bm25_score::real, b.combined_score, b.vs, b.ls, b.dense_rank, b.lexical_rank,
+       _versions[array_position(_scopes, m.scope)],
 --> columns
 from best b
 cross join lateral (select * from memories k where k.tenant_id = _t and k.n = b.n limit 1) m
@@ -190,6 +191,7 @@ limit _top_k
 -- :listed
 -- A query with nothing to look for lists what is served, the most useful first.
 select 0::real, 0::real, 0::real, null::real, null::real, null::bigint, null::bigint,
+       _versions[array_position(_scopes, m.scope)],
 --> columns
 from memories m
 where m.tenant_id = _t and m.scope = any(_scopes) and m.status = 'active'
@@ -218,7 +220,7 @@ create or replace function hansei_search(
     _fusion text, _alpha float8, _top_k int, _explain boolean, _by_usefulness boolean
 ) returns table (
     vector_score real, bm25_score real, combined_score real, cosine real, bm25 real, dense_rank bigint, lexical_rank bigint,
-    id uuid, n bigint, scope int, project_id text, layer text, kind text, key text, section text, title text,
+    playbook_version int, id uuid, n bigint, scope int, project_id text, layer text, kind text, key text, section text, title text,
     when_to_use text, content text, searchable_text text, keywords text[], tags text[], importance float8, strength float8,
     confidence float8, confidence_score float8, usefulness float8, helpful int, harmful int, neutral int, witnesses int,
     status text, pinned boolean, source text, error_category text, outcome text, session_id text, trace_id uuid,
@@ -231,6 +233,7 @@ declare
     _bound text := current_setting('hansei.tenant_id', true);
     _scopes int[];
     _sizes bigint[];
+    _versions int[];
     _total bigint;
     _model_id int;
     _section_ids int[];
@@ -255,9 +258,13 @@ begin
         raise exception 'this transaction is bound to another tenant' using errcode = 'insufficient_privilege';
     end if;
 
-    select array_agg(a.scope), array_agg(a.size), sum(a.size) into _scopes, _sizes, _total
+    select array_agg(a.scope), array_agg(a.size), array_agg(a.version), sum(a.size)
+    into _scopes, _sizes, _versions, _total
     from (
-        select s.scope, (select coalesce(sum(k.delta), 1) from scope_stats k where k.tenant_id = _t and k.scope = s.scope) size
+        select s.scope,
+               (select coalesce(sum(k.delta), 1) from scope_stats k where k.tenant_id = _t and k.scope = s.scope) size,
+               (select b.version from playbooks b
+                where b.tenant_id = _t and b.scope = s.scope and b.deleted_at is null) version
         from unnest(_projects, _areas, _names) w(project_id, area, name)
         cross join lateral (
             select z.scope from scopes z

@@ -10,7 +10,16 @@ from uuid import UUID
 import numpy as np
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.memory.find import Filters, Hit, Question, RankBy, ask, search
+from apps.memory_api.memory.find import (
+    Filters,
+    Hit,
+    How,
+    Question,
+    RankBy,
+    ask,
+    search,
+    search_once,
+)
 from apps.memory_api.playbook.edit import find_playbook
 from apps.memory_api.playbook.queries import section_labels
 from apps.memory_api.playbook.render import Rendered, estimate_tokens, format_playbook, render
@@ -82,11 +91,31 @@ async def search_bullets(
 ) -> Found:
     """The best bullets for a query; a query of nothing lists by usefulness. Raises `NoPlaybook`."""
     question = await _ask(runtime, wish.query_text)
-    async with runtime.sessions.tenant(tenant_id) as session:
-        playbook = await find_playbook(session, place)
-        hits = await _hits(session, playbook, place, question, wish)
-    served = _served(tenant_id, playbook, "search", wish.query_text, hits)
-    return Found(servings.add(served), playbook.version, hits)
+    found = None if wish.sections else await _at_once(runtime, tenant_id, place, question, wish)
+    if found is None:
+        async with runtime.sessions.tenant(tenant_id) as session:
+            playbook = await find_playbook(session, place)
+            hits = await _hits(session, playbook, place, question, wish)
+        found = playbook.scope, playbook.version, hits
+    scope, version, hits = found
+    served = _served(tenant_id, scope, version, "search", wish.query_text, hits)
+    return Found(servings.add(served), version, hits)
+
+
+async def _at_once(
+    runtime: Runtime, tenant_id: UUID, place: Place, question: Question, wish: Wish
+) -> tuple[int, int, list[Hit]] | None:
+    """Scope, version and hits in one round trip. None when nothing is found: whether there is such
+    a playbook has to be asked for.
+    """
+    if wish.top_k == 0:
+        return None
+    hits = await search_once(
+        runtime.sessions, tenant_id, question, [place.address], **_how(wish, ())
+    )
+    if not hits or hits[0].playbook_version is None:
+        return None
+    return hits[0].memory.scope, hits[0].playbook_version, hits
 
 
 async def render_playbook(
@@ -104,7 +133,7 @@ async def render_playbook(
     budget = order.token_budget if order.token_budget is not None else playbook.token_budget
     rendered = _render(playbook, good, TOKEN_BUDGET if budget is None else budget, order.form)
     shown = [hit for hit in good if hit.memory.key in rendered.keys]
-    served = _served(tenant_id, playbook, "render", order.query_text, shown)
+    served = _served(tenant_id, playbook.scope, playbook.version, "render", order.query_text, shown)
     return Block(servings.add(served), playbook.version, rendered)
 
 
@@ -123,14 +152,13 @@ async def _hits(
     sections = await _spellings(session, playbook, wish.sections)
     if wish.sections and not sections:
         return []
-    return await search(
-        session,
-        question,
-        [place.address],
+    return await search(session, question, [place.address], **_how(wish, sections))
+
+
+def _how(wish: Wish, sections: Sequence[str]) -> How:
+    return How(
         top_k=wish.top_k,
-        filters=Filters(
-            sections=sections, tags=tuple(wish.tags), min_confidence=wish.min_confidence
-        ),
+        filters=Filters(sections=sections, tags=wish.tags, min_confidence=wish.min_confidence),
         fusion=wish.fusion,
         alpha=wish.alpha,
         explain=wish.explain,
@@ -152,15 +180,16 @@ async def _spellings(
 
 def _served(
     tenant_id: UUID,
-    playbook: PlaybookRow,
+    scope: int,
+    version: int,
     kind: Literal["search", "render"],
     query: str,
     hits: Sequence[Hit],
 ) -> Served:
     return Served(
         tenant_id,
-        playbook.scope,
-        playbook.version,
+        scope,
+        version,
         kind,
         query,
         memory_ids=[hit.memory.id for hit in hits],

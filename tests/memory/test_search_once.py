@@ -1,0 +1,151 @@
+"""One search is one round trip, binds its tenant and leaves none bound, and ranks as the reference
+in Python does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import asyncpg
+import numpy as np
+import pytest
+
+from apps.memory_api.core.db import raw_connection
+from apps.memory_api.memory.find import CALL, FoundMemory, ask, call_of, search, search_once
+from apps.memory_api.memory.hybrid import definition
+from apps.memory_api.memory.prepare import Draft, prepare
+from apps.memory_api.memory.put import put
+from apps.memory_api.memory.schemas import Kind
+from bench.retrieval_quality import anchored, lexical, load, minmax
+from tests.memory.world import drafts, write
+
+ADDRESS = ("p", "collection", "c0")
+
+
+async def test_a_search_is_one_statement_and_no_transaction(runtime: Any, tenant: Any) -> None:
+    await write(runtime, tenant.id, drafts(20, seed=1))
+    question = await ask(runtime.embedder, "retry after a timeout")
+    sent: list[str] = []
+
+    def hear(record: asyncpg.connection.LoggedQuery) -> None:
+        sent.append(record.query)
+
+    async with runtime.sessions.statement() as driver:
+        driver.add_query_logger(hear)
+    try:
+        for _ in range(runtime.settings.pool_size * 2):  # whichever connection it gets
+            assert await search_once(runtime.sessions, tenant.id, question, [ADDRESS])
+    finally:
+        driver.remove_query_logger(hear)
+    assert sent
+    assert set(sent) == {CALL}
+
+
+async def test_it_finds_what_the_search_in_a_transaction_finds(runtime: Any, tenant: Any) -> None:
+    await write(runtime, tenant.id, drafts(50, seed=2))
+    question = await ask(runtime.embedder, "login token expired at the proxy")
+    once = await search_once(runtime.sessions, tenant.id, question, [ADDRESS], explain=True)
+    async with runtime.sessions.tenant(tenant.id) as session:
+        assert await search(session, question, [ADDRESS], explain=True) == once
+
+
+async def test_no_tenant_stays_bound(runtime: Any, tenant: Any) -> None:
+    await write(runtime, tenant.id, drafts(5, seed=3))
+    question = await ask(runtime.embedder, "retry")
+    async with runtime.sessions.statement() as driver:
+        assert await driver.fetch(CALL, tenant.id, *call_of(question, [ADDRESS], {}))
+        assert await driver.fetchval("select count(*) from memories") == 0
+
+
+async def test_a_transaction_is_not_led_to_another_tenant(
+    runtime: Any, tenant: Any, make_tenant: Any
+) -> None:
+    other = await make_tenant()
+    await write(runtime, other.id, drafts(5, seed=4))
+    question = await ask(runtime.embedder, "retry")
+    async with runtime.sessions.tenant(tenant.id) as session:
+        driver = await raw_connection(session)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await driver.fetch(CALL, other.id, *call_of(question, [ADDRESS], {}))
+        await session.rollback()
+
+
+async def test_the_database_has_this_function(runtime: Any) -> None:
+    """After a change of hybrid.sql a new migration has to install it."""
+    async with runtime.sessions.statement() as driver:
+        source = await driver.fetchval("select prosrc from pg_proc where proname = 'hansei_search'")
+    assert source in definition()
+
+
+def test_found_memories_have_the_columns_of_the_statement() -> None:
+    returned = definition().split("playbook_version int,")[1].split(") language")[0]
+    names = [column.split()[0] for column in returned.split(",")]
+    assert [field.name.rstrip("_") for field in fields(FoundMemory)] == names
+
+
+async def test_rank_by_usefulness_weighs_the_score(runtime: Any, tenant: Any) -> None:
+    items = await write(runtime, tenant.id, drafts(60, seed=5))
+    async with runtime.sessions.tenant(tenant.id) as session:
+        driver = await raw_connection(session)
+        for place, item in enumerate(items):
+            await driver.execute(
+                "update memories set usefulness = $3 where tenant_id = $1 and id = $2",
+                *(tenant.id, item.draft.id, place / 60),
+            )
+    question = await ask(runtime.embedder, "retry after a timeout")
+    how = {"top_k": 60, "filters": None}
+    plain = await search_once(runtime.sessions, tenant.id, question, [ADDRESS], **how)
+    useful = await search_once(
+        runtime.sessions, tenant.id, question, [ADDRESS], rank_by="usefulness", **how
+    )
+    weighed = [hit.combined_score * (0.5 + hit.memory.usefulness) for hit in useful]
+    assert weighed == sorted(weighed, reverse=True)
+    assert {hit.memory.id for hit in useful} == {hit.memory.id for hit in plain}
+    assert [hit.memory.id for hit in useful] != [hit.memory.id for hit in plain]
+    scores = {hit.memory.id: hit.combined_score for hit in plain}
+    assert all(hit.combined_score == scores[hit.memory.id] for hit in useful)
+
+
+@pytest.mark.parametrize("fusion", ["anchored", "minmax"])
+async def test_a_large_playbook_is_ranked_like_a_small_one(
+    runtime: Any, tenant: Any, fusion: str
+) -> None:
+    """Past two thousand rows the best are chosen among candidates: the order is the same."""
+    items = await write(runtime, tenant.id, drafts(2_300, seed=6))
+    vectors = np.stack([i.vector for i in items]).astype(np.float16).astype(np.float64)
+    for query in ("retry after a timeout", "認証 token retry"):
+        question = await ask(runtime.embedder, query)
+        dense = (vectors @ question.vector.astype(np.float16).astype(np.float64))[np.newaxis]
+        words = lexical([i.weights for i in items], [question.terms])
+        best = np.sort({"anchored": anchored, "minmax": minmax}[fusion](dense, words)[0])[::-1]
+        hits = await search_once(
+            runtime.sessions, tenant.id, question, [ADDRESS], fusion=fusion, top_k=20
+        )
+        assert [h.combined_score for h in hits] == pytest.approx(best[:20].tolist(), abs=2e-4)
+
+
+@pytest.mark.parametrize("name", ["en-lessons-hotpot", "en-xquad"])
+async def test_sql_ranks_as_the_bench_of_quality_does(
+    runtime: Any, tenant: Any, shared: Any, name: str
+) -> None:
+    """The quality that bench/retrieval_quality.py reports is the service's."""
+    data = load(shared / "data" / "retrieval" / name)
+    texts = list(data.documents.values())
+    items = await prepare(
+        runtime.embedder, [Draft(Kind.BULLET, "p", text, ADDRESS) for text in texts]
+    )
+    async with runtime.sessions.tenant(tenant.id) as session:
+        await put(session, items)
+    asked = [await ask(runtime.embedder, text) for text in list(data.queries.values())[:60]]
+    dense = np.stack([q.vector for q in asked]) @ np.stack([i.vector for i in items]).T
+    scores = anchored(
+        dense.astype(np.float64), lexical([i.weights for i in items], [q.terms for q in asked])
+    )
+    places = {item.draft.id: place for place, item in enumerate(items)}
+    for question, row in zip(asked, scores, strict=True):
+        hits = await search_once(runtime.sessions, tenant.id, question, [ADDRESS])
+        best = np.sort(row)[::-1][:10]
+        for hit, score in zip(hits, best, strict=True):
+            assert math.isclose(row[places[hit.memory.id]], score, abs_tol=2e-3)
