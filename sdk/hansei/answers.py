@@ -314,6 +314,7 @@ class SearchOptions(TypedDict, total=False):
     until: str | None
     fusion: Literal["anchored", "minmax", "rrf"] | None
     alpha: float | None
+    rank_by: Literal["score", "usefulness"] | None
     explain: bool | None
 
 

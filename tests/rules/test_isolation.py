@@ -54,7 +54,7 @@ SCHEMA_SPOILERS = {
     "a view of the owner's": "create view peep as select * from memories",
     "a function of the owner's": "create function lend() returns int security definer language sql"
     " as 'select 1'",
-    "unique across tenants": "create unique index on traces (external_id)",
+    "unique across tenants": "create unique index on traces (external_id) where false",
     "a key to tenants": "alter table traces add foreign key (tenant_id) references tenants"
     " not valid",
     "set null": "alter table memories add foreign key (tenant_id, trace_id) references traces"

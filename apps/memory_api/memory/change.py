@@ -19,7 +19,7 @@ from apps.memory_api.memory.schemas import Kind, MemoryPatch, NewMemory, Status
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.runtime import Runtime
 
-TRIES = 5
+TRIES = 25  # each round one of the rivals is through
 TEXT_FIELDS = ("content", "title", "when_to_use", "keywords")
 
 
