@@ -158,7 +158,7 @@ def with_model(
         attempts=attempts,
         retry=partial(Retry, sleep=_no_wait),
     )
-    settings = runtime.settings.model_copy(update={"llm_timeout": 0.5})
+    settings = runtime.settings.model_copy(update={"llm_timeout": 2.0})
     return replace(runtime, settings=settings, llm=Gated(chain, gate), gate=gate)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 from httpx2 import AsyncClient
 
@@ -59,9 +60,19 @@ async def test_without_a_key_rules_think(database: Database) -> None:
         assert runtime.llm is None
 
 
+async def forget_tickets(database: Database) -> None:
+    """What other tests left in the queue would be this worker's work too."""
+    connection = await asyncpg.connect(database.url("hansei_app"))
+    try:
+        await connection.execute("delete from pgqueuer")
+    finally:
+        await connection.close()
+
+
 async def test_the_worker_process_leaves_trying_again_to_the_queue(
     database: Database, stub: StubProvider, api: AsyncClient, tenant: TestTenant
 ) -> None:
+    await forget_tickets(database)
     stub.behave = lambda call: server_error() if "A poor start" in call.user else by_schema(call)
     sent = await api.post("/api/v1/traces", json=trace(task_description="A poor start"))
     sent.raise_for_status()
