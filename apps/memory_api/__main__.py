@@ -121,7 +121,7 @@ def key_revoke(
     tenant: Annotated[str | None, typer.Option(help="Needed when KEY is an id.")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Revoke a key at once."""
+    """Revoke a key. An API process that knows it refuses it within five seconds."""
     _run("tenants", "revoke_key", key=key, tenant=tenant, data_dir=data_dir)
 
 

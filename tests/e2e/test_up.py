@@ -107,7 +107,10 @@ def test_commands_run_beside_a_server_that_is_up(home: Home, up: StartUp) -> Non
         assert client.get("/api/v1/memories", headers=headers).status_code == 200
         assert client.post("/api/v1/memories", headers=headers, json={}).status_code == 403
         assert home.run("key", "revoke", key, capture_output=True).returncode == 0
-        assert client.get("/api/v1/memories", headers=headers).status_code == 401
+        until(  # the API knows a key for five seconds
+            lambda: client.get("/api/v1/memories", headers=headers).status_code == 401,
+            "the end of a revoked key",
+        )
     healthy = home.run("doctor", "--json", capture_output=True)
     assert healthy.returncode == 0, healthy.stdout
     assert all(one["well"] for one in json.loads(healthy.stdout))

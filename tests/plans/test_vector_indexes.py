@@ -49,6 +49,8 @@ async def test_an_index_comes_and_goes_with_the_size(
     tenant, url = planned.tenants["middle"], planned.url("hansei_owner")
     name = Scope(tenant, SCOPE, 1).index
 
+    await resize(planned, sessions, "big", SIZES["big"])
+
     async def kept(size: int) -> dict[str, list[str]]:
         await resize(planned, sessions, "middle", size)
         return await keep_indexes(sessions, url, tenant)
