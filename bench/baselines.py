@@ -29,12 +29,17 @@ class JsonFile:
             for n, item in enumerate(items)
         ]
         path.write_text(Playbook(bullets=bullets).model_dump_json(), encoding="utf8")
-        self.hybrid = HybridSearch(EmbeddingClient(StaticEmbedder()))
+        self.client = EmbeddingClient(StaticEmbedder())
+        self.hybrid = HybridSearch(self.client)
 
     def search(self, text: str) -> list[str]:
         playbook = Playbook.model_validate(json.loads(self.path.read_text(encoding="utf8")))
         query = SearchQuery(query_text=text, top_k=10, min_confidence=0.0)
         return [hit.bullet.id for hit in self.hybrid.search(query, playbook)]
+
+    def close(self) -> None:
+        """Not inside a running event loop."""
+        self.client.close()
 
 
 class InProcess:

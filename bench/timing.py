@@ -26,11 +26,23 @@ async def spread(call: Call, times: int, *, warm: int = 8) -> Spread:
     """One caller, one call after the other."""
     for n in range(warm):
         await call(n)
-    taken: list[float] = []
-    for n in range(times):
-        start = time.perf_counter()
-        await call(n)
-        taken.append((time.perf_counter() - start) * 1000)
+    return _spread([await _taken(call, n) for n in range(times)])
+
+
+async def spread_beside(call: Call, other: Call, times: int) -> tuple[Spread, Spread]:
+    """The two in turns, so that both meet the same machine."""
+    await spread(call, 1)
+    both = [(await _taken(call, n), await _taken(other, n)) for n in range(times)]
+    return _spread([first for first, _ in both]), _spread([second for _, second in both])
+
+
+async def _taken(call: Call, n: int) -> float:
+    start = time.perf_counter()
+    await call(n)
+    return (time.perf_counter() - start) * 1000
+
+
+def _spread(taken: list[float]) -> Spread:
     taken.sort()
     return Spread(taken[len(taken) // 2], taken[min(len(taken) - 1, int(len(taken) * 0.95))])
 
