@@ -306,6 +306,8 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # a shell that starts the tests in the background ignores SIGINT for all below it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         text=True,
     )
 
