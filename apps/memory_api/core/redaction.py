@@ -144,9 +144,10 @@ _KEY_BLOCK = Rule(
     ("PRIVATE KEY",),
     re.compile(
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:(?:[^-]|-(?!----)){0,20000}+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        # Atomic groups, not possessive ones: Python 3.11.2 goes wrong with those around groups.
+        r"(?:(?>(?:[^-]|-(?!----)){0,20000})-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
         # A block that was cut: whole lines of base64 only, so that prose after it stays.
-        r"|(?:(?:\\{1,4}[nrt]|[\s\"'+,]){1,16}+[A-Za-z0-9+/=]{16,}+){1,2000}+)"
+        r"|(?>(?:(?>(?:\\{1,4}[nrt]|[\s\"'+,]){1,16})[A-Za-z0-9+/=]{16,}+){1,2000}))"
     ),
 )
 
