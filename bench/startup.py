@@ -1,0 +1,55 @@
+"""How long `hansei up` takes from nothing, and again; what its processes hold in memory."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from apps.memory_api.embedded.postgres import EmbeddedPostgres
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start(folder: Path) -> tuple[float, list[tuple[str, float]]]:
+    """Seconds until ready, and (process, resident MB) of each; stopped again afterwards."""
+    command = [sys.executable, "-m", "hansei", "up", "--json", "--port", str(free_port())]
+    since = time.perf_counter()
+    with subprocess.Popen(
+        [*command, "--data-dir", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        json.loads(process.stdout.readline())
+        seconds = time.perf_counter() - since
+        parent = psutil.Process(process.pid)
+        held = [("up", parent)] + [(c.cmdline()[3], c) for c in parent.children()]
+        sizes = [(name, one.memory_info().rss / 2**20) for name, one in held]
+        process.send_signal(signal.SIGINT)
+        process.wait()
+    return seconds, sizes
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        print("| start | ready, s | resident, MB |\n| --- | --- | --- |")
+        for name in ("first", "again", "and again"):
+            seconds, sizes = start(data)
+            held = ", ".join(f"{who} {size:.0f}" for who, size in sizes)
+            print(f"| {name} | {seconds:.2f} | {held} |")
+        EmbeddedPostgres(data).destroy()
+
+
+if __name__ == "__main__":
+    main()
