@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from apps.memory_api.reflection.findings.arguments import differences, parse
 from apps.memory_api.reflection.findings.assertions import find_assertions
 from apps.memory_api.reflection.findings.find import find
-from apps.memory_api.reflection.findings.quotes import cut, language_of
-from apps.memory_api.reflection.findings.schemas import Attempt, Change, Findings
+from apps.memory_api.reflection.findings.schemas import Attempt, Findings
 from apps.memory_api.reflection.schemas import ReflectionContext
+from apps.memory_api.traces.arguments import Change, differences, parse
+from apps.memory_api.traces.quotes import cut, language_of
 from apps.memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
 
 

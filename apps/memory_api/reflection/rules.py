@@ -12,7 +12,6 @@ from apps.memory_api.reflection.findings.blame import sources
 from apps.memory_api.reflection.findings.compose import compose, wrong
 from apps.memory_api.reflection.findings.find import find
 from apps.memory_api.reflection.findings.kinds import kind_of
-from apps.memory_api.reflection.findings.quotes import cut
 from apps.memory_api.reflection.findings.schemas import Attempt, Findings
 from apps.memory_api.reflection.findings.scores import confidence, evidence_of, importance
 from apps.memory_api.reflection.findings.words.advice_en import EnglishAdvice
@@ -21,6 +20,7 @@ from apps.memory_api.reflection.findings.words.en import English
 from apps.memory_api.reflection.findings.words.ja import Japanese
 from apps.memory_api.reflection.findings.words.protocol import Advice, Words
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
+from apps.memory_api.traces.quotes import cut
 from apps.memory_api.traces.schemas import ErrorCategory, OutcomeType
 
 __all__ = ["Attempt", "about", "category_of", "reflect", "reflect_on"]

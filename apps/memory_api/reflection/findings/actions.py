@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.memory_api.reflection.findings.arguments import (
+from apps.memory_api.reflection.findings.schemas import Departure
+from apps.memory_api.traces.arguments import (
     Arguments,
     as_items,
     as_mapping,
@@ -12,8 +13,7 @@ from apps.memory_api.reflection.findings.arguments import (
     flat,
     shown,
 )
-from apps.memory_api.reflection.findings.schemas import Departure
-from apps.memory_api.reflection.findings.steps import Run, Step
+from apps.memory_api.traces.steps import Run, Step
 
 _MOST = 6
 _CALLS = 300

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from apps.memory_api.reflection.findings.compose import unrepaired, wrong
-from apps.memory_api.reflection.findings.quotes import plain
 from apps.memory_api.reflection.findings.schemas import (
     Answer,
     Contrast,
@@ -12,6 +11,7 @@ from apps.memory_api.reflection.findings.schemas import (
     Streak,
 )
 from apps.memory_api.reflection.findings.words.protocol import Advice
+from apps.memory_api.traces.quotes import plain
 from apps.memory_api.traces.schemas import OutcomeType
 
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from apps.memory_api.reflection.findings.arguments import as_items, as_mapping
-from apps.memory_api.reflection.findings.quotes import cut, first_sentence, plain
 from apps.memory_api.reflection.findings.schemas import Answer, Untold
-from apps.memory_api.reflection.findings.steps import Run, Step
+from apps.memory_api.traces.arguments import as_items, as_mapping
+from apps.memory_api.traces.quotes import cut, first_sentence, plain
+from apps.memory_api.traces.steps import Run, Step
 
 _FINAL = re.compile(
     r"^(?:finish|answer|final_?answer|submit|done|complete|respond)$", re.IGNORECASE

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 
-from apps.memory_api.reflection.findings.quotes import cut
 from apps.memory_api.reflection.findings.schemas import Assertion
+from apps.memory_api.traces.quotes import cut
 
 _LIMIT = 200_000
 _NAMED = re.compile(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from apps.memory_api.reflection.findings.quotes import cut
 from apps.memory_api.reflection.findings.schemas import Answer, Contrast, Failure, Findings, Refusal
 from apps.memory_api.reflection.findings.words.protocol import Words
+from apps.memory_api.traces.quotes import cut
 from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
 
 MOST_SENTENCES = 5

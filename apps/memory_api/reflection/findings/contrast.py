@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from apps.memory_api.reflection.findings.arguments import differences
-from apps.memory_api.reflection.findings.quotes import cut, plain
-from apps.memory_api.reflection.findings.schemas import Again, Attempt, Change, Contrast
-from apps.memory_api.reflection.findings.steps import Run, Step, read
+from apps.memory_api.reflection.findings.schemas import Again, Attempt, Contrast
+from apps.memory_api.traces.arguments import Change, differences
+from apps.memory_api.traces.quotes import cut, plain
 from apps.memory_api.traces.schemas import OutcomeType
+from apps.memory_api.traces.steps import Run, Step, read
 
 _COMPARED = 8
 _SHOWN = 3

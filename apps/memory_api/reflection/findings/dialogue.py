@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from typing import Any
 
-from apps.memory_api.reflection.findings.arguments import as_mapping
-from apps.memory_api.reflection.findings.quotes import cut, first_sentence
 from apps.memory_api.reflection.findings.schemas import Dialogue
-from apps.memory_api.reflection.findings.steps import Run
+from apps.memory_api.traces.arguments import as_mapping
+from apps.memory_api.traces.quotes import cut, first_sentence
+from apps.memory_api.traces.steps import Run
 
 _MESSAGES = 200
 _WORD = re.compile(

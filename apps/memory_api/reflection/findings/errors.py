@@ -6,12 +6,12 @@ from __future__ import annotations
 import ast
 import re
 
-from apps.memory_api.reflection.findings.arguments import as_items
 from apps.memory_api.reflection.findings.kinds import kind_of
-from apps.memory_api.reflection.findings.quotes import cut
 from apps.memory_api.reflection.findings.schemas import Crash, Failure
-from apps.memory_api.reflection.findings.steps import Run, Step, best_line, message_of
+from apps.memory_api.traces.arguments import as_items
+from apps.memory_api.traces.quotes import cut
 from apps.memory_api.traces.schemas import ErrorCategory
+from apps.memory_api.traces.steps import Run, Step, best_line, message_of
 
 MOST = 40
 _OFFERS = re.compile(

@@ -15,14 +15,14 @@ from apps.memory_api.reflection.findings.dialogue import find_dialogue
 from apps.memory_api.reflection.findings.errors import find_crash, find_failures
 from apps.memory_api.reflection.findings.loops import find_repeats, find_streaks
 from apps.memory_api.reflection.findings.origins import find_hops, find_origin
-from apps.memory_api.reflection.findings.quotes import cut, first_sentence
 from apps.memory_api.reflection.findings.refusals import find_refusals, find_unconfirmed
 from apps.memory_api.reflection.findings.retries import find_retries
 from apps.memory_api.reflection.findings.schemas import Attempt, Findings
-from apps.memory_api.reflection.findings.steps import Run, read
 from apps.memory_api.reflection.findings.timing import find_slow
 from apps.memory_api.reflection.schemas import ReflectionContext
+from apps.memory_api.traces.quotes import cut, first_sentence
 from apps.memory_api.traces.schemas import EventType, OutcomeType
+from apps.memory_api.traces.steps import Run, read
 
 _PATH = 8
 _THANKS = re.compile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from apps.memory_api.reflection.findings.errors import brief, offers
-from apps.memory_api.reflection.findings.quotes import cut, plain
 from apps.memory_api.reflection.findings.schemas import Repeat, Streak
-from apps.memory_api.reflection.findings.steps import Run, Step
+from apps.memory_api.traces.quotes import cut, plain
+from apps.memory_api.traces.steps import Run, Step
 
 _CHEAP = re.compile(r"^(?:think|note|plan|ls|pwd)$", re.IGNORECASE)
 _FILLER = {"of", "in", "on", "and", "for", "to", "by", "with", "or", "at", "from", "is"}

@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from apps.memory_api.reflection.findings.quotes import cut, first_sentence, plain
 from apps.memory_api.reflection.findings.schemas import Hop, Origin
-from apps.memory_api.reflection.findings.steps import Run, Step
+from apps.memory_api.traces.quotes import cut, first_sentence, plain
+from apps.memory_api.traces.steps import Run, Step
 
 _RESPONSE = 30_000
 _YES = re.compile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 
-from apps.memory_api.reflection.findings.quotes import cut, first_sentence
 from apps.memory_api.reflection.findings.schemas import Refusal, Unconfirmed
-from apps.memory_api.reflection.findings.steps import Run
+from apps.memory_api.traces.quotes import cut, first_sentence
+from apps.memory_api.traces.steps import Run
 
 _DECLINES = re.compile(
     r"\bI(?:'m| am) (?:sorry|unable|not able|afraid)\b|\bI (?:cannot|can't|can not|won't)\b"

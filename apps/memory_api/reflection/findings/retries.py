@@ -3,12 +3,12 @@ from."""
 
 from __future__ import annotations
 
-from apps.memory_api.reflection.findings.arguments import differences
 from apps.memory_api.reflection.findings.errors import brief, offers
 from apps.memory_api.reflection.findings.kinds import kind_of
-from apps.memory_api.reflection.findings.quotes import cut, plain
-from apps.memory_api.reflection.findings.schemas import Change, Retry
-from apps.memory_api.reflection.findings.steps import Run, Step
+from apps.memory_api.reflection.findings.schemas import Retry
+from apps.memory_api.traces.arguments import Change, differences
+from apps.memory_api.traces.quotes import cut, plain
+from apps.memory_api.traces.steps import Run, Step
 
 _FAR = 12
 _MOST = 6

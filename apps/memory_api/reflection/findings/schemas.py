@@ -1,8 +1,8 @@
 """What the rules found in a run: plain evidence, JSON-serialisable, given to the writer of rules
 and to a model alike.
 
-Every text field is already a short quote (see `quotes.cut`); every `event` is the id of an event of
-the run."""
+Every text field is already a short quote (see `traces.quotes.cut`); every `event` is the id of an
+event of the run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
+from apps.memory_api.traces.arguments import Change
 from apps.memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
 
 
@@ -22,15 +23,6 @@ class Attempt:
     events: Sequence[Event]
     trace_id: str | None = None
     ground_truth_known: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One argument that differs between two calls; None = the call did not have it."""
-
-    name: str
-    before: str | None
-    after: str | None
 
 
 @dataclass(frozen=True, slots=True)

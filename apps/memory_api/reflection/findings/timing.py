@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apps.memory_api.reflection.findings.schemas import Slow
-from apps.memory_api.reflection.findings.steps import Run, Step
+from apps.memory_api.traces.steps import Run, Step
 
 
 def find_slow(run: Run) -> Slow | None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import MARKS, SPACE, named
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -26,6 +25,7 @@ from apps.memory_api.reflection.findings.schemas import (
     Untold,
 )
 from apps.memory_api.reflection.findings.words.en import listed
+from apps.memory_api.traces.arguments import MARKS, SPACE, named
 
 _GUARDS = {
     "timeout": "When {what} runs into a time limit, narrow or split the work before sending it again; the same call will hit the same limit.",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import MARKS, SPACE, named
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -26,6 +25,7 @@ from apps.memory_api.reflection.findings.schemas import (
     Untold,
 )
 from apps.memory_api.reflection.findings.words.ja import listed
+from apps.memory_api.traces.arguments import MARKS, SPACE, named
 
 _GUARDS = {
     "timeout": "{what} が時間の上限に達したら、同じ内容を送り直さず、範囲を絞るか分割してから実行する。",

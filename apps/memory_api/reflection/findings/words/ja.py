@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.findings.arguments import BODY, MARKS, SPACE, named
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
     Assertion,
-    Change,
     Contrast,
     Crash,
     Departure,
@@ -28,6 +26,7 @@ from apps.memory_api.reflection.findings.schemas import (
     Unconfirmed,
     Untold,
 )
+from apps.memory_api.traces.arguments import BODY, MARKS, SPACE, Change, named
 from apps.memory_api.traces.schemas import OutcomeType
 
 OUTCOMES = {

@@ -6,16 +6,25 @@ import ast
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
-from apps.memory_api.reflection.findings.quotes import cut
-from apps.memory_api.reflection.findings.schemas import Change
+from apps.memory_api.traces.quotes import cut
 
 _PARSE_LIMIT = 40_000
 _LEAVES = 80
 _BRACKET = re.compile(r"^\s*([\w.\-/ ]{1,60})\[(.*)\]\s*$", re.DOTALL)
 Arguments = dict[str, str]
 """Path of the argument -> its value as text. A call that is not a mapping has the one path ''."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One argument that differs between two calls; None = the call did not have it."""
+
+    name: str
+    before: str | None
+    after: str | None
 
 
 def as_mapping(value: Any) -> dict[str, Any]:

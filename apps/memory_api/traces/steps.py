@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.memory_api.reflection.findings.arguments import (
+from apps.memory_api.traces.arguments import (
     Arguments,
     as_mapping,
     parse,
     shown,
 )
-from apps.memory_api.reflection.findings.quotes import (
+from apps.memory_api.traces.quotes import (
     cut,
     first_line,
     language_of,
