@@ -37,5 +37,5 @@ async def test_a_duplicate_without_a_run_gets_one_when_asked(
     assert len({answer["run_id"] for answer in asked}) == 1
     assert asked[0]["run_id"] is not None
     assert all(answer["duplicate"] for answer in asked)
-    assert await drain(tenant.id) == 1
+    assert await drain(tenant.id) == 2
     assert (await send(api, "always"))["run_id"] == asked[0]["run_id"]

@@ -180,9 +180,11 @@ async def test_reflect_says_whether_a_run_is_queued(api, reflect: str, outcome, 
 
 async def test_a_queued_run_is_done_by_a_worker(api, tenant, drain) -> None:
     answer = await api.post("/api/v1/traces", json=trace())
-    assert await drain(tenant.id) == 1
-    run = (await api.get(f"/api/v1/runs/{answer.json()['run_id']}")).json()
-    assert run["state"] == "done", run
+    assert await drain(tenant.id) == 2
+    first = (await api.get(f"/api/v1/runs/{answer.json()['run_id']}")).json()
+    assert (first["kind"], first["state"]) == ("evaluate", "done"), first
+    run = (await api.get(f"/api/v1/runs/{first['next_run_id']}")).json()
+    assert (run["kind"], run["state"]) == ("reflect", "done"), run
     assert run["result"]["trace_id"] == answer.json()["trace_id"]
     kinds = [m["kind"] for m in (await api.get("/api/v1/memories")).json()["items"]]
     assert "reflection" in kinds

@@ -33,6 +33,7 @@ from apps.memory_api.deps import (
     Writer,
 )
 from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.chain import NEXT
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run, list_runs
 from apps.memory_api.jobs.tables import Run
@@ -52,7 +53,8 @@ STATES = ("queued", "running", "waiting", "done", "failed", "dead")
 
 
 def show_run(run: Run) -> RunView:
-    return RunView(**{name: getattr(run, name) for name in RunView.model_fields})
+    fields = {name: getattr(run, name) for name in RunView.model_fields if name != NEXT}
+    return RunView(**fields, next_run_id=(run.result or {}).get(NEXT))
 
 
 def show_key(key: ApiKey) -> KeyView:
@@ -146,18 +148,25 @@ async def all_runs(
     state: Annotated[str | None, Query(description="One or more, with commas.")] = None,
     kind: Annotated[str | None, Query(max_length=64)] = None,
     trace_id: UUID | None = None,
+    parent_id: Annotated[UUID | None, Query(description="The first run of a chain.")] = None,
     limit: Limit = 50,
 ) -> Page[RunView]:
-    """All work, newest first; `state=dead` are the dead letters with their cause."""
+    """All work, newest first; `state=dead` are the dead letters with their cause. With `parent_id`:
+    the steps that followed a run.
+    """
     states = tuple(part for part in (state or "").split(",") if part)
     if not set(states) <= set(STATES):
         raise Invalid(f"Any of {', '.join(STATES)}.", field="state")
+    parent = await get_run(session, parent_id) if parent_id else None
+    if parent_id and parent is None:
+        return Page[RunView](items=[])
     rows = await list_runs(
         session,
         project_id=_bound(caller, project_id),
         states=states,
         kind=kind,
         trace_id=trace_id,
+        parent=parent,
         cursor=cursor,
         limit=limit,
     )
@@ -175,7 +184,9 @@ async def read_run(run_id: UUID, session: Session, caller: Reader) -> RunView:
 
 @router.post("/runs/{run_id}/retry", status_code=202)
 async def retry_run(run_id: UUID, runtime: RuntimeDep, session: Session, caller: Writer) -> RunView:
-    """Queue a dead or failed run again, from its first attempt."""
+    """Queue a dead or failed run again, from its first attempt. Of a chain, only this step is done
+    again; those before it stand, and those after it follow.
+    """
     run = await get_run(session, run_id)
     if run is None or caller.project_id not in (None, run.project_id):
         raise NotFound

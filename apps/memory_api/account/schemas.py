@@ -98,7 +98,11 @@ class KeyMade(KeyView):
 
 
 class RunView(Model):
-    """One piece of work. A dead one says in `error` why, and is retried with POST …/retry."""
+    """One piece of work. A dead one says in `error` why, and is retried with POST …/retry.
+
+    Learning goes in steps, each a run: `parent_id` is the first of them, `next_run_id` the one that
+    follows.
+    """
 
     model_config = shown(
         {
@@ -106,7 +110,8 @@ class RunView(Model):
             "kind": "reflect",
             "state": "dead",
             "project_id": "default",
-            "parent_id": None,
+            "parent_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa02",
+            "next_run_id": None,
             "trace_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa04",
             "input": {},
             "attempts": 5,
@@ -127,6 +132,7 @@ class RunView(Model):
     state: str
     project_id: str
     parent_id: UUID | None
+    next_run_id: UUID | None
     trace_id: UUID | None
     input: Metadata
     attempts: int

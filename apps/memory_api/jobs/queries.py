@@ -25,10 +25,13 @@ async def list_runs(
     states: Sequence[str] = (),
     kind: str | None = None,
     trace_id: UUID | None = None,
+    parent: Run | None = None,
     cursor: Cursor | None = None,
     limit: int = 50,
 ) -> Sequence[Run]:
-    """Newest first; one row more than `limit` when there is a next page."""
+    """Newest first; one row more than `limit` when there is a next page. With `parent`, the steps
+    that follow it.
+    """
     query = select(Run).where(Run.tenant_id == tenant_of(session))
     if project_id is not None:
         query = query.where(Run.project_id == project_id)
@@ -38,6 +41,10 @@ async def list_runs(
         query = query.where(Run.kind == kind)
     if trace_id is not None:
         query = query.where(Run.trace_id == trace_id)
+    if parent is not None:
+        query = query.where(Run.parent_id == parent.id)
+        if parent.trace_id is not None:  # a chain is about one trace, and by trace it is found fast
+            query = query.where(Run.trace_id == parent.trace_id)
     query = after(query, Run.created_at, Run.id, cursor)
     return (await session.scalars(query.limit(limit + 1))).all()
 
@@ -69,11 +76,11 @@ async def forget_done(session: AsyncSession, kind: str, before: datetime) -> Non
     )
 
 
-async def latest_run(session: AsyncSession, trace_id: UUID, kind: str) -> Run | None:
-    """The newest run of a kind for one trace."""
+async def latest_run(session: AsyncSession, trace_id: UUID, *kinds: str) -> Run | None:
+    """The newest run of any of these kinds for one trace."""
     return await session.scalar(
         select(Run)
-        .where(Run.tenant_id == tenant_of(session), Run.trace_id == trace_id, Run.kind == kind)
+        .where(Run.tenant_id == tenant_of(session), Run.trace_id == trace_id, Run.kind.in_(kinds))
         .order_by(Run.created_at.desc(), Run.id.desc())
         .limit(1)
     )

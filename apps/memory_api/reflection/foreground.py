@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.chain import REFLECT
 from apps.memory_api.jobs.lease import held
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run, latest_run
@@ -21,7 +22,6 @@ from apps.memory_api.reflection.run import reflect
 from apps.memory_api.reflection.schemas import GenerateAnswer, GenerateIn
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.identity import Identity
-from apps.memory_api.traces.accept import REFLECT
 from apps.memory_api.traces.ingest import store_trace
 from apps.memory_api.traces.schemas import TraceIn
 

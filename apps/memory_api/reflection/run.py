@@ -14,7 +14,7 @@ from apps.memory_api.core.errors import NotFound
 from apps.memory_api.core.prompts import Prompt
 from apps.memory_api.core.prompts import load as load_prompt
 from apps.memory_api.jobs import runs
-from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.jobs.chain import REFLECT, follow
 from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.errors import LLMPaused
@@ -34,6 +34,8 @@ from apps.memory_api.traces.schemas import OutcomeType
 
 log = structlog.get_logger()
 
+LESSONS = "lessons"
+"""In the input of the step that curates: the memories whose advice is new to the playbook."""
 ANSWERED = set(ReflectionResult.model_fields) & set(GenerateAnswer.model_fields)
 """What an answer takes over from the result as it is."""
 
@@ -57,7 +59,8 @@ async def reflect(
     async with runtime.sessions.tenant(tenant_id) as session:
         kept = await _keep(session, run, thought, learnt)
         await _keep_episode(session, material, episode, kept)
-        answer = _answer(material, thought, kept, run_id)
+        step = await _go_on(runtime, session, run, material, thought, kept)
+        answer = _answer(material, thought, kept, run_id, step)
         await runs.finish(
             session,
             run_id,
@@ -68,8 +71,6 @@ async def reflect(
             prompt_hash=thought.prompt_hash,
             usage=thought.usage,
         )
-        if thought.degraded:
-            await _queue_improvement(runtime, session, run, kept)
     _log_stored(material, answer)
     return answer
 
@@ -142,24 +143,23 @@ async def _keep(
     return await improve(session, earlier, learnt)
 
 
-async def _queue_improvement(
-    runtime: Runtime, session: AsyncSession, run: Run, kept: Sequence[Kept]
-) -> None:
-    """One run in the background that writes again, with the model, what rules wrote."""
-    earlier = to_improve(run.id, kept)
-    if earlier is None:
-        return
-    later = runs.new_run(
-        session,
-        run.kind,
-        project_id=run.project_id,
-        trace_id=run.trace_id,
-        parent_id=run.id,
-        input=earlier.as_input(),
-        max_attempts=run.max_attempts,
-    )
-    await session.flush()
-    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, later.id)])
+async def _go_on(
+    runtime: Runtime,
+    session: AsyncSession,
+    run: Run,
+    material: Material,
+    thought: Thought,
+    kept: Sequence[Kept],
+) -> Run | None:
+    """The next step, queued: a model writes again what rules wrote in its place, or the lessons go
+    to the curator of the trace's playbook. None when there is nothing to do.
+    """
+    earlier = to_improve(run.id, kept) if thought.degraded else None
+    if earlier is not None:
+        return await follow(runtime.queue, session, run, REFLECT, earlier.as_input())
+    if material.trace.playbook is None:
+        return None
+    return None
 
 
 def _log_stored(material: Material, answer: GenerateAnswer) -> None:
@@ -221,7 +221,7 @@ async def _keep_episode(
 
 
 def _answer(
-    material: Material, thought: Thought, kept: Sequence[Kept], run_id: UUID
+    material: Material, thought: Thought, kept: Sequence[Kept], run_id: UUID, step: Run | None
 ) -> GenerateAnswer:
     result = thought.result if kept else None
     answer = GenerateAnswer(
@@ -230,6 +230,7 @@ def _answer(
         engine=thought.engine,
         degraded=thought.degraded,
         result="nothing_found",
+        next_run_id=step.id if step else None,
     )
     if result is None:
         return answer

@@ -93,6 +93,9 @@ class GenerateAnswer(Model):
     result: Literal["stored", "witnessed", "nothing_found"]
     duplicate: bool = False
     cleaned: bool = False
+    next_run_id: UUID | None = None
+    """The run that goes on with this: it brings the lesson into the playbook, or writes again with
+    the model what rules wrote."""
 
 
 class AcceptedAnswer(Model):

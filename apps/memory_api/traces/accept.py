@@ -1,4 +1,4 @@
-"""Taking traces in: stored together with the run that will reflect on them, in one transaction."""
+"""Taking traces in: stored in one transaction with the first run that learns from them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from apps.memory_api.core.away import is_away
 from apps.memory_api.core.body import parse
 from apps.memory_api.core.errors import HanseiError, Invalid, TooLarge
 from apps.memory_api.core.http import describe
-from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.jobs.chain import EVALUATE, NEXT, REFLECT, begin
 from apps.memory_api.jobs.queries import latest_run
-from apps.memory_api.jobs.runs import new_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.identity import Identity
@@ -30,8 +29,6 @@ from apps.memory_api.traces.tables import Trace
 log = structlog.get_logger()
 
 OURS = {"code": "internal_error", "detail": "This line could not be stored; it is in the log."}
-REFLECT = "reflect"
-"""The kind of run that reflects on one trace."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class Intake:
     reflect: Reflect
 
     async def one(self, session: AsyncSession, body: TraceIn, *, cleaned: bool) -> TraceAccepted:
-        """Store a trace and queue its reflection. A duplicate answers with the run it has."""
+        """Store a trace and begin to learn from it. A duplicate answers with the run it has."""
         self.caller.check_tenant(body.tenant_id)
         stored = await store_trace(session, body, self.caller.project(body.project_id))
         if stored.duplicate:
@@ -56,36 +53,41 @@ class Intake:
         """
         if self.reflect != "never":  # one run, however many send it at once
             await get_trace(session, trace.id, for_update=True)
-        run = await latest_run(session, trace.id, REFLECT)
-        run = run or await self.queue_reflection(session, trace)
-        run_id = run.id if run else None
+        run = await latest_run(session, trace.id, EVALUATE, REFLECT)
+        if run is None or self._wants_more(run):
+            run = await self.learn_from(session, trace) or run
+        run_id = (run.parent_id or run.id) if run else None
         return TraceAccepted(trace_id=trace.id, run_id=run_id, duplicate=True, cleaned=cleaned)
 
     async def ended(self, session: AsyncSession, trace: Trace, *, cleaned: bool) -> TraceAccepted:
         """The answer to news of a trace: with the reflection on it, if there is to be one."""
         await session.flush()
-        run = await self.queue_reflection(session, trace)
+        run = await self.learn_from(session, trace)
         run_id = run.id if run else None
         return TraceAccepted(trace_id=trace.id, run_id=run_id, cleaned=cleaned)
 
-    async def queue_reflection(self, session: AsyncSession, trace: Trace) -> Run | None:
-        """A queued run for a trace that is to be reflected on."""
+    def _wants_more(self, run: Run) -> bool:
+        """Whether a reflection is asked for where the evaluation saw no need of one."""
+        ended_there = run.kind == EVALUATE and (run.result or {}).get(NEXT, run.id) is None
+        return self.reflect == "always" and ended_there
+
+    async def learn_from(self, session: AsyncSession, trace: Trace) -> Run | None:
+        """The first step of learning from a trace, queued, if it is to be learnt from."""
         settings = self.runtime.settings
         if not settings.reflective_memory_enabled:
             return None
         mode = settings.reflective_memory_mode
         if not await wants_reflection(session, trace, self.reflect, mode):
             return None
-        run = new_run(
+        return await begin(
+            self.runtime.queue,
             session,
-            REFLECT,
+            EVALUATE,
             project_id=trace.project_id,
             trace_id=trace.id,
+            input={"reflect": self.reflect},
             max_attempts=settings.max_attempts,
         )
-        await session.flush()
-        await self.runtime.queue.enqueue(session, [Ticket(trace.tenant_id, run.id)])
-        return run
 
     async def lines(
         self, session: AsyncSession, lines: Sequence[Line]

@@ -13,13 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.sql import load
 from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.chain import EVALUATE, begin
 from apps.memory_api.jobs.idempotency import forget_old
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import forget_done, is_queued
 from apps.memory_api.memory.put import fold_statistics
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.queries import active_tenants
-from apps.memory_api.traces.accept import REFLECT
 from apps.memory_api.traces.ingest import wants_reflection
 from apps.memory_api.traces.queries import stale_open_traces
 from apps.memory_api.traces.stream import time_out
@@ -62,26 +62,24 @@ async def run(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> No
 
 
 async def close_left_open(runtime: Runtime, session: AsyncSession) -> int:
-    """End traces that were left open, and reflect on them where reflection is on."""
+    """End traces that were left open, and learn from them where reflection is on."""
     settings = runtime.settings
     left = await stale_open_traces(session, OPEN_FOR)
-    tickets: list[Ticket] = []
     for trace in left:
         time_out(trace)
         mode = settings.reflective_memory_mode
         if settings.reflective_memory_enabled and await wants_reflection(
             session, trace, "auto", mode
         ):
-            run = runs.new_run(
+            await begin(
+                runtime.queue,
                 session,
-                REFLECT,
+                EVALUATE,
                 project_id=trace.project_id,
                 trace_id=trace.id,
+                input={"reflect": "auto"},
                 max_attempts=settings.max_attempts,
             )
-            tickets.append(Ticket(trace.tenant_id, run.id))
-    await session.flush()
-    await runtime.queue.enqueue(session, tickets)
     return len(left)
 
 

@@ -1,0 +1,66 @@
+"""Work in steps: a chain of runs. The next step is queued in the transaction that finishes the one
+before, so no step is lost or done twice, and each can be tried again alone.
+
+The steps of learning are named here, below those who do them (`workers/learn.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.jobs.port import JobQueue, Ticket
+from apps.memory_api.jobs.runs import new_run
+from apps.memory_api.jobs.tables import Run
+
+EVALUATE, REFLECT, CURATE, MERGE = "evaluate", "reflect", "curate", "merge"
+
+NEXT = "next_run_id"
+"""In the result of a step: the run of the step that follows it. The last step has none."""
+
+
+async def begin(
+    queue: JobQueue,
+    session: AsyncSession,
+    kind: str,
+    *,
+    project_id: str,
+    trace_id: UUID,
+    input: Mapping[str, Any],
+    max_attempts: int,
+) -> Run:
+    """The first step of a chain about a trace, queued."""
+    run = new_run(
+        session,
+        kind,
+        project_id=project_id,
+        trace_id=trace_id,
+        input=dict(input),
+        max_attempts=max_attempts,
+    )
+    await session.flush()
+    await queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
+    return run
+
+
+async def follow(
+    queue: JobQueue, session: AsyncSession, run: Run, kind: str, input: Mapping[str, Any]
+) -> Run:
+    """The step after `run`, queued; call it in the transaction that finishes `run`. All steps of a
+    chain have its first run as their parent.
+    """
+    step = new_run(
+        session,
+        kind,
+        project_id=run.project_id,
+        trace_id=run.trace_id,
+        parent_id=run.parent_id or run.id,
+        input=dict(input),
+        max_attempts=run.max_attempts,
+    )
+    await session.flush()
+    await queue.enqueue(session, [Ticket(run.tenant_id, step.id)])
+    return step
