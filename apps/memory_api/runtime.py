@@ -10,13 +10,15 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
+from uuid import UUID
 
 from apps.memory_api.budget.ledger import DatabaseLedger
 from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.errors import Misconfigured
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.embeddings.loaded import Embedders, open_default
 from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.embeddings.registry import open_embedder
+from apps.memory_api.embeddings.tenant import TenantEmbedder, TenantModels
 from apps.memory_api.jobs.pgqueuer import PgQueue
 from apps.memory_api.jobs.port import JobQueue
 from apps.memory_api.llm.configure import open_models
@@ -36,6 +38,7 @@ class Runtime:
     settings: Settings
     sessions: Sessions
     embedder: Embedder
+    """What a new tenant begins with. For a tenant's own memories, `embedder_of`."""
     queue: JobQueue
     llm: LLM | None = None
     """The model with all its wrappers; None when rules think."""
@@ -45,6 +48,15 @@ class Runtime:
     """API keys that were checked a moment ago."""
     name: str = field(default_factory=_process_name)
     """Who holds a lease: host and process."""
+
+    @cached_property
+    def models(self) -> TenantModels:
+        """Each tenant's embedding models."""
+        return TenantModels(self.sessions, Embedders(self.settings, self.embedder))
+
+    async def embedder_of(self, tenant_id: UUID) -> TenantEmbedder:
+        """What embeds a tenant's queries and memories. No transaction may be open."""
+        return await self.models.of(tenant_id)
 
     @property
     def lease(self) -> timedelta:
@@ -58,7 +70,7 @@ async def open_runtime(
     """Everything a process needs, closed on the way out. In the background a model is asked once:
     the queue tries again.
     """
-    embedder = _embedder(settings)
+    embedder = open_default(settings)
     models = open_models(settings)
     engine = open_engine(
         database_url, pool_size=settings.pool_size, statement_cache=settings.statement_cache
@@ -69,12 +81,13 @@ async def open_runtime(
     sessions, gate = Sessions(engine), Gate()
     attempts = WORKER_ATTEMPTS if background else FOREGROUND_ATTEMPTS
     llm = compose_model(models, sessions, gate, attempts=attempts) if models else None
+    runtime = Runtime(settings, sessions, embedder, queue, llm, gate)
     try:
-        yield Runtime(settings, sessions, embedder, queue, llm, gate)
+        yield runtime
     finally:
         if llm is not None:
             await llm.aclose()
-        await embedder.aclose()
+        await runtime.models.embedders.aclose()
         await engine.dispose()
 
 
@@ -83,17 +96,3 @@ def compose_model(models: Sequence[LLM], sessions: Sessions, gate: Gate, *, atte
     provider fails.
     """
     return Gated(compose(models, ledger=DatabaseLedger(sessions), attempts=attempts), gate)
-
-
-def _embedder(settings: Settings) -> Embedder:
-    key = settings.openai_api_key
-    try:
-        return open_embedder(
-            settings.embedding_provider,
-            model=settings.embedding_model,
-            api_key=key.get_secret_value() if key else None,
-            base_url=settings.openai_base_url,
-            dimensions=settings.embedding_dimensions,
-        )
-    except ValueError as error:
-        raise Misconfigured(str(error)) from error

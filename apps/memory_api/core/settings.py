@@ -103,7 +103,9 @@ class Settings(BaseSettings):
         "TENANT/PLAYBOOK/NAME.txt.",
     )
     embedding_provider: Literal["static", "openai", "fastembed"] = Field(
-        "static", description="Who makes vectors; never follows from a key that is present."
+        "static",
+        description="Who makes the vectors of new tenants; never follows from a key that is "
+        "present. Others move with `hansei reembed`.",
     )
     embedding_model: str | None = Field(
         None,
@@ -112,6 +114,17 @@ class Settings(BaseSettings):
     )
     embedding_dimensions: int | None = Field(
         None, ge=8, le=1024, description="Asked of a provider that can shorten its vectors."
+    )
+    embedding_base_url: str | None = Field(
+        None,
+        description="Where the embedding provider openai is asked. Unset: HANSEI_OPENAI_BASE_URL.",
+    )
+    embedding_api_key: SecretStr | None = Field(
+        None,
+        description="Key of that address, when it is not the one of HANSEI_OPENAI_API_KEY.",
+    )
+    servings_days: int = Field(
+        90, ge=1, description="Days for which searches and renders handed out are kept."
     )
     openai_api_key: SecretStr | None = Field(
         None,

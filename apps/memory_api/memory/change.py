@@ -18,6 +18,7 @@ from apps.memory_api.memory.queries import get_memory
 from apps.memory_api.memory.schemas import Kind, MemoryPatch, NewMemory, Status
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.text.tokens import TOKENIZER
 
 TRIES = 25  # each round one of the rivals is through
 TEXT_FIELDS = ("content", "title", "when_to_use", "keywords")
@@ -33,9 +34,12 @@ async def bring(
         actor=actor,
         **body.model_dump(exclude={"tenant_id", "project_id", "kind"}),
     )
-    items = await prepare(runtime.embedder, [draft])
+    items = await prepare(await runtime.embedder_of(tenant_id), [draft])
     async with runtime.sessions.tenant(tenant_id) as session:
-        return (await put(session, items))[0]
+        await put(session, items)
+        memory = await get_memory(session, draft.id)
+        assert memory is not None, "just written"
+        return memory
 
 
 async def change(
@@ -51,7 +55,8 @@ async def change(
         if before is None:
             raise NotFound
         _refuse_bullet(before)
-        items = await prepare(runtime.embedder, [_draft(before, fields)])
+        embedder = await runtime.embedder_of(tenant_id)
+        items = await prepare(embedder, [_draft(before, fields)])
         async with runtime.sessions.tenant(tenant_id) as session:
             memory = await get_memory(session, memory_id, for_update=True)
             if memory is None:
@@ -78,7 +83,7 @@ async def rewrite(
     for name, value in fields.items():
         setattr(memory, name, value)
     memory.searchable_text = item.draft.searchable_text
-    memory.terms = sorted(item.weights)
+    memory.terms, memory.tokenizer = sorted(item.weights), TOKENIZER
     memory.fingerprint = item.fingerprint
     memory.change_reason, memory.change_actor, memory.change_run = reason, actor, run_id
     await session.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.embeddings.port import Embedder
+from apps.memory_api.embeddings.tenant import TenantEmbedder
 from apps.memory_api.memory.schemas import Kind, Status
 from apps.memory_api.memory.scopes import Address, kind_scope
 from apps.memory_api.text.tokens import document_weights
@@ -64,30 +65,42 @@ class Draft:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A draft with all that search needs of it. `vector` is unit length, shape (dimensions,)."""
+    """A draft with all that search needs of it. `vectors` maps a model's label to a vector of unit
+    length, shape (dimensions,); the model that is searched with comes first.
+    """
 
     draft: Draft
-    model: str
-    vector: NDArray[np.float32]
+    vectors: Mapping[str, NDArray[np.float32]]
     weights: dict[int, float]
     fingerprint: bytes
 
+    @property
+    def model(self) -> str:
+        """The model that is searched with."""
+        return next(iter(self.vectors))
+
+    @property
+    def vector(self) -> NDArray[np.float32]:
+        """Of that model."""
+        return self.vectors[self.model]
+
 
 async def prepare(embedder: Embedder, drafts: Sequence[Draft]) -> list[Prepared]:
-    """Tokenise and embed, all in one call of the embedder. No transaction may be open."""
+    """Tokenise and embed, all in one call of each embedder. No transaction may be open."""
     if not drafts:
         return []
     texts = [draft.searchable_text for draft in drafts]
-    vectors = await embedder.embed_documents(texts)
+    made = {embedder.model: await embedder.embed_documents(texts)}
+    if isinstance(embedder, TenantEmbedder):
+        made |= await embedder.embed_beside(texts)
     return [
         Prepared(
             draft,
-            embedder.model,
-            vector,
-            _heaviest(document_weights(text)),
+            {model: vectors[number] for model, vectors in made.items()},
+            heaviest(document_weights(text)),
             fingerprint(draft.content),
         )
-        for draft, text, vector in zip(drafts, texts, vectors, strict=True)
+        for number, (draft, text) in enumerate(zip(drafts, texts, strict=True))
     ]
 
 
@@ -98,7 +111,8 @@ def fingerprint(content: str) -> bytes:
     return hashlib.blake2b((kept or folded).encode(), digest_size=16).digest()
 
 
-def _heaviest(weights: dict[int, float]) -> dict[int, float]:
+def heaviest(weights: dict[int, float]) -> dict[int, float]:
+    """The terms of a memory that are indexed."""
     if len(weights) <= MAX_TERMS:
         return weights
     kept = sorted(weights.items(), key=lambda item: -item[1])[:MAX_TERMS]

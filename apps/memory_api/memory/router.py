@@ -166,7 +166,7 @@ async def search_memories(body: SearchQuery, runtime: RuntimeDep, caller: Reader
     the raw cosine and BM25.
     """
     addresses = _addresses(body, caller.project(body.project_id))
-    question = await ask(runtime.embedder, body.query_text)
+    question = await ask(await runtime.embedder_of(caller.tenant_id), body.query_text)
     hits = await search_once(
         runtime.sessions,
         caller.tenant_id,

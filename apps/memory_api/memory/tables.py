@@ -92,6 +92,7 @@ class Memory(Base):
             text("id desc"),
         ),
         Index("memories_said_idx", "tenant_id", "scope", "fingerprint"),
+        Index("memories_tokenizer_idx", "tenant_id", "tokenizer"),
         Index(
             "memories_trace_idx",
             "tenant_id",

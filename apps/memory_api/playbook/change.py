@@ -14,13 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.memory.prepare import Prepared, fingerprint, prepare
-from apps.memory_api.memory.put import row_of, serve, withdraw
+from apps.memory_api.memory.put import Columns, Stored, columns_of, serve, store, withdraw
 from apps.memory_api.memory.queries import link
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.playbook.errors import Full, NoPlaybook, Stale, TooBusy
@@ -33,7 +32,7 @@ from apps.memory_api.playbook.queries import (
 from apps.memory_api.playbook.rows import (
     Author,
     Place,
-    columns_of,
+    bullet_columns,
     draft_of,
     is_served,
     metadata_of,
@@ -47,7 +46,6 @@ from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.text.tokens import TOKENIZER
 
-_NOTHING = np.zeros(0, np.float32)
 ATTEMPTS = 20
 """How often a plan may need texts that the plan before it did not."""
 
@@ -132,9 +130,8 @@ async def change_playbook(
                 if plan.settle is not None:
                     plan.settle(outcome.version)
                 return outcome
-        items = await prepare(
-            runtime.embedder, [draft_of(bullet, place, author) for bullet in missing.values()]
-        )
+        drafts = [draft_of(bullet, place, author) for bullet in missing.values()]
+        items = await prepare(await runtime.embedder_of(tenant_id), drafts)
         ready |= dict(zip(missing, items, strict=True))
     raise TooBusy
 
@@ -189,13 +186,13 @@ async def write(
         _check_room(playbook)
     touched = {*gone, *changed, *moved, *plan.sources, *plan.absorbed}
     rows = await find_bullets(session, playbook.scope, touched, lock=True)
-    writer = _Writer(session, playbook, place, author, rows, ready, plan.reasons)
+    writer = _Writer(session, playbook, place, author, rows, ready, plan)
     await writer.remove(gone)
-    await writer.put(changed, plan.before)
-    for key, place_number in moved.items():
-        writer.rows[key].place = place_number
+    await writer.put(changed)
+    for key in moved.keys() & rows.keys():
+        rows[key].place = moved[key]
     await session.flush()
-    await writer.relate(plan)
+    await writer.relate()
     counted = Counter("updated" if key in plan.before else "added" for key in changed)
     moment = await add_version(
         session,
@@ -255,10 +252,11 @@ class _Writer:
     playbook: PlaybookRow
     place: Place
     author: Author
-    rows: dict[str, Memory]
-    """Every row that is touched, by key."""
+    rows: Mapping[str, Memory]
+    """Every row there is of what is touched, by key."""
     ready: Mapping[str, Prepared]
-    reasons: Mapping[str, str]
+    plan: Plan
+    new: dict[str, Stored] = field(default_factory=dict[str, Stored])
 
     async def remove(self, keys: Sequence[str]) -> None:
         rows = [self.rows[key] for key in keys]
@@ -267,7 +265,8 @@ class _Writer:
             row.status = "deleted"
             self._sign(row)
 
-    async def put(self, bullets: Mapping[str, Bullet], before: Mapping[str, Bullet]) -> None:
+    async def put(self, bullets: Mapping[str, Bullet]) -> None:
+        before = self.plan.before
         fresh = {key for key, bullet in bullets.items() if needs_text(before.get(key), bullet)}
         stale = [
             self.rows[key]
@@ -275,37 +274,42 @@ class _Writer:
             if is_served(before.get(key)) and (key in fresh or not is_served(bullet))
         ]
         await withdraw(self.session, stale)
-        for key, bullet in bullets.items():
-            if key in self.rows:
-                self._rewrite(self.rows[key], bullet)
-            else:
-                self.rows[key] = self._add(bullet)
+        for key in bullets.keys() & self.rows.keys():
+            self._rewrite(self.rows[key], bullets[key])
         await self.session.flush()
-        for key, bullet in bullets.items():  # the database computes it; nobody need ask for it
-            set_committed_value(self.rows[key], "confidence_score", bullet.confidence_score)
-        served = [(self.rows[k], self._item(bullets[k])) for k in bullets if k in fresh]
+        for key in bullets.keys() & self.rows.keys():  # the database computes it; nobody need ask
+            score = bullets[key].confidence_score
+            set_committed_value(self.rows[key], "confidence_score", score)
+        added = [self._row(bullet) for key, bullet in bullets.items() if key not in self.rows]
+        stored = await store(self.session, added)
+        self.new = {row["key"]: new for row, new in zip(added, stored, strict=True)}
+        served = [(self._stored(k), self._item(bullets[k])) for k in bullets if k in fresh]
         await serve(self.session, [row for row, _ in served], [item for _, item in served])
 
-    async def relate(self, plan: Plan) -> None:
+    async def relate(self) -> None:
         """Where bullets come from, and what a survivor stands for."""
-        for key, sources in plan.sources.items():
-            await link(self.session, self.rows[key].id, "derived_from", "memory", list(sources))
-        for key, keys in plan.absorbed.items():
+        for key, sources in self.plan.sources.items():
+            await link(self.session, self._stored(key).id, "derived_from", "memory", list(sources))
+        for key, keys in self.plan.absorbed.items():
             merged = [self.rows[k].id for k in keys if k in self.rows]
-            await link(self.session, self.rows[key].id, "supersedes", "memory", merged)
+            await link(self.session, self._stored(key).id, "supersedes", "memory", merged)
 
-    def _add(self, bullet: Bullet) -> Memory:
-        row = row_of(self.session, self._item(bullet), self.playbook.scope)
-        for name, value in columns_of(bullet).items():
-            setattr(row, name, value)
-        row.metadata_ = metadata_of(bullet, {})
-        self._sign(row)
-        self.session.add(row)
-        return row
+    def _stored(self, key: str) -> Memory | Stored:
+        return self.new.get(key) or self.rows[key]
+
+    def _row(self, bullet: Bullet) -> Columns:
+        row = columns_of(self.session, self._item(bullet), self.playbook.scope)
+        return row | {
+            **bullet_columns(bullet),
+            "metadata": metadata_of(bullet, {}),
+            "version": self.playbook.version,
+            "place": self.plan.places.get(bullet.id),
+            "change_reason": self._reason(bullet.id),
+        }
 
     def _rewrite(self, row: Memory, bullet: Bullet) -> None:
         before = to_bullet(row)
-        for name, value in columns_of(bullet).items():
+        for name, value in bullet_columns(bullet).items():
             if getattr(row, name) != value:
                 setattr(row, name, value)
         if before.source_trajectory != bullet.source_trajectory:
@@ -318,8 +322,11 @@ class _Writer:
 
     def _sign(self, row: Memory) -> None:
         row.version = self.playbook.version
-        row.change_reason = self.reasons.get(row.key or "") or self.author.reason
+        row.change_reason = self._reason(row.key or "")
         row.change_actor, row.change_run = self.author.actor, self.author.run_id
+
+    def _reason(self, key: str) -> str | None:
+        return self.plan.reasons.get(key) or self.author.reason
 
     def _item(self, bullet: Bullet) -> Prepared:
         """What is ready of a bullet; of one that is not served, only its fingerprint counts."""
@@ -327,5 +334,5 @@ class _Writer:
         said = fingerprint(bullet.content)
         draft = draft_of(bullet, self.place, self.author)
         if ready is None:
-            return Prepared(draft, "", _NOTHING, {}, said)
+            return Prepared(draft, {}, {}, said)
         return replace(ready, draft=draft, fingerprint=said)

@@ -5,7 +5,7 @@ votes do not raise the playbook's version.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from uuid import UUID
 
@@ -74,7 +74,7 @@ async def evaluate(
     Raises `NoPlaybook`, and `NoBullet` for a key that is not there.
     """
     reasons = {verdict.reason: _draft(place, verdict) for verdict in verdicts if verdict.reason}
-    items = await prepare(runtime.embedder, list(reasons.values()))
+    items = await prepare(await runtime.embedder_of(tenant_id), list(reasons.values()))
     ready = dict(zip(reasons, items, strict=True))
     async with runtime.sessions.tenant(tenant_id) as session:
         playbook = await get_playbook(session, place, share=True)
@@ -174,9 +174,7 @@ async def _remember(
     if verdict.reason:
         item = ready[verdict.reason]
         draft = _draft(place, verdict, bullet.key)
-        (memory,) = await put(
-            session, [Prepared(draft, item.model, item.vector, item.weights, item.fingerprint)]
-        )
+        (memory,) = await put(session, [replace(item, draft=draft)])
         row.memory_id = memory.id
         await link(session, memory.id, RELATION[verdict.tag], "memory", [bullet.id])
         if verdict.trace_id is not None:

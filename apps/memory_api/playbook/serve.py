@@ -10,6 +10,7 @@ from uuid import UUID
 import numpy as np
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.embeddings.port import Embedder
 from apps.memory_api.memory.find import (
     Filters,
     Hit,
@@ -90,7 +91,7 @@ async def search_bullets(
     runtime: Runtime, servings: ServingLog, tenant_id: UUID, place: Place, wish: Wish
 ) -> Found:
     """The best bullets for a query; a query of nothing lists by usefulness. Raises `NoPlaybook`."""
-    question = await _ask(runtime, wish.query_text)
+    question = await _ask(await runtime.embedder_of(tenant_id), wish.query_text)
     found = None if wish.sections else await _at_once(runtime, tenant_id, place, question, wish)
     if found is None:
         async with runtime.sessions.tenant(tenant_id) as session:
@@ -124,7 +125,7 @@ async def render_playbook(
     """The block for a prompt: the best bullets that fit the budget, without those that surely do
     harm. An empty playbook gives an empty text. Raises `NoPlaybook`.
     """
-    question = await _ask(runtime, order.query_text)
+    question = await _ask(await runtime.embedder_of(tenant_id), order.query_text)
     wish = Wish(order.query_text, order.top_k, order.sections, min_confidence=0.0)
     async with runtime.sessions.tenant(tenant_id) as session:
         playbook = await find_playbook(session, place)
@@ -137,11 +138,11 @@ async def render_playbook(
     return Block(servings.add(served), playbook.version, rendered)
 
 
-async def _ask(runtime: Runtime, query_text: str) -> Question:
+async def _ask(embedder: Embedder, query_text: str) -> Question:
     """Nothing is embedded for a query that says nothing."""
     if query_text.strip():
-        return await ask(runtime.embedder, query_text)
-    return Question(runtime.embedder.model, np.zeros(1, np.float32), {})
+        return await ask(embedder, query_text)
+    return Question(embedder.model, np.zeros(1, np.float32), {})
 
 
 async def _hits(

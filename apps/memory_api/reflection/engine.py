@@ -13,8 +13,11 @@ import structlog
 
 from apps.memory_api.core.db import Sessions, engine_over
 from apps.memory_api.core.prompts import Prompt, content_hash
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.embeddings.loaded import Embedders
 from apps.memory_api.embeddings.port import Embedder
 from apps.memory_api.embeddings.static import StaticEmbedder
+from apps.memory_api.embeddings.tenant import TenantModels
 from apps.memory_api.llm.port import LLM
 from apps.memory_api.memory.find import Filters, ask, search
 from apps.memory_api.memory.prepare import prepare
@@ -64,13 +67,13 @@ class DatabaseStore:
 
     def __init__(self, sessions: Sessions, embedder: Embedder) -> None:
         self.sessions = sessions
-        self.embedder = embedder
+        self.models = TenantModels(sessions, Embedders(Settings.load(), embedder))
 
     async def save(
         self, tenant_id: UUID, project_id: str, result: ReflectionResult, session_id: str | None
     ) -> dict[str, str]:
         rows = drafts(result, project_id=project_id, session_id=session_id)
-        items = await prepare(self.embedder, rows)
+        items = await prepare(await self.models.of(tenant_id), rows)
         async with self.sessions.tenant(tenant_id) as session:
             kept = await keep(session, items)
         names = ("reflection_id", "strategy_id")
@@ -79,7 +82,7 @@ class DatabaseStore:
     async def find(
         self, tenant_id: UUID, project_id: str, query_text: str, k: int, filters: Filters
     ) -> list[dict[str, Any]]:
-        question = await ask(self.embedder, query_text)
+        question = await ask(await self.models.of(tenant_id), query_text)
         scopes = [kind_scope(project_id, kind) for kind in filters.kinds]
         async with self.sessions.tenant(tenant_id) as session:
             hits = await search(session, question, scopes, top_k=k, filters=filters)

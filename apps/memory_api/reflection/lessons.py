@@ -23,7 +23,7 @@ async def bring_reflection(
 ) -> list[Kept]:
     """Keep a reflection and its strategy."""
     rows = drafts(result, project_id=project_id, session_id=session_id, trace_id=trace_id)
-    items = await prepare(runtime.embedder, rows)
+    items = await prepare(await runtime.embedder_of(tenant_id), rows)
     async with runtime.sessions.tenant(tenant_id) as session:
         return await keep(session, items)
 
@@ -32,7 +32,7 @@ async def find_lessons(
     runtime: Runtime, tenant_id: UUID, project_id: str, query: ReflectionQuery
 ) -> list[Hit]:
     """The lessons of a project that a query asks for, best first."""
-    question = await ask(runtime.embedder, query.query_text or "")
+    question = await ask(await runtime.embedder_of(tenant_id), query.query_text or "")
     filters = Filters(
         kinds=tuple(query.kinds),
         tags=tuple(query.tags),
