@@ -48,6 +48,12 @@ class JobQueue(Protocol):
         """
         ...
 
+    async def admit(self, session: AsyncSession, count: int = 1) -> None:
+        """Ask, before a request makes work of its own, whether the queue takes `count` more runs of
+        the session's tenant. Raises `QueueFull` (429). Work that follows from work is not asked.
+        """
+        ...
+
     async def run(
         self,
         deliver: Deliver,
@@ -56,8 +62,9 @@ class JobQueue(Protocol):
         stop: asyncio.Event,
         schedules: dict[str, tuple[str, Tick]],
     ) -> None:
-        """Deliver tickets until `stop` is set, at most `concurrency` at once; a ticket whose worker
-        dies is delivered
-        again. `schedules` maps a name to (cron expression, function); one process runs each tick.
+        """Deliver tickets until `stop` is set, at most `concurrency` of one tenant at once and a
+        quarter more of all; tenants take turns. A ticket whose worker dies, or whose delivery
+        raises, is delivered again. `schedules` maps a name to (cron expression, function); one
+        process runs each tick.
         """
         ...

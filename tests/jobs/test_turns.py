@@ -1,0 +1,160 @@
+"""Whose ticket is taken next: tenants take turns, whatever each of them has waiting."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+from pgqueuer.db import AsyncpgDriver
+from pgqueuer.models import Job
+
+from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.jobs.turns import TAKE, Seats, TurnQueries
+from tests.conftest import Database
+
+ALIVE = timedelta(seconds=30)
+FILL = """
+insert into pgqueuer (priority, entrypoint, payload, execute_after, status)
+select 0, 'run', convert_to($1 || '/' || gen_random_uuid(), 'UTF8'), now() + $3::interval, 'queued'
+from generate_series(1, $2)
+"""
+
+
+class Queue:
+    """The queue as workers see it."""
+
+    def __init__(self, connection: asyncpg.Connection[Any]) -> None:
+        self.connection = connection
+
+    async def put(self, tenant: UUID, count: int, after: float = -1) -> None:
+        await self.connection.execute(FILL, str(tenant), count, timedelta(seconds=after))
+
+    def worker(self, seats: Seats) -> Callable[[], Any]:
+        """Takes as a worker of its own would; answers whose tickets it got."""
+        queries = TurnQueries(AsyncpgDriver(self.connection), seats=seats)
+        name = uuid4()
+
+        async def take() -> list[Job]:
+            return await queries.dequeue(1, {}, name, None, ALIVE)  # type: ignore[arg-type]
+
+        return take
+
+
+def owners(jobs: list[Job]) -> Counter[UUID]:
+    return Counter(Ticket.decode(job.payload or b"").tenant_id for job in jobs)
+
+
+@pytest.fixture
+async def queue(database: Database) -> AsyncIterator[Queue]:
+    await database.server.run("truncate pgqueuer", database.name)
+    connection = await asyncpg.connect(database.url("hansei_worker"))
+    yield Queue(connection)
+    await connection.close()
+    await database.server.run("truncate pgqueuer", database.name)
+
+
+A, B, C = (UUID(int=n) for n in (1, 2, 3))
+
+
+async def test_one_tenant_leaves_seats_to_the_others(queue: Queue) -> None:
+    await queue.put(A, 100)
+    take = queue.worker(Seats(8))
+    assert owners(await take()) == {A: 8}
+    assert owners(await take()) == {}
+    await queue.put(B, 100)
+    assert owners(await take()) == {B: 2}
+    assert owners(await take()) == {}
+
+
+async def test_who_holds_least_comes_first(queue: Queue) -> None:
+    await queue.put(A, 100)
+    await queue.put(B, 1)
+    first = queue.worker(Seats(4))
+    assert owners(await first()) == {A: 3, B: 1}
+    assert owners(await first()) == {A: 1}
+    await queue.put(C, 2)
+    await queue.put(B, 1)
+    second = queue.worker(Seats(1))  # one seat a tenant, two in all
+    assert owners(await second()) == {C: 1, B: 1}  # A holds four elsewhere
+    assert owners(await queue.worker(Seats(1))()) == {C: 1, A: 1}
+
+
+async def test_a_tenants_own_tickets_stay_in_order(queue: Queue) -> None:
+    for after in (-3, -1, -2):
+        await queue.put(A, 1, after)
+    taken = await queue.worker(Seats(3))()
+    assert [job.execute_after for job in taken] == sorted(job.execute_after for job in taken)
+    assert [job.id for job in taken] != sorted(job.id for job in taken)
+
+
+async def test_what_is_not_due_waits_and_hides_nothing(queue: Queue) -> None:
+    await queue.put(A, 50, after=60)
+    take = queue.worker(Seats(4))
+    assert owners(await take()) == {}
+    await queue.put(A, 1)
+    await queue.put(B, 1)
+    assert owners(await take()) == {A: 1, B: 1}
+
+
+async def test_tickets_of_a_dead_worker_go_back_to_their_lane(queue: Queue) -> None:
+    await queue.put(A, 4)
+    assert owners(await queue.worker(Seats(4))()) == {A: 4}
+    await queue.connection.execute("update pgqueuer set heartbeat = now() - interval '1 minute'")
+    await queue.put(B, 1)
+    take = queue.worker(Seats(4))
+    assert owners(await take()) == {B: 1}
+    assert owners(await take()) == {A: 4}
+
+
+async def test_two_workers_never_have_the_same_ticket(queue: Queue, database: Database) -> None:
+    await queue.put(A, 30)
+    await queue.put(B, 1)
+    other = await asyncpg.connect(database.url("hansei_worker"))
+    held = other.transaction()
+    await held.start()
+    first = await Queue(other).worker(Seats(4))()  # not committed: its rows are locked
+    second = await queue.worker(Seats(4))()
+    await held.commit()
+    await other.close()
+    assert owners(first) == {A: 3, B: 1}
+    assert owners(second) == {A: 3}
+    assert not {job.id for job in first} & {job.id for job in second}
+
+
+async def plan_of(connection: Any, seats: int) -> list[dict[str, Any]]:
+    """The nodes of the plan of take.sql that read the queue, as they were run."""
+    async with connection.transaction():
+        told = await connection.fetchval(
+            f"explain (analyze, format json) {TAKE}", uuid4(), seats + 1, seats, ALIVE
+        )
+    found: list[dict[str, Any]] = []
+    rest = [json.loads(told)[0]["Plan"]]
+    while rest:
+        node = rest.pop()
+        rest += node.get("Plans", [])
+        if node.get("Relation Name") == "pgqueuer":
+            found.append(node)
+    return found
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+async def test_taking_reads_indexes_only_with_ten_thousand_waiting(
+    queue: Queue, database: Database, analysed: bool
+) -> None:
+    await queue.put(A, 10_000)
+    for n in range(200):
+        await queue.put(UUID(int=1000 + n), 3)
+    if analysed:
+        await database.server.run("analyze pgqueuer", database.name)
+    nodes = await plan_of(queue.connection, 8)
+    assert {node["Node Type"] for node in nodes} <= {
+        *("Index Scan", "Index Only Scan", "Bitmap Heap Scan", "ModifyTable"),
+    }
+    read = sum(node["Actual Rows"] * node["Actual Loops"] for node in nodes)
+    assert read < 400, nodes  # heads of 201 lanes and what is taken: never the 10,000
