@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from pgvector import HalfVector
@@ -16,86 +20,167 @@ from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.sql import load
 from apps.memory_api.memory.prepare import Prepared
 from apps.memory_api.memory.schemas import LAYER_OF, Kind, Status
-from apps.memory_api.memory.scopes import KIND_NUMBER, ensure_labels, ensure_scopes
+from apps.memory_api.memory.scopes import KIND_NUMBER, Name, ensure_labels, ensure_scopes
 from apps.memory_api.memory.tables import Label, Memory, MemoryVector, ScopeStat
 from apps.memory_api.text.tokens import TOKENIZER
 
+PUT = load(__file__, "put.sql")
+VECTORS = load(__file__, "vectors.sql")
 POSTINGS = load(__file__, "postings.sql")
 WITHDRAW = load(__file__, "withdraw.sql")
-VECTORS = insert(MemoryVector.__table__)  # pyright: ignore[reportArgumentType] - a Table
 DELTAS = insert(ScopeStat.__table__)  # pyright: ignore[reportArgumentType] - a Table
-"""Of the table, not the class: one statement for all rows, whichever of their fields are empty."""
+BATCH = 1_000
+"""Memories of one statement: an import of any size sends pieces the server can hold."""
+
+Columns = dict[str, Any]
+"""The columns of one new memory, as JSON can say them; what is left out has its default."""
+T = TypeVar("T")
 
 
-async def put(session: AsyncSession, items: Sequence[Prepared]) -> list[Memory]:
+class Servable(Protocol):
+    """What of a memory is served: a `Memory`, or one just `Stored`."""
+
+    n: Any
+    scope: Any
+    kind: Any
+    section: Any
+    status: Any
+    tags: Any
+    error_category: Any
+    importance: Any
+    confidence_score: Any
+    created_at: Any
+
+
+@dataclass(slots=True)
+class Stored:
+    """A memory just written."""
+
+    id: UUID
+    n: int
+    scope: int
+    kind: str
+    section: str | None
+    status: str
+    tags: Sequence[str]
+    error_category: str | None
+    importance: float
+    confidence_score: float
+    created_at: datetime
+
+
+Served = tuple[Servable, Prepared]
+"""A memory, and what search is given of it."""
+
+
+async def put(session: AsyncSession, items: Sequence[Prepared]) -> list[Stored]:
     """Write memories and serve the active ones. Ids are the drafts' own, so links can be made
     before.
     """
-    if not items:
-        return []
-    scopes = await ensure_scopes(session, (item.draft.scope_address for item in items))
-    memories = [row_of(session, item, scopes[item.draft.scope_address]) for item in items]
-    session.add_all(memories)
-    await session.flush()
-    await serve(session, memories, items)
-    return memories
+    scopes = await ensure_scopes(session, {item.draft.scope_address for item in items})
+    rows = [columns_of(session, item, scopes[item.draft.scope_address]) for item in items]
+    stored = await store(session, rows)
+    await serve(session, stored, items)
+    return stored
+
+
+async def store(session: AsyncSession, rows: Sequence[Columns]) -> list[Stored]:
+    """Write memories, answered in this order, and serve none of them yet."""
+    stored: list[Stored] = []
+    for batch in _batches(rows):
+        text = json.dumps(batch, ensure_ascii=False)
+        made = {str(row.id): row for row in await session.execute(PUT, {"rows": text})}
+        stored += [_stored(row, made[row["id"]]) for row in batch]
+    return stored
+
+
+def _stored(row: Columns, made: Any) -> Stored:
+    return Stored(
+        id=made.id,
+        n=made.n,
+        scope=row["scope"],
+        kind=row["kind"],
+        section=row["section"],
+        status=row["status"],
+        tags=row["tags"],
+        error_category=row["error_category"],
+        importance=row["importance"],
+        confidence_score=made.confidence_score,
+        created_at=made.created_at,
+    )
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[start : start + BATCH] for start in range(0, len(items), BATCH))
 
 
 async def serve(
-    session: AsyncSession, memories: Sequence[Memory], items: Sequence[Prepared]
+    session: AsyncSession, memories: Sequence[Servable], items: Sequence[Prepared]
 ) -> None:
     """Make active memories findable. `items` says with what; it is parallel to `memories`."""
     pairs = [(m, i) for m, i in zip(memories, items, strict=True) if m.status == Status.ACTIVE]
     if not pairs:
         return
-    labels = await ensure_labels(
-        session,
-        {
-            *(("model", item.model) for _, item in pairs),
-            *(("tag", tag) for memory, _ in pairs for tag in memory.tags),
-            *(("section", memory.section) for memory, _ in pairs if memory.section),
-            *(("error", memory.error_category) for memory, _ in pairs if memory.error_category),
-        },
-    )
-    tenant = tenant_of(session)
-    await session.execute(
-        VECTORS,
-        [
-            {
-                "tenant_id": tenant,
-                "scope": memory.scope,
-                "model": labels["model", item.model],
-                "n": memory.n,
-                "kind": KIND_NUMBER[Kind(memory.kind)],
-                "section": labels.get(("section", memory.section or "")),
-                "error_category": labels.get(("error", memory.error_category or "")),
-                "confidence": memory.confidence_score,
-                "importance": memory.importance,
-                "created_at": memory.created_at,
-                "tag_ids": sorted(labels["tag", tag] for tag in set(memory.tags)),
-                "emb": HalfVector(item.vector),
-            }
-            for memory, item in pairs
-        ],
-    )
-    await _post(session, tenant, pairs)
+    labels = await ensure_labels(session, _names(pairs))
+    for batch in _batches(pairs):
+        await _embed(session, batch, labels)
+        await _post(session, batch)
     await _count(session, [memory.scope for memory, _ in pairs], +1)
 
 
-async def _post(
-    session: AsyncSession, tenant: UUID, pairs: Sequence[tuple[Memory, Prepared]]
+def _names(pairs: Sequence[Served]) -> set[Name]:
+    """The labels that these are served under."""
+    names: set[Name] = {("model", model) for _, item in pairs for model in item.vectors}
+    for memory, _ in pairs:
+        names |= {("tag", tag) for tag in memory.tags}
+        if memory.section:
+            names.add(("section", memory.section))
+        if memory.error_category:
+            names.add(("error", memory.error_category))
+    return names
+
+
+async def _embed(
+    session: AsyncSession, pairs: Sequence[Served], labels: Mapping[Name, int]
 ) -> None:
+    def tag_ids(memory: Servable) -> str:
+        return f"{{{','.join(str(n) for n in sorted(labels['tag', t] for t in set(memory.tags)))}}}"
+
+    # one row a model: while its tenant moves from one to another, a memory has vectors of both
+    rows = [(m, model, emb) for m, item in pairs for model, emb in item.vectors.items()]
+    await session.execute(
+        VECTORS,
+        {
+            "tenant": tenant_of(session),
+            "many": len(rows),
+            "scopes": [m.scope for m, *_ in rows],
+            "models": [labels["model", model] for _, model, _ in rows],
+            "ns": [m.n for m, *_ in rows],
+            "kinds": [KIND_NUMBER[Kind(m.kind)] for m, *_ in rows],
+            "sections": [labels.get(("section", m.section or "")) for m, *_ in rows],
+            "errors": [labels.get(("error", m.error_category or "")) for m, *_ in rows],
+            "confidences": [m.confidence_score for m, *_ in rows],
+            "importances": [m.importance for m, *_ in rows],
+            "times": [m.created_at for m, *_ in rows],
+            "tags": [tag_ids(m) for m, *_ in rows],
+            "embs": [HalfVector(emb) for *_, emb in rows],
+        },
+    )
+
+
+async def _post(session: AsyncSession, pairs: Sequence[Served]) -> None:
     rows = [(m.scope, term, m.n, w) for m, item in pairs for term, w in item.weights.items()]
     if rows:
         scopes, terms, ns, weights = zip(*rows, strict=True)
         await session.execute(
             POSTINGS,
             {
-                "tenants": [tenant] * len(rows),
-                "scopes": list(scopes),
-                "terms": list(terms),
-                "ns": list(ns),
-                "weights": list(weights),
+                "tenant": tenant_of(session),
+                "many": len(rows),
+                "scopes": scopes,
+                "terms": terms,
+                "ns": ns,
+                "weights": weights,
             },
         )
 
@@ -166,38 +251,42 @@ async def fold_statistics(session: AsyncSession) -> None:
         await _append(session, sums)
 
 
-def row_of(session: AsyncSession, item: Prepared, scope: int) -> Memory:
+def columns_of(session: AsyncSession, item: Prepared, scope: int) -> Columns:
     """The row of a draft, not yet written."""
     draft = item.draft
-    return Memory(
-        tenant_id=tenant_of(session),
-        id=draft.id,
-        project_id=draft.project_id,
-        layer=LAYER_OF[draft.kind].value,
-        kind=draft.kind.value,
-        scope=scope,
-        key=draft.key,
-        section=draft.section,
-        title=draft.title,
-        when_to_use=draft.when_to_use,
-        content=draft.content,
-        searchable_text=draft.searchable_text,
-        keywords=list(draft.keywords),
-        tags=list(draft.tags),
-        importance=draft.importance,
-        confidence=draft.confidence,
-        source=draft.source,
-        status=draft.status.value,
-        error_category=draft.error_category,
-        outcome=draft.outcome,
-        session_id=draft.session_id,
-        trace_id=draft.trace_id,
-        source_event_ids=list(draft.source_event_ids),
-        metadata_=draft.metadata,
-        terms=sorted(item.weights),
-        tokenizer=TOKENIZER,
-        fingerprint=item.fingerprint,
-        change_reason=draft.reason,
-        change_actor=draft.actor,
-        change_run=draft.run_id,
-    )
+    return {
+        "tenant_id": str(tenant_of(session)),
+        "id": str(draft.id),
+        "project_id": draft.project_id,
+        "layer": LAYER_OF[draft.kind].value,
+        "kind": draft.kind.value,
+        "scope": scope,
+        "key": draft.key,
+        "section": draft.section,
+        "title": draft.title,
+        "when_to_use": draft.when_to_use,
+        "content": draft.content,
+        "searchable_text": draft.searchable_text,
+        "keywords": list(draft.keywords),
+        "tags": list(draft.tags),
+        "importance": draft.importance,
+        "confidence": draft.confidence,
+        "source": draft.source,
+        "status": draft.status.value,
+        "error_category": draft.error_category,
+        "outcome": draft.outcome,
+        "session_id": draft.session_id,
+        "trace_id": _text(draft.trace_id),
+        "source_event_ids": list(draft.source_event_ids),
+        "metadata": draft.metadata,
+        "terms": sorted(item.weights),
+        "tokenizer": TOKENIZER,
+        "fingerprint": f"\\x{item.fingerprint.hex()}",
+        "change_reason": draft.reason,
+        "change_actor": draft.actor,
+        "change_run": _text(draft.run_id),
+    }
+
+
+def _text(number: UUID | None) -> str | None:
+    return None if number is None else str(number)

@@ -97,7 +97,7 @@ def to_bullet(row: BulletColumns) -> Bullet:
     return bullet
 
 
-def columns_of(bullet: Bullet) -> dict[str, Any]:
+def bullet_columns(bullet: Bullet) -> dict[str, Any]:
     """The columns of `memories` that a bullet fills, but for its key and its metadata."""
     return {
         "section": bullet.section or None,
