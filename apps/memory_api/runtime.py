@@ -19,6 +19,7 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.embeddings.loaded import Embedders, open_default
 from apps.memory_api.embeddings.port import Embedder
 from apps.memory_api.embeddings.tenant import TenantEmbedder, TenantModels
+from apps.memory_api.jobs.bounds import Bounds
 from apps.memory_api.jobs.pgqueuer import PgQueue
 from apps.memory_api.jobs.port import JobQueue
 from apps.memory_api.llm.configure import open_models
@@ -76,7 +77,9 @@ async def open_runtime(
         database_url, pool_size=settings.pool_size, statement_cache=settings.statement_cache
     )
     queue = PgQueue(
-        settings.listen_url or database_url, heartbeat=timedelta(seconds=settings.lease_seconds)
+        settings.listen_url or database_url,
+        heartbeat=timedelta(seconds=settings.lease_seconds),
+        bounds=Bounds(settings.queue_limit, settings.queue_limit_total),
     )
     sessions, gate = Sessions(engine), Gate()
     attempts = WORKER_ATTEMPTS if background else FOREGROUND_ATTEMPTS

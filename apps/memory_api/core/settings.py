@@ -55,7 +55,19 @@ class Settings(BaseSettings):
         Path(".hansei"), description="Where `hansei up` keeps the embedded database and its key."
     )
     worker_concurrency: int = Field(
-        4, ge=1, le=256, description="Jobs one worker process runs at the same time."
+        4,
+        ge=1,
+        le=256,
+        description="Jobs of one tenant that one worker process runs at the same time; of all "
+        "tenants together a quarter more, at least one.",
+    )
+    queue_limit: int = Field(
+        50_000,
+        ge=1,
+        description="Runs of one tenant that may wait. Past it, new work is refused with 429.",
+    )
+    queue_limit_total: int = Field(
+        250_000, ge=1, description="Runs of all tenants that may wait, likewise."
     )
     lease_seconds: float = Field(
         30, gt=0, description="How long a run is held before another worker may take it over."
