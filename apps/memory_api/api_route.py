@@ -9,13 +9,14 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
 import structlog
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.body import ReadRequest, Tail, read, read_json
 from apps.memory_api.core.errors import Invalid
@@ -89,14 +90,26 @@ class _Sent:
             return _replay(known)
         try:
             async with self._held():
-                response = await handle(self.request)
+                response = await _whole(await handle(self.request))
+            await self._remember(_answer(response))
         except BaseException:
             async with self.runtime.sessions.tenant(self.tenant_id) as session:
                 await idempotency.release(session, self.route, self.key)
             raise
-        async with self.runtime.sessions.tenant(self.tenant_id) as session:
-            await idempotency.remember(session, self.route, self.key, _answer(response))
         return response
+
+    async def _remember(self, answer: Remembered) -> None:
+        """Keep the answer in the transaction of the work, so that there is both or neither; a route
+        with transactions of its own has committed them already.
+        """
+        session: AsyncSession | None = getattr(self.request.state, "session", None)
+        if session is None:
+            async with self.runtime.sessions.tenant(self.tenant_id) as own:
+                await idempotency.remember(own, self.route, self.key, answer)
+            return
+        await idempotency.remember(session, self.route, self.key, answer)
+        stack: AsyncExitStack = self.request.scope["fastapi_function_astack"]
+        await stack.aclose()  # commits now: a commit that fails is a failure of the request
 
     @asynccontextmanager
     async def _held(self) -> AsyncGenerator[None]:
@@ -116,6 +129,15 @@ class _Sent:
             yield
         finally:
             task.cancel()
+
+
+async def _whole(response: Response) -> Response:
+    """The response with its body at hand: what is streamed is short where a body was kept whole."""
+    if not isinstance(response, StreamingResponse):
+        return response
+    parts = [part async for part in response.body_iterator]
+    body = b"".join(part.encode() if isinstance(part, str) else bytes(part) for part in parts)
+    return Response(body, response.status_code, headers=dict(response.headers))
 
 
 def _answer(response: Response) -> Remembered:

@@ -83,10 +83,13 @@ Operator = Annotated[Identity, Depends(needs(Access.OPERATOR))]
 
 
 async def open_session(
-    runtime: RuntimeDep, identity: Annotated[Identity, Depends(identify)]
+    request: Request, runtime: RuntimeDep, identity: Annotated[Identity, Depends(identify)]
 ) -> AsyncIterator[AsyncSession]:
-    """One transaction bound to the caller's tenant; committed before the answer is sent."""
+    """One transaction bound to the caller's tenant; committed before the answer is sent. The route
+    class keeps an answer in it (`request.state.session`).
+    """
     async with runtime.sessions.tenant(identity.tenant_id) as session:
+        request.state.session = session
         yield session
 
 

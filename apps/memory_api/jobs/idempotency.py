@@ -99,12 +99,15 @@ async def remember(session: AsyncSession, route: str, key: str, answer: Remember
 
 
 async def release(session: AsyncSession, route: str, key: str) -> None:
-    """Forget a key whose request failed, so that it can be tried again."""
+    """Forget a key whose request failed, so that it can be tried again. One that has its answer
+    after all (the connection broke while it was committed) stays.
+    """
     await session.execute(
         delete(IdempotencyKey).where(
             IdempotencyKey.tenant_id == tenant_of(session),
             IdempotencyKey.route == route,
             IdempotencyKey.key == key,
+            IdempotencyKey.status.is_(None),
         )
     )
 
