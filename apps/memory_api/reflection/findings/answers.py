@@ -7,14 +7,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from apps.memory_api.evaluation.compare import compare
+from apps.memory_api.evaluation.truth import (
+    answering,
+    answers_with,
+    expected_answer,
+    given_by,
+    untold,
+)
 from apps.memory_api.reflection.findings.schemas import Answer, Untold
-from apps.memory_api.traces.arguments import as_items, as_mapping
 from apps.memory_api.traces.quotes import cut, first_sentence, plain
 from apps.memory_api.traces.steps import Run, Step
 
-_FINAL = re.compile(
-    r"^(?:finish|answer|final_?answer|submit|done|complete|respond)$", re.IGNORECASE
-)
 _NAMES = re.compile(
     r"\"[^\"\n]{3,60}\"|“[^”\n]{3,60}”"
     r"|(?:[A-Z][\w'’.\-]+|[0-9]{4})(?:[ \-](?:of|the|and|de|[A-Z&][\w'’.\-]*))*[ \-][A-Z][\w'’.\-]+"
@@ -31,31 +35,14 @@ _COMPARE = re.compile(
 _RESPONSES = 2_000_000
 
 
-def expected_answer(ground_truth: Any) -> str | None:
-    """The expected answer of a ground truth that is one: text, or a mapping with a field for it."""
-    if isinstance(ground_truth, (str, int, float)) and not isinstance(ground_truth, bool):
-        return str(ground_truth).strip() or None
-    given = as_mapping(ground_truth)
-    if given:
-        for name in ("answer", "expected", "expected_answer", "gold", "target"):
-            value = given.get(name)
-            if (
-                isinstance(value, (str, int, float))
-                and not isinstance(value, bool)
-                and str(value).strip()
-            ):
-                return str(value).strip()
-    return None
-
-
 def find_answer(run: Run, ground_truth: Any) -> Answer | None:
     """The last answering call (or one the environment judged), else the last message when an answer
     was expected."""
     expected = expected_answer(ground_truth)
-    step = _answering(run.steps)
+    step = answering(run.steps)
     if step is None:
         return _spoken(run, expected) if expected else None
-    given = step.args.get("") or next(iter(step.args.values()), "")
+    given = given_by(step)
     if not given or (step.verdict is None and expected is None):
         return None
     thought = run.before(run.said, step.at)
@@ -70,13 +57,6 @@ def find_answer(run: Run, ground_truth: Any) -> Answer | None:
         comparison=bool(_COMPARE.search(task)),
         **_against(run, given, expected, step.at),
     )
-
-
-def _answering(steps: list[Step]) -> Step | None:
-    for step in reversed(steps):
-        if step.verdict is not None or (_FINAL.match(step.tool) and step.args):
-            return step
-    return None
 
 
 def _spoken(run: Run, expected: str) -> Answer | None:
@@ -97,13 +77,7 @@ def _against(run: Run, given: str, expected: str | None, at: int) -> dict[str, A
         return known
     wanted = plain(re.sub(r"\s*\([^)]*\)\s*$", "", expected)) or plain(expected)
     event, call = _seen(run, wanted, len(run.events))
-    relation = "different"
-    if said.removesuffix("s") in {wanted.removesuffix("s"), plain(expected)}:
-        relation = "same"
-    elif wanted and f" {wanted} " in f" {said} ":
-        relation = "wider"
-    elif len(said) > 2 and f" {said} " in f" {plain(expected)} ":
-        relation = "narrower"
+    relation = compare(given, expected).relation
     return known | {
         "expected": cut(expected, 120),
         "relation": relation if said else None,
@@ -149,7 +123,7 @@ def _why(thought: str) -> str:
 
 def _unsearched(question: str, steps: Sequence[Step]) -> tuple[str, ...]:
     """Names in the question whose words stand together in no call; at most two."""
-    asked = " \n ".join(plain(s.args.get("", "")) for s in steps[:60] if not _FINAL.match(s.tool))
+    asked = " \n ".join(plain(s.args.get("", "")) for s in steps[:60] if not answers_with(s))
     found: list[str] = []
     for match in _NAMES.findall(question):
         name = _QUESTION_WORD.sub("", match).strip('"“” ?.,')
@@ -162,16 +136,11 @@ def _unsearched(question: str, steps: Sequence[Step]) -> tuple[str, ...]:
 def find_untold(run: Run, ground_truth: Any) -> tuple[Untold, ...]:
     """Expected `outputs` that stand in no message of the run; the closest message with a figure is
     shown instead."""
-    outputs = as_items(as_mapping(ground_truth).get("outputs"))
     if not run.said:
         return ()
-    texts = [(at, run.text(at)[:20_000]) for at in run.said]
     found: list[Untold] = []
-    for output in outputs[:10]:
-        wanted = str(output)
-        if any(wanted.casefold() in text.replace(",", "").casefold() for _, text in texts):
-            continue
-        at = next((a for a, text in reversed(texts) if re.search(r"\d", text)), None)
+    for wanted in untold(run, ground_truth):
+        at = next((a for a in reversed(run.said) if re.search(r"\d", run.text(a)[:20_000])), None)
         said = _figure(run.text(at)) if at is not None else ""
         found.append(Untold(cut(wanted, 60), run.ids[at] if at is not None else None, said))
     return tuple(found)

@@ -1,17 +1,18 @@
-"""Failing assertions of a test report: pytest, unittest, TAP, Jest-like text, or plain "expected …
-got …"."""
+"""Failing assertions of a test report: what the evaluation reads in it, else TAP, or single lines
+that say "expected … got …"."""
 
 from __future__ import annotations
 
 import re
 
+from apps.memory_api.evaluation.evidence import parse_test_report
 from apps.memory_api.reflection.findings.schemas import Assertion
 from apps.memory_api.traces.quotes import cut
 
+_MOST = 10
 _LIMIT = 200_000
 _NAMED = re.compile(
-    r"^(?:FAILED|ERROR)\s+(?P<py>\S+)(?:\s+-\s+(?P<pymsg>.*))?$"
-    r"|^(?:FAIL|ERROR):\s+(?P<unit>\S+)"
+    r"^(?:FAIL|ERROR):\s+(?P<unit>\S+)"
     r"|^not ok\s+\d+\s*-?\s*(?P<tap>.*)$"
     r"|^[ \t]*(?:✕|✗|×|✘)\s+(?P<jest>.+)$",
     re.MULTILINE,
@@ -22,6 +23,7 @@ _DETAIL = re.compile(
 _BOTH = re.compile(
     r"expected:?\s*(?P<want>.{1,80}?)[,;]?\s+(?:but )?(?:got|received|actual"
     r"|was):?\s*(?P<got>.{1,80})$"
+    r"|(?:got:?|= )\s*(?P<has>.{1,80}?),?\s+want:?\s*(?P<wish>.{1,80})$"
     r"|assert\s+(?P<left>.{1,80}?)\s+==\s+(?P<right>.{1,80})$"
     r"|AssertionError:\s+(?P<a>.{1,60}?)\s+!=\s+(?P<b>.{1,60})$",
     re.IGNORECASE,
@@ -33,22 +35,22 @@ def find_assertions(test_report: str | None) -> tuple[Assertion, ...]:
     failed."""
     if not test_report:
         return ()
-    text = (
-        test_report
-        if len(test_report) <= _LIMIT
-        else test_report[: _LIMIT // 2] + test_report[-_LIMIT // 2 :]
-    )
+    report = parse_test_report(test_report)
+    if report.framework is not None:
+        return tuple(_assertion(case.name, case.message) for case in report.failing[:_MOST])
+    half = _LIMIT // 2
+    long = len(test_report) > _LIMIT
+    return _unknown(test_report[:half] + test_report[-half:] if long else test_report)
+
+
+def _unknown(text: str) -> tuple[Assertion, ...]:
+    """Of a report in another format, or a piece of one."""
     details = [m.group("line").strip() for m in _DETAIL.finditer(text)]
     found: dict[str, Assertion] = {}
     for n, match in enumerate(_NAMED.finditer(text)):
-        test = (
-            next(v for k, v in match.groupdict().items() if v and k != "pymsg")
-            if any(match.groups())
-            else ""
-        )
-        message = match.group("pymsg") or (details[n] if n < len(details) else "")
-        if test and test not in found and len(found) < 10:
-            found[test] = _assertion(test, message)
+        test = next((v for v in match.groupdict().values() if v), "")
+        if test and test not in found and len(found) < _MOST:
+            found[test] = _assertion(test, details[n] if n < len(details) else "")
     if not found and details and re.search(r"fail|error|assert", text, re.IGNORECASE):
         found[""] = _assertion("", details[0])
     return tuple(found.values())
@@ -59,8 +61,8 @@ def _assertion(test: str, message: str) -> Assertion:
     if not both:
         return Assertion(cut(test, 120), cut(message))
     parts = both.groupdict()
-    expected = parts["want"] or parts["right"] or parts["b"]
-    actual = parts["got"] or parts["left"] or parts["a"]
+    expected = parts["want"] or parts["right"] or parts["b"] or parts["wish"]
+    actual = parts["got"] or parts["left"] or parts["a"] or parts["has"]
     return Assertion(
         cut(test, 120), cut(message), cut(expected or "", 60) or None, cut(actual or "", 60) or None
     )

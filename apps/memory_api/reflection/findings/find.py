@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from apps.memory_api.reflection.findings.actions import find_departures
+from apps.memory_api.evaluation.actions import find_departures
 from apps.memory_api.reflection.findings.answers import find_answer, find_untold
 from apps.memory_api.reflection.findings.assertions import find_assertions
 from apps.memory_api.reflection.findings.contrast import find_again, find_contrast

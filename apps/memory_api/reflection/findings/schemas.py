@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
+from apps.memory_api.evaluation.actions import Departure
 from apps.memory_api.traces.arguments import Change
 from apps.memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
 
@@ -144,19 +145,6 @@ class Answer:
     reason_event: str | None = None
     unsearched: tuple[str, ...] = ()
     comparison: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """Where the run left the expected actions. `kind`: changed (right tool, other arguments),
-    extra, missing."""
-
-    kind: str
-    event: str | None
-    tool: str
-    call: str
-    changes: tuple[Change, ...] = ()
-    accepted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from apps.memory_api.reflection.findings.schemas import Departure
 from apps.memory_api.traces.arguments import (
     Arguments,
+    Change,
     as_items,
     as_mapping,
     differences,
@@ -19,6 +20,19 @@ _MOST = 6
 _CALLS = 300
 _ARGUMENTS = ("kwargs", "arguments", "args")
 Expected = tuple[str, Arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Where the run left the expected actions. `kind`: changed (right tool, other arguments),
+    extra, missing."""
+
+    kind: str
+    event: str | None
+    tool: str
+    call: str
+    changes: tuple[Change, ...] = ()
+    accepted: bool = True
 
 
 def expected_actions(ground_truth: Any) -> list[Expected] | None:
@@ -35,24 +49,25 @@ def expected_actions(ground_truth: Any) -> list[Expected] | None:
     return found
 
 
-def find_departures(run: Run, ground_truth: Any) -> tuple[Departure, ...]:
+def find_departures(run: Run, ground_truth: Any, most: int = _MOST) -> tuple[Departure, ...]:
     """Changing calls that are not on the list or have other arguments, in order, then expected ones
-    never made."""
+    never made; at most `most`."""
     expected = expected_actions(ground_truth)
     if expected is None or not (run.steps or run.said):
         return ()
-    wanted = [e for e in expected if _writes(e[0])]
+    wanted = changing(expected)
     names = {name for name, _ in wanted}
     made = [s for s in run.steps if s.writes or s.tool in names]
     done = [s for s in made if not s.failure][:_CALLS]
     left, spare = _match_exactly(wanted, done)
     found = [_departure(step, left) for step in spare]
     found += [Departure("missing", None, name, shown(name, "", args, 70)) for name, args in left]
-    return tuple(found[:_MOST])
+    return tuple(found[:most])
 
 
-def _writes(tool: str) -> bool:
-    return Step(0, "", tool, "", {}).writes
+def changing(expected: list[Expected]) -> list[Expected]:
+    """Those of the expected calls that change something, by their tool's name."""
+    return [e for e in expected if Step(0, "", e[0], "", {}).writes]
 
 
 def _match_exactly(wanted: list[Expected], done: list[Step]) -> tuple[list[Expected], list[Step]]:
