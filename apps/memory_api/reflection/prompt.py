@@ -15,7 +15,7 @@ from apps.memory_api.core.redaction import redact, redact_value
 from apps.memory_api.llm.fencing import Piece, cut, cut_text, estimate_tokens, fence, new_delimiter
 from apps.memory_api.llm.port import Message
 from apps.memory_api.llm.structured import strict_schema
-from apps.memory_api.reflection.evidence import Evidence
+from apps.memory_api.reflection.evidence import Evidence, ShownBullet
 from apps.memory_api.reflection.findings.schemas import Attempt, Findings
 from apps.memory_api.reflection.response import LLMReflectionResponse
 from apps.memory_api.reflection.schemas import ReflectionContext
@@ -52,18 +52,38 @@ What else is known (right answer, test report, other attempts of the task):
 Facts that a program found in the trace:
 {findings}
 
+Lessons of such tasks that are known:
+{lessons}
+
 Events, in order:
 {events}
 """
 """Stands in the prompt of a file that does not say where the trace goes."""
+BULLETS = """
+Bullets of the playbook that the run had. Give a verdict on each:
+{bullets}
+"""
+"""Stands in the prompt of a file that does not say where the bullets go, when there are some."""
 
 _LANGUAGES = {"en": "English", "ja": "Japanese"}
 _FIXED = "schema"
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _METADATA = 64
 """Tokens of an event's metadata that are shown."""
-# The events get what is left, and that is 13 of 32 at least.
-_SHARES = {"goal": 1, "task": 2, "error": 2, "truth": 2, "report": 3, "attempts": 5, "findings": 4}
+_BULLET = 128
+"""Tokens of one bullet, or of one lesson."""
+# The events get what is left, and that is 9 of 32 at least.
+_SHARES = {
+    "goal": 1,
+    "task": 2,
+    "error": 2,
+    "truth": 2,
+    "report": 3,
+    "attempts": 5,
+    "findings": 4,
+    "bullets": 3,
+    "lessons": 1,
+}
 _OF = 32
 _NONE = "(none)"
 
@@ -71,12 +91,13 @@ _NONE = "(none)"
 @dataclass(frozen=True)
 class Question:
     """Messages for a model; `fixed` is how many of them are the same for every trace, `shown` the
-    text that came with the trace.
+    text that came with the trace, `keys` those of the bullets in it.
     """
 
     messages: tuple[Message, ...]
     fixed: int
     shown: str
+    keys: tuple[str, ...] = ()
 
 
 def compose(
@@ -86,22 +107,43 @@ def compose(
     template = prompt.text
     if "{events}" not in template:
         template += DATA
-    values = _values(context, known, found, budget)
-    fixed, variable = _split(template, values)
-    system = (Message("system", fixed),) if fixed else ()
-    return Question((*system, Message("user", variable)), len(system), variable)
+    if known.bullets and "{bullets}" not in template:
+        template += BULLETS
+    bullets, keys = bullet_lines(known.bullets, budget * _SHARES["bullets"] // _OF)
+    values = _values(context, known, found, budget - estimate_tokens(bullets))
+    return question(template, values | {"bullets": bullets}, keys)
 
 
-def _split(template: str, values: Mapping[str, str]) -> tuple[str, str]:
-    """The prompt as its fixed beginning and the rest, which starts with the first line that has a
-    value of this trace in it.
+def question(template: str, values: Mapping[str, str], keys: tuple[str, ...] = ()) -> Question:
+    """The filled template as messages: its fixed beginning, and the rest, which starts with the
+    first line that has a value of this trace in it.
     """
     mark = new_delimiter()
     lines = template.splitlines(keepends=True)
-    first = next(i for i, line in enumerate(lines) if _varies(line))
+    first = next((i for i, line in enumerate(lines) if _varies(line)), len(lines))
     marked = "".join((*lines[:first], mark, *lines[first:]))
-    fixed, variable = render(marked, values).split(mark, 1)
-    return fixed.strip(), variable.strip()
+    fixed, variable = (part.strip() for part in render(marked, values).split(mark, 1))
+    if not variable:  # nothing in it changes, but somebody has to speak
+        fixed, variable = "", fixed
+    system = (Message("system", fixed),) if fixed else ()
+    return Question((*system, Message("user", variable)), len(system), variable, keys)
+
+
+def bullet_lines(bullets: Sequence[ShownBullet], budget: int) -> tuple[str, tuple[str, ...]]:
+    """The first bullets that fit into so many tokens, fenced, one `[key] (how): text` a line; and
+    their keys. A bullet that is not shown can have no verdict.
+    """
+    lines: dict[str, str] = {}
+    for bullet in bullets:
+        said = " ".join(cut_text(redact(bullet.text).text, _BULLET).split())
+        line = f"[{bullet.key}] ({bullet.how}): {said}"
+        budget -= estimate_tokens(f"{line}\n")
+        if budget < 0 and lines:
+            break
+        lines.setdefault(bullet.key, line)
+    if not lines:
+        return _NONE, ()
+    return fence("\n".join(lines.values()), label="bullets"), tuple(lines)
 
 
 def _varies(line: str) -> bool:
@@ -118,6 +160,7 @@ def _values(
         "error": _text(_error(context), "error", share["error"]),
         "evidence": _evidence(known, share),
         "findings": _text(_json(found.as_json()), "findings", share["findings"]),
+        "lessons": _lessons(known.lessons, share["lessons"]),
     }
     left = budget - sum(map(estimate_tokens, parts.values()))
     events = fence(cut(_pieces(context.events), max(64, left)), label="events")
@@ -127,6 +170,11 @@ def _values(
         "language": _LANGUAGES.get(found.language, found.language),
         "events": events,
     }
+
+
+def _lessons(lessons: Sequence[str], budget: int) -> str:
+    told = [f"- {' '.join(cut_text(lesson, _BULLET).split())}" for lesson in lessons]
+    return _text("\n".join(told), "lessons", budget)
 
 
 def _text(text: str | None, label: str, budget: int) -> str:

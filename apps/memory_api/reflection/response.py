@@ -8,15 +8,49 @@ import ast
 import math
 import re
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
+
+from apps.memory_api.playbook.schemas import Vote
 
 MOST_TAGS = 10
 MOST_SOURCES = 5
 _TAG_LENGTH = 64
 _NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?")
 _NOTHING = frozenset({"", "null", "none", "n/a"})
+
+
+class BulletVerdict(BaseModel):
+    """What a model says of one bullet that the run used."""
+
+    key: str = Field(description="The bullet's key, without its brackets")
+    tag: Vote = Field(
+        description="helpful: it was followed and did good; harmful: it was followed and led "
+        "astray; neutral: neither can be seen"
+    )
+    reason: str = Field(description="What in the trace shows it, 1 sentence")
+
+    @field_validator("key", mode="before")
+    @classmethod
+    def _bare(cls, value: Any) -> Any:
+        return value.strip(" []\"'") if isinstance(value, str) else value
+
+    @field_validator("tag", mode="before")
+    @classmethod
+    def _lower(cls, value: Any) -> Any:
+        return value.strip().lower() if isinstance(value, str) else value
+
+
+def readable(value: Any) -> list[BulletVerdict]:
+    """Those verdicts of a list that are some; a wrong one takes no other along."""
+    found: list[BulletVerdict] = []
+    for item in cast("list[Any]", value) if isinstance(value, list) else []:
+        try:
+            found.append(BulletVerdict.model_validate(item))
+        except ValidationError:
+            continue
+    return found
 
 
 class LLMReflectionResponse(BaseModel):
@@ -32,6 +66,10 @@ class LLMReflectionResponse(BaseModel):
     source_event_ids: list[str] = Field(
         default_factory=list,
         description="At most five event ids, the one most to blame or to thank first",
+    )
+    verdicts: Annotated[list[BulletVerdict], BeforeValidator(readable)] = Field(
+        default_factory=list[BulletVerdict],
+        description="One verdict on each bullet that the run had; empty when it had none",
     )
 
     @field_validator("reflection", mode="before")

@@ -23,8 +23,13 @@ from apps.memory_api.reflection.evidence import Evidence
 from apps.memory_api.reflection.findings.find import find
 from apps.memory_api.reflection.findings.schemas import Findings
 from apps.memory_api.reflection.prompt import BUILTIN, PROMPTS, Question, compose, id_of
-from apps.memory_api.reflection.response import MOST_SOURCES, LLMReflectionResponse
+from apps.memory_api.reflection.response import (
+    MOST_SOURCES,
+    BulletVerdict,
+    LLMReflectionResponse,
+)
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
+from apps.memory_api.reflection.trust import repeats, sound
 
 __all__ = ["Evidence", "Mind", "Thought", "packaged", "think"]
 
@@ -67,6 +72,9 @@ class Thought:
     failure: LLMError | None = None
     prompt_hash: str | None = None
     usage: dict[str, Any] | None = None
+    verdicts: Sequence[BulletVerdict] = ()
+    """Of the model, on bullets of the evidence only, each at most once. None by rules: they judge
+    apart (`judge.py`)."""
 
     @property
     def degraded(self) -> bool:
@@ -108,10 +116,11 @@ async def think(
             raise
         log.warning("reflection_by_rules", code=error.code, error=str(error))
         return Thought(base, failure=error, prompt_hash=prompt.hash, usage=counted.usage())
+    verdicts = sound(answer.verdicts, question.keys, question.shown)
     if parroted(answer, question):
-        answer = _scored_by_rules(answer, base)
+        answer, verdicts = _scored_by_rules(answer, base), []
     result = _result(context, found, base, answer, reply)
-    return Thought(result, "llm", prompt_hash=prompt.hash, usage=counted.usage())
+    return Thought(result, "llm", prompt_hash=prompt.hash, usage=counted.usage(), verdicts=verdicts)
 
 
 def _request(mind: Mind, prompt: Prompt, question: Question) -> LLMRequest:
@@ -131,11 +140,7 @@ def parroted(answer: LLMReflectionResponse, question: Question) -> bool:
     """Whether the model only repeats what stands in the trace word for word: its author wrote that,
     not the model, and must not set the scores.
     """
-    return _folded(answer.reflection) in _folded(question.shown)
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return repeats(answer.reflection, question.shown)
 
 
 def _scored_by_rules(
