@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -12,9 +11,10 @@ from apps.memory_api.core.errors import NotFound
 from apps.memory_api.reflection.evidence import Evidence
 from apps.memory_api.reflection.findings.schemas import Attempt
 from apps.memory_api.reflection.schemas import ReflectionContext
+from apps.memory_api.traces.events import as_events
 from apps.memory_api.traces.queries import earlier_attempts, get_trace, list_events
-from apps.memory_api.traces.schemas import ErrorInfo, Event, EventType, OutcomeType
-from apps.memory_api.traces.tables import Trace, TraceEvent
+from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
+from apps.memory_api.traces.tables import Trace
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,3 @@ async def load(session: AsyncSession, trace_id: UUID) -> Material:
         related_memory_ids=[UUID(memory) for memory in trace.related_memory_ids],
     )
     return Material(trace, context, Evidence(attempts, trace.ground_truth, trace.test_report))
-
-
-def as_events(rows: Sequence[TraceEvent]) -> list[Event]:
-    """Rows as wire events; they were validated when they came in."""
-    return [
-        Event.model_construct(
-            event_id=row.event_id,
-            event_type=EventType(row.event_type),
-            content=row.content,
-            timestamp=row.timestamp,
-            metadata=row.metadata_,
-            tool_name=row.tool_name,
-            error=row.error,
-            agent=row.agent,
-        )
-        for row in rows
-    ]

@@ -14,9 +14,9 @@ import structlog
 
 from apps.memory_api.core.prompts import Prompt, load
 from apps.memory_api.core.redaction import redact
+from apps.memory_api.llm.counted import Counted
 from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, Wrapper
-from apps.memory_api.llm.prices import price
+from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest
 from apps.memory_api.llm.structured import ask
 from apps.memory_api.reflection import rules
 from apps.memory_api.reflection.evidence import Evidence
@@ -177,41 +177,3 @@ def _result(
         related_memory_ids=list(context.related_memory_ids),
         metadata=rules.about(context, found) | {"model": reply.model},
     )
-
-
-class Counted(Wrapper):
-    """Adds up what the replies of one reflection used, re-asking included."""
-
-    def __init__(self, inner: LLM) -> None:
-        super().__init__(inner)
-        self._replies: list[LLMReply] = []
-
-    async def complete(self, request: LLMRequest) -> LLMReply:
-        reply = await self.inner.complete(request)
-        self._replies.append(reply)
-        return reply
-
-    def usage(self) -> dict[str, Any] | None:
-        """`{provider, model, calls, input_tokens, output_tokens, cached_tokens, usd}`; usd is None
-        when a price is unknown.
-        """
-        if not self._replies:
-            return None
-        last = self._replies[-1]
-        return {
-            "provider": last.provider,
-            "model": last.model,
-            "calls": len(self._replies),
-            "input_tokens": sum(r.usage.input_tokens for r in self._replies),
-            "output_tokens": sum(r.usage.output_tokens for r in self._replies),
-            "cached_tokens": sum(r.usage.cached_input_tokens for r in self._replies),
-            "usd": self._usd(self._replies),
-        }
-
-    def _usd(self, replies: Sequence[LLMReply]) -> float | None:
-        prices = [
-            price(r.usage, provider=r.provider, model=r.model, endpoint=self.endpoint)
-            for r in replies
-        ]
-        known = [one for one in prices if one is not None]
-        return float(sum(known)) if len(known) == len(prices) else None
