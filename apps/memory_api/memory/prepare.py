@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from apps.memory_api.memory.schemas import Kind, Status
 from apps.memory_api.memory.scopes import Address, kind_scope
 from apps.memory_api.text.tokens import document_weights
 
+_NOT_ALNUM = re.compile(r"[\W_]+")
 MAX_TERMS = 4_000
 """Terms indexed of one memory: the heaviest; a memory is a lesson, not a book."""
 
@@ -107,7 +109,7 @@ async def prepare(embedder: Embedder, drafts: Sequence[Draft]) -> list[Prepared]
 def fingerprint(content: str) -> bytes:
     """The same for texts that differ only in case, width, spacing or punctuation."""
     folded = unicodedata.normalize("NFKC", content).casefold()
-    kept = "".join(c for c in folded if c.isalnum())
+    kept = _NOT_ALNUM.sub("", folded)
     return hashlib.blake2b((kept or folded).encode(), digest_size=16).digest()
 
 

@@ -283,7 +283,7 @@ class _Writer:
         added = [self._row(bullet) for key, bullet in bullets.items() if key not in self.rows]
         stored = await store(self.session, added)
         self.new = {row["key"]: new for row, new in zip(added, stored, strict=True)}
-        served = [(self._stored(k), self._item(bullets[k])) for k in bullets if k in fresh]
+        served = [(self._stored(k), self.ready[bullets[k].searchable_text]) for k in fresh]
         await serve(self.session, [row for row, _ in served], [item for _, item in served])
 
     async def relate(self) -> None:
@@ -331,8 +331,9 @@ class _Writer:
     def _item(self, bullet: Bullet) -> Prepared:
         """What is ready of a bullet; of one that is not served, only its fingerprint counts."""
         ready = self.ready.get(bullet.searchable_text)
-        said = fingerprint(bullet.content)
         draft = draft_of(bullet, self.place, self.author)
         if ready is None:
-            return Prepared(draft, {}, {}, said)
-        return replace(ready, draft=draft, fingerprint=said)
+            return Prepared(draft, {}, {}, fingerprint(bullet.content))
+        if ready.draft.content != bullet.content:  # others have the same search text
+            return replace(ready, draft=draft, fingerprint=fingerprint(bullet.content))
+        return replace(ready, draft=draft)
