@@ -28,6 +28,7 @@ class PlaybookRow(Base):
         UniqueConstraint("tenant_id", "project_id", "name"),
         ForeignKeyConstraint(["tenant_id", "scope"], ["scopes.tenant_id", "scopes.scope"]),
         CheckConstraint("review in ('off', 'required')", name="review"),
+        CheckConstraint("holdout between 0 and 1", name="holdout"),
     )
 
     tenant_id: Mapped[TenantId]
@@ -43,6 +44,8 @@ class PlaybookRow(Base):
     token_budget: Mapped[int | None]
     max_bullets: Mapped[int | None]
     review: Mapped[Str] = mapped_column(server_default="off")
+    holdout: Mapped[float] = mapped_column(server_default="0")
+    """Share of renders, 0..1, that leave out a bullet drawn by lot."""
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
     deleted_at: Mapped[OptTime]
@@ -98,6 +101,8 @@ class BulletEvaluation(Base):
     """The memory of kind `evaluation` by which the reason is found."""
     actor: Mapped[OptStr]
     run_id: Mapped[UUID | None]
+    confirmed: Mapped[bool] = mapped_column(server_default=text("false"))
+    """Of an outcome: whether a comparison within its task makes it count."""
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
 
@@ -119,6 +124,10 @@ class Serving(Base):
     query: Mapped[Str]
     keys: Mapped[StrList]
     scores: Mapped[list[float]] = mapped_column(ARRAY(REAL), server_default=text("'{}'"))
+    candidate: Mapped[OptStr]
+    """The bullet drawn by lot, where bullets of this render could be held out."""
+    held_out: Mapped[bool] = mapped_column(server_default=text("false"))
+    """Whether the candidate was left out."""
     created_at: Mapped[Now]
 
 

@@ -47,6 +47,12 @@ class Trace(Base):
             postgresql_where=text("task_key is not null"),
         ),
         Index(
+            "traces_render_idx",
+            "tenant_id",
+            "render_id",
+            postgresql_where=text("render_id is not null"),
+        ),
+        Index(
             "traces_open_idx",
             "tenant_id",
             "updated_at",
