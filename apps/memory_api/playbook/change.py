@@ -68,8 +68,8 @@ class Plan:
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key of a bullet → why it changes, where that is not the author's reason for all."""
     deletes_playbook: bool = False
-    settle: Callable[[int], None] | None = None
-    """Called once, with the playbook's version, in the transaction that writes."""
+    settle: Callable[[Outcome], Awaitable[None]] | None = None
+    """Called once, with what was written, in the transaction that writes."""
 
     @property
     def texts(self) -> dict[str, Bullet]:
@@ -128,7 +128,7 @@ async def change_playbook(
             if attempt > 0 and not missing:
                 outcome = await write(session, playbook, place, plan, ready, author)
                 if plan.settle is not None:
-                    plan.settle(outcome.version)
+                    await plan.settle(outcome)
                 return outcome
         drafts = [draft_of(bullet, place, author) for bullet in missing.values()]
         items = await prepare(await runtime.embedder_of(tenant_id), drafts)

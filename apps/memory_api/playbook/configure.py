@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import Invalid
-from apps.memory_api.playbook.change import Plan, Terms, change_playbook
+from apps.memory_api.playbook.change import Outcome, Plan, Terms, change_playbook
 from apps.memory_api.playbook.rows import Author, Place, state_of
 from apps.memory_api.playbook.sections import SectionDefinition, normal_name, with_fallback
 from apps.memory_api.playbook.tables import PlaybookRow
@@ -40,7 +40,7 @@ async def configure(
         if sections is not None:
             state = replace(state, sections=with_fallback(sections))
 
-        def settle(_version: int) -> None:
+        async def settle(_outcome: Outcome) -> None:
             playbook.deleted_at = None
             for name in LIMITS:
                 if name in fields:

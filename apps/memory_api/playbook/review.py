@@ -56,20 +56,21 @@ async def propose(
         if playbook is not None and playbook.deleted_at is None and playbook.review == "required":
             Terms(if_match).check(playbook)
             _, results = apply(await load_touched(session, playbook, deltas), deltas)
-            held = _hold(session, playbook, deltas, author, sources or {})
+            held = hold(session, playbook, deltas, author, sources or {})
             return Proposed(held.id, playbook.version, results)
     return await apply_to_rows(
         runtime, tenant_id, place, deltas, author, sources=sources, if_match=if_match
     )
 
 
-def _hold(
+def hold(
     session: AsyncSession,
     playbook: PlaybookRow,
     deltas: Sequence[DeltaContextItem],
     author: Author,
     sources: Sources,
 ) -> Proposal:
+    """A proposal that waits for a person, added to the session."""
     held = Proposal(
         tenant_id=tenant_of(session),
         id=new_id(),
@@ -111,9 +112,9 @@ async def accept(
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> Plan:
         waiting = await _waiting(session, playbook, proposal_id)
 
-        def settle(version: int) -> None:
+        async def settle(outcome: Outcome) -> None:
             _decide(waiting, "accepted", decider, reason)
-            waiting.version = version
+            waiting.version = outcome.version
 
         return replace(await plan_deltas(session, playbook), change="proposal", settle=settle)
 
