@@ -23,7 +23,7 @@ Tenant = Annotated[str, typer.Option("--tenant", help="Name or UUID of the tenan
 
 def register(app: typer.Typer) -> None:
     """Add the server's commands to a command line (entry point `hansei.commands`)."""
-    for command in (up, serve, worker, migrate, doctor):
+    for command in (up, serve, worker, migrate, doctor, reembed):
         app.command()(command)
     app.command(hidden=True)(prepare)
     tenants = typer.Typer(help="Tenants of this server (owner connection).", no_args_is_help=True)
@@ -70,6 +70,39 @@ def prepare(name: Annotated[str, typer.Argument()], data_dir: DataDir = None) ->
 def doctor(data_dir: DataDir = None, json: Json = False) -> None:
     """Say what is wrong and how to mend it."""
     _run("doctor", data_dir=data_dir, json=json)
+
+
+def reembed(
+    tenant: Annotated[str | None, typer.Option(help="Name or UUID of the tenant.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All active tenants, one by one.")] = False,
+    provider: Annotated[str | None, typer.Option(help="static, openai or fastembed.")] = None,
+    model: Annotated[str | None, typer.Option(help="The provider's name of the model.")] = None,
+    dimensions: Annotated[
+        int | None, typer.Option(help="Length of its vectors, where it can be chosen.", min=1)
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="Another server than the settings name, with its /v1.")
+    ] = None,
+    cancel: Annotated[bool, typer.Option(help="Stop a move that is under way.")] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Move tenants to another embedding model while they are searched and written.
+
+    Killed, it goes on where it was when it is run again.
+    """
+    _run(
+        "reembed",
+        tenant=tenant,
+        every=every,
+        provider=provider,
+        model=model,
+        dimensions=dimensions,
+        base_url=base_url,
+        cancel=cancel,
+        data_dir=data_dir,
+        json=json,
+    )
 
 
 def tenant_create(

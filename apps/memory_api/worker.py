@@ -21,7 +21,7 @@ from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.runtime import Runtime, open_runtime
-from apps.memory_api.workers import learn, upkeep
+from apps.memory_api.workers import learn, reembed, upkeep
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ AWAY_SECONDS = 1.0
 Handler = Callable[[Runtime, UUID, UUID, str], Awaitable[Any]]
 """Does a run that `owner` holds and finishes it: (runtime, tenant_id, run_id, owner)."""
 
-HANDLERS: dict[str, Handler] = {**learn.STEPS, upkeep.KIND: upkeep.run}
+HANDLERS: dict[str, Handler] = {**learn.STEPS, upkeep.KIND: upkeep.run, reembed.KIND: reembed.run}
 
 
 async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:

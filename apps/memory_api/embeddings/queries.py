@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -58,4 +58,33 @@ async def begin_with(session: AsyncSession, model: EmbeddingModel) -> None:
             state="active",
         )
         .on_conflict_do_nothing()
+    )
+
+
+async def moment(session: AsyncSession) -> datetime:
+    """When the transaction began, by the clock that everybody shares."""
+    return (await session.execute(select(func.now()))).scalar_one()
+
+
+async def seconds_left(session: AsyncSession, model: EmbeddingModel, wait: timedelta) -> float:
+    """Until a model has been in its state for `wait`, by the database's clock; 0 when it has."""
+    left = await session.scalar(
+        select(func.extract("epoch", EmbeddingModel.since + wait - func.now())).where(
+            EmbeddingModel.tenant_id == tenant_of(session), EmbeddingModel.label == model.label
+        )
+    )
+    return max(0.0, float(left or 0))
+
+
+async def forget_retired(session: AsyncSession, grace: timedelta, but: Sequence[str]) -> None:
+    """Delete the rows of models that were retired longer ago than `grace`, except for those whose
+    vectors are still there.
+    """
+    await session.execute(
+        delete(EmbeddingModel).where(
+            EmbeddingModel.tenant_id == tenant_of(session),
+            EmbeddingModel.state == "retiring",
+            EmbeddingModel.since <= func.now() - grace,
+            EmbeddingModel.label.not_in(but),
+        )
     )

@@ -7,6 +7,7 @@ job that connects by `HANSEI_OWNER_URL`. Without it every search is exact
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,9 @@ import asyncpg
 import structlog
 
 from apps.memory_api.core.db import Sessions, raw_connection
+from apps.memory_api.embeddings.queries import list_models
 from apps.memory_api.memory.queries import count_served, served_models
+from apps.memory_api.memory.scopes import find_labels
 
 log = structlog.get_logger()
 
@@ -24,6 +27,8 @@ MANY = 50_000
 """Rows from which a scope has an index."""
 FEW = 25_000
 """Rows below which it loses it: far from MANY, so that no scope goes back and forth."""
+PAUSE = 1.0
+"""Seconds between two looks at an index that another process makes."""
 BUSY = "select pg_try_advisory_lock(hashtextextended('hansei.vector_index', 0))"
 MAKE = (
     "create index concurrently {name} on memory_vectors"
@@ -53,17 +58,19 @@ class Scope:
 
 
 async def keep_indexes(
-    sessions: Sessions, owner_url: str | None, tenant_id: UUID
+    sessions: Sessions, owner_url: str | None, tenant_id: UUID, *, moving: bool = False
 ) -> dict[str, list[str]]:
-    """Make and drop the vector indexes of a tenant; answers the names of both."""
+    """Make and drop the vector indexes of a tenant; answers the names of both. A model that is
+    being filled has none until it is about to be searched (`moving`): filling is faster so.
+    """
     done: dict[str, list[str]] = {"made": [], "dropped": []}
-    if owner_url is None or not await _due(sessions, tenant_id):
+    if owner_url is None or not await _due(sessions, tenant_id, moving=moving):
         return done
     owner = await asyncpg.connect(owner_url)
     try:
         if not await owner.fetchval(BUSY):  # an index that is being made looks like a failed one
             return done
-        wanted, gone = await _plan(sessions, tenant_id)
+        wanted, gone = await _plan(sessions, tenant_id, moving=moving)
         for name in gone:
             await drop_index(owner, name)
             done["dropped"].append(name)
@@ -74,6 +81,16 @@ async def keep_indexes(
     if done["made"] or done["dropped"]:
         log.info("vector_indexes_kept", tenant_id=str(tenant_id), **done)
     return done
+
+
+async def have_indexes(sessions: Sessions, owner_url: str | None, tenant_id: UUID) -> None:
+    """Make the indexes of a tenant, those of the model it moves to included, and wait for any that
+    another process makes. Without the owner's URL there is nothing to wait for.
+    """
+    while owner_url is not None and await _due(sessions, tenant_id, moving=True):
+        made = await keep_indexes(sessions, owner_url, tenant_id, moving=True)
+        if not any(made.values()):
+            await asyncio.sleep(PAUSE)
 
 
 async def make_index(owner: asyncpg.Connection[Any], scope: Scope, dimensions: int) -> str:
@@ -96,12 +113,14 @@ async def drop_index(owner: asyncpg.Connection[Any], name: str) -> None:
     await owner.execute(f"drop index concurrently if exists {quoted}")
 
 
-async def _due(sessions: Sessions, tenant_id: UUID) -> bool:
-    wanted, gone = await _plan(sessions, tenant_id)
+async def _due(sessions: Sessions, tenant_id: UUID, *, moving: bool) -> bool:
+    wanted, gone = await _plan(sessions, tenant_id, moving=moving)
     return bool(wanted or gone)
 
 
-async def _plan(sessions: Sessions, tenant_id: UUID) -> tuple[dict[Scope, int], Sequence[str]]:
+async def _plan(
+    sessions: Sessions, tenant_id: UUID, *, moving: bool
+) -> tuple[dict[Scope, int], Sequence[str]]:
     """The indexes to make, with their dimensions, and the names of those to drop."""
     async with sessions.tenant(tenant_id) as session:
         sizes = await count_served(session)
@@ -109,6 +128,8 @@ async def _plan(sessions: Sessions, tenant_id: UUID) -> tuple[dict[Scope, int], 
         rows = await driver.fetch(THERE, f"hansei_hnsw_{tenant_id.hex}_")
         there: dict[str, bool] = {row["relname"]: row["valid"] for row in rows}
         models = await served_models(session, [s for s, size in sizes.items() if size >= FEW])
+        labels = [("model", m.label) for m in await list_models(session) if m.state == "filling"]
+        filling = set((await find_labels(session, labels)).values()) if not moving else set[int]()
     kept = {
         Scope(tenant_id, scope, model).index: Scope(tenant_id, scope, model)
         for scope, model in models
@@ -117,6 +138,6 @@ async def _plan(sessions: Sessions, tenant_id: UUID) -> tuple[dict[Scope, int], 
     wanted = {
         scope: models[scope.scope, scope.model]
         for name, scope in kept.items()
-        if sizes[scope.scope] >= MANY and there.get(name) is not True
+        if sizes[scope.scope] >= MANY and there.get(name) is not True and scope.model not in filling
     }
     return wanted, gone
