@@ -12,13 +12,14 @@ from apps.memory_api.account.router import router as account
 from apps.memory_api.core import http, openapi
 from apps.memory_api.core.middleware import RequestLog
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.evaluation.router import router as evaluations
 from apps.memory_api.memory.router import router as memories
 from apps.memory_api.playbook.router import router as playbooks
 from apps.memory_api.reflection.router import router as reflections
 from apps.memory_api.runtime import Runtime, open_runtime
 from apps.memory_api.traces.router import router as traces
 
-ROUTERS = (health.router, reflections, traces, memories, playbooks, account)
+ROUTERS = (health.router, reflections, traces, evaluations, memories, playbooks, account)
 
 
 def create_app(

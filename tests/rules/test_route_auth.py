@@ -34,6 +34,7 @@ NEEDS = {
     "GET /api/v1/tenants": "read",
     "GET /api/v1/traces": "read",
     "GET /api/v1/traces/{trace_id}": "read",
+    "GET /api/v1/traces/{trace_id}/evaluations": "read",
     "PATCH /api/v1/memories/{memory_id}": "write",
     "DELETE /api/v1/playbooks/{name}": "write",
     "DELETE /api/v1/playbooks/{name}/bullets/{key}": "write",

@@ -109,6 +109,16 @@ class Settings(BaseSettings):
         description="When a caller waits and the model fails: rules answer (degraded, improved "
         "later), or 502.",
     )
+    evaluators: str = Field(
+        "deterministic,threshold",
+        description="Who evaluates a trace, most believed first: deterministic, threshold, llm "
+        "(one more model call a trace), or NAME=module:function of your own.",
+    )
+    evaluation_thresholds: str = Field(
+        "0.3,0.8",
+        description="Scores up to the first are failures, from the second on successes; "
+        "`;safety=0.5,1` for one criterion.",
+    )
     prompts_dir: Path | None = Field(
         None,
         description="Prompts of your own: NAME.txt for all, TENANT/NAME.txt, "

@@ -20,8 +20,7 @@ _WORDS = 12
 """Right answers longer than this may be said in other words: wording cannot tell them apart."""
 _ANYWHERE = frozenset({"the", "a", "an"})
 _FIRST = frozenset(
-    ("der", "die", "das", "ein", "eine", "le", "la", "les", "un", "une", "el", "los", "las", "una")
-    + ("il", "lo", "gli", "o", "os", "as", "de", "het")
+    ["der", "die", "das", "ein", "eine", "le", "la", "les", "un", "une", "el", "los", "las", "una"]
 )
 _ELIDED = re.compile(r"\b[ldLD]['’](?=\w)")
 _ASIDE = re.compile(r"\s*\([^)]{0,200}\)\s*$")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 from apps.memory_api.core.openapi import shown
 from apps.memory_api.core.schemas import Model, Time, Unit
+from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.traces.schemas import OutcomeType
 
 Framework = Literal["pytest", "unittest", "jest", "go"]
@@ -96,10 +97,11 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The scores of one evaluator, by its name. `prompt_hash` and `usage` when it asked a model."""
+class Found:
+    """What one evaluator found; no score for a criterion it cannot tell. `prompt_hash` and `usage`
+    (see `llm.counted`) when it asked a model.
+    """
 
-    evaluator: str
     scores: tuple[Score, ...] = ()
     prompt_hash: str | None = None
     usage: dict[str, Any] | None = None
@@ -107,26 +109,34 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class TraceEvaluation:
-    """All evaluators of one trace, in the order they were asked, which is the order of trust.
+    """What each evaluator found, by name, in the order in which they are believed.
 
     `verdict` is what their scores make of the run, None when nothing speaks to it; `proven` when
-    tests or the right answer decided that. `failure` is why an evaluator is missing.
+    tests or the right answer decided that. `failure` is why a model's scores are missing.
     """
 
-    judged: tuple[Judged, ...] = ()
+    found: Mapping[str, Found] = field(default_factory=dict[str, Found])
     verdict: OutcomeType | None = None
     proven: bool = False
-    failure: str | None = None
+    failure: LLMError | None = None
+
+    @property
+    def prompt_hash(self) -> str | None:
+        return next((f.prompt_hash for f in self.found.values() if f.prompt_hash), None)
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        return next((f.usage for f in self.found.values() if f.usage), None)
 
     def best(self, criterion: Criterion) -> Score | None:
-        """The score that counts: a proven one, else that of the first evaluator who has one."""
-        return strongest([s for j in self.judged for s in j.scores], criterion)
+        """The score that counts."""
+        return strongest([s for found in self.found.values() for s in found.scores], criterion)
 
 
-def strongest(scores: Sequence[Score], criterion: Criterion) -> Score | None:
-    """The score of a criterion that counts: a proven one before an opinion, then in order."""
-    found = [score for score in scores if score.criterion is criterion]
-    return next((score for score in found if score.proven), found[0] if found else None)
+def strongest(scores: Iterable[Score], criterion: Criterion) -> Score | None:
+    """The score of a criterion that counts: a proven one before an opinion, else the first."""
+    mine = [score for score in scores if score.criterion is criterion]
+    return next((score for score in mine if score.proven), mine[0] if mine else None)
 
 
 @dataclass(frozen=True, slots=True)
