@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbook.evaluate import RANK, Verdict, evaluate, winner
+from apps.memory_api.playbook.evaluate import RANK, Verdict, confirm, evaluate, winner
+from apps.memory_api.playbook.queries import find_bullets, get_playbook, verdicts_on
 from apps.memory_api.playbook.rows import Place
 from apps.memory_api.playbook.usefulness import usefulness
 from apps.memory_api.runtime import Runtime
@@ -83,6 +85,36 @@ async def test_an_outcome_moves_no_counter(book: Book, runtime: Runtime, tenant:
     (counted,) = await evaluate(runtime, tenant.id, PLACE, [verdict])
     assert not counted.counts
     assert await counters(book) == (0, 0, 0)
+
+
+async def test_a_confirmed_outcome_counts_last_and_not_for_ever(
+    book: Book, runtime: Runtime, tenant: Any
+) -> None:
+    trace_id = new_id()
+    outcome = Verdict("pat-00001", "harmful", "outcome", trace_id=trace_id)
+
+    async def set_confirmed(confirmed: bool) -> None:
+        async with runtime.sessions.tenant(tenant.id) as session:
+            playbook = await get_playbook(session, PLACE)
+            assert playbook is not None
+            rows = await find_bullets(session, playbook.scope, ["pat-00001"], lock=True)
+            bullet = rows["pat-00001"]
+            found = await verdicts_on(session, [bullet.id], trace_id)
+            await confirm(session, bullet, {row.judge: row for row in found}, confirmed)
+
+    await evaluate(runtime, tenant.id, PLACE, [outcome])
+    for confirmed, expected in ((True, (0, 1, 0)), (True, (0, 1, 0)), (False, (0, 0, 0))):
+        await set_confirmed(confirmed)
+        assert await counters(book) == expected
+    await set_confirmed(True)
+    (again,) = await evaluate(runtime, tenant.id, PLACE, [outcome])
+    assert again.counts
+    rules = Verdict("pat-00001", "neutral", "rules", trace_id=trace_id)
+    await evaluate(runtime, tenant.id, PLACE, [rules])
+    assert await counters(book) == (0, 0, 1), "who saw the run knows better"
+    await evaluate(runtime, tenant.id, PLACE, [replace(outcome, tag="helpful")])
+    assert await counters(book) == (0, 0, 1)
+    assert await book.problems() == []
 
 
 async def test_votes_for_a_merged_key_go_to_the_survivor(book: Book) -> None:

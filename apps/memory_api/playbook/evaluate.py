@@ -4,7 +4,7 @@ votes do not raise the playbook's version.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from uuid import UUID
@@ -33,8 +33,10 @@ from apps.memory_api.playbook.usefulness import usefulness
 from apps.memory_api.runtime import Runtime
 
 Judge = Literal["human", "test", "llm", "rules", "outcome"]
-RANK: tuple[Judge, ...] = ("human", "test", "llm", "rules")
-"""Who wins, best first. An outcome alone is evidence: it moves no counter."""
+RANK: tuple[Judge, ...] = ("human", "test", "llm", "rules", "outcome")
+"""Who wins, best first. An outcome alone is evidence: it takes part only once it is confirmed by
+other attempts of the same task (`confirm`).
+"""
 RELATION = {"helpful": "supports", "harmful": "contradicts", "neutral": "derived_from"}
 
 
@@ -66,6 +68,10 @@ class Counted:
     bullet: Memory
 
 
+Known = dict[UUID, dict[str, BulletEvaluation]]
+"""Verdicts of one trace: bullet → judge → row."""
+
+
 async def evaluate(
     runtime: Runtime, tenant_id: UUID, place: Place, verdicts: Sequence[Verdict]
 ) -> list[Counted]:
@@ -73,23 +79,72 @@ async def evaluate(
 
     Raises `NoPlaybook`, and `NoBullet` for a key that is not there.
     """
+    ready = await prepare_reasons(runtime, tenant_id, place, verdicts)
+    async with runtime.sessions.tenant(tenant_id) as session:
+        return await record(session, place, verdicts, ready)
+
+
+async def prepare_reasons(
+    runtime: Runtime, tenant_id: UUID, place: Place, verdicts: Sequence[Verdict]
+) -> dict[str, Prepared]:
+    """The reasons of these verdicts, ready to be kept. No transaction may be open."""
     reasons = {verdict.reason: _draft(place, verdict) for verdict in verdicts if verdict.reason}
     items = await prepare(await runtime.embedder_of(tenant_id), list(reasons.values()))
-    ready = dict(zip(reasons, items, strict=True))
-    async with runtime.sessions.tenant(tenant_id) as session:
-        playbook = await get_playbook(session, place, share=True)
-        if playbook is None or playbook.deleted_at is not None:
-            raise NoPlaybook
-        bullets = await _bullets(session, playbook, {verdict.key for verdict in verdicts})
-        return [
-            await _record(session, place, bullets[verdict.key], verdict, ready)
-            for verdict in verdicts
-        ]
+    return dict(zip(reasons, items, strict=True))
+
+
+async def record(
+    session: AsyncSession,
+    place: Place,
+    verdicts: Sequence[Verdict],
+    ready: Mapping[str, Prepared],
+) -> list[Counted]:
+    """The same inside a transaction; `ready` is what `prepare_reasons` answered."""
+    playbook = await get_playbook(session, place, share=True)
+    if playbook is None or playbook.deleted_at is not None:
+        raise NoPlaybook
+    bullets = await _bullets(session, playbook, {verdict.key for verdict in verdicts})
+    known: dict[UUID | None, Known] = {}
+    for trace_id in {verdict.trace_id for verdict in verdicts} - {None}:
+        ids = {bullets[v.key].id for v in verdicts if v.trace_id == trace_id}
+        known[trace_id] = await _known(session, ids, trace_id) if trace_id else {}
+    counted: list[Counted] = []
+    for verdict in verdicts:
+        bullet = bullets[verdict.key]
+        said = known.get(verdict.trace_id, {}).setdefault(bullet.id, {})
+        counted.append(await _record(session, place, bullet, verdict, said, ready))
+    await session.flush()
+    return counted
+
+
+async def confirm(
+    session: AsyncSession, bullet: Memory, rows: Mapping[str, BulletEvaluation], confirmed: bool
+) -> None:
+    """Let the outcome of one trace count for a bullet, or count no more. `rows` are that trace's
+    verdicts on the bullet by judge; the caller holds the bullet's lock.
+    """
+    old = winner(counting(rows))
+    rows["outcome"].confirmed = confirmed
+    new = winner(counting(rows))
+    if old != new:
+        await _count(session, bullet, old, new)
+
+
+def counting(rows: Mapping[str, BulletEvaluation]) -> dict[str, str]:
+    """Judge → tag of the verdicts that take part in who wins."""
+    return {judge: row.tag for judge, row in rows.items() if judge != "outcome" or row.confirmed}
 
 
 def winner(tags: Mapping[str, str]) -> str | None:
     """Of one trace's verdicts on a bullet, judge → tag: the tag that counts, if any."""
     return next((tags[judge] for judge in RANK if judge in tags), None)
+
+
+async def _known(session: AsyncSession, bullet_ids: Collection[UUID], trace_id: UUID) -> Known:
+    known: Known = {}
+    for row in await verdicts_on(session, bullet_ids, trace_id):
+        known.setdefault(row.bullet_id, {})[row.judge] = row
+    return known
 
 
 async def _bullets(
@@ -111,35 +166,34 @@ async def _record(
     place: Place,
     bullet: Memory,
     verdict: Verdict,
+    known: dict[str, BulletEvaluation],
     ready: Mapping[str, Prepared],
 ) -> Counted:
-    known: dict[str, BulletEvaluation] = {}
-    if verdict.trace_id is not None:
-        known = await verdicts_on(session, bullet.id, verdict.trace_id)
-    tags = {judge: row.tag for judge, row in known.items()}
-    old = winner(tags)
-    new = winner(tags | {verdict.judge: verdict.tag})
+    old = winner(counting(known))
     row = known.get(verdict.judge)
     is_new = row is None
     if row is None:
-        row = BulletEvaluation(
+        row = known[verdict.judge] = BulletEvaluation(
             tenant_id=tenant_of(session),
             id=new_id(),
             bullet_id=bullet.id,
             trace_id=verdict.trace_id,
             judge=verdict.judge,
+            confirmed=False,
         )
         session.add(row)
     if is_new or (row.tag, row.reason) != (verdict.tag, verdict.reason):
         reason_changed = is_new or row.reason != verdict.reason
+        row.confirmed = row.confirmed and row.tag == verdict.tag
         row.tag, row.reason, row.evidence = verdict.tag, verdict.reason, dict(verdict.evidence)
         row.render_id, row.actor, row.run_id = verdict.render_id, verdict.actor, verdict.run_id
         if reason_changed:
             await _remember(session, place, bullet, row, verdict, ready)
+    says = counting(known)
+    new = winner(says)
     if old != new:
         await _count(session, bullet, old, new)
-    await session.flush()
-    counts = next((j for j in RANK if j == verdict.judge or j in tags), None) == verdict.judge
+    counts = next((judge for judge in RANK if judge in says), None) == verdict.judge
     return Counted(row, bullet.key or "", is_new, counts, bullet)
 
 

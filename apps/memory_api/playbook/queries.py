@@ -277,17 +277,17 @@ async def find_origins(session: AsyncSession, bullet_id: UUID) -> Sequence[Any]:
 
 
 async def verdicts_on(
-    session: AsyncSession, bullet_id: UUID, trace_id: UUID
-) -> dict[str, BulletEvaluation]:
-    """The verdicts of one trace on one bullet, by judge."""
+    session: AsyncSession, bullet_ids: Collection[UUID], trace_id: UUID
+) -> Sequence[BulletEvaluation]:
+    """The verdicts of one trace on these bullets."""
     rows = await session.scalars(
         select(BulletEvaluation).where(
             BulletEvaluation.tenant_id == tenant_of(session),
-            BulletEvaluation.bullet_id == bullet_id,
+            BulletEvaluation.bullet_id.in_(bullet_ids),
             BulletEvaluation.trace_id == trace_id,
         )
     )
-    return {row.judge: row for row in rows}
+    return rows.all()
 
 
 async def list_verdicts(
