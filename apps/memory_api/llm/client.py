@@ -63,16 +63,16 @@ class LLMClient:
 
     def invoke(self, messages: Sequence[Message]) -> Message:
         """`ainvoke` for synchronous code. Raises RuntimeError inside an event loop."""
-        return self._run(self.ainvoke, messages)
+        return self.run(self.ainvoke, messages)
 
     def invoke_with_template(self, template: str, variables: Mapping[str, str]) -> str:
         """`ainvoke_with_template` for synchronous code. Raises RuntimeError inside an event
         loop."""
-        return self._run(self.ainvoke_with_template, template, variables)
+        return self.run(self.ainvoke_with_template, template, variables)
 
     def close(self) -> None:
         """Close the model's connections and the loop of the synchronous calls."""
-        self._run(self.chat_model.aclose)
+        self.run(self.chat_model.aclose)
         if self._runner is not None:
             self._runner.close()
             self._runner = None
@@ -103,7 +103,10 @@ class LLMClient:
             raise
         return reply.text
 
-    def _run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Await something on the loop of the synchronous calls. Raises RuntimeError inside an event
+        loop.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:

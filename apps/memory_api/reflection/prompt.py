@@ -91,13 +91,14 @@ _NONE = "(none)"
 @dataclass(frozen=True)
 class Question:
     """Messages for a model; `fixed` is how many of them are the same for every trace, `shown` the
-    text that came with the trace, `keys` those of the bullets in it.
+    text that came with the trace, `keys` those of the bullets in it, `hash` the template's.
     """
 
     messages: tuple[Message, ...]
     fixed: int
     shown: str
     keys: tuple[str, ...] = ()
+    hash: str | None = None
 
 
 def compose(

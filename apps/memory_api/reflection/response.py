@@ -8,11 +8,13 @@ import ast
 import math
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, cast
+from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from apps.memory_api.playbook.schemas import Vote
+
+M = TypeVar("M", bound=BaseModel)
 
 MOST_TAGS = 10
 MOST_SOURCES = 5
@@ -42,12 +44,12 @@ class BulletVerdict(BaseModel):
         return value.strip().lower() if isinstance(value, str) else value
 
 
-def readable(value: Any) -> list[BulletVerdict]:
-    """Those verdicts of a list that are some; a wrong one takes no other along."""
-    found: list[BulletVerdict] = []
+def readable(model: type[M], value: Any) -> list[M]:
+    """Those items of a list that are a `model`; a wrong one takes no other along."""
+    found: list[M] = []
     for item in cast("list[Any]", value) if isinstance(value, list) else []:
         try:
-            found.append(BulletVerdict.model_validate(item))
+            found.append(model.model_validate(item))
         except ValidationError:
             continue
     return found
@@ -67,7 +69,7 @@ class LLMReflectionResponse(BaseModel):
         default_factory=list,
         description="At most five event ids, the one most to blame or to thank first",
     )
-    verdicts: Annotated[list[BulletVerdict], BeforeValidator(readable)] = Field(
+    verdicts: list[BulletVerdict] = Field(
         default_factory=list[BulletVerdict],
         description="One verdict on each bullet that the run had; empty when it had none",
     )
@@ -83,6 +85,11 @@ class LLMReflectionResponse(BaseModel):
         if not isinstance(value, str):
             return value
         return None if value.strip().casefold() in _NOTHING else value.strip()
+
+    @field_validator("verdicts", mode="before")
+    @classmethod
+    def _verdicts(cls, value: Any) -> list[BulletVerdict]:
+        return readable(BulletVerdict, value)
 
     @field_validator("importance", "confidence", mode="before")
     @classmethod

@@ -67,6 +67,11 @@ def reflect_on(context: ReflectionContext, found: Findings) -> ReflectionResult 
     )
 
 
+def words_of(language: str) -> Words:
+    """How a language tells findings; English where we do not speak it."""
+    return _LANGUAGES.get(language, _LANGUAGES["en"])[0]
+
+
 def about(context: ReflectionContext, found: Findings) -> dict[str, Any]:
     """The metadata of a reflection, whoever wrote it."""
     return {

@@ -14,10 +14,7 @@ MOST_CHARACTERS = 1_100
 def compose(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, words: Words) -> str:
     """The reflection: what was asked, what happened, the step behind it, what stood in the trace
     beside it; '' = nothing."""
-    told = (
-        _success(f, words) if outcome is OutcomeType.SUCCESS else _failure(f, outcome, error, words)
-    )
-    told = [t for t in told if t]
+    told = sentences(f, outcome, error, words)
     if not told:
         return ""
     if f.again and outcome is OutcomeType.SUCCESS and not f.failed_calls:
@@ -31,6 +28,15 @@ def compose(f: Findings, outcome: OutcomeType, error: ErrorInfo | None, words: W
             break
         text = joined
     return text
+
+
+def sentences(
+    f: Findings, outcome: OutcomeType, error: ErrorInfo | None, words: Words
+) -> list[str]:
+    """What there is to tell, most important first: what went wrong or right, then the reasons."""
+    won = outcome is OutcomeType.SUCCESS
+    told = _success(f, words) if won else _failure(f, outcome, error, words)
+    return [t for t in told if t]
 
 
 def wrong(f: Findings) -> bool:
