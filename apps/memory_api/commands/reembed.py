@@ -18,6 +18,7 @@ from apps.memory_api.commands.database import Urls, database
 from apps.memory_api.commands.failing import Failed, one_line
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import configure
 from apps.memory_api.embeddings.loaded import Spec
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.lease import held
@@ -25,7 +26,7 @@ from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.runtime import Runtime, open_runtime
 from apps.memory_api.tenants.identity import tenant_id_of
-from apps.memory_api.tenants.queries import active_tenants, get_tenant
+from apps.memory_api.tenants.queries import active_tenants, is_tenant
 from apps.memory_api.workers import reembed
 
 LOOK = 0.5
@@ -49,6 +50,7 @@ def run(
     target = Spec(provider, model, dimensions, base_url) if provider else None
     with one_line():
         settings = Settings.load()
+        configure(settings.log_format, "warning")
         with database(settings, data_dir) as urls:
             known = settings.model_copy(update={"owner_url": urls.owner})
             done = asyncio.run(_run(known, urls, tenant, every, target, cancel, json))
@@ -79,10 +81,13 @@ async def _tenants(runtime: Runtime, tenant: str | None, every: bool) -> list[UU
         raise Failed("Say --tenant NAME, or --all.")
     if tenant is None:
         async with runtime.sessions.shared() as session:
-            return list(await active_tenants(session))
+            found = list(await active_tenants(session))
+        if not found:
+            raise Failed("No tenant is seen; --all needs HANSEI_WORKER_URL.")
+        return found
     tenant_id = tenant_id_of(tenant)
     async with runtime.sessions.tenant(tenant_id) as session:
-        if await get_tenant(session) is None:
+        if not await is_tenant(session):
             raise Failed(f"There is no tenant '{tenant}'.")
     return [tenant_id]
 

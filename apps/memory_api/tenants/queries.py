@@ -31,6 +31,12 @@ async def get_tenant(session: AsyncSession) -> Tenant | None:
     return await session.get(Tenant, tenant_of(session))
 
 
+async def is_tenant(session: AsyncSession) -> bool:
+    """Whether the bound tenant is there: any role may ask."""
+    found = await session.scalar(select(Tenant.id).where(Tenant.id == tenant_of(session)))
+    return found is not None
+
+
 async def active_tenants(session: AsyncSession) -> Sequence[UUID]:
     """Every active tenant's id: as the worker or the owner; anybody else sees at most itself."""
     rows = await session.scalars(
