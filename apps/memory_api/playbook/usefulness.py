@@ -36,6 +36,23 @@ def does_harm(helpful: int, harmful: int) -> bool:
     return usefulness(harmful, helpful) > 0.5
 
 
+HARMED = 3
+"""Harmful verdicts below which no bullet is quarantined."""
+
+
+def base_rate(helpful: int, harmful: int) -> float:
+    """The share of harm among all rated uses of the other bullets of a playbook, 0..1; 0 without."""
+    total = helpful + harmful
+    return harmful / total if total else 0.0
+
+
+def should_quarantine(helpful: int, harmful: int, base_rate: float) -> bool:
+    """Whether a bullet is to be served no more: it harmed three times or more, more often than it
+    helped, and more often than is usual in its playbook.
+    """
+    return harmful >= HARMED and harmful > helpful and harmful / (helpful + harmful) > base_rate
+
+
 def beta_cdf(x: float, a: float, b: float) -> float:
     """The regularised incomplete beta function I_x(a, b), for 0 < x < 1 and a, b > 0.
 
