@@ -44,6 +44,8 @@ class PlaybookRow(Base):
     token_budget: Mapped[int | None]
     max_bullets: Mapped[int | None]
     review: Mapped[Str] = mapped_column(server_default="off")
+    tidied_version: Mapped[int] = mapped_column(server_default="0")
+    """The version up to which near-duplicates were looked for."""
     holdout: Mapped[float] = mapped_column(server_default="0")
     """Share of renders, 0..1, that leave out a bullet drawn by lot."""
     created_at: Mapped[Now]
