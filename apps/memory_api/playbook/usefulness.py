@@ -41,7 +41,7 @@ HARMED = 3
 
 
 def base_rate(helpful: int, harmful: int) -> float:
-    """The share of harm among all rated uses of the other bullets of a playbook, 0..1; 0 without."""
+    """The share of harm in the summed counters of a playbook's other bullets, 0..1; 0 without."""
     total = helpful + harmful
     return harmful / total if total else 0.0
 
