@@ -15,6 +15,7 @@ from apps.memory_api.core.db import Base, driver_url
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curator import tables as _curator  # noqa: F401
 from apps.memory_api.embeddings import tables as _embeddings  # noqa: F401
+from apps.memory_api.evaluation import tables as _evaluation  # noqa: F401
 from apps.memory_api.jobs import tables as _jobs  # noqa: F401
 from apps.memory_api.memory import tables as _memory  # noqa: F401
 from apps.memory_api.playbook import tables as _playbook  # noqa: F401

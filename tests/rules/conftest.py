@@ -29,7 +29,7 @@ TRACE = {
 MEMORY = {"content": "Ask for the report in pages", "tags": ["paging"]}
 
 
-NOT_FILLED = {"llm_calls", "curated_lessons"}
+NOT_FILLED = {"llm_calls", "curated_lessons", "trace_evaluations"}
 """Tables that the two tenants' use of the service does not reach."""
 
 

@@ -1,19 +1,25 @@
 """Is the result right? By the strongest evidence that there is, in this order:
 
-  1. the test report of the trace and its ground truth; of several, the worst
-  2. what the environment said of the answer
-  3. the last tests that the run itself ran, unless it changed something after them
-  4. the exit code of its last check (tests, build, types), likewise
-  5. the exit code of the whole run, and a run that broke off
+  1. the test report of the trace, and what its ground truth asks for; of several, the worst. Where
+     the environment judged the answer, that stands in place of our comparing words
+  2. the last tests that the run itself ran, unless it changed something after them
+  3. the exit code of its last check (tests, build, types), likewise
+  4. the exit code of the whole run, and a run that broke off
 
 Failing tests, the right answer and the environment's verdict prove it. Nothing of these: no score.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from apps.memory_api.evaluation.actions import changing, expected_actions, find_departures
+from apps.memory_api.evaluation.actions import (
+    Departure,
+    changing,
+    expected_actions,
+    find_departures,
+)
 from apps.memory_api.evaluation.case import Case
 from apps.memory_api.evaluation.evidence import parse_test_report
 from apps.memory_api.evaluation.exits import exit_in, exit_of, is_check
@@ -28,6 +34,10 @@ from apps.memory_api.evaluation.truth import (
 from apps.memory_api.traces.quotes import cut
 from apps.memory_api.traces.steps import Step, message_of
 
+_HAND_OVER = re.compile(
+    r"(?:transfer|hand|forward)\w*_?to_(?:a_)?(?:human|person|agent|operator|staff)|hand_?over|escalate",
+    re.IGNORECASE,
+)
 _LOOKED_AT = 40
 """The last calls whose output is searched for tests."""
 _OUTPUT = 200_000
@@ -39,7 +49,7 @@ def correctness(case: Case) -> Score | None:
         worst = min(stated, key=lambda score: score.score)
         reasons = tuple(reason for score in stated for reason in score.reasons)
         return _score(worst.score, *reasons, proven=True)
-    looks = (_environment, _own_tests, _check, _exit, _crash)
+    looks = (_own_tests, _check, _exit, _crash)
     return next((score for look in looks for score in look(case)), None)
 
 
@@ -87,6 +97,11 @@ def told(report: TestReport) -> tuple[str, ...]:
 
 
 def _answer(case: Case) -> Iterator[Score]:
+    step = answering(case.run.steps)
+    if step is not None and step.verdict is not None:
+        said = "was accepted" if step.verdict else "was rejected"
+        yield _score(float(step.verdict), f"the answer {said}: {cut(step.response)}", proven=True)
+        return
     found = compare_answer(case.run, case.answer, case.ground_truth)
     if found is not None and found.score is not None:
         yield _score(found.score, found.reason, proven=True)
@@ -95,10 +110,9 @@ def _answer(case: Case) -> Iterator[Score]:
 def _actions(case: Case) -> Iterator[Score]:
     """Expected calls and outputs: right when all were done and nothing else was changed."""
     wanted, missed = _asked(case)
-    if expected_actions(case.ground_truth) is None and not wanted:
+    if not _did_anything(case) or (expected_actions(case.ground_truth) is None and not wanted):
         return
-    departures = find_departures(case.run, case.ground_truth, most=50)
-    extra = [f"not expected: {d.call}" for d in departures if d.kind == "extra"]
+    extra = [f"not expected: {d.call}" for d in _departures(case) if d.kind == "extra"]
     if not (missed or extra):
         yield _score(1.0, f"all {wanted} expected things were done, and nothing else", proven=True)
     else:
@@ -108,25 +122,28 @@ def _actions(case: Case) -> Iterator[Score]:
 
 def _asked(case: Case) -> tuple[int, list[str]]:
     """How many calls and outputs were expected, and which of them are missing or differ."""
-    actions = changing(expected_actions(case.ground_truth) or [])
-    outputs = expected_outputs(case.ground_truth)
-    if not (actions or outputs) or not (case.run.steps or case.run.said):
+    if not _did_anything(case):
         return 0, []
-    departures = find_departures(case.run, case.ground_truth, most=50)
-    missed = [f"{d.kind}: {d.call}" for d in departures if d.kind in ("missing", "changed")]
+    expected = changing(expected_actions(case.ground_truth) or [])
+    actions = [action for action in expected if not _HAND_OVER.search(action[0])]
+    outputs = expected_outputs(case.ground_truth)
+    missed = [f"{d.kind}: {d.call}" for d in _departures(case) if d.kind != "extra"]
     missed += [f"not told: {output}" for output in untold(case.run, case.ground_truth)]
     return len(actions) + len(outputs), missed
 
 
+def _departures(case: Case) -> list[Departure]:
+    """Handing the user over to a person changes nothing, and is told in other words each time."""
+    found = find_departures(case.run, case.ground_truth, most=50)
+    return [departure for departure in found if not _HAND_OVER.search(departure.tool)]
+
+
+def _did_anything(case: Case) -> bool:
+    return bool(case.run.steps or case.run.said)
+
+
 def _answered(case: Case) -> bool:
     return bool(case.answer or answering(case.run.steps) or case.run.said)
-
-
-def _environment(case: Case) -> Iterator[Score]:
-    step = answering(case.run.steps)
-    if step is not None and step.verdict is not None:
-        said = "was accepted" if step.verdict else "was rejected"
-        yield _score(float(step.verdict), f"the answer {said}: {cut(step.response)}", proven=True)
 
 
 def _own_tests(case: Case) -> Iterator[Score]:
