@@ -15,6 +15,7 @@ from apps.memory_api.core.telemetry import configure
 from apps.memory_api.embedded.errors import PortUnavailable
 from apps.memory_api.embedded.leash import leashed
 from apps.memory_api.embedded.ports import check_port
+from apps.memory_api.evaluation.registry import check as check_evaluators
 from apps.memory_api.main import create_app
 
 DRAIN_SECONDS = 4
@@ -25,6 +26,7 @@ def run(host: str, port: int, data_dir: Path | None) -> None:
     with one_line():
         settings = Settings.load()
         configure(settings.log_format, settings.log_level)
+        check_evaluators(settings)
         _start(settings, host, port, data_dir)
 
 

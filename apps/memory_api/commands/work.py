@@ -12,6 +12,7 @@ from apps.memory_api.commands.failing import one_line
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure
 from apps.memory_api.embedded.leash import leashed
+from apps.memory_api.evaluation.registry import check as check_evaluators
 from apps.memory_api.worker import main
 
 
@@ -19,6 +20,7 @@ def run(data_dir: Path | None) -> None:
     with one_line():
         settings = Settings.load()
         configure(settings.log_format, settings.log_level)
+        check_evaluators(settings)
         _start(settings, data_dir)
 
 
