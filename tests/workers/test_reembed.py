@@ -27,6 +27,7 @@ from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import work
 from apps.memory_api.workers import index, reembed
 from apps.memory_api.workers.backfill import backfill, clear_old
+from apps.memory_api.workers.upkeep import clear_vectors
 from tests.conftest import Database, TestTenant
 from tests.stub_provider import StubProvider, answer, server_error
 from tests.workers.moving import (
@@ -294,6 +295,28 @@ async def test_what_was_written_at_the_last_moment_is_not_lost(
     await clear_old(mover.runtime, tenant.id)
     assert await vectors(runtime, tenant.id) == {NEW: 5}, "also when the old model is forgotten"
     assert "page78" in (await find(mover.runtime, tenant.id, "page78"))[0].memory.content
+
+
+async def test_upkeep_waits_for_an_embedder_that_does_not_answer(
+    runtime: Runtime, tenant: TestTenant, mover: Mover, spec: Spec, stub: StubProvider
+) -> None:
+    frozen = process(runtime, "frozen", seconds=600)
+    await remember(frozen, tenant.id, insights(3))
+    await mover.move(spec)
+    await remember(frozen, tenant.id, insights(1, start=77))
+    async with runtime.sessions.tenant(tenant.id) as session:
+        await session.execute(
+            update(EmbeddingModel)
+            .where(EmbeddingModel.tenant_id == tenant.id, EmbeddingModel.label == OLD)
+            .values(since=EmbeddingModel.since - timedelta(hours=1))
+        )
+    stub.behave = lambda _call: server_error(401)
+    told = await clear_vectors(mover.runtime, tenant.id)
+    assert told["vectors_dropped"] == 0
+    assert "embed-b" in told["vectors_error"]
+    assert await vectors(runtime, tenant.id) == {OLD: 4, NEW: 3}
+    stub.clear()
+    assert await clear_vectors(mover.runtime, tenant.id) == {"vectors_dropped": 4}
 
 
 async def test_old_vectors_stay_for_a_while_after_the_flip(

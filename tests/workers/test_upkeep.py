@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,10 +13,11 @@ from sqlalchemy import func, select, text, update
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.tables import IdempotencyKey, Run
 from apps.memory_api.memory.tables import ScopeStat
+from apps.memory_api.playbook.tables import Serving
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.tables import Tenant
 from apps.memory_api.traces.tables import Trace
-from apps.memory_api.workers import upkeep
+from apps.memory_api.workers import forget, upkeep
 from tests.queue import waiting_tickets
 
 OPEN = {"state": "open", "events": [{"event_type": "tool_call", "content": "ls"}]}
@@ -203,6 +205,30 @@ async def test_old_answers_and_old_upkeep_are_forgotten(runtime, api, tenant, ke
         )
         assert list(kept) == ["new"]
     assert len(await runs_of(runtime, tenant.id, upkeep.KIND)) == 1
+
+
+async def test_servings_are_kept_for_a_time_and_then_go_in_batches(
+    runtime, app, api, tenant, keep_up, monkeypatch
+) -> None:
+    monkeypatch.setattr(forget, "BATCH", 2)
+    deltas = {"deltas": [{"type": "ADD", "section": "pat", "content": "Ask in pages"}]}
+    for book in ("one", "two"):
+        (await api.post(f"/api/v1/playbooks/{book}/deltas", json=deltas)).raise_for_status()
+        for _ in range(3):
+            (await api.post(f"/api/v1/playbooks/{book}/render", json={})).raise_for_status()
+    await app.state.servings.flush()
+    async with runtime.sessions.tenant(tenant.id) as session:
+        rows = (await session.scalars(select(Serving).where(Serving.tenant_id == tenant.id))).all()
+        for row in rows[:5]:
+            row.created_at -= timedelta(days=runtime.settings.servings_days, seconds=1)
+    assert len(rows) == 6
+    assert (await keep_up())["servings_forgotten"] == 5
+    async with runtime.sessions.tenant(tenant.id) as session:
+        kept = await session.scalars(
+            select(Serving.render_id).where(Serving.tenant_id == tenant.id)
+        )
+        assert list(kept) == [rows[5].render_id]
+    assert (await keep_up())["servings_forgotten"] == 0
 
 
 async def test_a_dead_upkeep_run_is_kept_to_be_seen(runtime, tenant, keep_up) -> None:

@@ -110,12 +110,3 @@ async def release(session: AsyncSession, route: str, key: str) -> None:
             IdempotencyKey.status.is_(None),
         )
     )
-
-
-async def forget_old(session: AsyncSession) -> None:
-    await session.execute(
-        delete(IdempotencyKey).where(
-            IdempotencyKey.tenant_id == tenant_of(session),
-            IdempotencyKey.created_at < datetime.now(UTC) - KEPT,
-        )
-    )

@@ -1,6 +1,8 @@
 """Housekeeping of one tenant, every five minutes: traces left open are closed, runs nobody queued
-are queued, statistics
-are folded, old idempotency keys forgotten, vector indexes kept. Each part is safe to repeat."""
+are queued, statistics are folded; old servings and idempotency keys are forgotten; what an older
+tokeniser indexed is indexed again; vectors of a model moved away from go, and vector indexes are
+kept. Each part is safe to repeat.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.sql import load
+from apps.memory_api.embeddings.port import EmbedderFailed
 from apps.memory_api.jobs import runs
-from apps.memory_api.jobs.chain import EVALUATE, begin
-from apps.memory_api.jobs.idempotency import forget_old
+from apps.memory_api.jobs.chain import begin, first_run
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import forget_done, is_queued
 from apps.memory_api.memory.put import fold_statistics
@@ -23,7 +26,12 @@ from apps.memory_api.tenants.queries import active_tenants
 from apps.memory_api.traces.ingest import wants_reflection
 from apps.memory_api.traces.queries import stale_open_traces
 from apps.memory_api.traces.stream import time_out
+from apps.memory_api.workers.backfill import clear_old
+from apps.memory_api.workers.forget import forget_keys, forget_servings
 from apps.memory_api.workers.index import keep_indexes
+from apps.memory_api.workers.retokenise import retokenise
+
+log = structlog.get_logger()
 
 KIND = "upkeep"
 PATIENCE = timedelta(minutes=15)
@@ -54,11 +62,25 @@ async def run(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> No
             "requeued": await requeue_lost(runtime, session, run_id),
         }
         await fold_statistics(session)
-        await forget_old(session)
         await forget_done(session, KIND, datetime.now(UTC) - KEPT)
+    done["servings_forgotten"] = await forget_servings(runtime, tenant_id)
+    done["keys_forgotten"] = await forget_keys(runtime, tenant_id)
+    done["retokenised"] = await retokenise(runtime, tenant_id)
+    done |= await clear_vectors(runtime, tenant_id)
     done["indexes"] = await keep_indexes(runtime.sessions, runtime.settings.owner_url, tenant_id)
     async with runtime.sessions.tenant(tenant_id) as session:
         await runs.finish(session, run_id, owner, done)
+
+
+async def clear_vectors(runtime: Runtime, tenant_id: UUID) -> dict[str, Any]:
+    """Take old vectors away. An embedder that does not answer holds up nothing else: it is told,
+    and the next round tries again.
+    """
+    try:
+        return {"vectors_dropped": await clear_old(runtime, tenant_id)}
+    except EmbedderFailed as error:
+        log.warning("old_vectors_kept", tenant_id=str(tenant_id), error=str(error))
+        return {"vectors_dropped": 0, "vectors_error": str(error)}
 
 
 async def close_left_open(runtime: Runtime, session: AsyncSession) -> int:
@@ -71,15 +93,14 @@ async def close_left_open(runtime: Runtime, session: AsyncSession) -> int:
         if settings.reflective_memory_enabled and await wants_reflection(
             session, trace, "auto", mode
         ):
-            await begin(
-                runtime.queue,
+            run = first_run(
                 session,
-                EVALUATE,
                 project_id=trace.project_id,
                 trace_id=trace.id,
-                input={"reflect": "auto"},
+                reflect="auto",
                 max_attempts=settings.max_attempts,
             )
+            await begin(runtime.queue, session, run)
     return len(left)
 
 
