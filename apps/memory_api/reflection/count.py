@@ -1,0 +1,86 @@
+"""Counting what a run says of the bullets it used, and what its task says now that it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import tenant_of
+from apps.memory_api.core.sql import load
+from apps.memory_api.memory.prepare import Prepared
+from apps.memory_api.memory.tables import Memory
+from apps.memory_api.playbook.evaluate import Counted, Verdict, confirm, record
+from apps.memory_api.playbook.queries import find_bullets, get_playbook, verdicts_on
+from apps.memory_api.playbook.rows import Place
+from apps.memory_api.reflection.contrast import Sides, contrast
+from apps.memory_api.traces.tables import Trace
+
+KEYS = load(__file__, "task_keys.sql")
+SIDES = load(__file__, "task_sides.sql")
+FLIPS = load(__file__, "task_flips.sql")
+LATEST = 200
+"""Attempts of a task that are compared. What older ones counted for stays as it is."""
+
+
+async def count(
+    session: AsyncSession,
+    place: Place,
+    trace: Trace,
+    verdicts: Sequence[Verdict],
+    ready: Mapping[str, Prepared],
+) -> list[Counted]:
+    """Record the verdicts of a closed run, and let count what its outcome, seen beside the other
+    attempts of its task, now confirms of any bullet; call it for a run that used none as well.
+
+    Doing it again changes nothing. All bullets concerned are locked at once, in the order of their
+    ids. `ready` is what `playbook.evaluate.prepare_reasons` answered. Raises `NoBullet`.
+    """
+    playbook = await get_playbook(session, place, share=True)
+    if playbook is None or playbook.deleted_at is not None:
+        return []
+    keys = await _rows(session, trace, KEYS, scope=playbook.scope)
+    concerned = {row.key for row in keys} | {
+        playbook.aliases.get(verdict.key, verdict.key) for verdict in verdicts
+    }
+    if not concerned:
+        return []
+    bullets = await find_bullets(session, playbook.scope, concerned, lock=True)
+    counted = await record(session, place, verdicts, ready) if verdicts else []
+    if trace.task_key is not None:
+        await _recount(session, trace, {row.id: row for row in bullets.values()})
+    return counted
+
+
+async def _recount(session: AsyncSession, trace: Trace, bullets: Mapping[UUID, Memory]) -> None:
+    """Bring in line which outcomes of the task count for these bullets, whose locks are held."""
+    sides = await _rows(session, trace, SIDES, bullets=list(bullets))
+    said = {
+        row.bullet_id: contrast(Sides(row.with_n, row.with_won, row.without_n, row.without_won))
+        for row in sides
+    }
+    flips = await _rows(
+        session,
+        trace,
+        FLIPS,
+        bullets=list(said),
+        tags=[one.tag for one in said.values()],
+        many=[one.many for one in said.values()],
+    )
+    for flip in flips:
+        rows = await verdicts_on(session, [flip.bullet_id], flip.trace_id)
+        by_judge = {row.judge: row for row in rows}
+        await confirm(session, bullets[flip.bullet_id], by_judge, flip.wanted)
+    await session.flush()
+
+
+async def _rows(session: AsyncSession, trace: Trace, statement: Any, **more: Any) -> Sequence[Any]:
+    given = {
+        "tenant": tenant_of(session),
+        "project": trace.project_id,
+        "task": trace.task_key,
+        "latest": LATEST,
+    }
+    return (await session.execute(statement, given | more)).all()
