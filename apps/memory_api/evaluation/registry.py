@@ -48,7 +48,7 @@ def _openers(settings: Settings) -> dict[str, Opener]:
     for part in filter(None, (one.strip() for one in settings.evaluators.split(","))):
         name, _, path = part.partition("=")
         if not _NAME.fullmatch(name) or name in found or (path and name in OURS):
-            raise _wrong(f"{name!r} is not a name of its own")
+            raise _wrong(f"{name!r} is given twice, or is no name (a-z, 0-9, -, _)")
         if not path and name not in OURS:
             raise _wrong(f"unknown evaluator {name!r}; ours are {', '.join(OURS)}")
         found[name] = _load(name, path or OURS[name])
