@@ -1,0 +1,75 @@
+"""Scores that came with a trace, and what scores mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.memory_api.core.errors import Misconfigured
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.evaluation.schemas import Criterion, Score
+from apps.memory_api.evaluation.threshold import Thresholds, thresholds_of
+from apps.memory_api.traces.schemas import OutcomeType
+from tests.evaluation.conftest import judged, score_of
+
+
+def settings(**fields: Any) -> Settings:
+    return Settings(_env_file=None, **fields)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("score", "verdict"),
+    [(0.0, "failure"), (0.3, "failure"), (0.31, "partial"), (0.79, "partial"), (0.8, "success")],
+)
+def test_bands(score: float, verdict: str) -> None:
+    assert Thresholds().verdict(Score(Criterion.CORRECTNESS, score, ())) == OutcomeType(verdict)
+
+
+def test_a_criterion_may_have_a_band_of_its_own() -> None:
+    band = thresholds_of(settings(evaluation_thresholds="0.2,0.6; safety=0.5,1"))
+    verdicts = [band.verdict(Score(c, 0.6, ())) for c in (Criterion.CORRECTNESS, Criterion.SAFETY)]
+    assert verdicts == [OutcomeType.SUCCESS, OutcomeType.PARTIAL]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0.3", "a,b", "0.8,0.3", "0.3,0.3", "-1,2", "0.3,0.8;beauty=0.1,0.2", "nan,0.8"]
+)
+def test_bands_that_are_none(text: str) -> None:
+    with pytest.raises(Misconfigured, match=r"^HANSEI_EVALUATION_THRESHOLDS: "):
+        thresholds_of(settings().model_copy(update={"evaluation_thresholds": text}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "criterion", "score", "reason"),
+    [
+        ({"quality_score": 0.9}, "correctness", 0.9, "quality_score: 0.9 is a success"),
+        ({"reward": 0}, "correctness", 0.0, "reward: 0 is a failure"),
+        ({"scores": {"safety": 0.5}}, "safety", 0.5, "scores.safety: 0.5 is a partial"),
+        ({"metadata": {"rating": 4}}, "helpfulness", 0.75, "rating: 0.75 is a partial"),
+        ({"ground_truth": {"satisfaction": 5}}, "helpfulness", 1.0, "satisfaction: 1 is a success"),
+    ],
+)
+async def test_scores_that_came_with_the_trace(
+    fields: dict[str, Any], criterion: str, score: float, reason: str
+) -> None:
+    found = await score_of(Criterion(criterion), **fields)
+    assert found == Score(Criterion(criterion), score, (reason,))
+
+
+@pytest.mark.parametrize("value", [True, "0.9", 1.5, -0.1, None, [1]])
+async def test_what_is_no_score(value: Any) -> None:
+    assert await score_of(Criterion.CORRECTNESS, quality_score=value) is None
+
+
+async def test_evidence_comes_before_scores_that_were_stated() -> None:
+    found = await judged(quality_score=1.0, test_report="2 failed in 0.1s")
+    best = found.best(Criterion.CORRECTNESS)
+    assert best is not None
+    assert best.score == 0.0
+    assert (found.verdict, found.proven) == (OutcomeType.FAILURE, True)
+
+
+async def test_a_rating_decides_where_nothing_is_known_of_correctness() -> None:
+    found = await judged(ground_truth={"satisfaction": 1})
+    assert (found.verdict, found.proven) == (OutcomeType.FAILURE, False)
