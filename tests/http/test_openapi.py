@@ -10,16 +10,13 @@ from fastapi import FastAPI
 from httpx2 import AsyncClient
 
 from tests.http.calls import new_key, new_memory, new_trace
+from tests.playbook.rows import Book
 from tests.rules.test_route_auth import NEEDS, OPEN
 
 Operation = dict[str, Any]
-ELSEWHERE = "/api/v1/playbooks"
-"""Routes whose examples need a playbook to work on: their module's own tests have them."""
-ROUTES = sorted(
-    route
-    for route in NEEDS
-    if route.split()[1].startswith(("/api", "/health")) and ELSEWHERE not in route
-)
+ROUTES = sorted(r for r in NEEDS if r.split()[1].startswith(("/api", "/health")))
+QUERY = {"GET /api/v1/playbooks/{name}/diff": {"from": "0"}}
+"""What a route must be asked with."""
 
 
 def operation_of(app: FastAPI, route: str) -> Operation:
@@ -57,7 +54,7 @@ def answer_examples(app: FastAPI, operation: Operation) -> list[tuple[Operation,
 def test_the_document_holds_every_route(app: FastAPI) -> None:
     paths = app.openapi()["paths"]
     shown = {f"{m.upper()} {p}" for p, ms in paths.items() for m in ms}
-    assert {route for route in shown if ELSEWHERE not in route} == set(ROUTES)
+    assert shown == set(ROUTES)
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -89,21 +86,38 @@ def test_every_route_says_how_it_fails_and_who_may(app: FastAPI, route: str) -> 
     assert operation["description"]
 
 
+async def new_playbook(api: AsyncClient) -> dict[str, str]:
+    """A playbook with a bullet in it, and deltas that wait for a person."""
+    book = Book(api, "support")
+    await book.deltas({"type": "ADD", "section": "mis", "content": "there is one"})
+    await api.patch(book.url, json={"review": "required"})
+    held = await book.post("deltas", deltas=[{"type": "ADD", "content": "another"}])
+    return {"name": book.name, "key": "mis-00001", "proposal_id": held.json()["proposal_id"]}
+
+
+async def new_ids(api: AsyncClient) -> dict[str, str]:
+    """What the paths of routes may name."""
+    run = {"events": [{"event_type": "tool_call"}], "outcome": "error"}
+    await new_key(api, "read")
+    return {
+        "trace_id": await new_trace(api, state="open", outcome=None),
+        "memory_id": await new_memory(api, "something"),
+        "run_id": (await api.post("/api/v1/traces", json=run)).json()["run_id"],
+        "key_id": (await api.get("/api/v1/keys")).json()["items"][-1]["id"],
+        **await new_playbook(api),
+    }
+
+
 @pytest.mark.parametrize("route", ROUTES)
 async def test_every_example_works_as_printed(api: AsyncClient, app, tenant, http, route) -> None:
     method, path = route.split()
-    ids = {
-        "trace_id": await new_trace(api, state="open", outcome=None),
-        "memory_id": await new_memory(api, "something"),
-        "run_id": (await api.post("/api/v1/traces", json={
-            "events": [{"event_type": "tool_call"}], "outcome": "error"})).json()["run_id"],
-    }  # fmt: skip
-    await new_key(api, "read")
-    ids["key_id"] = (await api.get("/api/v1/keys")).json()["items"][-1]["id"]
+    ids = await new_ids(api)
     operation = operation_of(app, route)
     body = request_example(operation)
     headers = tenant.auth("operator" if NEEDS[route] == "operator" else "admin")
-    answer = await http.request(method, path.format(**ids), json=body, headers=headers)
+    answer = await http.request(
+        method, path.format(**ids), json=body, headers=headers, params=QUERY.get(route)
+    )
     if route == "POST /api/v1/runs/{run_id}/retry":
         assert answer.status_code == 409  # a run that waits cannot be retried
         return

@@ -13,10 +13,10 @@ from apps.memory_api.playbook.requests import Servings
 from apps.memory_api.playbook.rows import Place, to_bullet
 from apps.memory_api.playbook.serve import Found, Order, Wish, render_playbook, search_bullets
 from apps.memory_api.playbook.wire_serving import (
+    BulletsFound,
     Hit,
     RenderAnswer,
     RenderIn,
-    SearchAnswer,
     SearchIn,
     explained,
 )
@@ -30,7 +30,7 @@ RENDER = {"query_text": "refund of a pending order", "token_budget": 800}
 @router.post("/search", openapi_extra=example(SEARCH))
 async def search(
     name: str, body: SearchIn, runtime: RuntimeDep, caller: Reader, servings: Servings
-) -> SearchAnswer:
+) -> BulletsFound:
     """The bullets that matter for a query, best first (spec 2). An empty query lists by usefulness.
 
     Scores are relative to the best candidate of this search. `render_id` names this serving.
@@ -49,7 +49,7 @@ async def search(
     )
     found = await search_bullets(runtime, servings, caller.tenant_id, place, wish)
     results = _hits(found, body.explain)
-    return SearchAnswer(results=results, version=found.version, render_id=found.render_id)
+    return BulletsFound(results=results, version=found.version, render_id=found.render_id)
 
 
 def _hits(found: Found, explain: bool) -> list[Hit]:

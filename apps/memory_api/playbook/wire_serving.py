@@ -48,7 +48,7 @@ def explained(hit: FoundHit) -> dict[str, float | int | str | None]:
     }
 
 
-class SearchAnswer(Model):
+class BulletsFound(Model):
     results: list[Hit]
     version: int
     render_id: UUID
