@@ -115,7 +115,7 @@ async def test_a_large_playbook_is_ranked_like_a_small_one(
     """Past two thousand rows the best are chosen among candidates: the order is the same."""
     items = await write(runtime, tenant.id, drafts(2_300, seed=6))
     vectors = np.stack([i.vector for i in items]).astype(np.float16).astype(np.float64)
-    for query in ("retry after a timeout", "認証 token retry"):
+    for query in ("retry after a timeout", "認証 token retry", "no 1711", "flight", "料金 no 7 seat"):
         question = await ask(runtime.embedder, query)
         dense = (vectors @ question.vector.astype(np.float16).astype(np.float64))[np.newaxis]
         words = lexical([i.weights for i in items], [question.terms])
@@ -124,6 +124,19 @@ async def test_a_large_playbook_is_ranked_like_a_small_one(
             runtime.sessions, tenant.id, question, [ADDRESS], fusion=fusion, top_k=20
         )
         assert [h.combined_score for h in hits] == pytest.approx(best[:20].tolist(), abs=2e-4)
+
+
+async def test_the_useful_of_a_large_playbook_come_from_its_best(runtime: Any, tenant: Any) -> None:
+    """Also where more rows are weighed by usefulness than are near: their scores are those of a
+    plain search.
+    """
+    await write(runtime, tenant.id, drafts(2_300, seed=8))
+    question = await ask(runtime.embedder, "retry after a timeout at the seat")
+    plain = await search_once(runtime.sessions, tenant.id, question, [ADDRESS], top_k=400)
+    useful = await search_once(
+        runtime.sessions, tenant.id, question, [ADDRESS], top_k=100, rank_by="usefulness"
+    )
+    assert [h.combined_score for h in useful] == [h.combined_score for h in plain[:100]]
 
 
 @pytest.mark.parametrize("name", ["en-lessons-hotpot", "en-xquad"])

@@ -38,6 +38,8 @@ def values(planned: Planned, who: str, scopes: list[int], filters: dict[str, Any
         "_frequencies": [1] * len(TERMS),
         "_near": [1, 2, 3],
         "_near_vs": [0.3, 0.2, 0.1],
+        "_farthest": 0.1,
+        "_bounded": filters["_open"],
         "_fusion": "anchored",
         "_alpha": 0.4,
         "_top_k": 10,

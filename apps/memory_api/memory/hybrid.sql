@@ -53,7 +53,7 @@ with scored as materialized (
 
 -- :nearest
 -- The dense leg of large scopes, exact. The order is an expression that no vector index can serve.
-select array_agg(d.n), array_agg(-d.distance) into _more, _more_vs
+select array_agg(d.n), array_agg(-d.distance), min(-d.distance) into _more, _more_vs, _farthest
 from (
     select v.n, (v.emb <#> _q) + 0 distance
     from memory_vectors v
@@ -64,7 +64,7 @@ from (
 ) d
 
 -- :candidates
--- Large scopes: the nearest rows and the best worded ones, each with both scores.
+-- Large scopes: the nearest rows and the best worded ones, each with both scores: `worded` has the nearest first.
 with worded as materialized (
     select e.n, max(e.scope) scope, max(e.vs) vs, coalesce(sum(e.part), 0) ls
     from (
@@ -75,13 +75,27 @@ with worded as materialized (
         select d.n, null, null, d.vs from unnest(_near, _near_vs) d(n, vs)
     ) e
     group by e.n
+    order by max(e.vs) is null, ls desc
+    limit cardinality(_near) + _candidates * case when _open then 4 else 20 end
+),
+-- What a row that is not near needs of words to be among the best: so many near ones score as much already, and none of them is
+-- farther off than it is. Exact, so it spares look-ups and loses nothing; the small number is the rounding of single precision.
+needed as materialized (
+    select least(m.ls, m.ls * (k.score - _alpha * greatest(_farthest, 0) / m.vs) / nullif(1 - _alpha, 0) - 1e-4) ls
+    from (select nullif(greatest(max(w.vs), 0), 0) vs, nullif(max(w.ls), 0) ls from worded w) m
+    cross join lateral (
+        select min(b.score) score
+        from (select _alpha * greatest(w.vs, 0) / m.vs + (1 - _alpha) * w.ls / m.ls score
+              from worded w where w.vs is not null order by score desc limit _width) b
+    ) k
+    where _bounded
 ),
 scored as materialized (
     select w.n, w.vs::real vs, w.ls::real ls from worded w where w.vs is not null
     union all
     select l.n, d.vs::real, l.ls::real
-    from (select w.n, w.scope, w.ls from worded w where w.vs is null
-          order by w.ls desc limit _candidates * case when _open then 4 else 20 end) l
+    from (select w.n, w.scope, w.ls from worded w
+          where w.vs is null and w.ls >= coalesce((select d.ls from needed d), 0) offset 0) l
     cross join lateral (
         select -(v.emb <#> _q) vs from memory_vectors v
         where v.tenant_id = _t and v.scope = l.scope and v.model = _model_id and v.n = l.n and
@@ -245,6 +259,8 @@ declare
     _name text;
     _more bigint[];
     _more_vs float8[];
+    _farthest float8;
+    _bounded boolean;
     _open boolean := num_nonnulls(_kinds, _sections, _errors, _tags, _since, _until) = 0
         and _min_confidence <= 0 and _min_importance <= 0;
     _ranked boolean := _explain or _fusion = 'rrf';
@@ -319,6 +335,8 @@ begin
         _near := _near || _more;
         _near_vs := _near_vs || _more_vs;
     end if;
+    -- A vector index may miss near rows; and so many rows must be near as can be the best.
+    _bounded := _open and not _ranked and _scanned = _scopes and _width <= _candidates;
     return query
 --> candidates
     ;
