@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Api = Literal["chat", "responses", "messages", "embeddings"]
+Api = Literal["chat", "responses", "messages", "embeddings", "models"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Call:
         if self.api == "embeddings":
             texts = self.body["input"]
             return texts if isinstance(texts, str) else "\n".join(map(str, texts))
+        if self.api == "models":
+            return ""
         own = self.body.get("system") or self.body.get("instructions") or ""
         return "\n".join(filter(None, [_text(own), *(_text(m["content"]) for m in self._turns)]))
 

@@ -31,6 +31,7 @@ _ROUTES: dict[str, Api] = {
     "/embeddings": "embeddings",
     "/messages": "messages",
     "/invoke": "messages",  # Bedrock
+    "/models": "models",
 }
 _CACHE_MINIMUM, _CACHE_STEP = 1024, 128  # tokens, as OpenAI documents its cache
 
@@ -129,7 +130,7 @@ class StubProvider:
         if api is None:
             await _send(writer, 404, '{"error": {"message": "no such route"}}')
             return
-        call = Call(len(self.calls) + 1, api, route, headers, json.loads(body))
+        call = Call(len(self.calls) + 1, api, route, headers, json.loads(body or b"{}"))
         self.calls.append(call)
         if self.delay:
             await asyncio.sleep(self.delay)

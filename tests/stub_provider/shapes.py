@@ -14,6 +14,8 @@ from tests.stub_provider.behaviours import Answer, Fail
 from tests.stub_provider.call import Call
 
 DEFAULT_DIMENSIONS = 1536
+MODELS = ("some-model", "other-model")
+"""What the stub lists."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ def body_of(call: Call, answer: Answer, tokens: Tokens) -> dict[str, Any]:
         return _responses(call, answer, tokens)
     if call.api == "messages":
         return _messages(call, answer, tokens)
+    if call.api == "models":
+        listed = [{"id": name, "object": "model", "created": 0} for name in MODELS]
+        return {"object": "list", "data": listed, "has_more": False}
     return _embeddings(call)
 
 

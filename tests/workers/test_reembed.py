@@ -25,8 +25,8 @@ from apps.memory_api.memory.schemas import MemoryPatch
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import work
-from apps.memory_api.workers import index, reembed
-from apps.memory_api.workers.backfill import backfill, clear_old
+from apps.memory_api.workers import backfill, index, reembed
+from apps.memory_api.workers.backfill import clear_old
 from apps.memory_api.workers.upkeep import clear_vectors
 from tests.conftest import Database, TestTenant
 from tests.stub_provider import StubProvider, answer, server_error
@@ -75,7 +75,11 @@ def mover(runtime: Runtime, tenant: TestTenant) -> Mover:
 
 
 async def test_searches_and_writes_go_on_during_a_move(
-    runtime: Runtime, tenant: TestTenant, mover: Mover, spec: Spec
+    runtime: Runtime,
+    tenant: TestTenant,
+    mover: Mover,
+    spec: Spec,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two other processes search and write all the while: no answer is empty, and what was just
     written is found, before, during and after the flip."""
@@ -108,6 +112,7 @@ async def test_searches_and_writes_go_on_during_a_move(
     written = 450 + sum(rounds)
     assert await states(runtime, tenant.id) == {OLD: "retiring", NEW: "active"}
     assert (await vectors(runtime, tenant.id))[NEW] == written
+    monkeypatch.setattr(backfill, "DROPPED", 100)
     assert await clear_old(mover.runtime, tenant.id, grace=NOW) > 450
     assert await vectors(runtime, tenant.id) == {NEW: written}
     assert await states(runtime, tenant.id) == {NEW: "active"}
@@ -277,7 +282,7 @@ async def test_what_changes_while_it_is_embedded_gets_no_stale_vector(
         assert await fill(session, where, rows, made) == 1
         missing = await find_missing(session, where, 0, 10)
     assert [row.text for row in missing] == (["It says more now"] if what == "change" else [])
-    assert await backfill(mover.runtime, tenant.id, source, embedder) == len(missing)
+    assert await backfill.backfill(mover.runtime, tenant.id, source, embedder) == len(missing)
 
 
 async def test_what_was_written_at_the_last_moment_is_not_lost(

@@ -6,7 +6,7 @@ import asyncio
 import json as jsonlib
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -16,6 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from apps.memory_api.commands.database import Urls, database
 from apps.memory_api.commands.failing import Failed, one_line
+from apps.memory_api.commands.finding import Finding
+from apps.memory_api.commands.look_memories import look_at_memories
+from apps.memory_api.commands.look_model import look_at_model
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.errors import HanseiError
 from apps.memory_api.core.migrate import head
@@ -35,17 +38,7 @@ LATE = text(
 )
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at. `mend` says what to do when it is not well."""
-
-    name: str
-    well: bool
-    found: str
-    mend: str = ""
-
-
-Check = Callable[[Settings, Urls], Awaitable[Finding]]
+Check = Callable[[Settings, Urls], Awaitable[Finding | Sequence[Finding]]]
 
 
 def run(data_dir: Path | None, json: bool) -> None:
@@ -62,9 +55,20 @@ def run(data_dir: Path | None, json: bool) -> None:
 
 async def _look(settings: Settings, urls: Urls) -> Sequence[Finding]:
     found: list[Finding] = []
-    for check in (_connection, _role, _extension, _schema, _queue, _embedder):
+    checks: Sequence[Check] = (
+        _connection,
+        _role,
+        _extension,
+        _schema,
+        _queue,
+        _embedder,
+        _memories,
+        _model,
+    )
+    for check in checks:
         try:
-            found.append(await check(settings, urls))
+            one = await check(settings, urls)
+            found += [one] if isinstance(one, Finding) else one
         except (SQLAlchemyError, HanseiError, OSError, ValueError) as error:
             name = check.__name__.strip("_")
             found.append(Finding(name, False, str(error).splitlines()[0], _MEND[name]))
@@ -80,6 +84,8 @@ _MEND = {
     "schema": "Run `hansei migrate`.",
     "queue": "Run `hansei migrate`, then start `hansei worker`.",
     "embedder": "Look at HANSEI_EMBEDDING_PROVIDER and its key.",
+    "memories": "Run `hansei migrate`.",
+    "model": "Look at HANSEI_LLM_PROVIDER, HANSEI_LLM_MODEL and the provider's key.",
 }
 
 
@@ -130,6 +136,16 @@ async def _embedder(settings: Settings, urls: Urls) -> Finding:
     async with open_runtime(settings, urls.app) as runtime:
         vector = await runtime.embedder.embed_query("hello")
         return Finding("embedder", True, f"{runtime.embedder.model}, {len(vector)} dimensions")
+
+
+async def _memories(settings: Settings, urls: Urls) -> Sequence[Finding]:
+    known = settings.model_copy(update={"owner_url": urls.owner})
+    async with open_runtime(known, urls.worker) as runtime:
+        return await look_at_memories(runtime)
+
+
+async def _model(settings: Settings, urls: Urls) -> Finding:
+    return await look_at_model(settings)
 
 
 def _tell(findings: Sequence[Finding], json: bool) -> None:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import anthropic
 from anthropic.lib.bedrock import AsyncAnthropicBedrock
 from anthropic.types import Message as AnthropicMessage
 
-from apps.memory_api.llm.errors import LLMConnection, LLMError, LLMServerError, LLMTimeout
+from apps.memory_api.llm.errors import (
+    LLMBadRequest,
+    LLMConnection,
+    LLMError,
+    LLMServerError,
+    LLMTimeout,
+)
 from apps.memory_api.llm.faults import from_status
 from apps.memory_api.llm.port import FinishReason, LLMReply, LLMRequest, Message, Usage
 
@@ -58,21 +66,22 @@ class AnthropicLLM:
     async def complete(self, request: LLMRequest) -> LLMReply:
         """One POST. Raises an `LLMError` for everything that is not a message."""
         started = time.perf_counter()
-        try:
+        with _llm_errors(request.timeout, "a message"):
             async with asyncio.timeout(request.timeout):
                 create: Any = self._client.messages.with_raw_response.create
                 raw: Any = await create(**self._body(request), timeout=request.timeout)
                 message: object = await raw.parse()
-        except (TimeoutError, anthropic.APITimeoutError) as error:
-            raise LLMTimeout(f"no answer within {request.timeout:g} s") from error
-        except anthropic.APIStatusError as error:
-            raise _status_error(error) from error
-        except anthropic.APIConnectionError as error:
-            raise LLMConnection(f"{error} {error.__cause__ or ''}".strip()) from error
-        except (anthropic.APIError, json.JSONDecodeError) as error:
-            raise LLMServerError(f"not a message: {error}"[:1000]) from error
         latency = round((time.perf_counter() - started) * 1000)
         return self._reply(message, latency, raw.headers.get("request-id"))
+
+    async def list_models(self, timeout: float) -> list[str]:  # noqa: ASYNC109 - the SDK's own
+        """See `port.Lists`."""
+        if isinstance(self._client, AsyncAnthropicBedrock):
+            raise LLMBadRequest("Bedrock has no such list")
+        with _llm_errors(timeout, "a list of models"):
+            page: Any = await self._client.models.list(timeout=timeout)
+        listed: list[Any] = getattr(page, "data", None) or []
+        return [str(getattr(model, "id", "")) for model in listed]
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -135,6 +144,21 @@ def _usage(usage: object) -> Usage:
         cached_input_tokens=read,
         cache_write_tokens=written,
     )
+
+
+@contextmanager
+def _llm_errors(timeout: float, what: str) -> Generator[None]:
+    """The SDK's exceptions as our own; `what` was asked for."""
+    try:
+        yield
+    except (TimeoutError, anthropic.APITimeoutError) as error:
+        raise LLMTimeout(f"no answer within {timeout:g} s") from error
+    except anthropic.APIStatusError as error:
+        raise _status_error(error) from error
+    except anthropic.APIConnectionError as error:
+        raise LLMConnection(f"{error} {error.__cause__ or ''}".strip()) from error
+    except (anthropic.APIError, json.JSONDecodeError) as error:
+        raise LLMServerError(f"not {what}: {error}"[:1000]) from error
 
 
 def _status_error(error: anthropic.APIStatusError) -> LLMError:

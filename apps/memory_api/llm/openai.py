@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import openai
@@ -57,21 +58,20 @@ class OpenAILLM:
     async def complete(self, request: LLMRequest) -> LLMReply:
         """One POST. Raises an `LLMError` for everything that is not a completion."""
         started = time.perf_counter()
-        try:
+        with _llm_errors(request.timeout, "a completion"):
             async with asyncio.timeout(request.timeout):
                 create: Any = self._client.chat.completions.with_raw_response.create
                 raw: Any = await create(**self._body(request), timeout=request.timeout)
                 completion: object = raw.parse()
-        except (TimeoutError, openai.APITimeoutError) as error:
-            raise LLMTimeout(f"no answer within {request.timeout:g} s") from error
-        except openai.APIStatusError as error:
-            raise _status_error(error) from error
-        except openai.APIConnectionError as error:
-            raise LLMConnection(f"{error} {error.__cause__ or ''}".strip()) from error
-        except (openai.APIError, json.JSONDecodeError) as error:
-            raise LLMServerError(f"not a completion: {error}"[:1000]) from error
         latency = round((time.perf_counter() - started) * 1000)
         return self._reply(completion, latency, raw.headers.get("x-request-id"))
+
+    async def list_models(self, timeout: float) -> list[str]:  # noqa: ASYNC109 - the SDK's own
+        """See `port.Lists`."""
+        with _llm_errors(timeout, "a list of models"):
+            page: Any = await self._client.models.list(timeout=timeout)
+        listed: list[Any] = getattr(page, "data", None) or []
+        return [str(getattr(model, "id", "")) for model in listed]
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -128,6 +128,21 @@ def _usage(usage: CompletionUsage | None) -> Usage:
         cached_input_tokens=getattr(details, "cached_tokens", None) or 0,
         cache_write_tokens=getattr(details, "cache_write_tokens", None) or 0,
     )
+
+
+@contextmanager
+def _llm_errors(timeout: float, what: str) -> Generator[None]:
+    """The SDK's exceptions as our own; `what` was asked for."""
+    try:
+        yield
+    except (TimeoutError, openai.APITimeoutError) as error:
+        raise LLMTimeout(f"no answer within {timeout:g} s") from error
+    except openai.APIStatusError as error:
+        raise _status_error(error) from error
+    except openai.APIConnectionError as error:
+        raise LLMConnection(f"{error} {error.__cause__ or ''}".strip()) from error
+    except (openai.APIError, json.JSONDecodeError) as error:
+        raise LLMServerError(f"not {what}: {error}"[:1000]) from error
 
 
 def _status_error(error: openai.APIStatusError) -> LLMError:

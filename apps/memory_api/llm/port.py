@@ -8,7 +8,7 @@ still counted.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 from uuid import UUID
 
 Role = Literal["system", "user", "assistant"]
@@ -109,6 +109,17 @@ class LLM(Protocol):
 
     async def aclose(self) -> None:
         """Close its connections; nothing may be asked afterwards."""
+        ...
+
+
+@runtime_checkable
+class Lists(Protocol):
+    """A provider that can be asked, at no cost, what models it has: so one learns whether it is
+    there and takes the key.
+    """
+
+    async def list_models(self, timeout: float) -> list[str]:  # noqa: ASYNC109 - the SDKs' own
+        """Names of models, the first page of them. `timeout` in seconds. Raises an `LLMError`."""
         ...
 
 

@@ -91,8 +91,15 @@ async def find_old_models(session: AsyncSession, grace: timedelta) -> dict[int, 
     return {row.id: row.name for row in rows}
 
 
-async def drop_batch(session: AsyncSession, scope: int, model: int, kept: int, many: int) -> int:
-    """Delete vectors of a model that have their counterpart in another. Answers how many."""
-    given = {"tenant": tenant_of(session), "scope": scope, "model": model}
-    gone = await session.execute(DROP, {**given, "kept": kept, "many": many})
-    return len(gone.all())
+async def drop_batch(session: AsyncSession, where: Pass, after: int, many: int) -> Sequence[int]:
+    """Delete vectors of the source that have their counterpart in the target. Answers the numbers
+    of their memories.
+    """
+    given = {
+        "tenant": tenant_of(session),
+        "scope": where.scope,
+        "model": where.source,
+        "kept": where.target,
+    }
+    gone = await session.execute(DROP, {**given, "after": after, "many": many})
+    return gone.scalars().all()

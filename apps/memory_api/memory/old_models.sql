@@ -7,7 +7,8 @@ where l.tenant_id = :tenant and l.space = 'model'
                   where e.tenant_id = :tenant and e.label = l.name
                     and (e.state <> 'retiring' or e.since > now() - cast(:grace as interval)))
   and exists (select from scopes s
-              cross join lateral (select from memory_vectors v
-                                  where v.tenant_id = :tenant and v.scope = s.scope and v.model = l.id limit 1) x
+              cross join lateral (select v.n from memory_vectors v
+                                  where v.tenant_id = :tenant and v.scope = s.scope and v.model = l.id
+                                  order by v.n limit 1) x
               where s.tenant_id = :tenant)
 order by l.id

@@ -102,15 +102,16 @@ async def _drop(runtime: Runtime, tenant_id: UUID, number: int, label: str) -> i
         scopes = await sizes_of(session, number)
     gone = 0
     for scope in scopes:
-        dropped = DROPPED
-        while dropped == DROPPED:
+        after: int | None = 0
+        while after is not None:
             async with runtime.sessions.tenant(tenant_id) as session:
                 # locked: nobody makes this model the one to move to meanwhile
                 states = {m.label: m.state for m in await list_models(session, lock=True)}
                 kept = next((name for name, state in states.items() if state == "active"), None)
                 if kept is None or states.get(label, "retiring") != "retiring":
                     return gone
-                active = await number_of(session, kept)
-                dropped = await drop_batch(session, scope, number, active, DROPPED)
-            gone += dropped
+                where = Pass(scope, number, await number_of(session, kept))
+                dropped = await drop_batch(session, where, after, DROPPED)
+            gone += len(dropped)
+            after = max(dropped) if len(dropped) == DROPPED else None
     return gone

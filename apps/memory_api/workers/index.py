@@ -83,6 +83,12 @@ async def keep_indexes(
     return done
 
 
+async def missing_indexes(sessions: Sessions, tenant_id: UUID) -> Sequence[Scope]:
+    """The large scopes of a tenant that have no vector index yet."""
+    wanted, _ = await _plan(sessions, tenant_id, moving=False)
+    return list(wanted)
+
+
 async def have_indexes(sessions: Sessions, owner_url: str | None, tenant_id: UUID) -> None:
     """Make the indexes of a tenant, those of the model it moves to included, and wait for any that
     another process makes. Without the owner's URL there is nothing to wait for.
