@@ -20,6 +20,8 @@ from apps.memory_api.jobs.lease import held
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.errors import LLMError
+from apps.memory_api.reflection.insights_run import TRAJECTORY, reflect_trajectory
+from apps.memory_api.reflection.transcripts_run import TRANSCRIPT, reflect_transcript
 from apps.memory_api.runtime import Runtime, open_runtime
 from apps.memory_api.workers import learn, reembed, upkeep
 
@@ -31,7 +33,13 @@ AWAY_SECONDS = 1.0
 Handler = Callable[[Runtime, UUID, UUID, str], Awaitable[Any]]
 """Does a run that `owner` holds and finishes it: (runtime, tenant_id, run_id, owner)."""
 
-HANDLERS: dict[str, Handler] = {**learn.STEPS, upkeep.KIND: upkeep.run, reembed.KIND: reembed.run}
+HANDLERS: dict[str, Handler] = {
+    **learn.STEPS,
+    TRAJECTORY: reflect_trajectory,
+    TRANSCRIPT: reflect_transcript,
+    upkeep.KIND: upkeep.run,
+    reembed.KIND: reembed.run,
+}
 
 
 async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:

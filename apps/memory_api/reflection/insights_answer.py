@@ -29,14 +29,16 @@ class ReflectorAnswer(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _bare_list(cls, value: Any) -> Any:
-        return (
-            {"insights": cast("list[Any]", value)} if isinstance(value, list) and value else value
-        )
+        return {"insights": value} if _is_filled_list(value) else value
 
     @field_validator("bullet_evaluations", mode="before")
     @classmethod
     def _readable(cls, value: Any) -> list[BulletEvaluation]:
         return readable(BulletEvaluation, value)
+
+
+def _is_filled_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(cast("list[Any]", value))
 
 
 class OneVerdict(BaseModel):

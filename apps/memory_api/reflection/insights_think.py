@@ -17,6 +17,7 @@ from apps.memory_api.llm.port import LLMRequest
 from apps.memory_api.llm.structured import ask
 from apps.memory_api.memory.prepare import fingerprint
 from apps.memory_api.playbook.schemas import Bullet
+from apps.memory_api.reflection.evidence import Evidence
 from apps.memory_api.reflection.findings.find import find
 from apps.memory_api.reflection.findings.schemas import Findings
 from apps.memory_api.reflection.insights import (
@@ -46,8 +47,8 @@ AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Case:
-    """What is reflected on. `bullets` are those the trajectory used; `context` what rules read, by
-    default the trajectory alone; `lessons` what is known of such tasks.
+    """What is reflected on. `bullets` are those the trajectory used; `context` and `evidence` what
+    rules read, by default the trajectory alone; `lessons` what is known of such tasks.
     """
 
     trajectory: Trajectory
@@ -56,22 +57,30 @@ class Case:
     dataset: str = ""
     bullets: Sequence[Bullet] = ()
     context: ReflectionContext | None = None
+    evidence: Evidence | None = None
     lessons: Sequence[str] = ()
 
     def read(self) -> tuple[ReflectionContext, Findings]:
         """The run as rules see it, and what they find in it."""
         context = self.context or context_of(self.trajectory, self.ground_truth, self.test_report)
-        truth = self.ground_truth or None
-        return context, find(context, ground_truth=truth, test_report=self.test_report or None)
+        known = self.evidence or Evidence((), self.ground_truth or None, self.test_report or None)
+        found = find(
+            context,
+            attempts=known.attempts,
+            ground_truth=known.ground_truth,
+            test_report=known.test_report,
+        )
+        return context, found
 
 
 @dataclass(frozen=True)
 class Analysis:
     """What came of it. `failure` is why a later round, or a question about one bullet, is missing;
-    the first round's failure is raised.
+    the first round's failure is raised. `found` is what rules found.
     """
 
     result: ReflectionResult
+    found: Findings
     engine: str = "rules"
     failure: LLMError | None = None
     prompt_hash: str | None = None
@@ -90,7 +99,7 @@ async def analyse(
     """
     context, found = await asyncio.to_thread(case.read)
     if mind is None:
-        return Analysis(_result(case, insights_by_rules(context, found), (), rounds=1))
+        return Analysis(_result(case, insights_by_rules(context, found), (), rounds=1), found)
     return await _Rounds(case, builder, mind, found).go(max_iterations)
 
 
@@ -104,7 +113,7 @@ class _Rounds:
         self.builder = builder
         self.llm = Counted(mind.llm)
         self.mind = replace(mind, llm=self.llm)
-        self.findings = found.as_json()
+        self.found = found
         self.insights: list[Insight] = []
         self.verdicts: dict[str, BulletVerdict] = {}
         self.known: set[bytes] = set()
@@ -129,7 +138,7 @@ class _Rounds:
         await self.ask_about(left_out[:MOST_ASKED])
         told = [self.verdicts[b.id] for b in self.case.bullets if b.id in self.verdicts]
         result = _result(self.case, self.insights[:MOST_INSIGHTS], told, rounds=done)
-        return Analysis(result, "llm", self.failure, self.hash, self.llm.usage())
+        return Analysis(result, self.found, "llm", self.failure, self.hash, self.llm.usage())
 
     async def _round(self) -> bool:
         """One analysis; whether it brought an insight that was not there."""
@@ -141,7 +150,7 @@ class _Rounds:
             case.bullets,
             case.dataset,
             self.insights,
-            findings=self.findings,
+            findings=self.found.as_json(),
             lessons=case.lessons,
         )
         request = request_of(self.mind, asked, "reflect")

@@ -59,7 +59,7 @@ def reflect_on(context: ReflectionContext, found: Findings) -> ReflectionResult 
         strategy_text=advise(found, context.outcome, advice),
         importance=importance(context.outcome, evidence),
         confidence=confidence(evidence),
-        tags=_tags(found, context),
+        tags=tags_of(found, context),
         error_category=category_of(found, context),
         source_event_ids=sources(found, context.outcome),
         related_memory_ids=list(context.related_memory_ids),
@@ -117,7 +117,7 @@ def category_of(f: Findings, context: ReflectionContext) -> ErrorCategory | None
     )
 
 
-def _tags(f: Findings, context: ReflectionContext) -> list[str]:
+def tags_of(f: Findings, context: ReflectionContext) -> list[str]:
     """Outcome, kinds of what was found, then the tools concerned; lower case, at most ten."""
     outcome = context.outcome
     tags = [outcome.value]

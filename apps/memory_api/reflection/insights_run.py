@@ -1,0 +1,185 @@
+"""The run `trajectory`: load it, reflect on it, save insights and verdicts. No transaction is open
+while it thinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.errors import NotFound
+from apps.memory_api.core.prompts import load as load_prompt
+from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.queries import get_run
+from apps.memory_api.jobs.tables import Run
+from apps.memory_api.memory.prepare import Draft, prepare
+from apps.memory_api.memory.schemas import Kind
+from apps.memory_api.playbook.rows import Place
+from apps.memory_api.reflection import rules
+from apps.memory_api.reflection.findings.scores import confidence, evidence_of, importance
+from apps.memory_api.reflection.insights import Insight, Trajectory
+from apps.memory_api.reflection.insights_prompt import BUILTIN, ReflectorPromptBuilder
+from apps.memory_api.reflection.insights_think import Analysis, Case, analyse
+from apps.memory_api.reflection.insights_wire import Failed, TrajectoryAnswer
+from apps.memory_api.reflection.known import related_lessons
+from apps.memory_api.reflection.material import Material, load
+from apps.memory_api.reflection.response import BulletVerdict
+from apps.memory_api.reflection.run import mind_of
+from apps.memory_api.reflection.store import Kept, keep
+from apps.memory_api.reflection.used import UsedBullet, place_of, used_bullets
+from apps.memory_api.reflection.verdicts import (
+    by_model,
+    by_rules,
+    prepare_verdicts,
+    save_verdicts,
+)
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.tables import Trace
+
+TRAJECTORY = "trajectory"
+"""The kind of run."""
+ROUNDS = "max_iterations"
+"""In its input."""
+SOURCE = "reflector_agent"
+USED = ("named", "cited")
+"""A bullet that was only served is not one that the trajectory used."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trajectory as it is stored, and the bullets it used."""
+
+    run: Run
+    material: Material
+    place: Place | None
+    used: Sequence[UsedBullet]
+
+
+async def reflect_trajectory(
+    runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str
+) -> TrajectoryAnswer:
+    """Do a run that `owner` holds, and finish it with its answer. Raises `LeaseLost`, and the
+    model's `LLMError`.
+    """
+    async with runtime.sessions.tenant(tenant_id) as session:
+        loaded = await _load(session, run_id)
+    lessons = await related_lessons(runtime, tenant_id, loaded.material.context)
+    analysis = await analyse(
+        _case(loaded, lessons),
+        _builder(runtime, loaded.material.trace),
+        mind_of(runtime, loaded.material, run_id),
+        max_iterations=loaded.run.input.get(ROUNDS, 1),
+    )
+    said = [
+        BulletVerdict(key=e.bullet_id, tag=e.tag, reason=e.reason)
+        for e in analysis.result.bullet_evaluations
+    ]
+    verdicts = [
+        *by_rules(loaded.material, loaded.used, analysis.found, run_id),
+        *by_model(loaded.material, loaded.used, said, run_id),
+    ]
+    ready = await prepare_verdicts(runtime, tenant_id, loaded.place, verdicts)
+    rows = [_draft(loaded, analysis, insight) for insight in analysis.result.insights]
+    items = await prepare(await runtime.embedder_of(tenant_id), rows)
+    async with runtime.sessions.tenant(tenant_id) as session:
+        await save_verdicts(session, ready)
+        kept = await keep(session, items)
+        answer = _answer(loaded, analysis, kept)
+        await runs.finish(
+            session,
+            run_id,
+            owner,
+            answer.model_dump(mode="json"),
+            engine=analysis.engine,
+            degraded_by=analysis.failure,
+            prompt_hash=analysis.prompt_hash,
+            usage=analysis.usage,
+        )
+    return answer
+
+
+async def _load(session: AsyncSession, run_id: UUID) -> Loaded:
+    run = await get_run(session, run_id)
+    if run is None or run.trace_id is None:
+        raise NotFound
+    material = await load(session, run.trace_id)
+    trace = material.trace
+    used = await used_bullets(session, trace, material.context.events)
+    place = await place_of(session, trace)
+    return Loaded(run, material, place, [one for one in used if one.how in USED])
+
+
+def _case(loaded: Loaded, lessons: Sequence[str]) -> Case:
+    trace = loaded.material.trace
+    trajectory = Trajectory(
+        query=trace.query or "",
+        generated_answer=trace.generated_answer or "",
+        reasoning_steps=trace.reasoning_steps or [],
+        used_bullet_ids=trace.used_keys,
+        dataset=trace.playbook or "",
+    )
+    return Case(
+        trajectory,
+        trace.ground_truth or "",
+        trace.test_report or "",
+        trace.playbook or "",
+        [one.bullet for one in loaded.used],
+        loaded.material.context,
+        loaded.material.evidence,
+        lessons,
+    )
+
+
+def _builder(runtime: Runtime, trace: Trace) -> ReflectorPromptBuilder:
+    """The builder with the prompts that apply to this trace's playbook."""
+    settings = runtime.settings
+
+    def find(name: str, dataset: str) -> str:
+        return load_prompt(
+            f"reflector/{name}",
+            tenant=str(trace.tenant_id),
+            playbook=trace.playbook,
+            operator=settings.prompts_dir,
+            builtin=BUILTIN[name],
+        ).text
+
+    return ReflectorPromptBuilder(find=find, budget=settings.llm_prompt_tokens)
+
+
+def _draft(loaded: Loaded, analysis: Analysis, insight: Insight) -> Draft:
+    """Scores and tags are those of rules: a model could be told them by the trajectory."""
+    trace, context = loaded.material.trace, loaded.material.context
+    evidence = evidence_of(analysis.found)
+    category = rules.category_of(analysis.found, context)
+    return Draft(
+        kind=Kind.INSIGHT,
+        project_id=trace.project_id,
+        content=insight.key_insight,
+        tags=rules.tags_of(analysis.found, context),
+        importance=importance(context.outcome, evidence),
+        confidence=confidence(evidence),
+        source=SOURCE,
+        error_category=category.value if category else None,
+        outcome=trace.outcome,
+        session_id=trace.session_id,
+        trace_id=trace.id,
+        metadata=insight.model_dump() | {"playbook": trace.playbook, "engine": analysis.engine},
+        actor=f"engine:{SOURCE}",
+        run_id=loaded.run.id,
+    )
+
+
+def _answer(loaded: Loaded, analysis: Analysis, kept: Sequence[Kept]) -> TrajectoryAnswer:
+    failure = analysis.failure
+    return TrajectoryAnswer(
+        **analysis.result.model_dump(),
+        run_id=loaded.run.id,
+        trace_id=loaded.material.trace.id,
+        insight_ids=[one.memory_id for one in kept],
+        engine=analysis.engine,
+        degraded=failure is not None,
+        error=Failed(code=failure.code, message=failure.detail) if failure else None,
+    )
