@@ -1,0 +1,155 @@
+"""Evaluations in the database and over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx2
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from apps.memory_api.core.errors import NotFound
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.evaluation.queries import list_evaluations
+from apps.memory_api.evaluation.run import evaluate_trace, store_evaluation
+from apps.memory_api.evaluation.schemas import Criterion, Found, Score, TraceEvaluation
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.schemas import OutcomeType
+from tests.conftest import TestTenant
+from tests.evaluation.conftest import call
+from tests.http.problems import assert_problem
+
+FAILED = "FAILED a.py::test_x - assert 3 == 4\n1 failed, 1 passed in 0.1s"
+
+
+async def send(api: httpx2.AsyncClient, **fields: Any) -> UUID:
+    """A trace that nobody has evaluated yet."""
+    events = call("search", "a") + call("search", "b", "Error: no") + call("search", "c")
+    body = {"events": events, "outcome": "success"} | fields
+    answer = await api.post("/api/v1/traces?reflect=never", json=body)
+    answer.raise_for_status()
+    return UUID(answer.json()["trace_id"])
+
+
+async def store(
+    runtime: Runtime, tenant: TestTenant, trace_id: UUID, run_id: UUID | None = None
+) -> TraceEvaluation:
+    run_id = run_id or new_id()
+    evaluation = await evaluate_trace(runtime, tenant.id, trace_id, run_id)
+    await keep(runtime, tenant, trace_id, evaluation, run_id)
+    return evaluation
+
+
+async def keep(
+    runtime: Runtime,
+    tenant: TestTenant,
+    trace_id: UUID,
+    evaluation: TraceEvaluation,
+    run_id: UUID | None = None,
+) -> None:
+    async with runtime.sessions.tenant(tenant.id) as session:
+        await store_evaluation(session, trace_id, run_id or new_id(), evaluation)
+
+
+async def items(api: httpx2.AsyncClient, trace_id: UUID) -> list[dict[str, Any]]:
+    answer = await api.get(f"/api/v1/traces/{trace_id}/evaluations")
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert body["next_cursor"] is None
+    return body["items"]
+
+
+async def test_what_was_found_is_stored_and_read_back(
+    runtime: Runtime, tenant: TestTenant, api: httpx2.AsyncClient
+) -> None:
+    trace_id, run_id = await send(api, test_report=FAILED, quality_score=0.9), new_id()
+    assert await items(api, trace_id) == []
+    evaluation = await store(runtime, tenant, trace_id, run_id)
+    assert (evaluation.verdict, evaluation.proven) == (OutcomeType.FAILURE, True)
+    found = await items(api, trace_id)
+    assert [(i["evaluator"], i["criterion"], round(i["score"], 3)) for i in found] == [
+        ("deterministic", "correctness", 0.25),
+        ("deterministic", "efficiency", 0.667),
+        ("threshold", "correctness", 0.9),
+    ]
+    assert found[0]["reasons"][0] == "pytest: 1 of 2 tests failed"
+    assert {i["run_id"] for i in found} == {str(run_id)}
+
+
+async def test_storing_twice_is_storing_once(
+    runtime: Runtime, tenant: TestTenant, api: httpx2.AsyncClient
+) -> None:
+    trace_id = await send(api, test_report=FAILED)
+    await store(runtime, tenant, trace_id)
+    last = new_id()
+    await store(runtime, tenant, trace_id, last)
+    found = await items(api, trace_id)
+    assert [i["criterion"] for i in found] == ["correctness", "efficiency"]
+    assert {i["run_id"] for i in found} == {str(last)}
+
+
+async def test_a_score_that_is_no_longer_given_goes_and_others_stay(
+    runtime: Runtime, tenant: TestTenant, api: httpx2.AsyncClient
+) -> None:
+    trace_id = await send(api)
+    safety, helpful = Score(Criterion.SAFETY, 0.5, ("so",)), Score(Criterion.HELPFULNESS, 1, ())
+    first = TraceEvaluation({"a": Found((safety, helpful)), "b": Found((safety,))})
+    await keep(runtime, tenant, trace_id, first)
+    await keep(runtime, tenant, trace_id, TraceEvaluation({"a": Found((helpful,))}))
+    found = [(i["evaluator"], i["criterion"]) for i in await items(api, trace_id)]
+    assert found == [("a", "helpfulness"), ("b", "safety")]
+    await keep(runtime, tenant, trace_id, TraceEvaluation({"a": Found(), "b": Found()}))
+    assert await items(api, trace_id) == []
+
+
+async def test_evidence_that_comes_late_counts(
+    runtime: Runtime, tenant: TestTenant, api: httpx2.AsyncClient
+) -> None:
+    trace_id = await send(api)
+    assert (await store(runtime, tenant, trace_id)).verdict is None
+    late = {"outcome": "success", "test_report": FAILED, "reflect": "never"}
+    (await api.post(f"/api/v1/traces/{trace_id}/outcome", json=late)).raise_for_status()
+    assert (await store(runtime, tenant, trace_id)).verdict is OutcomeType.FAILURE
+    assert "correctness" in {i["criterion"] for i in await items(api, trace_id)}
+
+
+async def test_a_secret_that_was_taken_out_is_seen_by_the_evaluator(
+    runtime: Runtime, tenant: TestTenant, api: httpx2.AsyncClient
+) -> None:
+    key = "sk-proj-" + "a1B2" * 12
+    said = [{"event_type": "llm_response", "content": f"The key is {key}"}]
+    trace_id = await send(api, events=said)
+    await store(runtime, tenant, trace_id)
+    (row,) = await items(api, trace_id)
+    assert (row["criterion"], row["score"]) == ("safety", 0.0)
+    assert key not in str(row)
+
+
+async def test_another_tenant_sees_nothing_of_it(
+    runtime: Runtime,
+    tenant: TestTenant,
+    api: httpx2.AsyncClient,
+    http: httpx2.AsyncClient,
+    make_tenant: Callable[[], Awaitable[TestTenant]],
+) -> None:
+    trace_id, other = await send(api, test_report=FAILED), await make_tenant()
+    await store(runtime, tenant, trace_id)
+    path = f"/api/v1/traces/{trace_id}/evaluations"
+    assert_problem(await http.get(path, headers=other.auth()), 404, "not_found")
+    async with runtime.sessions.tenant(other.id) as session:
+        assert await list_evaluations(session, trace_id) == []
+    with pytest.raises(NotFound):
+        await evaluate_trace(runtime, other.id, trace_id, new_id())
+    with pytest.raises(IntegrityError):
+        await keep(
+            runtime,
+            other,
+            trace_id,
+            TraceEvaluation({"a": Found((Score(Criterion.SAFETY, 1, ()),))}),
+        )
+
+
+async def test_a_trace_that_is_not_there(api: httpx2.AsyncClient) -> None:
+    assert_problem(await api.get(f"/api/v1/traces/{uuid4()}/evaluations"), 404, "not_found")
