@@ -46,14 +46,14 @@ def run(data_dir: Path | None, json: bool) -> None:
         settings = Settings.load()
         try:
             with database(settings, data_dir) as urls:
-                findings = asyncio.run(_look(settings, urls))
+                findings = asyncio.run(look(settings, urls))
         except Failed as error:
             findings = [Finding("database", False, str(error), "See the log it names.")]
     _tell(findings, json)
     sys.exit(0 if all(finding.well for finding in findings) else 1)
 
 
-async def _look(settings: Settings, urls: Urls) -> Sequence[Finding]:
+async def look(settings: Settings, urls: Urls) -> Sequence[Finding]:
     found: list[Finding] = []
     checks: Sequence[Check] = (
         _connection,
