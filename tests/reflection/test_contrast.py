@@ -152,7 +152,7 @@ async def test_harm_is_confirmed_the_same_way_and_can_be_taken_back(task: Task) 
     for _ in range(3):
         await task.attempt("success", "2")
         await task.attempt("timeout", "1")
-    assert await task.counters() == [(0, 1, 0), (1, 0, 0)]
+    assert await task.counters() == [(0, 2, 0), (2, 0, 0)]
     for _ in range(3):
         await task.attempt("success", "1")
         await task.attempt("failure", "2")

@@ -4,7 +4,8 @@ In a domain where most runs fail, a failure says nothing of the bullets that wer
 outcome moves a counter only where, within one task,
 
     at least LEAST attempts ended with the bullet and LEAST without it, and
-    P(success rate with it > rate without it) is at least SURE, or at most 1 - SURE,
+    a larger share of them succeeded with it (or a smaller one), and that is SURE: the chance that
+    the success rate with it is higher (lower) than without it, 0..1
 
 both rates with a uniform prior, which makes them Beta(1 + won, 1 + lost). Then only so many
 outcomes count as the attempts without the bullet do not explain:
@@ -53,11 +54,13 @@ def contrast(sides: Sides) -> Confirmed:
     if min(sides.with_n, sides.without_n) < LEAST:
         return NOTHING
     better = chance_better(sides)
+    # Shares by cross-multiplying: the prior alone must not turn two of two into a disadvantage.
+    ahead = sides.with_won * sides.without_n - sides.without_won * sides.with_n
     usual = (1 + sides.without_won) / (2 + sides.without_n)
-    if better >= SURE:
+    if better >= SURE and ahead > 0:
         extra = sides.with_won - sides.with_n * usual
         return Confirmed("helpful", _whole(extra, sides.with_won))
-    if better <= 1 - SURE:
+    if better <= 1 - SURE and ahead < 0:
         lost = sides.with_n - sides.with_won
         return Confirmed("harmful", _whole(lost - sides.with_n * (1 - usual), lost))
     return NOTHING

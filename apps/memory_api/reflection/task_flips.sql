@@ -1,5 +1,5 @@
--- The outcomes among a task's latest attempts that count and should not, or the other way round. Of each bullet :many with
--- :tag count, drawn by a hash so that the same attempts always give the same answer.
+-- The outcomes among the latest attempts of a task that count and should not, or the other way round. Of the verdicts on a
+-- bullet with the tag that the comparison confirms, so many count; a hash draws which, always the same ones.
 with attempt as materialized (
     select t.id
     from traces t
