@@ -18,6 +18,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "data_dir": ("elsewhere", Path("elsewhere")),
     "llm_provider": ("bedrock", "bedrock"),
     "on_model_failure": ("fail", "fail"),
+    "playbook_data_dir": ("elsewhere", Path("elsewhere")),
     "prompts_dir": ("prompts", Path("prompts")),
     "reflective_memory_enabled": ("false", False),
     "reflective_memory_mode": ("lite", "lite"),

@@ -4,6 +4,7 @@ S5.29)."""
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +15,17 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.llm.configure import open_models, provider_of
 
 KEYS = ("OPENAI_", "ANTHROPIC_", "AZURE_", "AWS_")
+NAMES = (
+    *("HANSEI_", "REFLECTIVE_", "RAE_", "LLM_", "EMBEDDING_", "PLAYBOOK_", "SEARCH_"),
+    *KEYS,
+)
 
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """No variable of the machine reaches a test."""
     for name in list(os.environ):
-        if name.startswith(("HANSEI_", "REFLECTIVE_", "RAE_", "LLM_", "EMBEDDING_", *KEYS)):
+        if name.startswith(NAMES):
             monkeypatch.delenv(name)
 
 
@@ -37,6 +42,8 @@ def load() -> Settings:
         ("LLM_PROVIDER", "llm_provider", "bedrock", "bedrock"),
         ("LLM_MODEL", "llm_model", "some-model", "some-model"),
         ("EMBEDDING_MODEL", "embedding_model", "text-embedding-3-small", "text-embedding-3-small"),
+        ("PLAYBOOK_DATA_DIR", "playbook_data_dir", "elsewhere", Path("elsewhere")),
+        ("SEARCH_ALPHA", "search_alpha", "0.25", 0.25),
     ],
 )
 def test_names_of_the_documents_are_read(

@@ -148,6 +148,19 @@ class Settings(BaseSettings):
     servings_days: int = Field(
         90, ge=1, description="Days for which searches and renders handed out are kept."
     )
+    search_alpha: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        validation_alias=_env("HANSEI_SEARCH_ALPHA", "SEARCH_ALPHA"),
+        description="Weight of the vector score in `fusion: minmax`, the formula of spec 2, where a "
+        "search does not say.",
+    )
+    playbook_data_dir: Path = Field(
+        Path("data/playbooks"),
+        validation_alias=_env("HANSEI_PLAYBOOK_DATA_DIR", "PLAYBOOK_DATA_DIR"),
+        description="Where `PlaybookStore` keeps playbooks as JSON files; the service keeps rows.",
+    )
     openai_api_key: SecretStr | None = Field(
         None,
         validation_alias=_env("HANSEI_OPENAI_API_KEY", "OPENAI_API_KEY"),

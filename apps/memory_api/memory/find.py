@@ -20,13 +20,14 @@ from pgvector import HalfVector
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import Sessions, raw_connection, tenant_of
+from apps.memory_api.core.settings import Settings
 from apps.memory_api.embeddings.port import Embedder
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.memory.scopes import KIND_NUMBER, Address
 from apps.memory_api.text.tokens import query_terms
 
 ALPHA = {"anchored": 0.4, "minmax": 0.5, "rrf": 0.5}
-"""The weight of the vector score when the caller gives none (RETRIEVAL.md section 6)."""
+"""The weight of the vector score when nobody gives one (RETRIEVAL.md section 6)."""
 
 RankBy = Literal["score", "usefulness"]
 CALL = "select * from hansei_search({})".format(", ".join(f"${n}" for n in range(1, 23)))
@@ -145,6 +146,11 @@ class Hit:
 
 SCORES = len(fields(Hit)) - 1
 """The columns before the memory's own."""
+
+
+def weight(settings: Settings, fusion: str, alpha: float | None) -> float | None:
+    """The weight that a request asks for, or the operator for spec 2's formula."""
+    return settings.search_alpha if alpha is None and fusion == "minmax" else alpha
 
 
 async def ask(embedder: Embedder, query_text: str) -> Question:

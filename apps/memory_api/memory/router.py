@@ -23,7 +23,7 @@ from apps.memory_api.deps import (
     Writer,
 )
 from apps.memory_api.memory.change import bring, change, remove
-from apps.memory_api.memory.find import Filters, FoundMemory, Hit, ask, search_once
+from apps.memory_api.memory.find import Filters, FoundMemory, Hit, ask, search_once, weight
 from apps.memory_api.memory.queries import get_memory, list_links, list_memories, list_revisions
 from apps.memory_api.memory.schemas import (
     LAYER_OF,
@@ -184,7 +184,7 @@ async def search_memories(body: SearchQuery, runtime: RuntimeDep, caller: Reader
             until=body.until,
         ),
         fusion=body.fusion,
-        alpha=body.alpha,
+        alpha=weight(runtime.settings, body.fusion, body.alpha),
         explain=body.explain,
         rank_by=body.rank_by,
     )

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 from apps.memory_api.api_route import ApiRoute
 from apps.memory_api.core.openapi import example
 from apps.memory_api.deps import Reader, RuntimeDep
+from apps.memory_api.memory.find import weight
 from apps.memory_api.playbook.requests import Servings
 from apps.memory_api.playbook.rows import Place, to_bullet
 from apps.memory_api.playbook.serve import Found, Order, Wish, render_playbook, search_bullets
@@ -43,7 +44,7 @@ async def search(
         tags=body.tags,
         min_confidence=body.min_confidence,
         fusion=body.fusion,
-        alpha=body.alpha,
+        alpha=weight(runtime.settings, body.fusion, body.alpha),
         rank_by=body.rank_by,
         explain=body.explain,
     )

@@ -1,0 +1,84 @@
+"""The pure parts as the environment wants them, and the weight of spec 2's formula over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.embeddings.static import StaticEmbedder
+from apps.memory_api.main import create_app
+from apps.memory_api.playbook.compose import open_search, open_store
+from apps.memory_api.playbook.schemas import Bullet, Playbook, SearchQuery
+from apps.memory_api.runtime import Runtime
+
+BULLETS = [
+    Bullet(id="a-1", section="s", content="retry the payment after a timeout"),
+    Bullet(id="a-2", section="s", content="look up an order before changing it"),
+]
+
+
+def test_the_store_lies_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLAYBOOK_DATA_DIR", str(tmp_path / "books"))
+    store = open_store(Settings(_env_file=None))  # type: ignore[call-arg]
+    store.save("web", Playbook(bullets=BULLETS))
+    assert (tmp_path / "books" / "web.json").exists()
+    assert store.load("web").bullets == BULLETS
+
+
+def test_the_search_weighs_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEARCH_ALPHA", "0.2")
+    search = open_search(Settings(_env_file=None), StaticEmbedder())  # type: ignore[call-arg]
+    for hit in search.search(SearchQuery(query_text="payment"), Playbook(bullets=BULLETS)):
+        expected = 0.2 * hit.vector_score + 0.8 * hit.bm25_score
+        assert hit.combined_score == pytest.approx(expected)
+
+
+@pytest.fixture
+async def weighed(runtime: Runtime, tenant: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    """The API of a service that was started with SEARCH_ALPHA .9."""
+    settings = runtime.settings.model_copy(update={"search_alpha": 0.9})
+    app = create_app(settings, runtime=replace(runtime, settings=settings))
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(
+            transport=transport, base_url="http://hansei", headers=tenant.auth()
+        ) as api,
+    ):
+        yield api
+
+
+@pytest.mark.parametrize(
+    ("asked", "weight"),
+    [
+        ({"fusion": "minmax"}, 0.9),
+        ({"fusion": "minmax", "alpha": 0.5}, 0.5),
+        ({"fusion": "anchored"}, 0.4),
+        ({}, 0.4),
+    ],
+)
+async def test_the_weight_of_minmax_is_the_operators(
+    weighed: httpx2.AsyncClient, asked: dict[str, Any], weight: float
+) -> None:
+    body = Playbook(bullets=BULLETS).model_dump(mode="json", include={"bullets"})
+    for bullet in body["bullets"]:
+        del bullet["confidence_score"]
+    assert (await weighed.put("/api/v1/playbooks/web", json=body)).is_success
+    search = {"query_text": "payment"} | asked
+    both = [
+        (await weighed.post("/api/v1/playbooks/web/search", json=search)).json(),
+        (await weighed.post("/api/v1/search", json=search | {"playbook": "web"})).json(),
+    ]
+    for answer in both:
+        assert len(answer["results"]) == 2
+        for hit in answer["results"]:
+            expected = weight * hit["vector_score"] + (1 - weight) * hit["bm25_score"]
+            assert hit["combined_score"] == pytest.approx(expected, abs=1e-5)
