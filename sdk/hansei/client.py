@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
-from hansei import flows, routes
+from hansei import flows, reflector, routes
 from hansei.credentials import resolve
 from hansei.errors import NotConfigured
 from hansei.exchange import Exchange, Pause
@@ -47,6 +47,8 @@ class Methods:
     generate_reflection = Value(routes.generate_reflection)
     bring_reflection = Value(routes.bring_reflection)
     query_reflections = Value(routes.query_reflections)
+    reflect_trajectory = Value(reflector.reflect_trajectory)
+    reflect_transcript = Value(reflector.reflect_transcript)
 
     send_trace = Value(routes.send_trace)
     send_traces = Steps(flows.send_traces)
@@ -55,6 +57,7 @@ class Methods:
     close_trace = Value(routes.close_trace)
     traces = Items(routes.traces)
     trace = Value(routes.trace)
+    evaluations = Items(routes.evaluations)
 
     bring_memory = Value(routes.bring_memory)
     memories = Items(routes.memories)
@@ -69,6 +72,7 @@ class Methods:
     run = Value(routes.run)
     retry_run = Value(routes.retry_run)
     wait = Final(flows.wait)
+    steps = Steps(flows.steps)
     unsettled = Steps(flows.unsettled)
     outcomes = Steps(flows.outcomes)
 

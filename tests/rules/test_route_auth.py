@@ -70,6 +70,8 @@ NEEDS = {
     "POST /api/v1/traces/{trace_id}/close": "write",
     "POST /api/v1/traces/{trace_id}/events": "write",
     "POST /api/v1/traces/{trace_id}/outcome": "write",
+    "POST /api/v1/trajectories/reflect": "write",
+    "POST /api/v1/transcripts/reflect": "write",
 }
 GUARDED = sorted(route for route, scope in NEEDS.items() if scope != OPEN)
 WEAKER = {

@@ -13,11 +13,13 @@ from pydantic import BaseModel
 
 from apps.memory_api.account import schemas as account
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.evaluation import schemas as evaluation
 from apps.memory_api.main import create_app
 from apps.memory_api.memory import schemas as memory
+from apps.memory_api.reflection import insights, insights_wire, transcripts, transcripts_wire
 from apps.memory_api.reflection import schemas as reflection
 from apps.memory_api.traces import schemas as traces
-from hansei import answers, flows, routes
+from hansei import answers, flows, reflector, routes
 from hansei.client import Methods
 from hansei.commands.choices import Kind, State
 from hansei.request import Request
@@ -35,11 +37,19 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (answers.Link, memory.LinkView, [RECORDED["link"]]),
     (answers.Trace, traces.TraceView, [RECORDED["trace"]]),
     (answers.TraceDetail, traces.TraceDetail, [RECORDED["trace_detail"]]),
+    (answers.Evaluation, evaluation.EvaluationView, [evaluation.EXAMPLE]),
     (answers.Event, traces.EventView, RECORDED["trace_detail"]["events"]),
     (answers.Run, account.RunView, [RECORDED["run_done"]]),
     (answers.Key, account.KeyView, [RECORDED["key"]]),
     (answers.NewKey, account.KeyMade, [RECORDED["new_key"]]),
     (answers.Tenant, account.TenantView, [RECORDED["tenant"]]),
+    (reflector.TrajectoryReflected, insights_wire.TrajectoryAnswer, []),
+    (reflector.TranscriptReflected, transcripts_wire.TranscriptReflection, []),
+    (reflector.Trajectory, insights.Trajectory, []),
+    (reflector.Insight, insights.Insight, []),
+    (reflector.BulletEvaluation, insights.BulletEvaluation, []),
+    (reflector.BulletTag, transcripts.BulletTag, []),
+    (reflector.Failed, insights_wire.Failed, []),
     (answers.NewTenant, account.TenantMade, [RECORDED["tenant"] | {"key": None}]),
 ]
 OPTIONS: list[tuple[type, type[BaseModel], set[str]]] = [
@@ -50,6 +60,8 @@ OPTIONS: list[tuple[type, type[BaseModel], set[str]]] = [
     (answers.MemoryChanges, memory.MemoryPatch, set()),
     (answers.SearchOptions, memory.SearchQuery, {"query_text"}),
     (answers.Verdict, traces.OutcomeIn, {"outcome"}),
+    (reflector.TrajectoryOptions, insights_wire.TrajectoryIn, {"trajectory"}),
+    (reflector.TranscriptOptions, transcripts_wire.TranscriptIn, {"messages"}),
 ]
 OTHERS = {"state"}
 """Of a 202 answer, which has no model."""
@@ -89,7 +101,8 @@ def test_every_route_has_a_method_and_every_method_a_route() -> None:
     }
     assert {(request.method, request.path) for request in requests()} == theirs
     names = {value.describe for value in vars(Methods).values() if hasattr(value, "describe")}
-    assert names == {*DESCRIBED, flows.send_traces, flows.wait, flows.unsettled, flows.outcomes}
+    several = {flows.send_traces, flows.wait, flows.steps, flows.unsettled, flows.outcomes}
+    assert names == {*DESCRIBED, *several}
 
 
 def test_query_parameters_are_known_to_the_service() -> None:
@@ -105,12 +118,15 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     routes.generate_reflection: ([], "failure"),
     routes.bring_reflection: ("text",),
     routes.query_reflections: (),
+    reflector.reflect_trajectory: ({},),
+    reflector.reflect_transcript: ([],),
     routes.send_trace: ({},),
     routes.add_events: ("ID", []),
     routes.tell_outcome: ("ID", "failure"),
     routes.close_trace: ("ID",),
     routes.traces: (),
     routes.trace: ("ID",),
+    routes.evaluations: ("ID",),
     routes.bring_memory: ("text",),
     routes.memories: (),
     routes.memory: ("ID",),
