@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from apps.memory_api.core.schemas import Model, Unit
 from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.playbook.schemas import DeltaContextItem, DeltaResult
+from apps.memory_api.playbook.schemas import DeltaContextItem, DeltaResult, DeltaType
 
 Decided = Literal["added", "updated", "merged", "kept", "held", "left_out"]
 
@@ -45,6 +45,11 @@ class Lesson(Model):
     confidence: Unit = 0.5
     language: str = "en"
     tags: list[str] = Field(default_factory=list)
+
+
+def delta(kind: DeltaType, **fields: Any) -> DeltaContextItem:
+    """A delta of this kind."""
+    return DeltaContextItem.model_validate({"type": kind, **fields})
 
 
 class Candidate(Model):
@@ -90,7 +95,7 @@ class Curation(Model):
     engine: Literal["rules", "llm"] = "rules"
     prompt_hash: str | None = None
     usage: dict[str, Any] | None = None
-    failure: LLMError | None = Field(None, exclude=True)
+    failure: LLMError | None = Field(default=None, exclude=True)
     """Why rules stand in for the model; not carried to another process."""
 
     @property
@@ -107,9 +112,7 @@ class Curation(Model):
         return sources_of(self.candidates, self.lessons)
 
 
-def sources_of(
-    candidates: Sequence[Candidate], lessons: Sequence[Lesson]
-) -> dict[int, list[UUID]]:
+def sources_of(candidates: Sequence[Candidate], lessons: Sequence[Lesson]) -> dict[int, list[UUID]]:
     """Index of a candidate → the memories its lessons were written down as."""
     found: dict[int, list[UUID]] = {}
     for index, candidate in enumerate(candidates):

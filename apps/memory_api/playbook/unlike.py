@@ -75,6 +75,12 @@ def contradict(a: str, b: str) -> bool:
     return not _opposed(plain_a, plain_b) and wording_similarity(plain_a, plain_b) >= CONTRADICTS
 
 
+def concrete(text: str) -> set[str]:
+    """The names and numbers that a text stands on, those of its examples left aside."""
+    plain = without_examples(unicodedata.normalize("NFKC", text))
+    return _names(plain) | _numbers(plain)
+
+
 def without_examples(text: str) -> str:
     """The text without what stands in brackets; `call(x)` stays a call."""
     return _BRACKETS.sub(lambda found: "()" if found.group()[0] == "(" else " ", text)
