@@ -41,6 +41,17 @@ class Reflected(TypedDict):
     result: NotRequired[Literal["stored", "witnessed", "nothing_found"]]
     duplicate: NotRequired[bool]
     cleaned: NotRequired[bool]
+    next_run_id: NotRequired[str | None]
+    verdicts: NotRequired[list[Judged]]
+
+
+class Judged(TypedDict):
+    """A verdict on a bullet that the run had used."""
+
+    key: str
+    tag: Literal["helpful", "harmful", "neutral"]
+    judge: str
+    reason: str | None
 
 
 class Brought(TypedDict):
@@ -178,6 +189,17 @@ class Trace(TypedDict):
     closed_at: str | None
 
 
+class Evaluation(TypedDict):
+    """How a run went by one criterion, as one evaluator sees it."""
+
+    evaluator: str
+    criterion: Literal["correctness", "helpfulness", "safety", "completeness", "efficiency"]
+    score: float
+    reasons: list[str]
+    run_id: str | None
+    created_at: str
+
+
 class TraceDetail(Trace):
     query: str | None
     generated_answer: str | None
@@ -193,6 +215,7 @@ class Run(TypedDict):
     state: State
     project_id: str
     parent_id: str | None
+    next_run_id: str | None
     trace_id: str | None
     input: Json
     attempts: int

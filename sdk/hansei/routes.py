@@ -7,6 +7,7 @@ from typing import Any, TypeVar, Unpack
 
 from hansei.answers import (
     Brought,
+    Evaluation,
     Hits,
     Json,
     Key,
@@ -133,6 +134,11 @@ def trace(trace_id: Id) -> Request[TraceDetail]:
     return read(one("traces", trace_id))
 
 
+def evaluations(trace_id: Id) -> Request[Page[Evaluation]]:
+    """How a run went, by each evaluator and criterion, with reasons."""
+    return read(one("traces", trace_id, "/evaluations"))
+
+
 def bring_memory(content: str, **fields: Unpack[MemoryFields]) -> Request[Memory]:
     """Store a memory of your own; no model is called."""
     return write("POST", f"{API}/memories", {"content": content, **given(fields)})
@@ -197,15 +203,19 @@ def runs(
     kind: str | None = None,
     project_id: str | None = None,
     trace_id: Id | None = None,
+    parent_id: Id | None = None,
     limit: int = PAGE,
 ) -> Request[Page[Run]]:
-    """All work, newest first; `state=["dead"]` are the dead letters with their cause."""
+    """All work, newest first; `state=["dead"]` are the dead letters with their cause. `parent_id`
+    gives the steps that followed a run.
+    """
     return read(
         f"{API}/runs",
         state=",".join(state) or None,
         kind=kind,
         project_id=project_id,
         trace_id=trace_id,
+        parent_id=parent_id,
         limit=limit,
     )
 
