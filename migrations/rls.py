@@ -9,6 +9,9 @@ by tenant.
 
 from __future__ import annotations
 
+from uuid import UUID
+
+import sqlalchemy as sa
 from alembic import op
 
 TENANT = "nullif(current_setting('hansei.tenant_id', true), '')::uuid"
@@ -40,3 +43,11 @@ def protect(table: str, *, grant: str = ALL, column: str = "tenant_id") -> None:
         f"using ({rule}) with check ({rule})"
     )
     op.execute(f"grant {grant} on {table} to {', '.join(ROLES)}")
+
+
+def for_each_tenant(statement: str) -> None:
+    """Run a statement bound to each tenant in turn: so the owner, too, sees its rows."""
+    for tenant in op.get_bind().scalars(sa.text("select id from tenants order by id")).all():
+        op.execute(f"set local hansei.tenant_id = '{UUID(str(tenant))}'")
+        op.execute(sa.text(statement.replace(":", r"\:")))
+    op.execute("set local hansei.tenant_id = ''")

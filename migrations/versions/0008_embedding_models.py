@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from alembic import op
 
-from migrations.rls import protect
+from migrations.rls import for_each_tenant, protect
 from migrations.statements import statements
 
 revision = "0008"
@@ -16,12 +15,11 @@ depends_on = None
 
 def upgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
-    first = True
     for statement in statements("0008_embedding_models"):
-        op.execute(sa.text(statement.replace(":", r"\:")))
-        if first:
-            protect("embedding_models")
-            first = False
+        op.execute(statement)
+    protect("embedding_models")
+    for statement in statements("0008_adopt"):
+        for_each_tenant(statement)
 
 
 def downgrade() -> None:

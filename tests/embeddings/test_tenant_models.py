@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from apps.memory_api.embeddings.tables import EmbeddingModel
 from apps.memory_api.embeddings.tenant import LEFT_ALONE, TenantModels
 from apps.memory_api.runtime import Runtime
 from tests.conftest import TestTenant
+from tests.rules.sources import files, name_of
 
 STATIC = StaticEmbedder.model
 
@@ -236,3 +238,14 @@ async def test_a_key_goes_to_no_other_address_than_its_own(
     await embedder.embed_query("hello")
     await embedder.aclose()
     assert stub.headers[0]["authorization"] == f"Bearer {sent}"
+
+
+def test_nobody_embeds_for_a_tenant_with_the_settings_embedder() -> None:
+    """`runtime.embedder` is what new tenants begin with; a tenant's own is `embedder_of`."""
+    about_the_settings = {"apps/memory_api/health.py", "apps/memory_api/commands/doctor.py"}
+    used = {
+        name_of(path)
+        for path in files("apps", suffix=".py")
+        if re.search(r"\bruntime\.embedder\b", path.read_text(encoding="utf-8"))
+    }
+    assert used == about_the_settings

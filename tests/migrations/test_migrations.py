@@ -179,6 +179,45 @@ async def test_the_check_can_fail(empty: Empty) -> None:
         await engine.dispose()
 
 
+@pytest.mark.parametrize(
+    ("label", "opened_by"),
+    [
+        ("static-minilm-256/1", ("static", None, None)),
+        ("openai/org/embed@64", ("openai", "org/embed", 64)),
+        ("fastembed/BAAI/bge", ("fastembed", "BAAI/bge", None)),
+    ],
+)
+async def test_what_a_tenant_has_vectors_of_becomes_its_model(
+    empty: Empty, label: str, opened_by: tuple[str, str | None, int | None]
+) -> None:
+    await migrate.upgrade(empty.owner)
+    await migrate.downgrade(empty.owner, "0007")
+    tenant, silent = uuid4(), uuid4()
+    await remember(empty.owner, tenant)
+    connection = await asyncpg.connect(empty.superuser)
+    try:
+        await connection.execute("insert into tenants (id, slug) values ($1, 'silent')", silent)
+        for number, name in ((1, "static-minilm-256/0"), (2, label)):
+            await connection.execute(
+                "insert into labels values ($1, $2, 'model', $3)", tenant, number, name
+            )
+        await connection.execute(
+            "insert into memory_vectors (tenant_id, scope, model, n, kind, confidence, importance,"
+            " created_at, tag_ids, emb) select tenant_id, 1, 2, n, 1, 1, 1, now(), '{}', '[1,0]'"
+            " from memories"
+        )
+    finally:
+        await connection.close()
+    await migrate.upgrade(empty.owner)
+    columns = "tenant_id, label, provider, name, dimensions, base_url, state"
+    connection = await asyncpg.connect(empty.superuser)
+    try:
+        rows = await connection.fetch(f"select {columns} from embedding_models")
+    finally:
+        await connection.close()
+    assert [tuple(row) for row in rows] == [(tenant, label, *opened_by, None, "active")]
+
+
 async def test_history_and_generated_columns_work_after_migrating(empty: Empty) -> None:
     await migrate.upgrade(empty.owner)
     tenant = uuid4()
