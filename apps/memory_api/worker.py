@@ -15,6 +15,7 @@ import structlog
 from apps.memory_api.core.away import is_away
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.curator import upkeep as tidying
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.lease import held
 from apps.memory_api.jobs.port import Ticket
@@ -39,6 +40,7 @@ HANDLERS: dict[str, Handler] = {
     TRANSCRIPT: reflect_transcript,
     upkeep.KIND: upkeep.run,
     reembed.KIND: reembed.run,
+    tidying.KIND: tidying.run_tidy,
 }
 
 

@@ -16,6 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.sql import load
 from apps.memory_api.embeddings.port import EmbedderFailed
+from apps.memory_api.curator.upkeep import KIND as TIDY
+from apps.memory_api.curator.upkeep import queue_untidy
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.chain import begin, first_run
 from apps.memory_api.jobs.port import Ticket
@@ -62,7 +64,9 @@ async def run(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> No
             "requeued": await requeue_lost(runtime, session, run_id),
         }
         await fold_statistics(session)
-        await forget_done(session, KIND, datetime.now(UTC) - KEPT)
+        done["untidy"] = await queue_untidy(runtime, session)
+        for kind in (KIND, TIDY):
+            await forget_done(session, kind, datetime.now(UTC) - KEPT)
     done["servings_forgotten"] = await forget_servings(runtime, tenant_id)
     done["keys_forgotten"] = await forget_keys(runtime, tenant_id)
     done["retokenised"] = await retokenise(runtime, tenant_id)
