@@ -15,9 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.sql import load
-from apps.memory_api.embeddings.port import EmbedderFailed
 from apps.memory_api.curator.upkeep import KIND as TIDY
 from apps.memory_api.curator.upkeep import queue_untidy
+from apps.memory_api.embeddings.port import EmbedderFailed
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.chain import begin, first_run
 from apps.memory_api.jobs.port import Ticket
