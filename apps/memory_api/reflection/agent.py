@@ -85,11 +85,13 @@ class ReflectorAgent:
         dataset: str,
         max_iterations: int = 1,
     ) -> ReflectionResult:
-        """The analysis. Whatever goes wrong is logged, and the result is empty with
+        """The analysis; without a dataset there are no bullets. Whatever goes wrong is logged, and the result is empty with
         `iteration_count` 0; when a later round fails, what the rounds before found is given.
         """
         try:
-            playbook = await asyncio.to_thread(self.playbook_store.load, dataset)
+            playbook = Playbook()
+            if dataset:
+                playbook = await asyncio.to_thread(self.playbook_store.load, dataset)
             case = Case(
                 _without_secrets(trajectory),
                 redact(ground_truth).text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, cast
@@ -9,7 +10,7 @@ from typing import Any, cast
 import structlog
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from apps.memory_api.llm.parsing import loads, parsed
+from apps.memory_api.llm.parsing import parsed
 from apps.memory_api.playbook.schemas import Vote
 from apps.memory_api.reflection.insights import BulletEvaluation, Insight
 from apps.memory_api.reflection.response import readable
@@ -60,7 +61,7 @@ def read_insights(text: str) -> list[Insight]:
 
 
 def _readings(text: str) -> Iterator[Any]:
-    """The whole text first: what is JSON throughout may quote other JSON."""
+    """The whole text first, exactly as it is: what is JSON throughout may quote other JSON."""
     with suppress(ValueError, RecursionError):
-        yield loads(text)
+        yield json.loads(text)
     yield from parsed(text)
