@@ -110,6 +110,7 @@ class Hit(TypedDict):
     """A memory found by `search`; the scores are those used in the sum."""
 
     memory: Memory
+    playbook: str | None
     vector_score: float
     bm25_score: float
     combined_score: float

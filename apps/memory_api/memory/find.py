@@ -23,7 +23,7 @@ from apps.memory_api.core.db import Sessions, raw_connection, tenant_of
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.embeddings.port import Embedder
 from apps.memory_api.memory.schemas import Kind
-from apps.memory_api.memory.scopes import KIND_NUMBER, Address
+from apps.memory_api.memory.scopes import KIND_NUMBER, Address, Area
 from apps.memory_api.text.tokens import query_terms
 
 ALPHA = {"anchored": 0.4, "minmax": 0.5, "rrf": 0.5}
@@ -140,8 +140,10 @@ class Hit:
     bm25: float | None = None
     dense_rank: int | None = None
     lexical_rank: int | None = None
+    playbook: str | None = None
+    """The playbook it stands in; None outside of one."""
     playbook_version: int | None = None
-    """Of the playbook it stands in, as it was when found; None outside of one."""
+    """As that playbook was when this was found."""
 
 
 SCORES = len(fields(Hit)) - 1
@@ -159,7 +161,10 @@ async def ask(embedder: Embedder, query_text: str) -> Question:
 
 
 async def search(
-    session: AsyncSession, question: Question, addresses: Sequence[Address], **how: Unpack[How]
+    session: AsyncSession,
+    question: Question,
+    addresses: Sequence[Address | Area],
+    **how: Unpack[How],
 ) -> list[Hit]:
     """The best of the scopes, in a transaction that is open already. A query with nothing to look
     for lists by usefulness, then importance.
@@ -176,7 +181,7 @@ async def search_once(
     sessions: Sessions,
     tenant_id: UUID,
     question: Question,
-    addresses: Sequence[Address],
+    addresses: Sequence[Address | Area],
     **how: Unpack[How],
 ) -> list[Hit]:
     """As `search`, with no transaction around it: one round trip, tenant binding included."""
@@ -187,7 +192,7 @@ async def search_once(
     return [_hit(row) for row in rows]
 
 
-def call_of(question: Question, addresses: Sequence[Address], how: How) -> tuple[Any, ...]:
+def call_of(question: Question, addresses: Sequence[Address | Area], how: How) -> tuple[Any, ...]:
     """The arguments of `hansei_search` after the tenant."""
     projects, areas, names = zip(*dict.fromkeys(addresses), strict=True)
     filters, fusion = how.get("filters") or Filters(), how.get("fusion", "anchored")

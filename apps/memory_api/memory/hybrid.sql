@@ -195,7 +195,7 @@ best as materialized (
     limit _width
 )
 select b.vector_score::real, b.bm25_score::real, b.combined_score, b.vs, b.ls, b.dense_rank, b.lexical_rank,
-       _versions[array_position(_scopes, m.scope)],
+       _playbooks[array_position(_scopes, m.scope)], _versions[array_position(_scopes, m.scope)],
 --> columns
 from best b
 cross join lateral (select * from memories k where k.tenant_id = _t and k.n = b.n limit 1) m
@@ -205,7 +205,7 @@ limit _top_k
 -- :listed
 -- A query with nothing to look for lists what is served, the most useful first.
 select 0::real, 0::real, 0::real, null::real, null::real, null::bigint, null::bigint,
-       _versions[array_position(_scopes, m.scope)],
+       _playbooks[array_position(_scopes, m.scope)], _versions[array_position(_scopes, m.scope)],
 --> columns
 from memories m
 where m.tenant_id = _t and m.scope = any(_scopes) and m.status = 'active'
@@ -234,7 +234,7 @@ create or replace function hansei_search(
     _fusion text, _alpha float8, _top_k int, _explain boolean, _by_usefulness boolean
 ) returns table (
     vector_score real, bm25_score real, combined_score real, cosine real, bm25 real, dense_rank bigint, lexical_rank bigint,
-    playbook_version int, id uuid, n bigint, scope int, project_id text, layer text, kind text, key text, section text, title text,
+    playbook text, playbook_version int, id uuid, n bigint, scope int, project_id text, layer text, kind text, key text, section text, title text,
     when_to_use text, content text, searchable_text text, keywords text[], tags text[], importance float8, strength float8,
     confidence float8, confidence_score float8, usefulness float8, helpful int, harmful int, neutral int, witnesses int,
     status text, pinned boolean, source text, error_category text, outcome text, session_id text, trace_id uuid,
@@ -247,6 +247,7 @@ declare
     _bound text := current_setting('hansei.tenant_id', true);
     _scopes int[];
     _sizes bigint[];
+    _playbooks text[];
     _versions int[];
     _total bigint;
     _model_id int;
@@ -274,17 +275,22 @@ begin
         raise exception 'this transaction is bound to another tenant' using errcode = 'insufficient_privilege';
     end if;
 
-    select array_agg(a.scope), array_agg(a.size), array_agg(a.version), sum(a.size)
-    into _scopes, _sizes, _versions, _total
+    -- A name that is null stands for every scope of its area.
+    select array_agg(a.scope), array_agg(a.size), array_agg(a.playbook), array_agg(a.version), sum(a.size)
+    into _scopes, _sizes, _playbooks, _versions, _total
     from (
         select s.scope,
                (select coalesce(sum(k.delta), 1) from scope_stats k where k.tenant_id = _t and k.scope = s.scope) size,
+               case when w.area = 'playbook' then s.name end playbook,
                (select b.version from playbooks b
                 where b.tenant_id = _t and b.scope = s.scope and b.deleted_at is null) version
         from unnest(_projects, _areas, _names) w(project_id, area, name)
         cross join lateral (
-            select z.scope from scopes z
-            where z.tenant_id = _t and z.project_id = w.project_id and z.area = w.area and z.name = w.name limit 1
+            (select z.scope, z.name from scopes z
+             where z.tenant_id = _t and z.project_id = w.project_id and z.area = w.area and z.name = w.name limit 1)
+            union all
+            select z.scope, z.name from scopes z
+            where w.name is null and z.tenant_id = _t and z.project_id = w.project_id and z.area = w.area
         ) s
     ) a;
     if _scopes is null then

@@ -40,7 +40,7 @@ from apps.memory_api.memory.schemas import (
     SearchQuery,
     Status,
 )
-from apps.memory_api.memory.scopes import Address, kind_scope
+from apps.memory_api.memory.scopes import Address, Area, all_playbooks, kind_scope
 from apps.memory_api.memory.tables import Memory
 
 router = APIRouter(prefix="/api/v1", tags=["memories"], route_class=ApiRoute)
@@ -191,13 +191,16 @@ async def search_memories(body: SearchQuery, runtime: RuntimeDep, caller: Reader
     return SearchAnswer(results=[_show_hit(hit, body.explain) for hit in hits])
 
 
-def _addresses(body: SearchQuery, project_id: str) -> list[Address]:
-    """Which scopes a query looks into: a playbook, or the kinds and layers of the project."""
+def _addresses(body: SearchQuery, project_id: str) -> list[Address | Area]:
+    """Which scopes a query looks into: a playbook, or the kinds and layers of the project. Bullets
+    are those of all its playbooks.
+    """
     if body.playbook is not None:
         return [(project_id, "playbook", body.playbook)]
-    kinds = body.kinds or list(Kind)
     layers = set(body.layers)
-    return [kind_scope(project_id, k) for k in kinds if not layers or LAYER_OF[k] in layers]
+    kinds = [k for k in body.kinds or list(Kind) if not layers or LAYER_OF[k] in layers]
+    found: list[Address | Area] = [kind_scope(project_id, kind) for kind in kinds]
+    return [*found, all_playbooks(project_id)] if Kind.BULLET in kinds else found
 
 
 def _show_hit(hit: Hit, explain: bool) -> SearchHit:
@@ -210,6 +213,7 @@ def _show_hit(hit: Hit, explain: bool) -> SearchHit:
     }
     return SearchHit(
         memory=show(hit.memory),
+        playbook=hit.playbook,
         vector_score=hit.vector_score,
         bm25_score=hit.bm25_score,
         combined_score=hit.combined_score,

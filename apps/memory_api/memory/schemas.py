@@ -263,6 +263,7 @@ class SearchHit(Model):
     """One result. The scores are those used in the sum; `explain` holds the raw ones."""
 
     memory: MemoryView
+    playbook: str | None = Field(None, description="The playbook that a bullet stands in.")
     vector_score: float
     bm25_score: float
     combined_score: float

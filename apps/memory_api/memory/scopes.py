@@ -17,6 +17,9 @@ from apps.memory_api.memory.tables import Label, Scope
 Address = tuple[str, str, str]
 """(project, area, name): area is `kind`, `playbook` or `collection`."""
 
+Area = tuple[str, str, None]
+"""(project, area, None): every scope of an area of a project, for searching."""
+
 Name = tuple[str, str]
 """(space, name) of a label: space is `model`, `tag`, `section` or `error`."""
 
@@ -26,6 +29,10 @@ KIND_NUMBER = {kind: number for number, kind in enumerate(Kind, start=1)}
 
 def kind_scope(project_id: str, kind: Kind) -> Address:
     return (project_id, "kind", kind.value)
+
+
+def all_playbooks(project_id: str) -> Area:
+    return (project_id, "playbook", None)
 
 
 async def find_scopes(session: AsyncSession, addresses: Iterable[Address]) -> dict[Address, int]:
