@@ -85,8 +85,9 @@ class ReflectorAgent:
         dataset: str,
         max_iterations: int = 1,
     ) -> ReflectionResult:
-        """The analysis; without a dataset there are no bullets. Whatever goes wrong is logged, and the result is empty with
-        `iteration_count` 0; when a later round fails, what the rounds before found is given.
+        """The analysis; without a dataset there are no bullets. Whatever goes wrong is logged, and
+        the result is empty with `iteration_count` 0; when a later round fails, what the rounds
+        before found is given.
         """
         try:
             playbook = Playbook()
