@@ -17,3 +17,6 @@ create table curated_lessons (
 );
 
 alter table playbooks add column tidied_version integer default '0' not null;
+
+-- What waits to be reviewed, without reading a playbook through: the curator looks there for what search does not bring.
+create index memories_aside_idx on memories (tenant_id, scope, n) where status = 'quarantined';

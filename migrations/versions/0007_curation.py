@@ -22,5 +22,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
+    op.execute("drop index memories_aside_idx")
     op.execute("alter table playbooks drop column tidied_version")
     op.execute("drop table curated_lessons")

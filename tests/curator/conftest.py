@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from apps.memory_api.playbook.queries import all_bullets, find_bullets, get_play
 from apps.memory_api.playbook.rows import Author, Place, to_bullet
 from apps.memory_api.playbook.schemas import Bullet, DeltaContextItem
 from apps.memory_api.playbook.tables import PlaybookRow
+from apps.memory_api.playbook.usefulness import usefulness
 from apps.memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 
@@ -34,7 +35,7 @@ def lesson(text: str, **more: Any) -> Lesson:
 class Book:
     runtime: Runtime
     tenant_id: UUID
-    place: Place = Place("default", "book")
+    place: Place = field(default_factory=lambda: Place("default", "book"))
 
     async def think(self, *lessons: Lesson, **more: Any) -> Curation:
         return await curate(self.runtime, self.tenant_id, self.place, lessons, run_id=None, **more)
@@ -85,6 +86,7 @@ class Book:
             row = (await find_bullets(session, playbook.scope, [key], lock=True))[key]
             for name, value in values.items():
                 setattr(row, name, value)
+            row.usefulness = usefulness(row.helpful or 0, row.harmful or 0)
 
     async def versions(self) -> list[Any]:
         playbook = await self.row()

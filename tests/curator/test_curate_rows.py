@@ -84,7 +84,7 @@ async def test_lessons_of_one_run_that_say_the_same_are_one_bullet(book: Book) -
 
 async def test_a_fuller_lesson_takes_the_place_of_a_bullet(book: Book) -> None:
     (key,) = await book.add(
-        "Split a large export into months, fetch each month and join the files.", section="pat"
+        "Split a large export into months, fetch each and join the files.", section="pat"
     )
     await book.set(key, helpful=4)
     fuller = (

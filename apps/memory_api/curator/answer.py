@@ -21,11 +21,14 @@ from apps.memory_api.curator.schemas import Candidate, KeptLesson, LeftOut, Less
 from apps.memory_api.curator.view import View
 from apps.memory_api.playbook.schemas import Bullet, DeltaType
 from apps.memory_api.playbook.similar import contained, wording_similarity
+from apps.memory_api.playbook.unlike import Difference, unlike
 
 SUBSTANCE = 0.5
 """The share of a bullet's words that a rewriting of it must keep."""
 ALIKE = 0.4
 """How alike in wording bullets must be for a model to fuse them."""
+APART: frozenset[Difference | None] = frozenset(("numbers", "names", "opposites"))
+"""What a model may not overlook when it fuses bullets."""
 MOST_OPERATIONS = 50
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*-\d+|kpt_\d+")
 
@@ -196,6 +199,8 @@ def _no_fusion(operation: Operation, known: Mapping[str, Bullet]) -> str | None:
     first, *others = (known[key] for key in keys)
     if any(wording_similarity(first.content, other.content) < ALIKE for other in others):
         return "the bullets are too different to be one"
+    if any(unlike(first.content, other.content) in APART for other in others):
+        return "the bullets differ in a number, a name or an opposite"
     return _loses(operation.content, [first])
 
 

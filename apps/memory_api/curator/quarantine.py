@@ -54,4 +54,4 @@ async def quarantine(
         return Plan(made.change, made.before, made.after, reasons=reasons)
 
     await change_playbook(runtime, tenant_id, place, plan, author)
-    return found
+    return tuple(found)

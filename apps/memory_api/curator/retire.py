@@ -33,4 +33,4 @@ async def retire(runtime: Runtime, tenant_id: UUID, place: Place, author: Author
         return with_status(nothing, {r.key or "": to_bullet(r) for r in rows}, "archived")
 
     await change_playbook(runtime, tenant_id, place, plan, author)
-    return found
+    return tuple(found)

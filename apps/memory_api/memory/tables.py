@@ -91,6 +91,13 @@ class Memory(Base):
             text("created_at desc"),
             text("id desc"),
         ),
+        Index(
+            "memories_aside_idx",
+            "tenant_id",
+            "scope",
+            "n",
+            postgresql_where=text("status = 'quarantined'"),
+        ),
         Index("memories_said_idx", "tenant_id", "scope", "fingerprint"),
         Index("memories_tokenizer_idx", "tenant_id", "tokenizer"),
         Index(
