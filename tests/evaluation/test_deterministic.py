@@ -54,16 +54,23 @@ async def test_the_worst_of_tests_and_right_answer_counts() -> None:
     ("events", "fields", "expected"),
     [
         ([], {"generated_answer": "Paris"}, 1.0),
-        ([], {"generated_answer": "in Paris"}, 0.5),
+        ([], {"generated_answer": "The capital is Paris."}, 0.9),
+        ([], {"generated_answer": "The capital is Rome."}, 0.0),
         (call("finish", "Paris"), {}, 1.0),
         (call("finish", "Rome"), {}, 0.0),
-        ([said("The capital is Paris.")], {}, 1.0),
+        (call("finish", "in Paris"), {}, 0.5),
+        ([said("The capital is Paris.")], {}, 0.9),
         ([said("I do not know.")], {}, 0.0),
     ],
 )
 async def test_the_right_answer(events: Any, fields: dict[str, Any], expected: float) -> None:
     for truth in ("Paris", {"answer": "Paris"}, ["Lutetia", "Paris"]):
         assert (await correct(events, ground_truth=truth, **fields)).score == expected
+
+
+async def test_more_or_fewer_words_prove_nothing() -> None:
+    scores = [await correct(call("finish", x), ground_truth="Paris") for x in ("in Paris", "Rome")]
+    assert [(score.score, score.proven) for score in scores] == [(0.5, False), (0.0, True)]
 
 
 async def test_the_environment_knows_the_answer_better_than_words_do() -> None:

@@ -227,6 +227,11 @@ def test_of_two_reports_the_failing_one_speaks() -> None:
     assert parse_test_report(read("jest_ok") + read("unittest")).framework == "unittest"
 
 
+def test_a_line_of_a_log_that_begins_like_a_failure_is_none() -> None:
+    logged = read("unittest").replace("Ran 6", "ERROR: connection lost\nFAIL: once more\nRan 6")
+    assert parse_test_report(logged) == parse_test_report(read("unittest"))
+
+
 def test_a_report_that_was_cut_off_still_tells_what_failed() -> None:
     head = read("pytest_v").split("= FAILURES =")[0]
     report = parse_test_report(head)

@@ -16,7 +16,7 @@ TOLERANCE = 1e-6
 SCORES = {"same": 1.0, "wider": 0.5, "narrower": 0.5, "different": 0.0}
 
 _LONGEST = 20_000
-_WORDS = 12
+_WORDS = 6
 """Right answers longer than this may be said in other words: wording cannot tell them apart."""
 _ANYWHERE = frozenset({"the", "a", "an"})
 _FIRST = frozenset(

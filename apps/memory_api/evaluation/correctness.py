@@ -6,7 +6,8 @@
   3. the exit code of its last check (tests, build, types), likewise
   4. the exit code of the whole run, and a run that broke off
 
-Failing tests, the right answer and the environment's verdict prove it. Nothing of these: no score.
+Tests, the environment's verdict, expected calls and an answer that is or is not the right one prove
+it; an answer with more or fewer words does not. Nothing of all these: no score.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def correctness(case: Case) -> Score | None:
     if stated:
         worst = min(stated, key=lambda score: score.score)
         reasons = tuple(reason for score in stated for reason in score.reasons)
-        return _score(worst.score, *reasons, proven=True)
+        return _score(worst.score, *reasons, proven=worst.proven)
     looks = (_own_tests, _check, _exit, _crash)
     return next((score for look in looks for score in look(case)), None)
 
@@ -104,7 +105,8 @@ def _answer(case: Case) -> Iterator[Score]:
         return
     found = compare_answer(case.run, case.answer, case.ground_truth)
     if found is not None and found.score is not None:
-        yield _score(found.score, found.reason, proven=True)
+        plain = found.relation in ("same", "different")
+        yield _score(found.score, found.reason, proven=plain)
 
 
 def _actions(case: Case) -> Iterator[Score]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.evaluation.case import Case
 from apps.memory_api.evaluation.correctness import completeness, correctness
@@ -17,8 +19,14 @@ class DeterministicEvaluator:
     """Scores what tests, the right answer, exit codes and the events show; leaves out the rest."""
 
     async def evaluate(self, case: Case) -> Found:
-        found = [look(case) for look in LOOKS]
-        return Found(tuple(score for score in found if score is not None))
+        # in a thread: a report may have megabytes, and the event loop must live
+        return await asyncio.to_thread(look_at, case)
+
+
+def look_at(case: Case) -> Found:
+    """What the evidence of a run shows."""
+    found = (look(case) for look in LOOKS)
+    return Found(tuple(score for score in found if score is not None))
 
 
 def open_evaluator(settings: Settings, llm: LLM | None) -> DeterministicEvaluator:

@@ -17,9 +17,6 @@ from apps.memory_api.evaluation.threshold import thresholds_of
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.queries import get_trace, list_events
 
-LONG = 500
-"""Events from which on reading moves to a thread, so that the event loop lives."""
-
 
 async def evaluate_trace(
     runtime: Runtime, tenant_id: UUID, trace_id: UUID, run_id: UUID, *, or_rules: bool = False
@@ -32,11 +29,7 @@ async def evaluate_trace(
         if trace is None:
             raise NotFound
         events = await list_events(session, trace_id)
-    case = (
-        await asyncio.to_thread(case_of, trace, events, run_id)
-        if len(events) > LONG
-        else case_of(trace, events, run_id)
-    )
+    case = await asyncio.to_thread(case_of, trace, events, run_id)
     settings = runtime.settings
     evaluators = open_evaluators(settings, runtime.llm)
     return await evaluate(case, evaluators, thresholds_of(settings), or_rules=or_rules)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from apps.memory_api.evaluation.compare import compare
@@ -15,6 +16,8 @@ _ANSWERS = ("answer", "expected", "expected_answer", "gold", "target", "answers"
 _FINAL = re.compile(
     r"^(?:finish|answer|final_?answer|submit|done|complete|respond)$", re.IGNORECASE
 )
+HELD = 0.9
+"""The score of prose that holds the right answer."""
 _OUTPUTS = 10
 _MESSAGE = 20_000
 
@@ -56,20 +59,18 @@ def given_by(step: Step) -> str:
 
 
 def compare_answer(run: Run, answer: str | None, ground_truth: Any) -> Comparison | None:
-    """What the run answered beside what was right; None without a right answer or any answer. In a
-    message the right answer may stand among other words.
+    """What the run answered beside what was right; None without a right answer or any answer. In
+    prose the right answer may stand among other words, in an answering call it is all there is.
     """
     right = right_answers(ground_truth)
     step = answering(run.steps)
-    said = answer or (given_by(step) if step else None)
-    if not right or (said is None and not run.said):
+    prose = answer or (run.text(run.said[-1]) if run.said and step is None else None)
+    if not right or (prose is None and step is None):
         return None
-    if said is not None:
-        return compare(said, right)
-    found = compare(run.text(run.said[-1]), right)
-    if found.relation != "wider":
-        return found
-    return Comparison(found.kind, "wider", 1.0, found.reason)
+    if prose is None:
+        return compare(given_by(step) if step else "", right)
+    found = compare(prose, right)
+    return replace(found, score=HELD) if found.relation == "wider" else found
 
 
 def expected_outputs(ground_truth: Any) -> list[str]:
