@@ -22,9 +22,9 @@ _PREFERS = re.compile(
     re.IGNORECASE,
 )
 _FORBIDS = re.compile(
-    r"(?:^|[.:;,] ?|\bthen )(?:please )?(?:never|avoid|do not|don['’]t|stop)\b"
+    r"(?:^|[.:;,] ?|\bthen )(?:please )?(?:never|avoid|do not|don['’]t)\b"
     r"|\b(?:must|should|may) not\b|\bmistake\b"
-    r"|(?:しない(?:こと)?|してはいけない|してはならない|避ける(?:こと)?|禁止|やめる(?:こと)?)[。．]?$"
+    r"|(?:(?<!ければなら)(?<!ければいけ)ない|避ける|禁止|やめる)(?:こと|ようにする)?[。．]?$"
     r"|決して",
     re.IGNORECASE | re.MULTILINE,
 )

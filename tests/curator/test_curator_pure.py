@@ -1,0 +1,315 @@
+"""The pure parts, as properties: what cleaning lets through can be applied, at most ten, and pinned
+bullets stand; what tells near lessons apart.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.curator.answer import CuratorAnswer, believe
+from apps.memory_api.curator.clean import clean
+from apps.memory_api.curator.duplicates import Near, opponents, same, twins
+from apps.memory_api.curator.placing import condition_of, kind_of, section_of, title_of
+from apps.memory_api.curator.renew import Today, renew
+from apps.memory_api.curator.rules import settle
+from apps.memory_api.curator.schemas import Candidate, Curation, HintIn, Lesson
+from apps.memory_api.curator.think import think
+from apps.memory_api.curator.view import View
+from apps.memory_api.playbook.deltas import MAX_DELTAS, apply_deltas
+from apps.memory_api.playbook.schemas import Bullet, DeltaContextItem
+from apps.memory_api.playbook.sections import SectionDefinition
+from apps.memory_api.playbook.state import PlaybookState
+from apps.memory_api.playbook.unlike import contradict, unlike
+
+WORDS = st.sampled_from(
+    [
+        "split",
+        "the",
+        "file",
+        "order",
+        "never",
+        "always",
+        "export_rows",
+        "10",
+        "20",
+        "予約",
+        "確認する",
+    ]
+)
+TEXT = st.lists(WORDS, max_size=8).map(" ".join)
+KEYS = [f"pat-{n:05d}" for n in range(1, 6)]
+KEY = st.sampled_from([*KEYS, "pat-00099", "mis-00001"])
+
+
+@st.composite
+def states(draw: st.DrawFn) -> PlaybookState:
+    bullets = {
+        key: Bullet(
+            id=key,
+            section="PATTERNS & APPROACHES",
+            content=draw(TEXT) + f" {n}",
+            pinned=draw(st.booleans()),
+            status=draw(st.sampled_from(["active", "quarantined", "archived"])),
+            helpful=draw(st.integers(0, 5)),
+            harmful=draw(st.integers(0, 5)),
+        )
+        for n, key in enumerate(draw(st.lists(st.sampled_from(KEYS), unique=True)))
+    }
+    gone = [key for key in KEYS if key not in bullets]
+    alias = {gone[0]: next(iter(bullets))} if gone and bullets else {}
+    return PlaybookState(bullets, last_numbers={"pat": 5}, aliases=alias)
+
+
+DELTA = st.builds(
+    lambda kind, **more: DeltaContextItem.model_validate({"type": kind, **more}),
+    st.sampled_from(["ADD", "UPDATE", "MERGE", "DELETE", "KEEP"]),
+    bullet_id=st.none() | KEY,
+    source_ids=st.lists(KEY, max_size=3),
+    content=TEXT,
+    section=st.sampled_from(["", "pat", "OTHERS", "nowhere"]),
+    when_to_use=st.none() | TEXT,
+)
+CANDIDATES = st.lists(st.builds(Candidate, delta=DELTA, lessons=st.just([0])), max_size=16)
+
+
+def untouched(before: PlaybookState, after: PlaybookState) -> bool:
+    pinned = [bullet for bullet in before.bullets.values() if bullet.pinned]
+    return all(after.bullets.get(bullet.id) == bullet for bullet in pinned)
+
+
+@settings(max_examples=300)
+@given(states(), CANDIDATES)
+def test_what_cleaning_lets_through_is_applied(state: PlaybookState, wanted: Any) -> None:
+    good, left = clean(state, wanted)
+    after, results = apply_deltas(state, [candidate.delta for candidate in good])
+    assert all(result.action != "rejected" for result in results)
+    assert len(good) <= MAX_DELTAS
+    assert len(good) + len(left) == len(wanted)
+    assert untouched(state, after)
+
+
+LESSONS = st.lists(
+    st.builds(
+        Lesson,
+        text=TEXT,
+        importance=st.floats(0, 1),
+        hints=st.lists(
+            st.builds(HintIn, key=KEY, action=st.just("revise"), when_to_use=TEXT), max_size=1
+        ),
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+def view_of(state: PlaybookState, lessons: list[Lesson]) -> View:
+    near = [Near(bullet, new_id(), 0.9) for bullet in state.bullets.values()]
+    return View(1, state, [near] * len(lessons))
+
+
+@settings(max_examples=200)
+@given(states(), LESSONS)
+async def test_the_rules_account_for_every_lesson(
+    state: PlaybookState, lessons: list[Lesson]
+) -> None:
+    view = view_of(state, lessons)
+    settled = settle(lessons, view)
+    told = {n for c in settled.candidates for n in c.lessons}
+    told |= {k.lesson for k in settled.kept} | {n for d in settled.dropped for n in d.lessons}
+    assert told == set(range(len(lessons)))
+    curation = await think(lessons, view)
+    after, results = apply_deltas(state, curation.deltas)
+    assert all(result.action != "rejected" for result in results)
+    assert untouched(state, after)
+    again = settle(lessons, view_of(after, lessons))
+    adds = {c.delta.content for c in again.candidates if c.delta.type == "ADD"}
+    assert not adds & {c.delta.content for c in curation.candidates if c.delta.type == "ADD"}
+
+
+@settings(max_examples=200)
+@given(states(), states(), CANDIDATES)
+def test_a_curation_of_another_day_can_still_be_applied(
+    then: PlaybookState, now: PlaybookState, wanted: Any
+) -> None:
+    """Whatever others did in between."""
+    good, _ = clean(then, wanted)
+    curation = Curation(version=1, lessons=[Lesson(text="split the file")], candidates=good)
+    fresh = [Near(b, new_id()) for k, b in now.bullets.items() if then.bullets.get(k) != b]
+    changed = frozenset(near.bullet.id for near in fresh)
+    renewed = renew(curation, Today(now, fresh, changed))
+    after, results = apply_deltas(now, renewed.deltas)
+    assert all(result.action != "rejected" for result in results)
+    assert untouched(now, after)
+
+
+OPERATION = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["ADD", "update", "MERGE", "DELETE", "KEEP"]),
+        "lessons": st.lists(st.integers(-1, 4) | st.just("2"), max_size=3) | st.none(),
+        "bullet_id": st.none() | KEY | st.just("[pat-00001]"),
+        "source_ids": st.lists(KEY, max_size=3) | st.none(),
+        "content": st.none() | TEXT,
+        "contradicts": st.lists(KEY, max_size=2),
+    }
+)
+
+
+@settings(max_examples=300)
+@given(states(), st.lists(OPERATION, max_size=20))
+def test_whatever_a_model_answers_no_evidence_is_lost(
+    state: PlaybookState, operations: list[dict[str, Any]]
+) -> None:
+    """Votes move by merging only, what helped is not deleted, what was not shown is not touched."""
+    lessons = [Lesson(text="split the file"), Lesson(text="never export 10"), Lesson(text="予約")]
+    answer = CuratorAnswer.model_validate({"reasoning": "", "operations": operations})
+    shown = list(state.bullets)[:2]
+    said = believe(answer, shown, [0, 1, 2], lessons, view_of(state, lessons))
+    good, _ = clean(state, said.candidates)
+    after, _ = apply_deltas(state, [candidate.delta for candidate in good])
+    for key, bullet in state.bullets.items():
+        survivor = after.resolve(key)
+        if survivor is None:
+            assert bullet.harmful > bullet.helpful
+        elif key not in shown:
+            assert after.bullets[key] == bullet
+        else:
+            assert after.bullets[survivor].helpful >= bullet.helpful
+    votes = sum(b.helpful for k, b in state.bullets.items() if after.resolve(k) is not None)
+    assert sum(b.helpful for b in after.bullets.values()) == votes
+    told = {n for c in said.candidates for n in c.lessons} | {k.lesson for k in said.kept}
+    assert told | {n for d in said.dropped for n in d.lessons} == {0, 1, 2}
+
+
+@settings(max_examples=200)
+@given(TEXT, TEXT)
+def test_being_the_same_goes_both_ways(a: str, b: str) -> None:
+    assert same(a, b) == same(b, a)
+    assert contradict(a, b) == contradict(b, a)
+    assert unlike(a, a) is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "why"),
+    [
+        ("Retry the call.", "Do not retry the call.", "negation"),
+        ("予約を送り直す。", "予約を送り直さない。", "negation"),
+        ("Take the most listened song.", "Take the least listened song.", "opposites"),
+        ("Follow the artist first.", "Unfollow the artist first.", "opposites"),
+        ("最大の値を選ぶ。", "最小の値を選ぶ。", "opposites"),
+        ("Wait 5 seconds.", "Wait 50 seconds.", "numbers"),
+        ("Read like_count of a song.", "Read play_count of a song.", "names"),
+        ("Call getUser() before.", "Call getOrder() before.", "names"),
+        ("Run it with --force on.", "Run it with --quiet on.", "names"),
+        ("Look into setup.cfg first.", "Look into tox.ini first.", "names"),
+        ("Ask for the order number.", "Ask for the phone number.", "subject"),
+        ("先にホテルを予約する。", "先に飛行機を予約する。", "subject"),
+        ("Send the name (here Paris).", "Send the name (here London).", None),
+        ("Retry 3 times (e.g. 5 s apart).", "Retry 3 times (e.g. 9 s apart).", None),
+        ("1) log in, 2) ask", "1) log in 2) ask 3) ask", None),
+        ("Use show_album to list songs.", "Use show_album() to list the songs.", None),
+        ("必ず在庫を確認する。", "在庫を必ず確認すること。", None),
+    ],
+)
+def test_what_tells_two_lessons_apart(a: str, b: str, why: str | None) -> None:
+    assert unlike(a, b) == why
+    assert unlike(b, a) == why
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "against"),
+    [
+        ("Always retry the call at once.", "Never retry the call at once.", True),
+        ("Use show_album to list songs.", "Do not use show_album to list songs.", True),
+        ("電話番号を必ず聞き直すようにする。", "電話番号を聞き直さないようにする。", True),
+        ("Always retry the call at once.", "Never book the flight at once.", False),
+        ("Retry 3 times, always.", "Never retry 9 times.", False),
+        ("Take the most listened song.", "Take the least listened song.", False),
+        ("Retry the call.", "Retry the call.", False),
+    ],
+)
+def test_what_contradicts(a: str, b: str, against: bool) -> None:
+    assert contradict(a, b) is against
+    near = [Near(Bullet(id="pat-00001", section="", content=a), new_id())]
+    assert bool(opponents(b, near)) is against
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("When an upload times out, split the file.", "pat"),
+        ("Check the stock before booking.", "pat"),
+        ("Never send the same call twice.", "mis"),
+        ("When an export fails, do not repeat it unchanged.", "mis"),
+        ("The customer prefers short answers.", "pref"),
+        ("利用者は短い答えを好む。", "pref"),
+        ("show_album() returns song_ids as a list.", "ctx"),
+        ("The billing API requires a project id.", "ctx"),
+        ("検索が空のときは、表記を変えて送り直す。", "pat"),
+        ("同じ予約を二回送らないこと。", "mis"),
+        ("The moon.", "oth"),
+    ],
+)
+def test_where_a_lesson_belongs(text: str, kind: str) -> None:
+    assert kind_of(text) == kind
+
+
+def test_a_wish_for_a_section_is_heard_and_others_are_guessed() -> None:
+    own = [
+        SectionDefinition(name="strategies_and_hard_rules", slug="shr"),
+        SectionDefinition(name="common_mistakes", slug="cms"),
+        SectionDefinition(name="apis_to_use", slug="api", description="Which API answers what."),
+    ]
+    assert section_of(Lesson(text="Never ask twice."), own) == "common_mistakes"
+    assert section_of(Lesson(text="When it fails, stop early."), own) == "strategies_and_hard_rules"
+    assert section_of(Lesson(text="show_album() returns ids."), own) == "apis_to_use"
+    assert section_of(Lesson(text="The moon."), own) == "OTHERS"
+    assert section_of(Lesson(text="The moon.", section="Apis to use"), own) == "apis_to_use"
+
+
+def test_conditions_and_titles() -> None:
+    assert condition_of("When it rains, take a coat.") == ("When it rains", "take a coat.")
+    assert condition_of("取れないときは、分をずらす。") == ("取れないときは", "分をずらす。")
+    assert condition_of("Take a coat.") == ("", "Take a coat.")
+    assert title_of("Take a coat. It rains.") == "Take a coat"
+    assert len(title_of("word " * 40)) <= 61
+
+
+def ace() -> dict[str, str]:
+    path = Path(__file__).resolve().parents[3] / "shared" / "data" / "bullets_ace.jsonl"
+    if not path.exists():
+        pytest.skip("shared/data/bullets_ace.jsonl is not here")
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {row["id"].rsplit("/", 1)[1]: row["text"] for row in rows}
+
+
+def test_pairs_marked_by_hand_are_hardly_ever_joined_wrongly() -> None:
+    """160 pairs of real ACE bullets; the curve is in docs/decisions/near-duplicates.md."""
+    texts = ace()
+    file = Path(__file__).parent / "fixtures" / "ace_pairs.jsonl"
+    marked = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    joined = [m for m in marked if same(texts[m["a"]], texts[m["b"]])]
+    wrong = [m for m in joined if not m["same"]]
+    assert len(marked) >= 60
+    assert len(wrong) <= 2
+    assert len(joined) - len(wrong) >= 25
+
+
+def test_the_most_alike_twin_comes_first() -> None:
+    near = [
+        Near(
+            Bullet(id="pat-00001", section="", content="Split a large file into parts now."),
+            new_id(),
+        ),
+        Near(
+            Bullet(id="pat-00002", section="", content="Split a large file into parts."), new_id()
+        ),
+    ]
+    found = twins("Split a large file into parts.", near)
+    assert [n.bullet.id for n in found] == ["pat-00002", "pat-00001"]
