@@ -24,7 +24,7 @@ _PREFERS = re.compile(
 _FORBIDS = re.compile(
     r"(?:^|[.:;,] ?|\bthen )(?:please )?(?:never|avoid|do not|don['’]t)\b"
     r"|\b(?:must|should|may) not\b|\bmistake\b"
-    r"|(?:(?<!ければなら)(?<!ければいけ)ない|避ける|禁止|やめる)(?:こと|ようにする)?[。．]?$"
+    r"|^[^、]*(?:(?<!ければなら)(?<!ければいけ)ない|避ける|禁止|やめる)(?:こと|ようにする)?[。．]?$"
     r"|決して",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -32,7 +32,7 @@ _STATES = re.compile(
     r"^[`'\"]?[\w.()/-]+[`'\"]? (?:returns?|requires?|expects?|accepts?|takes|gives|rejects?"
     r"|does not|doesn['’]t|is|are|has|have|needs?|uses?|lives?|stands?|runs?)\b"
     r"|^the (?:\w+ ){1,4}(?:returns?|requires?|expects?|accepts?|is|are|has|uses?)\b"
-    r"|^.{1,40}[はが].{0,60}(?:返す|必要とする|である|です|にある|受け付ける)[。．]?$",
+    r"|^.{1,40}[はが].{0,60}(?:を返す|必要とする|である|です|にある|受け付ける)[。．]?$",
     re.IGNORECASE,
 )
 _CONDITION = re.compile(
