@@ -104,6 +104,18 @@ async def test_a_score_that_is_no_longer_given_goes_and_others_stay(
     assert await items(api, trace_id) == []
 
 
+async def test_what_a_careless_evaluator_says_is_held_in_bounds(
+    runtime: Runtime, tenant: TestTenant, api: httpx2.AsyncClient
+) -> None:
+    trace_id = await send(api)
+    loud = Score(Criterion.SAFETY, 0.5, ("a\x00b " * 900,) * 50)
+    twice = Found((loud, Score(Criterion.SAFETY, 1.0, ())))
+    await keep(runtime, tenant, trace_id, TraceEvaluation({"own": twice}))
+    (row,) = await items(api, trace_id)
+    assert (row["score"], len(row["reasons"])) == (0.5, 10)
+    assert max(map(len, row["reasons"])) <= 400
+
+
 async def test_evidence_that_comes_late_counts(
     runtime: Runtime, tenant: TestTenant, api: httpx2.AsyncClient
 ) -> None:

@@ -43,11 +43,11 @@ def test_bands_that_are_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "criterion", "score", "reason"),
     [
-        ({"quality_score": 0.9}, "correctness", 0.9, "quality_score: 0.9 is a success"),
-        ({"reward": 0}, "correctness", 0.0, "reward: 0 is a failure"),
-        ({"scores": {"safety": 0.5}}, "safety", 0.5, "scores.safety: 0.5 is a partial"),
-        ({"metadata": {"rating": 4}}, "helpfulness", 0.75, "rating: 0.75 is a partial"),
-        ({"ground_truth": {"satisfaction": 5}}, "helpfulness", 1.0, "satisfaction: 1 is a success"),
+        ({"quality_score": 0.9}, "correctness", 0.9, "quality_score 0.9: success"),
+        ({"reward": 0}, "correctness", 0.0, "reward 0: failure"),
+        ({"scores": {"safety": 0.5}}, "safety", 0.5, "scores.safety 0.5: partial"),
+        ({"metadata": {"rating": 4}}, "helpfulness", 0.75, "rating 4 of 5: partial"),
+        ({"ground_truth": {"satisfaction": 5}}, "helpfulness", 1.0, "satisfaction 5 of 5: success"),
     ],
 )
 async def test_scores_that_came_with_the_trace(

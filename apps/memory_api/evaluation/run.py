@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -12,10 +13,14 @@ from apps.memory_api.evaluation import queries
 from apps.memory_api.evaluation.case import case_of
 from apps.memory_api.evaluation.evaluate import evaluate
 from apps.memory_api.evaluation.registry import open_evaluators
-from apps.memory_api.evaluation.schemas import TraceEvaluation
+from apps.memory_api.evaluation.schemas import Found, Score, TraceEvaluation
 from apps.memory_api.evaluation.threshold import thresholds_of
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.queries import get_trace, list_events
+from apps.memory_api.traces.quotes import cut
+
+REASONS, REASON = 10, 400
+"""Reasons of a score that are kept, and their length."""
 
 
 async def evaluate_trace(
@@ -42,4 +47,13 @@ async def store_evaluation(
     that an evaluator no longer gives goes; those of evaluators that were not asked stay.
     """
     for name, found in evaluation.found.items():
-        await queries.keep_scores(session, trace_id, name, run_id, found.scores)
+        await queries.keep_scores(session, trace_id, name, run_id, _storable(found))
+
+
+def _storable(found: Found) -> list[Score]:
+    """The first score of each criterion, its reasons in bounds: evaluators may be anybody's."""
+    first = {score.criterion: score for score in reversed(found.scores)}
+    return [
+        replace(score, reasons=tuple(cut(reason, REASON) for reason in score.reasons[:REASONS]))
+        for score in first.values()
+    ]

@@ -52,25 +52,25 @@ class ThresholdEvaluator:
     async def evaluate(self, case: Case) -> Found:
         stated: dict[Criterion, Score] = {}
         for name, criterion, value in _stated(case):
-            score = Score(criterion, value, ())
-            reason = f"{name}: {value:g} is a {self.thresholds.verdict(score)}"
-            stated.setdefault(criterion, Score(criterion, value, (reason,)))
+            verdict = self.thresholds.verdict(Score(criterion, value, ()))
+            stated.setdefault(criterion, Score(criterion, value, (f"{name}: {verdict}",)))
         return Found(tuple(stated.values()))
 
 
 def _stated(case: Case) -> Iterator[tuple[str, Criterion, float]]:
-    """Scores with the name they came under, most exact first."""
+    """As what it came, the criterion, the score; most exact first."""
     scores = as_mapping(case.metadata.get("scores"))
     for criterion in Criterion:
         if (value := _number(scores.get(criterion.value), 0, 1)) is not None:
-            yield f"scores.{criterion}", criterion, value
+            yield f"scores.{criterion} {value:g}", criterion, value
     for name in _OF_ALL:
         if (value := _number(case.metadata.get(name), 0, 1)) is not None:
-            yield name, Criterion.CORRECTNESS, value
+            yield f"{name} {value:g}", Criterion.CORRECTNESS, value
     for source in (case.metadata, as_mapping(case.ground_truth)):
         for name in _RATINGS:
             if (stars := _number(source.get(name), 1, _MOST_STARS)) is not None:
-                yield name, Criterion.HELPFULNESS, (stars - 1) / (_MOST_STARS - 1)
+                share = (stars - 1) / (_MOST_STARS - 1)
+                yield f"{name} {stars:g} of {_MOST_STARS}", Criterion.HELPFULNESS, share
 
 
 def _number(value: Any, least: float, most: float) -> float | None:

@@ -44,7 +44,7 @@ def wrong(f: Findings) -> bool:
     a = f.answer
     return a is not None and (
         a.verdict is False
-        or (a.verdict is None and a.expected is not None and a.relation != "same")
+        or (a.verdict is None and a.expected is not None and a.relation not in ("same", "unknown"))
     )
 
 

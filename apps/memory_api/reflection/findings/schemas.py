@@ -127,7 +127,7 @@ class Answer:
     """The run's final answer and what is known of it.
 
     `verdict`: what the environment said (None = nothing). `relation` to the expected answer: same,
-    wider (ours has more words), narrower, different, or None when unknown.
+    wider (ours has more words), narrower, different, unknown (words cannot tell), None (no answer).
     `expected_event`/`expected_call`: the response that showed the expected answer, `given_event`:
     the response that showed ours (None = in no response). `unsearched`: names of the question that
     no call looked for."""
