@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from apps.memory_api import health
+from apps.memory_api.account.budget_router import router as budgets
 from apps.memory_api.account.router import router as account
 from apps.memory_api.core import http, openapi
 from apps.memory_api.core.middleware import RequestLog
@@ -22,7 +23,7 @@ from apps.memory_api.runtime import Runtime, open_runtime
 from apps.memory_api.traces.router import router as traces
 
 ROUTERS = (
-    *(health.router, account),
+    *(health.router, account, budgets),
     *(reflections, trajectories, transcripts),
     *(traces, evaluations, memories, playbooks),
 )

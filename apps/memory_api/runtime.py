@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import cached_property
 from uuid import UUID
 
+from apps.memory_api.budget.guard import DatabaseBudget
 from apps.memory_api.budget.ledger import DatabaseLedger
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.settings import Settings
@@ -95,7 +96,13 @@ async def open_runtime(
 
 
 def compose_model(models: Sequence[LLM], sessions: Sessions, gate: Gate, *, attempts: int) -> LLM:
-    """The models as the service asks them: recorded, tried again, and left alone while their
-    provider fails.
+    """The models as the service asks them: recorded, paid for from the tenant's budget, tried
+    again, and left alone while their provider fails.
     """
-    return Gated(compose(models, ledger=DatabaseLedger(sessions), attempts=attempts), gate)
+    chain = compose(
+        models,
+        ledger=DatabaseLedger(sessions),
+        budget=DatabaseBudget(sessions),
+        attempts=attempts,
+    )
+    return Gated(chain, gate)

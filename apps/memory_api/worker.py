@@ -20,7 +20,7 @@ from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.lease import held
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.tables import Run
-from apps.memory_api.llm.errors import LLMError
+from apps.memory_api.llm.errors import LLMError, LLMOverBudget
 from apps.memory_api.reflection.insights_run import TRAJECTORY, reflect_trajectory
 from apps.memory_api.reflection.transcripts_run import TRANSCRIPT, reflect_transcript
 from apps.memory_api.runtime import Runtime, open_runtime
@@ -30,6 +30,9 @@ log = structlog.get_logger()
 
 AWAY_SECONDS = 1.0
 """Between two looks for a database that is away."""
+
+LONGEST_UNPAID = 900.0
+"""Seconds between two looks whether a budget allows a run: somebody may have raised it."""
 
 Handler = Callable[[Runtime, UUID, UUID, str], Awaitable[Any]]
 """Does a run that `owner` holds and finishes it: (runtime, tenant_id, run_id, owner)."""
@@ -60,12 +63,24 @@ async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:
     except runs.LeaseLost:
         return None
     except Exception as error:
-        excused = isinstance(error, LLMError) and runtime.gate.excuses(error, since)
-        log_failure(run, error, excused=excused)
+        delay = _excuse(runtime, error, since)
+        log_failure(run, error, excused=delay is not None)
         async with runtime.sessions.tenant(ticket.tenant_id) as session:
-            if excused:
-                return await runs.postpone(session, run.id, owner, error, _later(runtime))
+            if delay is not None:
+                return await runs.postpone(session, run.id, owner, error, delay)
             return await runs.fail(session, run.id, owner, error)
+    return None
+
+
+def _excuse(runtime: Runtime, error: Exception, since: float) -> timedelta | None:
+    """How long to wait when it is not the run's fault: its provider is away, or its tenant's budget
+    is spent.
+    """
+    if isinstance(error, LLMOverBudget):
+        seconds = min(error.retry_after or LONGEST_UNPAID, LONGEST_UNPAID)
+        return timedelta(seconds=seconds * random.uniform(1.0, 1.1))
+    if isinstance(error, LLMError) and runtime.gate.excuses(error, since):
+        return _later(runtime)
     return None
 
 

@@ -29,7 +29,7 @@ TRACE = {
 MEMORY = {"content": "Ask for the report in pages", "tags": ["paging"]}
 
 
-NOT_FILLED = {"llm_calls", "curated_lessons", "trace_evaluations"}
+NOT_FILLED = {"llm_calls", "budget_reservations", "curated_lessons", "trace_evaluations"}
 """Tables that the two tenants' use of the service does not reach."""
 
 
@@ -58,6 +58,10 @@ async def pair(
             (await api.post("/api/v1/traces", json=TRACE, headers=once)).raise_for_status()
             (await api.post("/api/v1/memories", json=MEMORY)).raise_for_status()
             await use_playbook(api)
+            limit = {"items": [{"period": "day", "usd": 1}]}
+            (await api.put("/api/v1/budgets", json=limit)).raise_for_status()
+            for path in ("/api/v1/budgets", "/api/v1/usage"):
+                (await api.get(path)).raise_for_status()
         await app.state.servings.flush()
         await drain(tenant.id)
     return Pair(*(tenant.id for tenant in tenants))

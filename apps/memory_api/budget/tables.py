@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from sqlalchemy import Index, Numeric, text
+from sqlalchemy import CheckConstraint, DateTime, Index, Numeric, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.columns import Id, Now, OptStr, Str, TenantId
+from apps.memory_api.core.columns import Id, Now, OptStr, OptTime, Str, TenantId
 from apps.memory_api.core.db import Base
 
 
@@ -44,3 +45,46 @@ class LLMCall(Base):
     latency_ms: Mapped[int]
     request_id: Mapped[OptStr]
     created_at: Mapped[Now]
+
+
+class BudgetRow(Base):
+    """What a tenant may spend in a day or a month, in US dollars."""
+
+    __tablename__ = "budgets"
+    __table_args__ = (
+        CheckConstraint("period in ('day', 'month')", name="period"),
+        CheckConstraint("usd >= 0", name="usd"),
+    )
+
+    tenant_id: Mapped[TenantId]
+    period: Mapped[Str] = mapped_column(primary_key=True)
+    usd: Mapped[Decimal] = mapped_column(Numeric)
+    allow_unknown_price: Mapped[bool] = mapped_column(server_default="false")
+    updated_at: Mapped[Now]
+
+
+class Reservation(Base):
+    """What one call may cost, until it is settled: then what it did cost. One that expired without
+    counts nothing: its process died.
+    """
+
+    __tablename__ = "budget_reservations"
+    __table_args__ = (
+        Index(
+            "budget_reservations_spent_idx",
+            "tenant_id",
+            "created_at",
+            postgresql_include=["usd", "expires_at", "settled_at"],
+        ),
+    )
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    run_id: Mapped[UUID | None]
+    provider: Mapped[Str]
+    model: Mapped[Str]
+    purpose: Mapped[Str]
+    usd: Mapped[Decimal | None] = mapped_column(Numeric)
+    created_at: Mapped[Now]
+    expires_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    settled_at: Mapped[OptTime]

@@ -11,7 +11,9 @@ LLMError 502         retry  provider's fault
 ├── LLMBadRequest    no     no     our request is wrong, for this model at least
 ├── LLMRefused       no     no     the model, or a filter before it, will not answer this
 ├── LLMTruncated     no     no     the answer did not fit into max_tokens
-└── LLMUnparseable   no     no     two answers, neither of the asked shape
+├── LLMUnparseable   no     no     two answers, neither of the asked shape
+└── LLMOverBudget 402 no    no     nobody was asked: the tenant may not spend that much now
+    └── LLMUnpriced  no     no     nobody was asked: nobody knows what it would cost
 
 "Provider's fault" means that other requests would fail too: pause the provider and do not count the
 job's attempt.
@@ -20,6 +22,7 @@ job's attempt.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import ClassVar
 
 from apps.memory_api.core.errors import HanseiError
@@ -124,3 +127,26 @@ class LLMUnparseable(LLMError):
     """The model's answer does not have the asked shape."""
 
     code = "llm_unparseable"
+
+
+class LLMOverBudget(LLMError):
+    """The budget for models is spent."""
+
+    status, code = 402, "budget_spent"
+
+    def __init__(
+        self,
+        detail: str | None = None,
+        *,
+        retry_after: float | None = None,
+        figures: Mapping[str, object] | None = None,
+    ) -> None:
+        """`figures` are shown with the error; `retry_after` is when the budget's period ends."""
+        super().__init__(detail, retry_after=retry_after)
+        self.extra = dict(figures or {})
+
+
+class LLMUnpriced(LLMOverBudget):
+    """Nobody knows what this model costs, and the budget does not allow that."""
+
+    code = "price_unknown"

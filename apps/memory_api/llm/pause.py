@@ -9,7 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from apps.memory_api.llm.errors import LLMAuth, LLMError, LLMPaused, LLMQuota, LLMRateLimited
+from apps.memory_api.llm.errors import (
+    LLMAuth,
+    LLMError,
+    LLMOverBudget,
+    LLMPaused,
+    LLMQuota,
+    LLMRateLimited,
+)
 from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, Wrapper
 
 FIRST = 1.0
@@ -77,6 +84,8 @@ class Gated(Wrapper):
         asked_at = gate.clock()
         try:
             reply = await self.inner.complete(request)
+        except LLMOverBudget:
+            raise  # nobody was asked
         except LLMError as error:
             if error.provider_fault:
                 gate.failed(error, asked_at)

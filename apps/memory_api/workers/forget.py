@@ -14,6 +14,9 @@ from apps.memory_api.runtime import Runtime
 
 SERVINGS = load(__file__, "old_servings.sql")
 KEYS = load(__file__, "old_keys.sql")
+RESERVATIONS = load(__file__, "old_reservations.sql")
+COUNTED = timedelta(days=32)
+"""A month and a day: the longest that a reservation counts."""
 BATCH = 5_000
 MOST = 100
 """Batches of one round of upkeep; the next goes on."""
@@ -28,6 +31,11 @@ async def forget_servings(runtime: Runtime, tenant_id: UUID) -> int:
 async def forget_keys(runtime: Runtime, tenant_id: UUID) -> int:
     """Delete expired idempotency keys; answers how many."""
     return await _forget(runtime, tenant_id, KEYS, KEPT)
+
+
+async def forget_reservations(runtime: Runtime, tenant_id: UUID) -> int:
+    """Delete reservations of months that are over; answers how many."""
+    return await _forget(runtime, tenant_id, RESERVATIONS, COUNTED)
 
 
 async def _forget(runtime: Runtime, tenant_id: UUID, statement: TextClause, kept: timedelta) -> int:

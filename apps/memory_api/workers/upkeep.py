@@ -29,7 +29,7 @@ from apps.memory_api.traces.ingest import wants_reflection
 from apps.memory_api.traces.queries import stale_open_traces
 from apps.memory_api.traces.stream import time_out
 from apps.memory_api.workers.backfill import clear_old
-from apps.memory_api.workers.forget import forget_keys, forget_servings
+from apps.memory_api.workers.forget import forget_keys, forget_reservations, forget_servings
 from apps.memory_api.workers.index import keep_indexes
 from apps.memory_api.workers.retokenise import retokenise
 
@@ -69,6 +69,7 @@ async def run(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> No
             await forget_done(session, kind, datetime.now(UTC) - KEPT)
     done["servings_forgotten"] = await forget_servings(runtime, tenant_id)
     done["keys_forgotten"] = await forget_keys(runtime, tenant_id)
+    done["reservations_forgotten"] = await forget_reservations(runtime, tenant_id)
     done["retokenised"] = await retokenise(runtime, tenant_id)
     done |= await clear_vectors(runtime, tenant_id)
     done["indexes"] = await keep_indexes(runtime.sessions, runtime.settings.owner_url, tenant_id)
