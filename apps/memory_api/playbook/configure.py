@@ -16,7 +16,7 @@ from apps.memory_api.playbook.sections import SectionDefinition, normal_name, wi
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.runtime import Runtime
 
-LIMITS = ("review", "token_budget", "max_bullets")
+LIMITS = ("review", "token_budget", "max_bullets", "holdout")
 
 
 async def configure(
@@ -28,8 +28,8 @@ async def configure(
     *,
     if_match: int | None = None,
 ) -> None:
-    """Set what is given of `sections`, `review`, `token_budget` and `max_bullets`; makes the
-    playbook. Other sections are a new version, other limits are not.
+    """Set what is given of `sections` and of `LIMITS`; makes the playbook. Other sections are a new
+    version, other limits are not.
     """
     sections: Sequence[SectionDefinition] | None = fields.get("sections")
     if sections is not None:

@@ -25,6 +25,7 @@ from apps.memory_api.playbook.bullet_router import router as bullets
 from apps.memory_api.playbook.change import Outcome
 from apps.memory_api.playbook.configure import configure
 from apps.memory_api.playbook.edit import delete_playbook, find_playbook, try_deltas
+from apps.memory_api.playbook.effect_router import router as effects
 from apps.memory_api.playbook.formats import Form, export_playbook
 from apps.memory_api.playbook.history import read_as_of, read_moment
 from apps.memory_api.playbook.history_router import router as history
@@ -231,5 +232,5 @@ async def edit(
     return answer.model_copy(update={"applied": body.apply})
 
 
-for part in (serving, history, bullets, proposals):
+for part in (serving, history, effects, bullets, proposals):
     router.include_router(part)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.core.ids import new_id
 from apps.memory_api.embeddings.port import Embedder
 from apps.memory_api.memory.find import (
     Filters,
@@ -22,6 +23,7 @@ from apps.memory_api.memory.find import (
     search_once,
 )
 from apps.memory_api.playbook.edit import find_playbook
+from apps.memory_api.playbook.holdout import draw
 from apps.memory_api.playbook.queries import section_labels
 from apps.memory_api.playbook.render import Rendered, estimate_tokens, format_playbook, render
 from apps.memory_api.playbook.rows import Place, sections_of, to_bullet
@@ -74,6 +76,8 @@ class Block:
     render_id: UUID
     version: int
     rendered: Rendered
+    held_out: str | None = None
+    """The bullet that the lot left out."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ class Order:
     top_k: int = TOP_K
     form: Form = "prompt"
     sections: Sequence[str] = field(default_factory=tuple[str, ...])
+    holdout: float | None = None
+    """Share of renders that leave out a bullet; None: the playbook's."""
 
 
 async def search_bullets(
@@ -132,10 +138,21 @@ async def render_playbook(
         hits = await _hits(session, playbook, place, question, wish)
     good = [hit for hit in hits if not does_harm(hit.memory.helpful, hit.memory.harmful)]
     budget = order.token_budget if order.token_budget is not None else playbook.token_budget
-    rendered = _render(playbook, good, TOKEN_BUDGET if budget is None else budget, order.form)
+    budget = TOKEN_BUDGET if budget is None else budget
+    rendered = _render(playbook, good, budget, order.form)
     shown = [hit for hit in good if hit.memory.key in rendered.keys]
+    share = order.holdout if order.holdout is not None else playbook.holdout
+    render_id = new_id()
+    lot = draw(render_id, [hit.memory.key or "" for hit in shown if not hit.memory.pinned], share)
+    if lot is not None and lot.held_out:
+        # What else is in the block stays as it is: a bullet that moved up would be a second change.
+        shown = [hit for hit in shown if hit.memory.key != lot.candidate]
+        rendered = _render(playbook, shown, budget, order.form)
     served = _served(tenant_id, playbook.scope, playbook.version, "render", order.query_text, shown)
-    return Block(servings.add(served), playbook.version, rendered)
+    drawn = {"candidate": lot.candidate, "held_out": lot.held_out} if lot is not None else {}
+    servings.add(replace(served, render_id=render_id, **drawn))
+    held_out = lot.candidate if lot is not None and lot.held_out else None
+    return Block(render_id, playbook.version, rendered, held_out)
 
 
 async def _ask(embedder: Embedder, query_text: str) -> Question:

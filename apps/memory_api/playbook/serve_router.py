@@ -87,6 +87,7 @@ async def render(
         top_k=body.top_k,
         form=body.format,
         sections=body.section_filter or (),
+        holdout=body.holdout,
     )
     block = await render_playbook(runtime, servings, caller.tenant_id, place, order)
     text = block.rendered.text
@@ -97,4 +98,5 @@ async def render(
         tokens=block.rendered.tokens,
         version=block.version,
         render_id=block.render_id,
+        held_out=block.held_out,
     )

@@ -44,12 +44,15 @@ class Served:
     memory_ids: Sequence[UUID]
     keys: Sequence[str]
     scores: Sequence[float]
+    candidate: str | None = None
+    """The bullet that was drawn by lot; `held_out` when it was left out for that."""
+    held_out: bool = False
     render_id: UUID = field(default_factory=new_id)
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def row(self) -> dict[str, Any]:
         names = ("render_id", "scope", "version", "kind", "query", "created_at")
-        row = {name: getattr(self, name) for name in names}
+        row = {name: getattr(self, name) for name in (*names, "candidate", "held_out")}
         return row | {"keys": list(self.keys), "scores": list(self.scores)}
 
 

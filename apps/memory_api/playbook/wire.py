@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import AfterValidator, AliasChoices, Field, field_validator
 
 from apps.memory_api.core.openapi import shown
-from apps.memory_api.core.schemas import Model, Name, Tags, TenantBody, Time
+from apps.memory_api.core.schemas import Model, Name, Tags, TenantBody, Time, Unit
 from apps.memory_api.playbook.evaluate import Judge
 from apps.memory_api.playbook.formats import MAX_COUNT, MAX_SECTIONS
 from apps.memory_api.playbook.import_export import MAX_TEXT
@@ -210,6 +210,7 @@ class PlaybookView(Model):
             "review": "off",
             "token_budget": 2000,
             "max_bullets": None,
+            "holdout": 0.0,
             "created_at": _NOW,
             "updated_at": _NOW,
         }
@@ -223,6 +224,7 @@ class PlaybookView(Model):
     review: Literal["off", "required"]
     token_budget: int | None
     max_bullets: int | None
+    holdout: float = Field(description="Share of renders that leave out a bullet drawn by lot.")
     created_at: Time
     updated_at: Time
 
@@ -236,6 +238,7 @@ class PlaybookPatch(ProjectBody):
     review: Literal["off", "required"] = Field(default_factory=lambda: "off")
     token_budget: int | None = Field(None, ge=0, le=MAX_TOKENS)
     max_bullets: int | None = Field(None, ge=0, le=MAX_COUNT)
+    holdout: Unit = 0.0
     reason: Reason | None = None
 
     def fields(self) -> dict[str, Any]:

@@ -62,13 +62,19 @@ class RenderIn(ProjectBody):
     top_k: int = Field(100, ge=0, le=1000)
     section_filter: list[Name] | None = Field(None, max_length=64)
     format: Form = Field("prompt", description="ace: one `[id] helpful=… :: text` a line.")
+    holdout: Unit | None = Field(
+        None, description="Chance that a bullet drawn by lot is left out; null: the playbook's."
+    )
 
 
 class RenderAnswer(Model):
-    """`text` is empty when there is nothing to say; `keys` are those in it."""
+    """`text` is empty when there is nothing to say; `keys` are those in it. `held_out` is the
+    bullet that the lot left out (`holdout`).
+    """
 
     text: str
     keys: list[str]
     tokens: int
     version: int
     render_id: UUID
+    held_out: str | None = None
