@@ -73,6 +73,12 @@ async def test_more_or_fewer_words_prove_nothing() -> None:
     assert [(score.score, score.proven) for score in scores] == [(0.5, False), (0.0, True)]
 
 
+async def test_what_is_proven_comes_before_what_is_not() -> None:
+    known = {"test_report": PASSING, "ground_truth": "Paris"}
+    score = await correct(call("finish", "in Paris"), **known)
+    assert (score.score, score.proven) == (1.0, True)
+
+
 async def test_the_environment_knows_the_answer_better_than_words_do() -> None:
     events = call("finish", "the Big Apple", "Answer is CORRECT")
     assert (await correct(events, ground_truth="New York")).score == 1.0
@@ -122,9 +128,26 @@ async def test_the_last_tests_of_the_run_itself() -> None:
     assert (broken.score, broken.proven) == (0.375, True)
 
 
-async def test_tests_from_before_the_last_change_say_nothing() -> None:
-    events = [*call("bash", "pytest", FAILING), *call("edit_file", "cart.py")]
+@pytest.mark.parametrize(
+    ("tool", "content"),
+    [
+        ("edit_file", "cart.py"),
+        ("str_replace_editor", '{"path": "cart.py"}'),
+        ("MultiEdit", '{"file_path": "cart.py"}'),
+        ("bash", "sed -i s/3/4/ cart.py"),
+        ("bash", "cat > cart.py <<'END'"),
+        ("bash", "echo x >> cart.py"),
+        ("bash", "git apply fix.diff"),
+    ],
+)
+async def test_tests_from_before_the_last_change_say_nothing(tool: str, content: str) -> None:
+    events = [*call("bash", "pytest", FAILING), *call(tool, content)]
     assert await score_of(Criterion.CORRECTNESS, events) is None
+
+
+@pytest.mark.parametrize("content", ["cat cart.py 2>&1", "ls > /dev/null", "grep -i x cart.py"])
+async def test_looking_changes_nothing(content: str) -> None:
+    assert (await correct([*call("bash", "pytest", FAILING), *call("bash", content)])).proven
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from apps.memory_api.evaluation.actions import (
 )
 from apps.memory_api.evaluation.case import Case
 from apps.memory_api.evaluation.evidence import parse_test_report
-from apps.memory_api.evaluation.exits import exit_in, exit_of, is_check
+from apps.memory_api.evaluation.exits import alters, exit_in, exit_of, is_check
 from apps.memory_api.evaluation.schemas import Criterion, Score, TestReport
 from apps.memory_api.evaluation.truth import (
     answering,
@@ -39,6 +39,7 @@ _HAND_OVER = re.compile(
     r"(?:transfer|hand|forward)\w*_?to_(?:a_)?(?:human|person|agent|operator|staff)|hand_?over|escalate",
     re.IGNORECASE,
 )
+_DEPARTURES = 1_000
 _LOOKED_AT = 40
 """The last calls whose output is searched for tests."""
 _OUTPUT = 200_000
@@ -47,7 +48,8 @@ _OUTPUT = 200_000
 def correctness(case: Case) -> Score | None:
     stated = [*_tests(case), *_answer(case), *_actions(case)]
     if stated:
-        worst = min(stated, key=lambda score: score.score)
+        proven = [score for score in stated if score.proven]
+        worst = min(proven or stated, key=lambda score: score.score)
         reasons = tuple(reason for score in stated for reason in score.reasons)
         return _score(worst.score, *reasons, proven=worst.proven)
     looks = (_own_tests, _check, _exit, _crash)
@@ -116,7 +118,10 @@ def _actions(case: Case) -> Iterator[Score]:
         return
     extra = [f"not expected: {d.call}" for d in _departures(case) if d.kind == "extra"]
     if not (missed or extra):
-        yield _score(1.0, f"all {wanted} expected things were done, and nothing else", proven=True)
+        reason = (
+            f"all {wanted} expected things were done" if wanted else "nothing was to be changed"
+        )
+        yield _score(1.0, f"{reason}, and nothing else was", proven=True)
     else:
         share = (wanted - len(missed)) / (wanted + len(extra))
         yield _score(0.5 * share, *(missed + extra)[:4], proven=True)
@@ -136,7 +141,7 @@ def _asked(case: Case) -> tuple[int, list[str]]:
 
 def _departures(case: Case) -> list[Departure]:
     """Handing the user over to a person changes nothing, and is told in other words each time."""
-    found = find_departures(case.run, case.ground_truth, most=50)
+    found = find_departures(case.run, case.ground_truth, most=_DEPARTURES)
     return [departure for departure in found if not _HAND_OVER.search(departure.tool)]
 
 
@@ -151,7 +156,7 @@ def _answered(case: Case) -> bool:
 def _own_tests(case: Case) -> Iterator[Score]:
     """The last report of the run. Passing tests of its own choice are a good sign and no proof."""
     for step in _since_last_change(case):
-        report = parse_test_report(step.response[:_OUTPUT])
+        report = parse_test_report(step.response[-_OUTPUT:])
         if report.ran:
             score = _passed(report) if report.bad else 0.9
             reasons = (f"the last tests it ran ({step.event})", *told(report))
@@ -171,7 +176,7 @@ def _check(case: Case) -> Iterator[Score]:
 def _since_last_change(case: Case) -> Iterator[Step]:
     """Calls from the last one back to the last that changed something."""
     for step in case.run.steps[: -_LOOKED_AT - 1 : -1]:
-        if step.writes and not is_check(step):
+        if alters(step) and not is_check(step):
             return
         yield step
 

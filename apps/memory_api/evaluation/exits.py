@@ -1,4 +1,6 @@
-"""How commands ended: exit codes in metadata, in JSON and in words."""
+"""Commands: how they ended (exit codes in metadata, in JSON, in words), which of them test, which
+change something.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,12 @@ _CHECK = re.compile(
     r"\b(?:pytest|unittest|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|tsc|mypy|pyright|eslint"
     r"|go (?:test|vet|build)|cargo (?:test|check|build)|(?:npm|yarn|pnpm)(?: run)? (?:test|build)"
     r"|make (?:test|check)|(?:mvn|gradle|gradlew) \w*(?:test|check))\b"
+)
+_EDITOR = re.compile(r"replace|edit(?:or)?(?:_|$)|patch|insert|undo", re.IGNORECASE)
+_SHELL_EDIT = re.compile(
+    r"(?<![\d&<=-])>{1,2} ?(?!&|/dev/)[\w./~$\"']|\bsed\b[^|;\n]{0,80} -\w*i|\btee\b"
+    r"|\b(?:mv|cp|rm|patch|touch) |\bgit (?:apply|checkout|reset|restore|stash|merge|revert)\b"
+    r"|\b(?:pip|npm|yarn|pnpm|go|cargo|apt|apt-get) (?:install|add|get|i|remove|uninstall)\b"
 )
 _EDGE = 1_000
 
@@ -48,6 +56,15 @@ def exit_in_words(text: str) -> int | None:
     edges = text if len(text) <= 2 * _EDGE else f"{text[:_EDGE]}\n{text[-_EDGE:]}"
     found = [match["code"] for match in _WORDS.finditer(edges)]
     return int(found[-1]) if found else None
+
+
+def alters(step: Step) -> bool:
+    """Whether a call may have changed what was tested before it: by its tool's name, or a command
+    that writes files.
+    """
+    if step.writes or _EDITOR.search(step.tool):
+        return True
+    return bool(_SHELL_EDIT.search(step.content[:4_000]))
 
 
 def is_check(step: Step) -> bool:
