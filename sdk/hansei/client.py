@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
-from hansei import flows, reflector, routes
+from hansei import flows, money, reflector, routes
 from hansei.credentials import resolve
 from hansei.errors import NotConfigured
 from hansei.exchange import Exchange, Pause
@@ -76,6 +76,9 @@ class Methods:
     unsettled = Steps(flows.unsettled)
     outcomes = Steps(flows.outcomes)
 
+    budgets = Items(money.budgets)
+    set_budgets = Value(money.set_budgets)
+    usage = Items(money.usage)
     keys = Items(routes.keys)
     make_key = Value(routes.make_key)
     revoke_key = Value(routes.revoke_key)

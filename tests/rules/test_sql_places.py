@@ -135,7 +135,15 @@ async def test_every_statement_sent_names_the_tenant_of_every_table(
             (await api.get(path + read)).raise_for_status()
         await api.post("/api/v1/search", json={"query_text": "report", "tags": ["paging"]})
         await api.post("/api/v1/reflections/query", json={"query_text": "", "tags": ["paging"]})
-        for read in ("traces", f"traces/{trace['trace_id']}", "memories?tags=x", "runs", "keys"):
+        for read in (
+            "traces",
+            f"traces/{trace['trace_id']}",
+            "memories?tags=x",
+            "runs",
+            "keys",
+            "budgets",
+            "usage",
+        ):
             (await api.get(f"/api/v1/{read}")).raise_for_status()
         await api.delete(path)
         await use_playbook(api)

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from apps.memory_api.account import schemas as account
+from apps.memory_api.budget import schemas as budget
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.evaluation import schemas as evaluation
 from apps.memory_api.main import create_app
@@ -19,7 +20,7 @@ from apps.memory_api.memory import schemas as memory
 from apps.memory_api.reflection import insights, insights_wire, transcripts, transcripts_wire
 from apps.memory_api.reflection import schemas as reflection
 from apps.memory_api.traces import schemas as traces
-from hansei import answers, flows, reflector, routes
+from hansei import answers, flows, money, reflector, routes
 from hansei.client import Methods
 from hansei.commands.choices import Kind, State
 from hansei.request import Request
@@ -50,6 +51,9 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (reflector.BulletEvaluation, insights.BulletEvaluation, []),
     (reflector.BulletTag, transcripts.BulletTag, []),
     (reflector.Failed, insights_wire.Failed, []),
+    (money.Budget, budget.BudgetView, []),
+    (money.BudgetLimit, budget.BudgetIn, []),
+    (money.Usage, budget.UsageRow, []),
     (answers.NewTenant, account.TenantMade, [RECORDED["tenant"] | {"key": None}]),
 ]
 OPTIONS: list[tuple[type, type[BaseModel], set[str]]] = [
@@ -138,6 +142,9 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     routes.runs: (),
     routes.run: ("ID",),
     routes.retry_run: ("ID",),
+    money.budgets: (),
+    money.set_budgets: ([],),
+    money.usage: (),
     routes.keys: (),
     routes.make_key: (),
     routes.revoke_key: ("ID",),
