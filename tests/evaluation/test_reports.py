@@ -239,6 +239,20 @@ def test_a_report_that_was_cut_off_still_tells_what_failed() -> None:
     assert {case.name for case in report.failing} == CART.keys()
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("=== 2 failed, 3 passed, 1 warnings in 0.12 seconds ===", (3, 2, 0, 0)),
+        ("============ 5 passed, 2 warnings in 61.20s (0:01:01) ============", (5, 0, 0, 0)),
+        ("1 failed, 2 passed, 3 deselected, 1 rerun in 0.50s", (2, 1, 0, 0)),
+        ("==== 4 passed, 1 xpassed, 2 errors in 1.00s ====", (5, 0, 2, 0)),
+        ("==== 2 failed in 90061.00s (1 day, 1:01:01) ====", (0, 2, 0, 0)),
+    ],
+)
+def test_summary_lines_of_pytest(line: str, expected: tuple[int, int, int, int]) -> None:
+    assert counts(parse_test_report(line)) == expected
+
+
 def test_a_usage_error_of_pytest_is_an_error() -> None:
     report = parse_test_report(
         "ERROR: file or directory not found: nowhere\n\n"

@@ -10,7 +10,9 @@ from apps.memory_api.evaluation.reports.lines import Failures, counts_of
 from apps.memory_api.evaluation.schemas import TestReport
 
 _START = re.compile(r"^=+ test session starts =+$")
-_SUMMARY = re.compile(r"^=* ?(\d[^=]{0,300}|no tests ran) in [\d.]+s(?: \([\d:, day]+\))?(?: =+)?$")
+_SUMMARY = re.compile(
+    r"^=* ?(\d[^=]{0,300}|no tests ran) in [\d.]+(?:s| seconds)(?: \([\d:, day]+\))?(?: =+)?$"
+)
 _WORDS = frozenset(
     ("failed", "passed", "error", "errors", "skipped", "xfailed", "xpassed", "deselected")
 )
