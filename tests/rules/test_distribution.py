@@ -124,7 +124,8 @@ def test_bulk_inserts_return_something() -> None:
 def test_sql_files_say_their_tenant_for_every_table() -> None:
     for path in files("apps", suffix=".sql"):
         text = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
-        assert re.search(r"tenant_id\s*=\s*(:tenant|_t\b)|:tenants", text), name_of(path)
+        said = r"tenant_id\s*=\s*(:tenant|_t\b|\$1\b)|:tenants|insert into \w+ \(tenant_id\b"
+        assert re.search(said, text), name_of(path)
         used = re.findall(
             r"\b(?:from|join)\s+(memories|memory_\w+|postings|scope_stats|runs)\s+(\w+)", text
         )

@@ -1,6 +1,6 @@
--- A playbook's bullets as they were at a version. A bullet that has not changed since is its row; of any other, its last
--- revision up to that version, one index probe each (the inner condition on m.version spares the probe).
--- Counters are today's: evidence is never undone. The search text is the bullet's own while its words are the same.
+-- A playbook's bullets as they were at a version ($1 tenant, $2 scope, $3 version, $4 ids or null). A bullet that has not changed
+-- since is its row; of any other, its last revision up to that version, one index probe each (the inner condition on m.version
+-- spares the probe). Counters are today's: evidence is never undone. The search text is the bullet's own while its words are the same.
 select m.key,
        case when c.since then m.section else r.section end section,
        case when c.since then m.content else r.content end content,
@@ -13,18 +13,18 @@ select m.key,
        case when c.since or (m.content, m.keywords) = (r.content, r.keywords)
              and (m.title, m.when_to_use) is not distinct from (r.title, r.when_to_use)
             then m.searchable_text end searchable_text,
-       m.metadata as metadata_, m.helpful, m.harmful, m.neutral
+       m.metadata, m.helpful, m.harmful, m.neutral
 from memories m
-cross join lateral (select m.version <= cast(:version as int) since) c
+cross join lateral (select m.version <= $3::int since) c
 left join lateral (
     select v.section, v.content, v.keywords, v.when_to_use, v.title, v.tags, v.status, v.pinned
     from memory_revisions v
-    where v.tenant_id = :tenant and v.memory_id = m.id and v.version <= cast(:version as int)
-      and m.version > cast(:version as int)
+    where v.tenant_id = $1 and v.memory_id = m.id and v.version <= $3
+      and m.version > $3
     order by v.version desc
     limit 1
 ) r on true
-where m.tenant_id = :tenant and m.scope = :scope and m.key is not null
-  and (cast(:ids as uuid[]) is null or m.id = any(cast(:ids as uuid[])))
+where m.tenant_id = $1 and m.scope = $2 and m.key is not null
+  and ($4::uuid[] is null or m.id = any($4::uuid[]))
   and case when c.since then m.status else r.status end <> 'deleted'
 order by m.place nulls last, m.n

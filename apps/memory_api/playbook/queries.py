@@ -13,12 +13,12 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor, after
-from apps.memory_api.core.db import tenant_of
-from apps.memory_api.core.sql import load
+from apps.memory_api.core.db import raw_connection, tenant_of
+from apps.memory_api.core.sql import load, read
 from apps.memory_api.memory.schemas import Status
 from apps.memory_api.memory.scopes import ensure_scopes
 from apps.memory_api.memory.tables import Label, Memory, MemoryRevision, MemoryVector
-from apps.memory_api.playbook.rows import Author, Place
+from apps.memory_api.playbook.rows import Author, PastBullet, Place
 from apps.memory_api.playbook.sections import DEFAULT_SECTIONS
 from apps.memory_api.playbook.tables import (
     BulletEvaluation,
@@ -28,7 +28,7 @@ from apps.memory_api.playbook.tables import (
     Serving,
 )
 
-AS_OF = load(__file__, "as_of.sql")
+AS_OF = read(__file__, "as_of.sql")
 PROVENANCE = load(__file__, "provenance.sql")
 USAGE = load(__file__, "usage.sql")
 
@@ -247,11 +247,12 @@ async def sections_at(session: AsyncSession, scope: int, version: int) -> list[d
 
 async def bullets_as_of(
     session: AsyncSession, scope: int, version: int, ids: Sequence[UUID] | None = None
-) -> Sequence[Any]:
-    """The bullets of a version, all or these, as columns, in the playbook's order."""
-    given = {"tenant": tenant_of(session), "scope": scope, "version": version}
-    ids_given = None if ids is None else list(ids)
-    return (await session.execute(AS_OF, {**given, "ids": ids_given})).all()
+) -> list[PastBullet]:
+    """The bullets of a version, all or these, in the playbook's order."""
+    await session.flush()
+    driver = await raw_connection(session)
+    rows = await driver.fetch(AS_OF, tenant_of(session), scope, version, ids)
+    return [PastBullet(*row) for row in rows]
 
 
 async def changed_between(
@@ -318,14 +319,8 @@ async def add_servings(
         upsert(Serving).on_conflict_do_nothing(), [{**row, "tenant_id": tenant} for row in rows]
     )
     if uses:
-        await session.execute(
-            USAGE,
-            {
-                "tenants": [tenant] * len(uses),
-                "memories": list(uses),
-                "uses": list(uses.values()),
-            },
-        )
+        used = {"memories": list(uses), "uses": list(uses.values())}
+        await session.execute(USAGE, {"tenants": [tenant] * len(uses), **used})
 
 
 async def get_proposal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -69,6 +70,30 @@ class BulletColumns(Protocol):
     status: Any
     pinned: Any
     metadata_: Any
+
+
+@dataclass(slots=True)
+class PastBullet:
+    """A bullet at a version: the columns of `as_of.sql`, in their order."""
+
+    key: str
+    section: str | None
+    content: str
+    keywords: list[str]
+    when_to_use: str | None
+    title: str | None
+    tags: list[str]
+    status: str
+    pinned: bool
+    searchable_text: str | None
+    metadata_: Any
+    helpful: int
+    harmful: int
+    neutral: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.metadata_, str):  # as the driver hands over jsonb
+            self.metadata_ = {} if self.metadata_ == "{}" else json.loads(self.metadata_)
 
 
 def to_bullet(row: BulletColumns) -> Bullet:

@@ -1,0 +1,175 @@
+"""A playbook of the past, beside its floor: `python -m bench history [--short]`.
+
+Ten thousand bullets, a million revisions: how long it takes to read the playbook as of a version or
+a time, to compare two versions, and to read it as it is now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import platform
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+import asyncpg
+import typer
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import Sessions, open_engine
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.playbook.edit import find_playbook
+from apps.memory_api.playbook.history import compare, read_as_of
+from apps.memory_api.playbook.import_export import read_playbook
+from apps.memory_api.playbook.queries import bullets_as_of
+from apps.memory_api.playbook.rows import Place
+from bench.corpus import documents
+from bench.fill import PROJECT, add_tenants, tenant_named
+from bench.server import MeasuredServer, connect, measured_server
+from bench.tables import Report
+from bench.timing import spread
+
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+PLACE = Place(PROJECT, "main")
+Reader = Callable[[AsyncSession, int], Awaitable[object]]
+"""Reads a playbook at a version."""
+CHANGES = 100
+"""Revisions of each bullet."""
+
+MEMORIES = (
+    *("tenant_id", "id", "project_id", "layer", "kind", "scope", "key", "section", "content"),
+    *("searchable_text", "tokenizer", "fingerprint", "source", "revision", "version", "created_at"),
+)
+REVISIONS = (
+    *("tenant_id", "memory_id", "revision", "version", "scope", "key", "section", "content"),
+    *("tags", "importance", "status", "pinned", "created_at"),
+)
+
+
+def changes(bullets: int, versions: int) -> list[list[int]]:
+    """For each bullet the versions that changed it: its making and random ones after that."""
+    draw = random.Random(3)
+    return [sorted({1, *(draw.randint(2, versions) for _ in range(CHANGES - 1))})
+            for _ in range(bullets)]  # fmt: skip
+
+
+async def fill(admin: asyncpg.Connection[Any], tenant: UUID, bullets: int, versions: int) -> int:
+    """One playbook whose every version is kept. Answers the number of revisions."""
+    await add_tenants(admin, [tenant])
+    await admin.execute(
+        "insert into scopes (tenant_id, scope, project_id, area, name) values ($1, 1, $2, $3, $4)",
+        *(tenant, PROJECT, "playbook", PLACE.name),
+    )
+    await admin.execute("set session_replication_role = replica")
+    await admin.execute(
+        "insert into playbooks (tenant_id, scope, project_id, name, version, active, sections)"
+        " values ($1, 1, $2, $3, $4, $5, '[]')",
+        *(tenant, PROJECT, PLACE.name, versions, bullets),
+    )
+    await admin.copy_records_to_table(
+        "playbook_versions",
+        columns=("tenant_id", "scope", "version", "change", "added", "updated", "removed",
+                 "active", "created_at"),
+        records=((tenant, 1, v, "deltas", 0, 10, 0, bullets, BEGUN + timedelta(minutes=v))
+                 for v in range(1, versions + 1)),
+    )  # fmt: skip
+    ids = [new_id() for _ in range(bullets)]
+    texts, when = documents(bullets, 5), changes(bullets, versions)
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for n, (identity, text, changed) in enumerate(zip(ids, texts, when, strict=True)):
+            yield (
+                *(tenant, identity, PROJECT, "rm", "bullet", 1, f"pat-{n:05d}", "PATTERNS", text),
+                *(text, "bench", b"", "playbook", len(changed), changed[-1], BEGUN),
+            )
+
+    def revisions() -> Iterator[tuple[Any, ...]]:
+        for n, (identity, text, changed) in enumerate(zip(ids, texts, when, strict=True)):
+            for number, version in enumerate(changed, start=1):
+                yield (
+                    *(tenant, identity, number, version, 1, f"pat-{n:05d}", "PATTERNS"),
+                    *(f"{text} ({version})", [], 0.5, "active", False),
+                    BEGUN + timedelta(minutes=version),
+                )
+
+    await admin.copy_records_to_table("memories", columns=MEMORIES, records=rows())
+    await admin.copy_records_to_table("memory_revisions", columns=REVISIONS, records=revisions())
+    await admin.execute("set session_replication_role = origin")
+    for table in ("memories", "memory_revisions", "playbooks", "playbook_versions"):
+        await admin.execute(f"vacuum (analyze) {table}")
+    return sum(map(len, when))
+
+
+async def measure(server: MeasuredServer, report: Report, bullets: int, versions: int) -> None:
+    admin = await connect(server.url("postgres"))
+    tenant = tenant_named("history")
+    total = await fill(admin, tenant, bullets, versions)
+    await admin.close()
+    gc.freeze()  # what filling left here is not the service's to look through
+    sessions = Sessions(open_engine(server.url("hansei_app"), pool_size=1))
+    for name, read in readers(versions).items():
+
+        async def call(n: int, read: Reader = read) -> object:
+            async with sessions.tenant(tenant) as session:
+                return await read(session, 1 + n * 7919 % versions)
+
+        report.row("history", name, await spread(call, 40))
+    report.row("history", "bullets, revisions, versions", f"{bullets:,}, {total:,}, {versions:,}")
+    await sessions.close()
+
+
+def readers(versions: int) -> dict[str, Reader]:
+    """What is timed, each at a version."""
+
+    async def nothing(_session: AsyncSession, _version: int) -> None:
+        return None
+
+    async def rows(session: AsyncSession, version: int) -> object:
+        return await bullets_as_of(session, 1, version)
+
+    async def whole(session: AsyncSession, version: int) -> object:
+        return await read_as_of(session, await find_playbook(session, PLACE), version)
+
+    async def at_a_time(session: AsyncSession, version: int) -> object:
+        then = BEGUN + timedelta(minutes=version, seconds=30)
+        return await read_as_of(session, await find_playbook(session, PLACE), then)
+
+    async def between(session: AsyncSession, version: int) -> object:
+        playbook = await find_playbook(session, PLACE)
+        return await compare(session, playbook, version, min(versions, version + 1))
+
+    async def now(session: AsyncSession, _version: int) -> object:
+        return await read_playbook(session, await find_playbook(session, PLACE))
+
+    return {
+        "an empty transaction": nothing,
+        "as_of a version: its rows": rows,
+        "as_of a version: a Playbook": whole,
+        "as_of a time: a Playbook": at_a_time,
+        "now: a Playbook": now,
+        "diff of two versions in a row": between,
+    }
+
+
+def main(
+    short: Annotated[bool, typer.Option(help="A thousand bullets, a tenth of the rows.")] = False,
+) -> None:
+    bullets = 1_000 if short else 10_000
+    report = Report(
+        "history",
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load "
+        f"{os.getloadavg()[0]:.1f} at the start. p50 / p95 in ms, the moments spread over all "
+        "versions.",
+    )
+    report.table("history", "A playbook of the past", "", "ms")
+    with measured_server() as server:
+        asyncio.run(measure(server, report, bullets, versions=bullets * CHANGES // 10))
+    report.finish()
+
+
+if __name__ == "__main__":
+    typer.run(main)
