@@ -1,7 +1,7 @@
 """What is to be done about a bullet that a run used and failed all the same. Pure.
 
 A bullet that the run named or cited before it failed is narrowed: its `when_to_use` says where it
-is not proven. Only names of tools go into that text, never words of the trace. Nothing is done where
+is not proven. Only names of tools go into it, never words of the trace. Nothing is done where
 the run went against the advice, where the bullet has proven useful, or where the text says so
 already: then the verdict is all there is (`weaken`).
 """
