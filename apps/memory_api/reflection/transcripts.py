@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,18 +113,20 @@ async def run_reflector(
     cited_ids: Sequence[str],
     *,
     llm: LLM | None = None,
+    retry: Callable[[LLM], LLM] = Retry,
 ) -> dict[str, Any]:
     """`{"analysis": …, "bullet_tags": [{"name", "tag", "rationale"}]}` of one session; both empty
     when anything fails. Never raises.
 
     With cited ids the tags go by them, without any by content. `llm` is the configured model unless
-    given; it is asked three times at most, 2 s and 4 s apart with jitter, whatever tries it does
+    given; `retry` asks it three times at most, up to 2 s and 4 s apart, if it does not try again by
     itself. Without any model rules write the analysis and tag nothing.
     """
     try:
         own = open_models(Settings.load())[:1] if llm is None else []
         try:
-            return await _reflect(messages, playbook, cited_ids, llm or (own[0] if own else None))
+            mind = next((_mind(model, retry) for model in ([llm] if llm else own)), None)
+            return await _reflect(messages, playbook, cited_ids, mind)
         finally:
             for model in own:
                 await model.aclose()
@@ -137,24 +139,24 @@ async def _reflect(
     messages: Sequence[Message],
     playbook: Mapping[str, Any],
     cited_ids: Sequence[str],
-    llm: LLM | None,
+    mind: Mind | None,
 ) -> dict[str, Any]:
     events = events_of(messages_of(messages))
-    if llm is None:
+    if mind is None:
         return TranscriptAnswer(analysis=analysis_by_rules(events)).model_dump()
     points = format_playbook(playbook, POINTS)
-    mind = Mind(llm if _tries(llm) else Retry(llm))
     prompt = load(TEMPLATE, builtin=BUILTIN)
     reading = await read_transcript(mind, prompt, events, points, cited_ids)
     answer = reading.answer if points else reading.answer.model_copy(update={"bullet_tags": []})
     return answer.model_dump()
 
 
-def _tries(llm: LLM) -> bool:
-    """Whether somebody on the way to the model tries again already."""
-    while isinstance(llm, Wrapper) and not isinstance(llm, Retry):
-        llm = llm.inner
-    return isinstance(llm, Retry | Fallback)
+def _mind(llm: LLM, retry: Callable[[LLM], LLM]) -> Mind:
+    """The model as it is asked; one that somebody on the way tries again is not tried again."""
+    inner = llm
+    while isinstance(inner, Wrapper) and not isinstance(inner, Retry):
+        inner = inner.inner
+    return Mind(llm if isinstance(inner, Retry | Fallback) else retry(llm))
 
 
 async def read_transcript(

@@ -71,7 +71,16 @@ async def reflect(
     wait = "respond-async" not in prefer.lower()
     asked = {APPLY: body.apply if apply is None else apply, CITED: body.cited_ids}
     trace = await _named(runtime, caller, project_id, body)
-    begun = await begin(runtime, caller.tenant_id, trace, project_id, TRANSCRIPT, asked, wait=wait)
+    begun = await begin(
+        runtime,
+        caller.tenant_id,
+        trace,
+        project_id,
+        TRANSCRIPT,
+        asked,
+        wait=wait,
+        settles=lambda run: run.input[APPLY] or not asked[APPLY],
+    )
     if begun.known and begun.run.state == "done":
         answer = TranscriptReflection.model_validate(begun.run.result)
         return answer.model_copy(update={"duplicate": True, "cleaned": cleaned})
