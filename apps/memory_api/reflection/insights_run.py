@@ -85,7 +85,7 @@ async def reflect_trajectory(
     rows = [_draft(loaded, analysis, insight) for insight in analysis.result.insights]
     items = await prepare(await runtime.embedder_of(tenant_id), rows)
     async with runtime.sessions.tenant(tenant_id) as session:
-        await save_verdicts(session, ready)
+        await save_verdicts(session, loaded.material.trace, ready)
         kept = await keep(session, items)
         answer = _answer(loaded, analysis, kept)
         await runs.finish(

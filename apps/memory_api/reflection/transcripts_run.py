@@ -106,7 +106,7 @@ async def reflect_transcript(
     rows = [_draft(loaded, found, reading)] if reading.answer.analysis.strip() else []
     items = await prepare(await runtime.embedder_of(tenant_id), rows)
     async with runtime.sessions.tenant(tenant_id) as session:
-        counted = await save_verdicts(session, ready)
+        counted = await save_verdicts(session, loaded.material.trace, ready)
         kept = await keep(session, items)
         answer = TranscriptReflection(
             analysis=reading.answer.analysis,

@@ -5,20 +5,22 @@ are held within what the run can show.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.memory.prepare import Prepared
-from apps.memory_api.playbook.evaluate import Verdict, prepare_reasons, record
+from apps.memory_api.playbook.evaluate import Verdict, prepare_reasons
 from apps.memory_api.playbook.rows import Place
+from apps.memory_api.reflection.count import count
 from apps.memory_api.reflection.findings.schemas import Findings
 from apps.memory_api.reflection.judge import judge, of_model
 from apps.memory_api.reflection.material import Material
 from apps.memory_api.reflection.response import BulletVerdict
 from apps.memory_api.reflection.used import UsedBullet
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.tables import Trace
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Ready:
 
     place: Place | None
     verdicts: Sequence[Verdict] = ()
-    reasons: Mapping[str, Prepared] | None = None
+    reasons: Mapping[str, Prepared] = field(default_factory=dict[str, Prepared])
 
 
 def by_rules(
@@ -56,9 +58,11 @@ async def prepare_verdicts(
     return Ready(place, verdicts, await prepare_reasons(runtime, tenant_id, place, verdicts))
 
 
-async def save_verdicts(session: AsyncSession, ready: Ready) -> list[str]:
-    """Count them; answers the keys of the bullets whose counters hold one of these."""
-    if ready.place is None or not ready.verdicts:
+async def save_verdicts(session: AsyncSession, trace: Trace, ready: Ready) -> list[str]:
+    """Count them, and what the trace's outcome now confirms in its task; answers the keys of the
+    bullets whose counters hold one of these.
+    """
+    if ready.place is None:
         return []
-    counted = await record(session, ready.place, ready.verdicts, ready.reasons or {})
+    counted = await count(session, ready.place, trace, ready.verdicts, ready.reasons)
     return list(dict.fromkeys(one.key for one in counted if one.counts))
