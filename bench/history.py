@@ -168,7 +168,7 @@ def main(
     report.table("history", "A playbook of the past", "", "ms")
     with measured_server() as server:
         asyncio.run(measure(server, report, bullets, versions=bullets * CHANGES // 10))
-    report.finish()
+    report.finish(write=not short)
 
 
 if __name__ == "__main__":

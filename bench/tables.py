@@ -26,8 +26,8 @@ class Report:
         self._tables[key][2].append(row)
         Console(stderr=True).print(f"{key}: {' | '.join(row)}", highlight=False)
 
-    def finish(self) -> Path:
-        """Print all tables and write the file; answers where."""
+    def finish(self, *, write: bool = True) -> Path:
+        """Print all tables and (a trial run does not) write the file; answers where."""
         console = Console(width=140)
         lines = [f"# bench: {self.name}", "", self.about]
         console.print(self.about)
@@ -38,9 +38,10 @@ class Report:
             console.print(shown)
             lines += ["", f"## {title}", "", _line(columns), _line(["---"] * len(columns))]
             lines += [_line(row) for row in rows]
-        RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.name}.md"
-        path.write_text("\n".join(lines) + "\n", encoding="utf8")
+        if write:
+            RESULTS.mkdir(exist_ok=True)
+            path.write_text("\n".join(lines) + "\n", encoding="utf8")
         return path
 
 

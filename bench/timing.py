@@ -47,19 +47,17 @@ def _spread(taken: list[float]) -> Spread:
     return Spread(taken[len(taken) // 2], taken[min(len(taken) - 1, int(len(taken) * 0.95))])
 
 
-async def rate(callers: Sequence[Call], seconds: float) -> float:
-    """Calls per second of all callers together."""
+async def rate(callers: Sequence[Call], seconds: float) -> tuple[float, Spread]:
+    """Calls per second of all callers together, and how long each took."""
     end = time.perf_counter() + seconds
-    done = 0
+    taken: list[float] = []
 
     async def run(call: Call, first: int) -> None:
-        nonlocal done
         n = first
         while time.perf_counter() < end:
-            await call(n)
+            taken.append(await _taken(call, n))
             n += 1
-            done += 1
 
     start = time.perf_counter()
     await asyncio.gather(*(run(call, 17 * i) for i, call in enumerate(callers)))
-    return done / (time.perf_counter() - start)
+    return len(taken) / (time.perf_counter() - start), _spread(taken)
