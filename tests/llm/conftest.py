@@ -29,10 +29,10 @@ def stub(stub_server: StubProvider) -> Iterator[StubProvider]:
     stub_server.clear()
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "openai-responses", "anthropic"])
 async def llm(request: pytest.FixtureRequest, stub: StubProvider) -> AsyncIterator[LLM]:
     """Each test runs once per SDK."""
-    url = stub.openai_url if request.param == "openai" else stub.anthropic_url
+    url = stub.anthropic_url if request.param == "anthropic" else stub.openai_url
     opened = open_llm(request.param, model="some-model", api_key="test", base_url=url)
     assert opened is not None
     yield opened

@@ -38,7 +38,9 @@ def test_a_model_by_its_providers_name(provider: str, options: dict[str, Any]) -
 
 
 def test_an_unknown_provider_names_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"unknown provider 'cohere'.*openai, azure, anthropic"):
+    with pytest.raises(
+        ValueError, match=r"unknown provider 'cohere'.*openai, openai-responses, azure, anthropic"
+    ):
         create_chat_model("cohere", "m")
     with pytest.raises(ValueError, match="'none' has no chat model"):
         create_chat_model("none", "m")

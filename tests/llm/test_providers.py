@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -22,6 +23,7 @@ from apps.memory_api.llm.faults import retry_after
 from apps.memory_api.llm.openai import OpenAILLM
 from apps.memory_api.llm.port import LLM, JsonSchema, LLMRequest, Message, Usage
 from apps.memory_api.llm.registry import open_llm
+from apps.memory_api.llm.responses import OpenAIResponsesLLM
 from tests.stub_provider import (
     Behaviour,
     Reply,
@@ -101,14 +103,19 @@ async def test_what_is_sent(llm: LLM, stub: StubProvider) -> None:
     assert call.user == "Three?"
     if llm.provider != "anthropic":  # whose API refuses sampling parameters
         assert call.body["temperature"] == 0.25
-    assert call.body["max_tokens"] == 99
+    assert call.max_tokens == 99
     assert call.schema == SCHEMA.schema
     assert "secret" not in str(call.body)
 
 
 async def test_nothing_is_sent_that_was_not_asked_for(llm: LLM, stub: StubProvider) -> None:
     await llm.complete(QUESTION)
-    assert set(stub.calls[0].body) <= {"model", "messages", "max_tokens", "system"}
+    (call,) = stub.calls
+    if call.api == "responses":
+        assert set(call.body) == {"model", "input", "max_output_tokens", "store"}
+        assert call.body["store"] is False, "nothing is kept at the provider"
+    else:
+        assert set(call.body) <= {"model", "messages", "max_tokens", "system"}
 
 
 @pytest.mark.parametrize(
@@ -228,6 +235,26 @@ async def test_openai_itself_gets_the_newer_names_and_the_cache_key(stub: StubPr
     assert body["prompt_cache_key"] == "f" * 64
     assert "max_tokens" not in body
     await official.aclose()
+
+
+async def test_the_responses_protocol_has_its_cache_key_and_its_schema(stub: StubProvider) -> None:
+    """What is sent to OpenAI itself; a compatible server gets no cache key."""
+    compatible = open_llm("openai-responses", model="m", api_key="k", base_url=stub.openai_url)
+    assert isinstance(compatible, OpenAIResponsesLLM)
+    itself = OpenAIResponsesLLM(compatible.client, model="m", dialect="openai")
+    request = replace(QUESTION, cache_prefix=1, prompt_hash="f" * 80, schema=SCHEMA)
+    for llm in (itself, compatible):
+        await llm.complete(request)
+    first, second = (call.body for call in stub.calls)
+    assert first["prompt_cache_key"] == "f" * 64
+    assert "prompt_cache_key" not in second
+    assert first["text"]["format"] | {"schema": {}} == {
+        "type": "json_schema",
+        "name": "thing",
+        "strict": True,
+        "schema": {},
+    }
+    await compatible.aclose()
 
 
 async def test_azure_and_bedrock_speak_the_same_protocols(stub: StubProvider) -> None:

@@ -17,6 +17,7 @@ FIELDS = list(Settings.model_fields)
 VALUES: dict[str, tuple[str, Any]] = {
     "data_dir": ("elsewhere", Path("elsewhere")),
     "llm_provider": ("bedrock", "bedrock"),
+    "llm_api": ("responses", "responses"),
     "on_model_failure": ("fail", "fail"),
     "playbook_data_dir": ("elsewhere", Path("elsewhere")),
     "prompts_dir": ("prompts", Path("prompts")),

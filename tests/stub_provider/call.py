@@ -63,6 +63,17 @@ class Call:
                 return None
 
     @property
+    def turns(self) -> int:
+        """How many messages were sent."""
+        return len(self._turns)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The limit of the answer, whatever the protocol calls it."""
+        names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+        return next((self.body[name] for name in names if name in self.body), None)
+
+    @property
     def _turns(self) -> list[dict[str, Any]]:
         turns = self.body.get("messages", self.body.get("input", []))
         return [{"role": "user", "content": turns}] if isinstance(turns, str) else turns

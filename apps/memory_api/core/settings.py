@@ -95,6 +95,9 @@ class Settings(BaseSettings):
         description="The model, or several with commas: the next is asked when one cannot answer. "
         "Unset: gpt-4o-mini (openai), claude-haiku-5-5 (anthropic).",
     )
+    llm_api: Literal["chat", "responses"] = Field(
+        "chat", description="Which of OpenAI's two protocols the provider openai is asked in."
+    )
     llm_timeout: float = Field(60, gt=0, description="Seconds one exchange with a model may take.")
     llm_max_tokens: int = Field(
         4096, ge=256, description="Longest answer of a model, its thinking included."

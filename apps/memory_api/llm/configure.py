@@ -12,6 +12,8 @@ from apps.memory_api.llm.registry import open_llm
 DEFAULTS = {"openai": "gpt-4o-mini", "anthropic": "claude-haiku-5-5"}
 """The provider's model when none is named."""
 
+RESPONSES = ("openai", "responses")
+
 Access = tuple[SecretStr | None, str | None]
 """A key and an address."""
 
@@ -37,8 +39,9 @@ def open_models(settings: Settings) -> list[LLM]:
         raise Misconfigured(f"HANSEI_LLM_PROVIDER={provider} needs HANSEI_LLM_MODEL.")
     key, url = _access(settings).get(provider, (None, None))
     secret = key.get_secret_value() if key else None
+    opener = "openai-responses" if (provider, settings.llm_api) == RESPONSES else provider
     try:
-        opened = [open_llm(provider, model=name, api_key=secret, base_url=url) for name in names]
+        opened = [open_llm(opener, model=name, api_key=secret, base_url=url) for name in names]
     except (ValueError, ImportError) as error:
         raise Misconfigured(f"HANSEI_LLM_PROVIDER={provider}: {error}") from error
     return [llm for llm in opened if llm is not None]

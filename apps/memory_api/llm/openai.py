@@ -55,12 +55,20 @@ class OpenAILLM:
     def endpoint(self) -> str:
         return str(self._client.base_url)
 
+    @property
+    def client(self) -> openai.AsyncOpenAI:
+        return self._client
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._dialect
+
     async def complete(self, request: LLMRequest) -> LLMReply:
         """One POST. Raises an `LLMError` for everything that is not a completion."""
         started = time.perf_counter()
         with _llm_errors(request.timeout, "a completion"):
             async with asyncio.timeout(request.timeout):
-                create: Any = self._client.chat.completions.with_raw_response.create
+                create = self._create()
                 raw: Any = await create(**self._body(request), timeout=request.timeout)
                 completion: object = raw.parse()
         latency = round((time.perf_counter() - started) * 1000)
@@ -75,6 +83,9 @@ class OpenAILLM:
 
     async def aclose(self) -> None:
         await self._client.close()
+
+    def _create(self) -> Any:
+        return self._client.chat.completions.with_raw_response.create
 
     def _body(self, request: LLMRequest) -> dict[str, Any]:
         limit = "max_tokens" if self._dialect == "compatible" else "max_completion_tokens"

@@ -14,6 +14,7 @@ from apps.memory_api.llm.retry import FOREGROUND_ATTEMPTS, Retry
 
 _OPENERS = {
     "openai": ("apps.memory_api.llm.openai", "open_openai"),
+    "openai-responses": ("apps.memory_api.llm.responses", "open_responses"),
     "azure": ("apps.memory_api.llm.openai", "open_azure"),
     "anthropic": ("apps.memory_api.llm.anthropic", "open_anthropic"),
     "bedrock": ("apps.memory_api.llm.anthropic", "open_bedrock"),
