@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from apps.memory_api.core.prompts import Prompt, render
 from apps.memory_api.core.redaction import redact
@@ -40,7 +41,10 @@ Lessons:
 """Stands in the prompt of a file that does not say where the data goes."""
 
 SHOWN = 24
-"""Bullets at most; their share of the budget is one half, that of the lessons the other."""
+SHOWN_EACH = 8
+"""Bullets that a model sees at most, in all and per lesson; they have half of the budget, the
+lessons the other half.
+"""
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -83,9 +87,9 @@ def compose(
 
 def nearest(asked: Sequence[int], view: View) -> list[Bullet]:
     """The active bullets near the lessons, of each lesson the nearest first, in turns."""
-    ranks = max((len(view.near[i]) for i in asked), default=0)
-    turns = (view.near[i][rank] for rank in range(ranks) for i in asked if rank < len(view.near[i]))
-    found = {near.bullet.id: near.bullet for near in turns if near.bullet.status == "active"}
+    active = [[n.bullet for n in view.near[i] if n.bullet.status == "active"] for i in asked]
+    turns = zip_longest(*(bullets[:SHOWN_EACH] for bullets in active))
+    found = {bullet.id: bullet for turn in turns for bullet in turn if bullet is not None}
     return list(found.values())[:SHOWN]
 
 

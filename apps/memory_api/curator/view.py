@@ -33,8 +33,10 @@ from apps.memory_api.playbook.state import PlaybookState
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.text.tokens import query_terms
 
-NEAR = 6
-"""Bullets looked at per lesson."""
+NEAR = 24
+"""Bullets looked at per lesson. Of 678 pairs that say the same among the lessons of real traces, the
+nearest of each came 16th or sooner; of ACE bullets and Japanese sentences, third.
+"""
 ASIDE = 200
 """Quarantined bullets, and proposals, that are looked at: the newest."""
 
@@ -61,13 +63,16 @@ class View:
 
 
 async def questions(embedder: Embedder, lessons: Sequence[Lesson]) -> list[Question]:
-    """The lessons as search takes them, embedded as bullets are. No transaction may be open."""
+    """The lessons as search takes them, embedded as bullets are. By meaning alone: what is near in
+    wording is near in meaning, and an exact scan of vectors hardly grows with the playbook, as the
+    postings of a whole lesson do. No transaction may be open.
+    """
     texts = [join_searchable(o.when_to_use, o.title, o.text, []) for o in lessons]
     if not texts:
         return []
     vectors = await embedder.embed_documents(texts)
     return [
-        Question(embedder.model, vector, query_terms(text))
+        Question(embedder.model, vector, {} if vector.any() else query_terms(text))
         for vector, text in zip(vectors, texts, strict=True)
     ]
 
