@@ -270,6 +270,18 @@ async def test_a_timeout_is_a_failure_like_others(bare: LLM, stub: StubProvider)
     assert len(stub.calls) == 3
 
 
+async def test_the_configured_model_is_asked(
+    stub: StubProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSEI_LLM_PROVIDER", "anthropic")
+    monkeypatch.setenv("HANSEI_LLM_MODEL", "the-one-configured")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", stub.anthropic_url)
+    stub.queue(answer(GOOD))
+    assert await run_reflector(MESSAGES, PLAYBOOK, []) == GOOD
+    assert stub.calls[0].model == "the-one-configured"
+
+
 async def test_without_a_model_rules_write_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANSEI_LLM_PROVIDER", "none")
     failing = [
