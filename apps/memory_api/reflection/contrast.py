@@ -3,18 +3,16 @@
 In a domain where most runs fail, a failure says nothing of the bullets that were served. So an
 outcome moves a counter only where, within one task,
 
-    at least LEAST attempts ended with the bullet and LEAST without it, and
-    a larger share of them succeeded with it (or a smaller one), and that is SURE: the chance that
-    the success rate with it is higher (lower) than without it, 0..1
+    at least LEAST attempts ended with the bullet and LEAST without it,
+    a larger share of them succeeded with it (or a smaller one), and
+    that is SURE: the chance that the success rate with it is higher (lower) than without it, 0..1,
+    both rates with a uniform prior, which makes them Beta(1 + won, 1 + lost).
 
-both rates with a uniform prior, which makes them Beta(1 + won, 1 + lost). Then only so many
-outcomes count as the attempts without the bullet do not explain:
-
-    helpful  floor(won with it  - attempts with it x rate without it), at least one
-    harmful  floor(lost with it - attempts with it x failure rate without it), at least one
-
-with the rate without it taken as (1 + won) / (2 + attempts). Which of the successes (or failures)
-they are is drawn by a hash of the trace's id, so that the same group always gives the same answer.
+Then one success (or failure) of the attempts with the bullet counts: one comparison is one vote,
+however many attempts it took. More would not be independent: by chance alone, a task with a lucky
+streak would give three votes at once. Which attempt's outcome it is, a hash of its id decides, so
+that the same attempts always give the same answer. SURE is high because there are many tasks, and
+each may err: docs/decisions/counting.md has the figures.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from dataclasses import dataclass
 from apps.memory_api.playbook.schemas import Vote
 
 LEAST = 2
-SURE = 0.9
+SURE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +36,16 @@ class Sides:
     without_won: int
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """`many` of the outcomes with tag `tag` count, of the attempts with the bullet."""
-
-    tag: Vote
-    many: int
-
-
-NOTHING = Confirmed("neutral", 0)
-
-
-def contrast(sides: Sides) -> Confirmed:
-    """What the attempts of one task say of a bullet."""
+def contrast(sides: Sides) -> Vote | None:
+    """The tag of the outcome that counts, or None when the attempts say nothing of the bullet."""
     if min(sides.with_n, sides.without_n) < LEAST:
-        return NOTHING
+        return None
     better = chance_better(sides)
     # Shares by cross-multiplying: the prior alone must not turn two of two into a disadvantage.
     ahead = sides.with_won * sides.without_n - sides.without_won * sides.with_n
-    usual = (1 + sides.without_won) / (2 + sides.without_n)
     if better >= SURE and ahead > 0:
-        extra = sides.with_won - sides.with_n * usual
-        return Confirmed("helpful", _whole(extra, sides.with_won))
-    if better <= 1 - SURE and ahead < 0:
-        lost = sides.with_n - sides.with_won
-        return Confirmed("harmful", _whole(lost - sides.with_n * (1 - usual), lost))
-    return NOTHING
-
-
-def _whole(extra: float, most: int) -> int:
-    return min(most, max(1, math.floor(extra + 1e-9)))
+        return "helpful"
+    return "harmful" if better <= 1 - SURE and ahead < 0 else None
 
 
 def chance_better(sides: Sides) -> float:

@@ -62,12 +62,7 @@ async def _recount(session: AsyncSession, trace: Trace, bullets: Mapping[UUID, M
         for row in sides
     }
     flips = await _rows(
-        session,
-        trace,
-        FLIPS,
-        bullets=list(said),
-        tags=[one.tag for one in said.values()],
-        many=[one.many for one in said.values()],
+        session, trace, FLIPS, bullets=list(said), tags=[tag or "" for tag in said.values()]
     )
     for flip in flips:
         rows = await verdicts_on(session, [flip.bullet_id], flip.trace_id)

@@ -1,5 +1,5 @@
 -- The outcomes among the latest attempts of a task that count and should not, or the other way round. Of the verdicts on a
--- bullet with the tag that the comparison confirms, so many count; a hash draws which, always the same ones.
+-- bullet with the tag that the comparison confirms, one counts; a hash draws which, always the same one.
 with attempt as materialized (
     select t.id
     from traces t
@@ -10,10 +10,10 @@ with attempt as materialized (
 ), told as (
     select e.trace_id, e.bullet_id, e.confirmed,
            e.tag = w.tag
-           and row_number() over (partition by e.bullet_id, e.tag order by md5(e.trace_id::text)) <= w.many as wanted
+           and row_number() over (partition by e.bullet_id, e.tag order by md5(e.trace_id::text)) = 1 as wanted
     from attempt a
     join bullet_evaluations e on e.tenant_id = :tenant and e.trace_id = a.id and e.judge = 'outcome'
-    join unnest(cast(:bullets as uuid[]), cast(:tags as text[]), cast(:many as int[])) w(bullet_id, tag, many)
+    join unnest(cast(:bullets as uuid[]), cast(:tags as text[])) w(bullet_id, tag)
       on w.bullet_id = e.bullet_id
 )
 select trace_id, bullet_id, wanted
