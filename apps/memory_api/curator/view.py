@@ -34,8 +34,8 @@ from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.text.tokens import query_terms
 
 NEAR = 24
-"""Bullets looked at per lesson. Of 678 pairs that say the same among the lessons of real traces, the
-nearest of each came 16th or sooner; of ACE bullets and Japanese sentences, third.
+"""Bullets looked at per lesson. Of 678 pairs that say the same among the lessons of real traces,
+the nearest of each came 16th or sooner; of ACE bullets and Japanese sentences, third.
 """
 ASIDE = 200
 """Quarantined bullets, and proposals, that are looked at: the newest."""
