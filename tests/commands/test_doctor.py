@@ -14,6 +14,7 @@ from sqlalchemy import update
 from apps.memory_api.commands import doctor
 from apps.memory_api.commands.database import Urls
 from apps.memory_api.commands.finding import Finding
+from apps.memory_api.commands.look_memories import look_at_memories
 from apps.memory_api.commands.look_model import look_at_model
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.embeddings.loaded import Spec
@@ -53,6 +54,17 @@ def look(database: Database):
     return findings
 
 
+@pytest.fixture
+def look_at(runtime: Runtime):
+    """The findings about some tenants, by name."""
+
+    async def findings(*tenants: TestTenant) -> dict[str, Finding]:
+        found = await look_at_memories(process(runtime), [one.id for one in tenants])
+        return {one.name: one for one in found}
+
+    return findings
+
+
 def settings(**given: Any) -> Settings:
     return Settings(_env_file=None, **given)  # type: ignore[call-arg]
 
@@ -61,13 +73,20 @@ def openai(url: str, model: str = "some-model") -> Settings:
     return settings(llm_provider="openai", llm_model=model, openai_api_key=KEY, openai_base_url=url)
 
 
-async def test_a_well_installation(look: Any, runtime: Runtime, tenant: TestTenant) -> None:
-    await remember(runtime, tenant.id, insights(1))
+async def test_a_well_installation(look: Any) -> None:
     found = await look()
-    names = ("connection", "role", "extension", "schema", "embedder", "tokeniser", "indexes")
+    names = ("connection", "role", "extension", "schema", "embedder")
     assert {name for name in names if not found[name].well} == set()
+    assert {"embeddings", "tokeniser", "indexes", "queue"} < found.keys()
     assert found["model"] == Finding("model", True, "none is configured: rules think")
-    assert "static-minilm-256/1" in found["embeddings"].found
+
+
+async def test_a_well_tenant(look_at: Any, runtime: Runtime, tenant: TestTenant) -> None:
+    await remember(runtime, tenant.id, insights(1))
+    found = await look_at(tenant)
+    assert {name for name, one in found.items() if not one.well or one.mend} == set()
+    assert found["embeddings"].found == "1 × static-minilm-256/1"
+    assert found["tokeniser"].found == "hansei-terms/1"
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
@@ -113,7 +132,7 @@ async def test_a_model_without_its_key(look: Any) -> None:
 
 
 async def test_a_move_under_way_one_that_stopped_and_old_vectors(
-    look: Any, runtime: Runtime, tenant: TestTenant, stub: StubProvider, make_tenant: Any
+    look_at: Any, runtime: Runtime, tenant: TestTenant, stub: StubProvider, make_tenant: Any
 ) -> None:
     spec = Spec("openai", "embed-b", 64, stub.openai_url)
     moving, stopped, moved = tenant, await make_tenant(), await make_tenant()
@@ -121,16 +140,16 @@ async def test_a_move_under_way_one_that_stopped_and_old_vectors(
     for one in movers:
         await remember(runtime, one, insights(2))
     run = await movers[moving.id].start(spec)
-    found = (await look())["embeddings"]
+    found = (await look_at(moving))["embeddings"]
     assert f"{moving.id} to openai/embed-b@64" in found.found
     await reembed.cancel(runtime, moving.id)
-    assert f"{moving.id} to" not in (await look())["embeddings"].found
+    assert f"{moving.id} to" not in (await look_at(moving))["embeddings"].found
 
     run = await movers[stopped.id].start(spec)
     async with runtime.sessions.tenant(stopped.id) as session:
         row = await session.get_one(type(run), (stopped.id, run.id))
         row.state = "dead"
-    found = (await look())["embeddings"]
+    found = (await look_at(stopped))["embeddings"]
     assert (found.well, str(stopped.id) in found.found) == (False, True)
     assert "hansei reembed" in found.mend
     await reembed.cancel(runtime, stopped.id)
@@ -142,13 +161,13 @@ async def test_a_move_under_way_one_that_stopped_and_old_vectors(
             .where(EmbeddingModel.tenant_id == moved.id, EmbeddingModel.state == "retiring")
             .values(since=EmbeddingModel.since - timedelta(hours=2))
         )
-    found = (await look())["embeddings"]
+    found = (await look_at(moved))["embeddings"]
     assert (found.well, str(moved.id) in found.found) == (False, True)
     assert "hansei worker" in found.mend
 
 
 async def test_a_model_that_this_process_cannot_load(
-    look: Any, runtime: Runtime, tenant: TestTenant
+    look_at: Any, runtime: Runtime, tenant: TestTenant
 ) -> None:
     async with runtime.sessions.tenant(tenant.id) as session:
         session.add(
@@ -156,18 +175,12 @@ async def test_a_model_that_this_process_cannot_load(
                 tenant_id=tenant.id, label="static-minilm-256/0", provider="static", state="active"
             )
         )
-    found = (await look())["embeddings"]
+    found = (await look_at(tenant))["embeddings"]
     assert (found.well, "static-minilm-256/0" in found.found) == (False, True)
-    async with runtime.sessions.tenant(tenant.id) as session:
-        await session.execute(
-            update(EmbeddingModel)
-            .where(EmbeddingModel.tenant_id == tenant.id)
-            .values(label="static-minilm-256/1")
-        )
 
 
 async def test_other_tokenisers_and_large_scopes_without_an_index(
-    look: Any, runtime: Runtime, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch
+    look_at: Any, runtime: Runtime, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await remember(runtime, tenant.id, insights(30))
 
@@ -176,7 +189,7 @@ async def test_other_tokenisers_and_large_scopes_without_an_index(
             await session.execute(
                 update(Memory).where(Memory.tenant_id == tenant.id).values(tokenizer=tokenizer)
             )
-        return (await look())["tokeniser"]
+        return (await look_at(tenant))["tokeniser"]
 
     older = await indexed_by("hansei-terms/0")
     assert (older.well, "indexed again" in older.found) == (True, True)
@@ -185,7 +198,7 @@ async def test_other_tokenisers_and_large_scopes_without_an_index(
     assert (await indexed_by("hansei-terms/1")).well
     monkeypatch.setattr(index, "MANY", 25)
     monkeypatch.setattr(index, "FEW", 20)
-    found = (await look())["indexes"]
+    found = (await look_at(tenant))["indexes"]
     assert "without a vector index" in found.found
 
 

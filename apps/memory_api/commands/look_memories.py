@@ -24,7 +24,7 @@ from apps.memory_api.workers.index import missing_indexes
 from apps.memory_api.workers.queries import open_run
 from apps.memory_api.workers.retokenise import is_older
 
-MOST = 1_000
+MOST = 200
 """Tenants that are looked at."""
 OVERDUE = timedelta(hours=1)
 """After which old vectors should be gone."""
@@ -45,12 +45,15 @@ class Looked:
     unindexed: int = 0
 
 
-async def look_at_memories(runtime: Runtime) -> Sequence[Finding]:
-    """Three findings: embedding models, tokenisers, vector indexes. `runtime` is the worker's,
-    which sees all tenants.
+async def look_at_memories(
+    runtime: Runtime, tenants: Sequence[UUID] | None = None
+) -> Sequence[Finding]:
+    """Three findings: embedding models, tokenisers, vector indexes; of all tenants, for which
+    `runtime` is the worker's, or of some.
     """
-    async with runtime.sessions.shared() as session:
-        tenants = await active_tenants(session)
+    if tenants is None:
+        async with runtime.sessions.shared() as session:
+            tenants = await active_tenants(session)
     looked = Looked()
     for tenant_id in tenants[:MOST]:
         await _look(runtime, tenant_id, looked)
