@@ -259,6 +259,17 @@ async def test_a_harmful_bullet_may_be_deleted_for_a_lesson(
     assert [r.action for r in done.results] == ["deleted"]
 
 
+async def test_a_contradiction_that_the_model_overlooks_is_seen(
+    asked: Book, stub: StubProvider
+) -> None:
+    (old,) = await asked.add("Always retry a booking after it was declined.")
+    contrary = "Never retry a booking after it was declined."
+    stub.queue(answer(said(operation("ADD", 1, section="mis", content=contrary))))
+    done = await asked.learn(lesson("Bookings that were declined stay declined."))
+    assert done.quarantined == [done.results[0].key]
+    assert (await asked.bullets())[old].status == "active"
+
+
 async def test_a_near_duplicate_that_the_model_adds_is_kept_out(
     asked: Book, stub: StubProvider
 ) -> None:

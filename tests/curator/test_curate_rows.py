@@ -211,6 +211,14 @@ async def test_where_a_person_reviews_the_deltas_wait_once(book: Book) -> None:
     assert len((await book.learn(lesson(SPLIT))).kept) == 1
 
 
+async def test_runs_at_the_same_time_ask_a_person_once(book: Book) -> None:
+    await book.configure(review="required")
+    texts = [SPLIT, SPLIT.replace("into parts", "in parts"), SPLIT]
+    thought = [await book.think(lesson(text)) for text in texts]
+    done = await asyncio.gather(*(book.merge(one) for one in thought))
+    assert sum(one.proposal_id is not None for one in done) == 1
+
+
 async def test_what_a_person_rejected_is_not_proposed_again(book: Book) -> None:
     await book.configure(review="required")
     done = await book.learn(lesson(SPLIT))

@@ -21,7 +21,7 @@ from apps.memory_api.curator.schemas import Candidate, KeptLesson, LeftOut, Less
 from apps.memory_api.curator.view import View
 from apps.memory_api.playbook.schemas import Bullet, DeltaType
 from apps.memory_api.playbook.similar import contained, wording_similarity
-from apps.memory_api.playbook.unlike import Difference, unlike
+from apps.memory_api.playbook.unlike import Difference, contradict, unlike
 
 SUBSTANCE = 0.5
 """The share of a bullet's words that a rewriting of it must keep."""
@@ -230,7 +230,12 @@ def _candidate(
             fields[name] = redact(said).text
     if operation.type == "ADD" and tags:
         fields["tags"] = list(dict.fromkeys(tags))
-    against = [key for key in operation.contradicts if key in known]
+    text = operation.content or ""
+    against = [
+        key
+        for key, bullet in known.items()
+        if key in operation.contradicts or contradict(text, bullet.content)
+    ]
     return Candidate(
         delta=delta(operation.type, **fields),
         lessons=list(behind),

@@ -18,7 +18,7 @@ from apps.memory_api.curator.queries import known_lessons, least_useful, memorie
 from apps.memory_api.curator.remember import remember_decisions
 from apps.memory_api.curator.renew import Renewed, Today, renew
 from apps.memory_api.curator.schemas import Curation, LeftOut, Merged, sources_of
-from apps.memory_api.curator.view import decided, near_of
+from apps.memory_api.curator.view import decided, near_of, waiting_texts
 from apps.memory_api.memory.prepare import fingerprint
 from apps.memory_api.memory.schemas import Status
 from apps.memory_api.memory.tables import Memory
@@ -132,6 +132,7 @@ async def read_today(session: AsyncSession, playbook: PlaybookRow, curation: Cur
         [near_of(row) for row in {r.id: r for r in (*twins, *changed)}.values() if row.id in alive],
         frozenset(row.key or "" for row in changed),
         await decided(session, playbook, prints, known),
+        await waiting_texts(session, playbook.scope) if _is_reviewed(playbook) else (),
     )
 
 

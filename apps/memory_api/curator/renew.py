@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from apps.memory_api.curator.clean import clean
-from apps.memory_api.curator.duplicates import Near, opponents, twins
+from apps.memory_api.curator.duplicates import Near, opponents, same, twins
 from apps.memory_api.curator.schemas import Candidate, Curation, KeptLesson, LeftOut
 from apps.memory_api.curator.view import Known
 from apps.memory_api.playbook.schemas import DeltaContextItem
@@ -28,6 +28,8 @@ class Today:
     changed: frozenset[str] = frozenset()
     """The keys of those that changed since."""
     known: Mapping[int, Known] = field(default_factory=dict[int, Known])
+    waiting: Sequence[str] = ()
+    """Texts that wait for a person."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def _add(candidate: Candidate, curation: Curation, today: Today) -> Candidate | 
             return said[0].bullet.id
     if decided:
         return LeftOut(reason=decided[0].reason, lessons=candidate.lessons)
+    if any(same(text, other) for text in texts for other in today.waiting):
+        return LeftOut(reason="a person was asked already", lessons=candidate.lessons)
     against = [n.bullet.id for n in opponents(candidate.delta.content, today.fresh)]
     keys = [today.state.resolve(key) for key in (*candidate.contradicts, *against)]
     return candidate.model_copy(

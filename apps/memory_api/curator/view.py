@@ -134,13 +134,18 @@ async def said_before(
         exact=[near_of(row) for row in alive if row.fingerprint in prints],
         hinted={row.key or "": to_bullet(row) for row in alive if row.key in keys},
         known=await decided(session, playbook, prints, known),
-        waiting=[
-            delta.content
-            for deltas in await waiting_deltas(session, playbook.scope, ASIDE)
-            for delta in map(DeltaContextItem.model_validate, deltas)
-            if delta.type == "ADD"
-        ],
+        waiting=await waiting_texts(session, playbook.scope),
     )
+
+
+async def waiting_texts(session: AsyncSession, scope: int) -> list[str]:
+    """What would be added if a person said yes."""
+    return [
+        delta.content
+        for deltas in await waiting_deltas(session, scope, ASIDE)
+        for delta in map(DeltaContextItem.model_validate, deltas)
+        if delta.type == "ADD"
+    ]
 
 
 async def decided(
