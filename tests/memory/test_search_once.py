@@ -115,7 +115,13 @@ async def test_a_large_playbook_is_ranked_like_a_small_one(
     """Past two thousand rows the best are chosen among candidates: the order is the same."""
     items = await write(runtime, tenant.id, drafts(2_300, seed=6))
     vectors = np.stack([i.vector for i in items]).astype(np.float16).astype(np.float64)
-    for query in ("retry after a timeout", "認証 token retry", "no 1711", "flight", "料金 no 7 seat"):
+    for query in (
+        "retry after a timeout",
+        "認証 token retry",
+        "no 1711",
+        "flight",
+        "料金 no 7 seat",
+    ):
         question = await ask(runtime.embedder, query)
         dense = (vectors @ question.vector.astype(np.float16).astype(np.float64))[np.newaxis]
         words = lexical([i.weights for i in items], [question.terms])
@@ -127,16 +133,29 @@ async def test_a_large_playbook_is_ranked_like_a_small_one(
 
 
 async def test_the_useful_of_a_large_playbook_come_from_its_best(runtime: Any, tenant: Any) -> None:
-    """Also where more rows are weighed by usefulness than are near: their scores are those of a
-    plain search.
-    """
+    """Four times as many as are asked for are weighed by usefulness, near or not."""
     await write(runtime, tenant.id, drafts(2_300, seed=8))
     question = await ask(runtime.embedder, "retry after a timeout at the seat")
     plain = await search_once(runtime.sessions, tenant.id, question, [ADDRESS], top_k=400)
-    useful = await search_once(
+    useful = plain[300:]
+    async with runtime.sessions.tenant(tenant.id) as session:
+        driver = await raw_connection(session)
+        await driver.execute(
+            "update memories set usefulness = 1 where tenant_id = $1 and id = any($2)",
+            *(tenant.id, [hit.memory.id for hit in useful]),
+        )
+    found = await search_once(
         runtime.sessions, tenant.id, question, [ADDRESS], top_k=100, rank_by="usefulness"
     )
-    assert [h.combined_score for h in useful] == [h.combined_score for h in plain[:100]]
+    weighed = {
+        hit.memory.id: hit.combined_score * (1.5 if hit in useful else 0.5 + hit.memory.usefulness)
+        for hit in plain
+    }
+    best = sorted(weighed, key=lambda key: -weighed[key])[:100]
+    assert {hit.memory.id for hit in useful} & set(best)
+    assert sorted(weighed[key] for key in best) == pytest.approx(
+        sorted(weighed[hit.memory.id] for hit in found)
+    )
 
 
 @pytest.mark.parametrize("name", ["en-lessons-hotpot", "en-xquad"])

@@ -19,7 +19,8 @@ from apps.memory_api.runtime import Runtime
 
 BULLETS = [
     Bullet(id="a-1", section="s", content="retry the payment after a timeout"),
-    Bullet(id="a-2", section="s", content="look up an order before changing it"),
+    Bullet(id="a-2", section="s", content="look up an order before paying it"),
+    Bullet(id="a-3", section="s", content="a ticket is closed by its owner"),
 ]
 
 
@@ -78,7 +79,8 @@ async def test_the_weight_of_minmax_is_the_operators(
         (await weighed.post("/api/v1/search", json=search | {"playbook": "web"})).json(),
     ]
     for answer in both:
-        assert len(answer["results"]) == 2
+        assert len(answer["results"]) == 3
+        assert any(hit["vector_score"] != hit["bm25_score"] for hit in answer["results"])
         for hit in answer["results"]:
             expected = weight * hit["vector_score"] + (1 - weight) * hit["bm25_score"]
             assert hit["combined_score"] == pytest.approx(expected, abs=1e-5)
