@@ -6,22 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-import pytest
 from httpx2 import AsyncClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.memory.prepare import Draft, prepare
-from apps.memory_api.memory.schemas import Kind
+from apps.memory_api.memory.prepare import prepare
 from apps.memory_api.reflection.findings.schemas import Attempt
 from apps.memory_api.reflection.group import (
     MOST,
     TaskLesson,
     group_block,
+    group_drafts,
     group_lessons,
-    metadata_of,
     task_lessons,
 )
+from apps.memory_api.reflection.material import load
 from apps.memory_api.reflection.store import keep
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.queries import get_trace
@@ -140,31 +139,34 @@ def test_japanese_is_answered_in_japanese() -> None:
     assert any("ぁ" <= letter <= "ん" for letter in lesson.text)
 
 
-@pytest.fixture
-async def trace_id(api: AsyncClient) -> UUID:
-    body: dict[str, Any] = {"task_key": "refund", "outcome": "success"}
-    body["events"] = [{"event_type": "user_message", "content": "Please refund order 7"}]
-    return UUID((await api.post("/api/v1/traces?reflect=never", json=body)).json()["trace_id"])
-
-
 async def test_a_lesson_of_the_group_is_kept_once_and_known_again(
-    trace_id: UUID, runtime: Runtime, tenant: Any
+    api: AsyncClient, runtime: Runtime, tenant: Any
 ) -> None:
-    (lesson,) = group_lessons([attempt(LOST, PAY), attempt(WON, LOOK, PAY)])
-    draft = Draft(
-        kind=Kind.STRATEGY,
-        project_id="default",
-        content=lesson.text,
-        trace_id=trace_id,
-        metadata=metadata_of(lesson, "refund"),
-    )
-    items = await prepare(await runtime.embedder_of(tenant.id), [draft])
+    async def send(outcome: OutcomeType, *calls: Call) -> UUID:
+        body: dict[str, Any] = {"task_key": "refund", "outcome": outcome.value}
+        one = attempt(outcome, *calls)
+        body["events"] = [e.model_dump(mode="json", exclude_none=True) for e in one.events]
+        sent = await api.post("/api/v1/traces?reflect=never", json=body)
+        assert sent.status_code == 201, sent.text
+        return UUID(sent.json()["trace_id"])
+
+    async def learn(trace_id: UUID) -> list[bool]:
+        async with runtime.sessions.tenant(tenant.id) as session:
+            material = await load(session, trace_id)
+            drafts = group_drafts(material, await task_lessons(session, material.trace))
+        items = await prepare(await runtime.embedder_of(tenant.id), drafts)
+        async with runtime.sessions.tenant(tenant.id) as session:
+            kept = await keep(session, items)
+            trace = await get_trace(session, trace_id)
+            assert trace is not None
+            known = await task_lessons(session, trace)
+        assert len(known) == 1
+        assert known[0].of_group
+        return [one.new for one in kept]
+
+    first = await send(LOST, PAY)
     async with runtime.sessions.tenant(tenant.id) as session:
-        first = await keep(session, items)
-        again = await keep(session, items)
-        assert (first[0].new, again[0].new) == (True, False)
-        assert first[0].memory_id == again[0].memory_id
-    async with runtime.sessions.tenant(tenant.id) as session:
-        trace = await get_trace(session, trace_id)
-        assert trace is not None
-        assert await task_lessons(session, trace) == [TaskLesson(lesson.text, True)]
+        assert group_drafts(await load(session, first), []) == []
+    assert await learn(await send(WON, LOOK, PAY)) == [True]
+    assert await learn(await send(WON, LOOK, PAY)) == [False]
+    assert await learn(await send(LOST, PAY, PAY)) == [False]

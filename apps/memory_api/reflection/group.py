@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.sql import load
 from apps.memory_api.evaluation.actions import Departure
+from apps.memory_api.memory.prepare import Draft
+from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.reflection.findings.contrast import find_again, find_contrast
 from apps.memory_api.reflection.findings.schemas import Attempt, Contrast
 from apps.memory_api.reflection.findings.words.advice_en import EnglishAdvice
 from apps.memory_api.reflection.findings.words.advice_ja import JapaneseAdvice
 from apps.memory_api.reflection.findings.words.protocol import Advice
+from apps.memory_api.reflection.material import Material
 from apps.memory_api.traces.quotes import cut
 from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.steps import Run, Step, read
@@ -34,6 +37,8 @@ COMPARED = 16
 """Attempts that are looked at, the latest."""
 SHOWN = 20
 """Lessons of the task that are shown."""
+IMPORTANCE = 0.8
+SOURCE = "contrast"
 _CALLS = 6
 _ADVICE: dict[str, Advice] = {"en": EnglishAdvice(), "ja": JapaneseAdvice()}
 
@@ -140,14 +145,42 @@ async def task_lessons(session: AsyncSession, trace: Trace) -> list[TaskLesson]:
     return list(found.values())
 
 
-def metadata_of(lesson: GroupLesson, task_key: str) -> dict[str, Any]:
-    """What a lesson's memory says of where it comes from."""
-    return {
-        "of_group": True,
-        "task_key": task_key,
-        "difference": lesson.kind,
-        "attempts": lesson.attempts,
-    }
+def group_drafts(
+    material: Material, known: Iterable[TaskLesson], run_id: UUID | None = None
+) -> list[Draft]:
+    """What the attempts of the run's task, itself included, teach together: strategies to be kept
+    like its own. None for a run without a task.
+    """
+    trace, context = material.trace, material.context
+    if trace.task_key is None:
+        return []
+    this = Attempt(context.outcome, context.events, str(trace.id))
+    attempts = [*reversed(material.evidence.attempts), this]  # they were loaded newest first
+    return [
+        Draft(
+            kind=Kind.STRATEGY,
+            project_id=trace.project_id,
+            content=lesson.text,
+            tags=["contrast", "strategy"],
+            importance=IMPORTANCE,
+            confidence=1 - 1 / (1 + lesson.attempts),
+            source=SOURCE,
+            outcome=trace.outcome,
+            session_id=trace.session_id,
+            trace_id=trace.id,
+            source_event_ids=[lesson.event] if lesson.event else [],
+            metadata={
+                "of_group": True,
+                "task_key": trace.task_key,
+                "difference": lesson.kind,
+                "attempts": lesson.attempts,
+                "read_off": lesson.trace_id,
+            },
+            actor=f"engine:{SOURCE}",
+            run_id=run_id,
+        )
+        for lesson in group_lessons(attempts, known)
+    ]
 
 
 def _sides(attempts: Sequence[Attempt]) -> tuple[_Side, _Side]:
