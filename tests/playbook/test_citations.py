@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -106,3 +107,15 @@ def test_resolve_follows_a_merged_key_to_its_survivor() -> None:
         "pat-2": "pat-00001",
         "pat-00002": "pat-00001",
     }
+
+
+def test_qg_ace_003_extraction_touches_neither_stdin_nor_stdout(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a hook, whose stdin is its input and whose stdout is its answer, can call it."""
+    monkeypatch.setattr("sys.stdin", None)  # reading it would raise
+    messages = [{"role": "assistant", "content": "As [pat-001] says, and [pat-001] again"}]
+    before = copy.deepcopy(messages)
+    assert extract_cited_ids(messages) == extract_cited_ids(messages) == ["pat-001"]
+    assert messages == before
+    assert capfd.readouterr() == ("", "")
