@@ -137,7 +137,7 @@ async def _finish(runtime: Runtime, run: Run, show: Show) -> None:
         async with runtime.sessions.tenant(run.tenant_id) as session:
             now = await get_run(session, run.id)
         if now is None or now.state in ("failed", "dead"):
-            raise Failed(f"The move failed: {_cause(now)}")
+            raise Failed(f"The move of {run.tenant_id} failed: {_cause(now)}")
         if now.result:
             show(now.result["done"], now.result["total"])
         if now.state == "done":
@@ -161,7 +161,7 @@ async def _do(runtime: Runtime, run: Run, owner: str, show: Show) -> None:
         async with runtime.sessions.tenant(run.tenant_id) as session:
             await runs.fail(session, run.id, owner, error)
         raise Failed(
-            f"The move stopped: {error} What was done is kept: run the same command to go on."
+            f"The move of {run.tenant_id} stopped: {error} What was done is kept: run the same command to go on."
         ) from error
 
 

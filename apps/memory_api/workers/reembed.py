@@ -38,7 +38,7 @@ from apps.memory_api.workers.queries import note_progress, open_run
 log = structlog.get_logger()
 
 KIND = "reembed"
-SETTLE = timedelta(seconds=2 * KNOWN)
+SETTLE = timedelta(seconds=2 * KNOWN + 1)
 """After which every process knows that a model is being filled."""
 ATTEMPTS = 20
 PASSES = 100
