@@ -26,6 +26,8 @@ ROUTES = (
     "/api/v1/reflections/query",
     "/api/v1/search",
     "/api/v1/traces",
+    "/api/v1/trajectories/reflect",
+    "/api/v1/transcripts/reflect",
 )
 
 MALFORMED = {
@@ -188,6 +190,10 @@ async def test_every_writing_route_tells_that_it_cleaned(api: AsyncClient) -> No
         "POST /api/v1/reflections": {"reflection_text": "c\0"},
         "POST /api/v1/reflections/generate": trace(task_goal="d\0"),
         "POST /api/v1/traces": trace(task_goal="e\0"),
+        "POST /api/v1/trajectories/reflect": {
+            "trajectory": {"query": "q\0", "generated_answer": "a"}
+        },
+        "POST /api/v1/transcripts/reflect": {"messages": [{"role": "user", "content": "m\0"}]},
         f"POST /api/v1/traces/{open_id}/events": {"events": [event("f\0")]},
         f"POST /api/v1/traces/{open_id}/outcome": {"outcome": "failure", "test_report": "g\0"},
         f"POST /api/v1/traces/{open_id}/close": {"error": {"message": "h\0"}},

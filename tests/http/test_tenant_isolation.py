@@ -166,6 +166,8 @@ async def test_naming_anothers_rows_tells_nothing(two: tuple[Caller, Caller]) ->
         ("/api/v1/reflections/generate", trace()),
         ("/api/v1/reflections/query", {}),
         ("/api/v1/search", {"query_text": "x"}),
+        ("/api/v1/trajectories/reflect", {"trajectory": {"query": "q", "generated_answer": "a"}}),
+        ("/api/v1/transcripts/reflect", {"messages": [{"role": "user", "content": "m"}]}),
         ("/api/v1/keys", {}),
     ],
 )
