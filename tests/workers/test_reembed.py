@@ -143,6 +143,20 @@ async def test_nothing_to_move_and_a_tenant_without_memories(
     assert await reembed.start(mover.runtime, tenant.id, spec) is None
 
 
+async def test_the_same_model_at_another_address_is_no_move(
+    runtime: Runtime, tenant: TestTenant, mover: Mover, spec: Spec, stub: StubProvider
+) -> None:
+    await remember(runtime, tenant.id, insights(2))
+    await mover.move(spec)
+    with StubProvider() as elsewhere:
+        moved = replace(spec, base_url=elsewhere.openai_url)
+        assert await reembed.start(mover.runtime, tenant.id, moved) is None
+        asked = len(stub.calls)
+        await find(process(runtime), tenant.id, "page1")
+        assert (len(stub.calls), len(elsewhere.calls)) == (asked, 2)
+        await close_all()
+
+
 async def test_there_and_back(
     runtime: Runtime, tenant: TestTenant, mover: Mover, spec: Spec
 ) -> None:

@@ -161,7 +161,8 @@ async def _do(runtime: Runtime, run: Run, owner: str, show: Show) -> None:
         async with runtime.sessions.tenant(run.tenant_id) as session:
             await runs.fail(session, run.id, owner, error)
         raise Failed(
-            f"The move of {run.tenant_id} stopped: {error} What was done is kept: run the same command to go on."
+            f"The move of {run.tenant_id} stopped: {error}"
+            " (what was done is kept: run the same command to go on)"
         ) from error
 
 

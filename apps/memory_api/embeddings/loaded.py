@@ -5,7 +5,6 @@ names, each opened once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import SecretStr
@@ -73,12 +72,9 @@ def open_default(settings: Settings) -> Embedder:
 class Embedders:
     """Opens an embedder when a tenant first needs it, and keeps it to the end of the process."""
 
-    def __init__(
-        self, settings: Settings, first: Embedder, opener: Callable[..., Embedder] = open_spec
-    ) -> None:
+    def __init__(self, settings: Settings, first: Embedder) -> None:
         self._settings = settings
         self._first = first
-        self._opener = opener
         self._opened: dict[Spec, Embedder] = {}
 
     @property
@@ -97,7 +93,7 @@ class Embedders:
         """Raises ValueError with one line for a person."""
         opened = self._opened.get(spec)
         if opened is None:
-            opened = await asyncio.to_thread(self._opener, self._settings, spec)
+            opened = await asyncio.to_thread(open_spec, self._settings, spec)
             opened = self._opened.setdefault(spec, opened)
         return opened
 

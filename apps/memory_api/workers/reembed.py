@@ -54,9 +54,9 @@ def _silent(_done: int, _total: int) -> None:
 
 
 async def start(runtime: Runtime, tenant_id: UUID, spec: Spec) -> Run | None:
-    """Begin to move a tenant, or go on with the same move; None when it is there already. Raises
-    `Conflict` while it moves to another model, ValueError and EmbedderFailed when the new model
-    does not answer.
+    """Begin to move a tenant, or go on with the same move; None when it is there already, asked at
+    the address that is given from now on. Raises `Conflict` while it moves to another model,
+    ValueError and EmbedderFailed when the new model does not answer.
     """
     embedder = await runtime.models.embedders.open(spec)
     await embedder.embed_query("Does it answer?")
@@ -69,12 +69,12 @@ async def start(runtime: Runtime, tenant_id: UUID, spec: Spec) -> Run | None:
                 f"The tenant is moving to {filling.label}: let that end, or stop it with --cancel."
             )
         there = models.get(embedder.model)
-        if there is not None and there.state == "active":
+        there = there or EmbeddingModel(tenant_id=tenant_id, label=embedder.model, state="new")
+        there.provider, there.name = spec.provider, spec.name
+        there.dimensions, there.base_url = spec.dimensions, spec.base_url
+        if there.state == "active":
             return None
-        if filling is None:
-            there = there or EmbeddingModel(tenant_id=tenant_id, label=embedder.model)
-            there.provider, there.name = spec.provider, spec.name
-            there.dimensions, there.base_url = spec.dimensions, spec.base_url
+        if there.state != "filling":
             there.state, there.since = "filling", await moment(session)
             session.add(there)
         run = await open_run(session, KIND) or await _queue(runtime, session, embedder.model)
