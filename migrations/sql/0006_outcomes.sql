@@ -15,9 +15,9 @@ create index traces_render_idx on traces (tenant_id, render_id) where render_id 
 -- The share of successes among n runs, and its 95 % interval after Wilson (1927); all null where n is 0.
 create function wilson(n bigint, won bigint, out rate float8, out low float8, out high float8)
 language sql immutable parallel safe as $$
-    select p, (p + z * z / (2 * n) - h) / (1 + z * z / n), (p + z * z / (2 * n) + h) / (1 + z * z / n)
-    from (select won::float8 / nullif(n, 0) p, 1.959963984540054::float8 z) a
-    cross join lateral (select z * sqrt(p * (1 - p) / nullif(n, 0) + z * z / (4.0 * n * n)) h where n > 0) b
+    select p, (p + z * z / (2 * m) - h) / (1 + z * z / m), (p + z * z / (2 * m) + h) / (1 + z * z / m)
+    from (select nullif(n, 0)::float8 m, won / nullif(n, 0)::float8 p, 1.959963984540054::float8 z) a
+    cross join lateral (select z * sqrt(p * (1 - p) / m + z * z / (4 * m * m)) h) b
 $$;
 
 -- Of each bullet: how many runs succeeded with it and without it.
