@@ -63,7 +63,7 @@ class TrajectoryReflected(TypedDict):
     trajectory_query: NotRequired[str]
     trajectory_dataset: NotRequired[str]
     iteration_count: NotRequired[int]
-    insight_ids: NotRequired[list[str]]
+    insight_ids: NotRequired[list[str | None]]
     engine: NotRequired[str | None]
     degraded: NotRequired[bool]
     error: NotRequired[Failed | None]

@@ -89,6 +89,22 @@ async def test_the_same_trajectory_counts_once(service: Service) -> None:
     assert (await service.memory(first["insight_ids"][0]))["witnesses"] == 2
 
 
+async def test_what_the_playbook_told_is_no_new_lesson(service: Service) -> None:
+    await playbook(service.api)
+    told = said(
+        insight("READ small files, in one go!"), insight("Sort before you cut."), verdicts=BOTH
+    )
+    service.stub.behave = lambda call: told
+    learnt = await reflect(service)
+    assert [one["key_insight"] for one in learnt["insights"]] == [
+        "READ small files, in one go!",
+        "Sort before you cut.",
+    ]
+    assert [one is None for one in learnt["insight_ids"]] == [True, False]
+    listed = (await service.api.get("/api/v1/memories?kind=insight")).json()["items"]
+    assert [one["content"] for one in listed] == ["Sort before you cut."]
+
+
 async def test_rounds_are_those_really_done(serve: Serve) -> None:
     service = await serve()
     await playbook(service.api)

@@ -4,7 +4,7 @@ while it thinks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.memory.prepare import Draft, prepare
 from apps.memory_api.memory.schemas import Kind
+from apps.memory_api.playbook.recognise import recognise
 from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection import rules
 from apps.memory_api.reflection.findings.scores import confidence, evidence_of, importance
@@ -29,7 +30,13 @@ from apps.memory_api.reflection.material import Material, load
 from apps.memory_api.reflection.response import BulletVerdict
 from apps.memory_api.reflection.run import mind_of
 from apps.memory_api.reflection.store import Kept, keep
-from apps.memory_api.reflection.used import UsedBullet, place_of, used_bullets
+from apps.memory_api.reflection.used import (
+    UsedBullet,
+    place_of,
+    served_texts,
+    text_of,
+    used_bullets,
+)
 from apps.memory_api.reflection.verdicts import (
     by_model,
     by_rules,
@@ -56,6 +63,8 @@ class Loaded:
     material: Material
     place: Place | None
     used: Sequence[UsedBullet]
+    served: Mapping[str, str]
+    """What the playbook told it: key → text."""
 
 
 async def reflect_trajectory(
@@ -82,12 +91,15 @@ async def reflect_trajectory(
         *by_model(loaded.material, loaded.used, said, run_id),
     ]
     ready = await prepare_verdicts(runtime, tenant_id, loaded.place, verdicts)
-    rows = [_draft(loaded, analysis, insight) for insight in analysis.result.insights]
+    new = [i for i in analysis.result.insights if recognise(i.key_insight, loaded.served) is None]
+    rows = [_draft(loaded, analysis, insight) for insight in new]
     items = await prepare(await runtime.embedder_of(tenant_id), rows)
     async with runtime.sessions.tenant(tenant_id) as session:
         await save_verdicts(session, loaded.material.trace, ready)
         kept = await keep(session, items)
-        answer = _answer(loaded, analysis, kept)
+        answer = _answer(
+            loaded, analysis, {i.key_insight: k for i, k in zip(new, kept, strict=True)}
+        )
         await runs.finish(
             session,
             run_id,
@@ -109,7 +121,8 @@ async def _load(session: AsyncSession, run_id: UUID) -> Loaded:
     trace = material.trace
     used = await used_bullets(session, trace, material.context.events)
     place = await place_of(session, trace)
-    return Loaded(run, material, place, [one for one in used if one.how in USED])
+    told = {one.key: text_of(one.bullet) for one in used} | await served_texts(session, trace)
+    return Loaded(run, material, place, [one for one in used if one.how in USED], told)
 
 
 def _case(loaded: Loaded, lessons: Sequence[str]) -> Case:
@@ -172,13 +185,16 @@ def _draft(loaded: Loaded, analysis: Analysis, insight: Insight) -> Draft:
     )
 
 
-def _answer(loaded: Loaded, analysis: Analysis, kept: Sequence[Kept]) -> TrajectoryAnswer:
+def _answer(loaded: Loaded, analysis: Analysis, kept: Mapping[str, Kept]) -> TrajectoryAnswer:
     failure = analysis.failure
+    insights = analysis.result.insights
     return TrajectoryAnswer(
         **analysis.result.model_dump(),
         run_id=loaded.run.id,
         trace_id=loaded.material.trace.id,
-        insight_ids=[one.memory_id for one in kept],
+        insight_ids=[
+            kept[i.key_insight].memory_id if i.key_insight in kept else None for i in insights
+        ],
         engine=analysis.engine,
         degraded=failure is not None,
         error=Failed(code=failure.code, message=failure.detail) if failure else None,

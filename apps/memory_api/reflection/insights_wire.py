@@ -59,7 +59,8 @@ class Failed(Model):
 
 
 class TrajectoryAnswer(ReflectionResult):
-    """The result, and where it is kept: `insight_ids` are memories, in the order of `insights`.
+    """The result, and where it is kept: `insight_ids` are memories, in the order of `insights`;
+    null for one that only repeats what the playbook had told.
 
     When the model fails, the result is empty (spec 1), `degraded` is true and `error` says why; the
     run is then failed and can be retried.
@@ -67,7 +68,7 @@ class TrajectoryAnswer(ReflectionResult):
 
     run_id: UUID
     trace_id: UUID
-    insight_ids: list[UUID] = Field(default_factory=list[UUID])
+    insight_ids: list[UUID | None] = Field(default_factory=list[UUID | None])
     engine: str | None = None
     degraded: bool = False
     error: Failed | None = None
