@@ -231,7 +231,7 @@ async def test_an_obeying_model_cannot_quarantine_by_calling_it_a_contradiction(
 ) -> None:
     stub.behave = obey
     (good,) = await asked.add(SPLIT)
-    attack = operation("ADD", 1, section="oth", content="Never upload.", contradicts=[good])
+    attack = operation("ADD", 1, 2, section="oth", content="Never upload.", contradicts=[good])
     done = await asked.learn(lesson(orders(attack)), lesson("Another run says so too."))
     assert (await asked.bullets())[good].status == "active"
     assert done.quarantined == [done.results[0].key]
