@@ -26,6 +26,8 @@ LOOK_EVERY, SHARE_OF_LOOKING = 0.4, 0.1
 """Many runs are looked at at most this often (seconds), and looking takes at most this share of the
 time, because the service has better things to do.
 """
+STEPS = 4
+"""Runs that learning from one trace can take."""
 MORE_PAGES = 3
 """How far behind the runs asked for the list is read, for work of others in between."""
 
@@ -82,36 +84,51 @@ def _ndjson(lines: Iterable[Line], reflect: Reflect) -> Request[Any]:
 
 def wait(run_id: Id, *, timeout: float | None = None) -> Flow[Run]:
     """Give a run once it is done, failed or dead. Raises `TimedOut` after `timeout` seconds."""
+    yield Give((yield from _settled(run_id, timeout)))
+
+
+def steps(run_id: Id, *, timeout: float | None = None) -> Flow[Run]:
+    """Give a run and each step that follows it (evaluate, reflect, curate, merge), as they are
+    settled. Raises `TimedOut` when one of them takes longer than `timeout` seconds.
+    """
+    left: Id | None = run_id
+    while left is not None:
+        run = yield from _settled(left, timeout)
+        yield Give(run)
+        left = run["next_run_id"]
+
+
+def _settled(
+    run_id: Id, timeout: float | None = None
+) -> Generator[Request[Any] | Pause | Give[Any], Any, Run]:
     deadline = None if timeout is None else time.monotonic() + timeout
     pause = FIRST_LOOK
     while True:
         run: Run = yield routes.run(run_id)
         if run["state"] in SETTLED:
-            yield Give(run)
-            return
+            return run
         if deadline is not None and time.monotonic() + pause > deadline:
             raise TimedOut(f"Run {run_id} is still {run['state']} after {timeout:g} s.")
         yield Pause(pause)
         pause = min(pause * 1.5, LONGEST_WAIT)
 
 
-def unsettled(
-    run_ids: Collection[str], *, kind: str | None = None, project_id: str | None = None
-) -> Flow[set[str]]:
-    """Give which of many runs are not settled yet, after each look, until none is left.
+def unsettled(run_ids: Collection[str], *, project_id: str | None = None) -> Flow[set[str]]:
+    """Give which of many runs are not settled yet, or are followed by steps that are not, after
+    each look, until none is left.
 
-    It reads the list of unsettled work and asks for no run by itself; `kind` and `project_id` keep
-    that list short.
+    It reads the list of unsettled work and asks for no run by itself; `project_id` keeps that list
+    short.
     """
     left = set(run_ids)
     while left:
         started = time.monotonic()
-        first = routes.runs(state=UNSETTLED, kind=kind, project_id=project_id)
+        first = routes.runs(state=UNSETTLED, project_id=project_id)
         request: Request[Page[Run]] | None = first
         seen: set[str] = set()
         while request is not None:
             page: Page[Run] = yield request
-            seen.update(run["id"] for run in page["items"])
+            seen.update(run["parent_id"] or run["id"] for run in page["items"])
             request = following(first, page)
         left &= seen
         yield Give(set(left))
@@ -120,22 +137,26 @@ def unsettled(
             yield Pause(max(LOOK_EVERY, looking * (1 / SHARE_OF_LOOKING - 1)))
 
 
-def outcomes(
-    run_ids: Collection[str], *, kind: str | None = None, project_id: str | None = None
-) -> Flow[Run]:
-    """Give many settled runs, in no order. Recent ones come from the list of all work, the others
-    one by one.
+def outcomes(run_ids: Collection[str], *, project_id: str | None = None) -> Flow[Run]:
+    """Give many settled runs and the steps that followed them, in no order. Recent ones come from
+    the list of all work, the others one by one; one that is not settled yet is waited for.
     """
-    left = set(run_ids)
-    pages = len(left) // routes.PAGE + MORE_PAGES
-    first = routes.runs(state=SETTLED, kind=kind, project_id=project_id)
+    wanted, given = set(run_ids), set[str]()
+    missing = set(wanted)
+    pages = STEPS * len(wanted) // routes.PAGE + MORE_PAGES
+    first = routes.runs(state=SETTLED, project_id=project_id)
     request: Request[Page[Run]] | None = first
-    while left and request is not None and pages > 0:
+    while wanted - given and request is not None and pages > 0:
         page: Page[Run] = yield request
-        found = [run for run in page["items"] if run["id"] in left]
-        left -= {run["id"] for run in found}
-        yield from map(Give, found)
+        for run in page["items"]:
+            if run["id"] not in given and {run["id"], run["parent_id"]} & wanted:
+                given.add(run["id"])
+                missing |= {run["next_run_id"]} if run["next_run_id"] else set()
+                yield Give(run)
         request = following(first, page)
         pages -= 1
-    for run_id in left:
-        yield Give((yield routes.run(run_id)))
+    while missing := missing - given:
+        run = yield from _settled(missing.pop())
+        given.add(run["id"])
+        missing |= {run["next_run_id"]} if run["next_run_id"] else set()
+        yield Give(run)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hansei.answers import Json, Reflected, Run, Sent
@@ -21,9 +22,21 @@ class Lesson:
         return self.answer.get("importance") or 0.0
 
 
+@dataclass(frozen=True)
+class Change:
+    """What became of one bullet of a playbook; `line` is the trace that brought it about."""
+
+    playbook: str
+    action: str
+    key: str | None
+    content: str
+    reason: str
+    line: int
+
+
 @dataclass
 class Learnt:
-    """Fed with the answers of `send_traces`, then with the runs that reflected on the traces."""
+    """Fed with the answers of `send_traces`, then with the runs that learnt from the traces."""
 
     new: int = 0
     duplicates: int = 0
@@ -34,6 +47,13 @@ class Learnt:
     nothing_found: int = 0
     witnessed: int = 0
     degraded: int = 0
+    left_out: int = 0
+    """Traces that needed no reflection, as their evaluation found."""
+    verdicts: Counter[str] = field(default_factory=Counter[str])
+    """On the bullets that were used: helpful, harmful, neutral."""
+    changes: list[Change] = field(default_factory=list["Change"])
+    proposals: int = 0
+    """Changes of a playbook that wait for a person."""
     failed: list[Run] = field(default_factory=list[Run])
     _stored: set[str] = field(default_factory=set[str])
     _strategies: set[str] = field(default_factory=set[str])
@@ -54,11 +74,30 @@ class Learnt:
             self.queued |= {run_id} if run_id else set()
 
     def add_run(self, run: Run) -> None:
+        """Any step of learning from a trace."""
         if run["state"] != "done":
             self.failed.append(run)
             return
+        match run["kind"]:
+            case "evaluate":
+                self.left_out += run["next_run_id"] is None
+            case "merge":
+                self._add_changes(run)
+            case "reflect":
+                self._add_reflection(run)
+            case _:
+                pass  # what a curator proposed is told by what was merged
+
+    def _add_changes(self, run: Run) -> None:
+        merged = run["result"]
+        self.proposals += merged["proposal_id"] is not None
+        for change in merged["changes"]:
+            self.changes.append(Change(merged["playbook"], line=self.line_of(run), **change))
+
+    def _add_reflection(self, run: Run) -> None:
         answer: Reflected = run["result"]
         self.degraded += run["degraded"]
+        self.verdicts.update(verdict["tag"] for verdict in answer.get("verdicts", ()))
         key = answer.get("reflection_id")
         if key is None:
             self.nothing_found += 1
@@ -93,6 +132,10 @@ class Learnt:
     def good(self) -> bool:
         return not self.refused and not self.failed
 
+    def counted(self, action: str) -> int:
+        """How many bullets were `added`, `updated`, `merged`, `deleted` or `kept`."""
+        return sum(change.action == action for change in self.changes)
+
     def most_important(self) -> list[Lesson]:
         """All lessons, the most important first; among equals, what more traces taught."""
         return sorted(self._lessons.values(), key=lambda each: (-each.importance, -len(each.lines)))
@@ -110,6 +153,10 @@ class Learnt:
             "witnessed": self.witnessed,
             "nothing_found": self.nothing_found,
             "degraded": self.degraded,
+            "left_out": self.left_out,
+            "verdicts": dict(self.verdicts),
+            "changes": [asdict(change) for change in self.changes],
+            "proposals": self.proposals,
             "failed": [self._failure(run) for run in self.failed],
             "waiting": sorted(waiting),
             "seconds": round(seconds, 3),

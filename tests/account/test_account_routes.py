@@ -184,13 +184,18 @@ async def test_runs_are_listed_by_state_kind_and_trace(api: AsyncClient, tenant,
         assert answer.status_code == 200, answer.text
         return [run["trace_id"] for run in answer.json()["items"]]
 
-    assert await traces_of("") == [second, first]
-    assert await traces_of("?state=done") == [first]
-    assert await traces_of("?state=queued,done") == [second, first]
-    assert await traces_of("?kind=reflect") == [second, first]
+    assert await traces_of("") == [second, first, first]
+    assert await traces_of("?state=done") == [first, first]
+    assert await traces_of("?state=queued,done") == [second, first, first]
+    assert await traces_of("?kind=evaluate") == [second, first]
+    assert await traces_of("?kind=reflect") == [first]
     assert await traces_of("?kind=dream") == []
     assert await traces_of("?project_id=p") == [second]
-    assert await traces_of(f"?trace_id={first}") == [first]
+    assert await traces_of(f"?trace_id={first}") == [first, first]
+    (step,) = (await api.get("/api/v1/runs?kind=reflect")).json()["items"]
+    assert await traces_of(f"?parent_id={step['parent_id']}") == [first]
+    assert await traces_of(f"?parent_id={step['id']}") == []
+    assert await traces_of(f"?parent_id={uuid4()}") == []
     assert_names(await api.get("/api/v1/runs?state=done,gone"), "state")
     assert_names(await api.get("/api/v1/runs?trace_id=x"), "trace_id")
     assert_problem(await api.get(f"/api/v1/runs/{uuid4()}"), 404, "not_found")

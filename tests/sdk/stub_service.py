@@ -164,10 +164,21 @@ class StubService:
             queued = [run for run in self.runs.values() if run["state"] == "queued"]
             for each in queued[: self.pace]:
                 settle(each)
+                if each["state"] == "done" and each["_teaches"]:
+                    self.follow(each)
             self.looked.set()
         found = [run for run in reversed(self.runs.values()) if run["state"] in states]
         limit, start = int(call.query["limit"][0]), int(call.query.get("cursor", ["0"])[0])
         return 200, listed(found[start : start + limit], start + limit, len(found))
+
+    def follow(self, first: dict[str, Any]) -> None:
+        """The step after a reflection: what it `teaches` is merged into a playbook."""
+        step = f"{first['id']}-merge"
+        first["next_run_id"] = step
+        self.runs[step] = first | {
+            "id": step, "kind": "merge", "parent_id": first["id"], "state": "queued",
+            "next_run_id": None, "result": None, "_ends": "merged",
+        }  # fmt: skip
 
     def _read_run(self, call: Call) -> Reply:
         found = self.runs.get(call.path.rsplit("/", 1)[1])
@@ -210,6 +221,7 @@ def run(run_id: str, trace_id: str, trace: dict[str, Any]) -> dict[str, Any]:
     ends = trace.get("learns", "stored")
     return RECORDED["run_done"] | {
         "id": run_id, "trace_id": trace_id, "state": "queued", "result": None, "_ends": ends,
+        "_teaches": trace.get("teaches"),
         "_importance": trace.get("importance", 0.5),
         "_says": trace.get("says", f"Lesson of {run_id}"),
     }  # fmt: skip
@@ -219,6 +231,11 @@ def settle(each: dict[str, Any]) -> None:
     if each["_ends"] == "dead":
         error = {"type": "Boom", "code": "internal_error", "message": "The model is away."}
         each |= {"state": "dead", "attempts": 5, "error": error}
+        return
+    if each["_ends"] == "merged":
+        change = {"action": "added", "key": "str-00001", "content": each["_teaches"], "reason": ""}
+        merged = {"playbook": "b", "version": 2, "proposal_id": None, "changes": [change]}
+        each |= {"state": "done", "result": merged, "_teaches": None}
         return
     nothing = each["_ends"] == "nothing_found"
     taught = {} if nothing else {"reflection_text": each["_says"]}

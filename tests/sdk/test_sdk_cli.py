@@ -339,7 +339,7 @@ def test_ctrl_c_while_waiting_leaves_the_work_to_the_service(service: StubServic
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "1 trace stored; the reflections go on" in err
+    assert "1 trace stored; the work goes on" in err
     assert "Traceback" not in err
 
 

@@ -176,9 +176,9 @@ def test_waiting_for_many_runs_reads_the_list_and_no_run_alone(
     sent = list(hansei.send_traces(traces(450)))
     ids = {run_id for each in sent if (run_id := each.get("run_id"))}
     service.calls.clear()
-    looks = [len(left) for left in hansei.unsettled(ids, kind="reflect")]
+    looks = [len(left) for left in hansei.unsettled(ids)]
     assert looks == [250, 50, 0]
-    runs = {run["id"]: run for run in hansei.outcomes(ids, kind="reflect")}
+    runs = {run["id"]: run for run in hansei.outcomes(ids)}
     assert set(runs) == ids
     assert all(run["state"] == "done" for run in runs.values())
     assert len(service.calls) <= 2 + 1 + 1 + 3

@@ -33,7 +33,7 @@ from apps.memory_api.deps import (
     Writer,
 )
 from apps.memory_api.jobs import runs
-from apps.memory_api.jobs.chain import NEXT
+from apps.memory_api.jobs.chain import NEXT, next_of
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run, list_runs
 from apps.memory_api.jobs.tables import Run
@@ -54,7 +54,7 @@ STATES = ("queued", "running", "waiting", "done", "failed", "dead")
 
 def show_run(run: Run) -> RunView:
     fields = {name: getattr(run, name) for name in RunView.model_fields if name != NEXT}
-    return RunView(**fields, next_run_id=(run.result or {}).get(NEXT))
+    return RunView(**fields, next_run_id=next_of(run))
 
 
 def show_key(key: ApiKey) -> KeyView:

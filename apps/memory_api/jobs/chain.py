@@ -18,29 +18,36 @@ from apps.memory_api.jobs.tables import Run
 
 EVALUATE, REFLECT, CURATE, MERGE = "evaluate", "reflect", "curate", "merge"
 
+ASKED = "reflect"
+"""In the input of the first step: what its trace was sent with, auto or always."""
 NEXT = "next_run_id"
 """In the result of a step: the run of the step that follows it. The last step has none."""
 
 
-async def begin(
-    queue: JobQueue,
-    session: AsyncSession,
-    kind: str,
-    *,
-    project_id: str,
-    trace_id: UUID,
-    input: Mapping[str, Any],
-    max_attempts: int,
+def first_run(
+    session: AsyncSession, *, project_id: str, trace_id: UUID, reflect: str, max_attempts: int
 ) -> Run:
-    """The first step of a chain about a trace, queued."""
-    run = new_run(
+    """The run that begins to learn from a trace, added to the session. `reflect` is what was asked
+    for: auto or always.
+    """
+    return new_run(
         session,
-        kind,
+        EVALUATE,
         project_id=project_id,
         trace_id=trace_id,
-        input=dict(input),
+        input={ASKED: reflect},
         max_attempts=max_attempts,
     )
+
+
+def next_of(run: Run) -> str | None:
+    """The id of the run that follows one that is done, if any does."""
+    result: dict[str, Any] | None = run.result
+    return None if result is None else result.get(NEXT)
+
+
+async def begin(queue: JobQueue, session: AsyncSession, run: Run) -> Run:
+    """Queue the first run of a chain."""
     await session.flush()
     await queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
     return run

@@ -54,8 +54,9 @@ async def reflect(
             raise NotFound
         material = await load(session, run.trace_id)
     thought = await _think(runtime, material, run_id, or_rules=or_rules)
-    learnt = await prepare(runtime.embedder, _drafts(material, thought, run_id))
-    episode = await prepare(runtime.embedder, [_episode(material)])
+    embedder = await runtime.embedder_of(tenant_id)
+    learnt = await prepare(embedder, _drafts(material, thought, run_id))
+    episode = await prepare(embedder, [_episode(material)])
     async with runtime.sessions.tenant(tenant_id) as session:
         kept = await _keep(session, run, thought, learnt)
         await _keep_episode(session, material, episode, kept)

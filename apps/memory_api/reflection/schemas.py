@@ -19,6 +19,7 @@ from apps.memory_api.core.schemas import (
     Unit,
 )
 from apps.memory_api.memory.schemas import Kind, MemoryView
+from apps.memory_api.playbook.schemas import Vote
 from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, OutcomeType
 
 
@@ -74,6 +75,15 @@ class GenerateIn(TenantBody):
     external_id: Name | None = None
 
 
+class Judged(Model):
+    """A verdict on a bullet that the run had used, as it was stored."""
+
+    key: str
+    tag: Vote
+    judge: str
+    reason: str | None = None
+
+
 class GenerateAnswer(Model):
     """What was learnt from a run. `result`: stored, witnessed (said before), or nothing_found."""
 
@@ -93,6 +103,7 @@ class GenerateAnswer(Model):
     result: Literal["stored", "witnessed", "nothing_found"]
     duplicate: bool = False
     cleaned: bool = False
+    verdicts: list[Judged] = Field(default_factory=list["Judged"])
     next_run_id: UUID | None = None
     """The run that goes on with this: it brings the lesson into the playbook, or writes again with
     the model what rules wrote."""

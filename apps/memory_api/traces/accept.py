@@ -15,7 +15,7 @@ from apps.memory_api.core.away import is_away
 from apps.memory_api.core.body import parse
 from apps.memory_api.core.errors import HanseiError, Invalid, TooLarge
 from apps.memory_api.core.http import describe
-from apps.memory_api.jobs.chain import EVALUATE, NEXT, REFLECT, begin
+from apps.memory_api.jobs.chain import EVALUATE, REFLECT, begin, first_run, next_of
 from apps.memory_api.jobs.queries import latest_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.runtime import Runtime
@@ -68,7 +68,7 @@ class Intake:
 
     def _wants_more(self, run: Run) -> bool:
         """Whether a reflection is asked for where the evaluation saw no need of one."""
-        ended_there = run.kind == EVALUATE and (run.result or {}).get(NEXT, run.id) is None
+        ended_there = run.kind == EVALUATE and run.state == "done" and next_of(run) is None
         return self.reflect == "always" and ended_there
 
     async def learn_from(self, session: AsyncSession, trace: Trace) -> Run | None:
@@ -79,15 +79,14 @@ class Intake:
         mode = settings.reflective_memory_mode
         if not await wants_reflection(session, trace, self.reflect, mode):
             return None
-        return await begin(
-            self.runtime.queue,
+        run = first_run(
             session,
-            EVALUATE,
             project_id=trace.project_id,
             trace_id=trace.id,
-            input={"reflect": self.reflect},
+            reflect=self.reflect,
             max_attempts=settings.max_attempts,
         )
+        return await begin(self.runtime.queue, session, run)
 
     async def lines(
         self, session: AsyncSession, lines: Sequence[Line]

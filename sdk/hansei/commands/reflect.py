@@ -20,9 +20,8 @@ from hansei.errors import HanseiError
 from hansei.learnt import Learnt
 from hansei.terminal import connect, count, err, say, show_json
 
-KIND = "reflect"
 STILL = 20.0
-"""Seconds without a single reflection done, after which we ask whether anybody works at all."""
+"""Seconds without a single trace done, after which we ask whether anybody works at all."""
 
 
 def _must_be_readable(file: str) -> str:
@@ -60,7 +59,8 @@ def reflect(
         bool, typer.Option("--no-wait", help="Send only; the reflections are made later.")
     ] = False,
 ) -> None:
-    """Reflect on the traces of a file, and print what was learnt.
+    """Learn from the traces of a file, and print what was learnt: reflections, strategies and, with
+    a playbook, what became of its bullets.
 
     Traces that are here already are left alone, so a broken run is just repeated.
     """
@@ -104,13 +104,13 @@ def _work(client: Hansei, task: Task, learnt: Learnt, *, wait: bool) -> set[str]
                 return learnt.queued
             wanted = _wait(client, task, learnt, bars)
     except KeyboardInterrupt:
-        say(f"Stopped. {count(learnt.new, 'trace')} stored; the reflections go on: `hansei runs`.")
+        say(f"Stopped. {count(learnt.new, 'trace')} stored; the work goes on: `hansei runs`.")
         raise typer.Exit(1) from None
     except HanseiError:
         if learnt.sent:
             say(f"{count(learnt.sent, 'trace')} were sent; run it again to go on from there.")
         raise
-    for run in client.outcomes(wanted, kind=KIND, project_id=task.project):
+    for run in client.outcomes(wanted, project_id=task.project):
         learnt.add_run(run)
     return set()
 
@@ -128,11 +128,11 @@ def _send(client: Hansei, task: Task, learnt: Learnt, bars: Progress) -> None:
 
 
 def _wait(client: Hansei, task: Task, learnt: Learnt, bars: Progress) -> set[str]:
-    """Wait for the new runs, and for those of traces sent earlier that are still under way."""
+    """Wait until the new traces are learnt from, and those sent earlier that are under way."""
     wanted = set(learnt.queued)
-    bar = bars.add_task("Reflecting", told="", visible=False)
+    bar = bars.add_task("Learning", told="", visible=False)
     patience = Patience()
-    for left in client.unsettled(wanted | learnt.earlier, kind=KIND, project_id=task.project):
+    for left in client.unsettled(wanted | learnt.earlier, project_id=task.project):
         wanted |= left
         done, total = len(wanted - left), len(wanted)
         bars.update(

@@ -11,6 +11,7 @@ MOST = 5
 """Lessons shown."""
 MOST_REFUSED = 20
 LONGEST_TEXT = 600
+OTHER_ACTIONS = ("updated", "merged", "deleted", "kept")
 
 
 def show_report(learnt: Learnt, seconds: float, waiting: Collection[str]) -> None:
@@ -25,6 +26,7 @@ def show_report(learnt: Learnt, seconds: float, waiting: Collection[str]) -> Non
         return
     if learnt.new or learnt.most_important():
         show(_outcome(learnt))
+    _show_playbook(learnt)
     _show_failed(learnt)
     lessons = learnt.most_important()
     if len(lessons) > MOST:
@@ -51,9 +53,27 @@ def _outcome(learnt: Learnt) -> str:
         f"{learnt.nothing_found} with nothing to learn",
         f"{len(learnt.failed)} failed",
     ]
+    if learnt.left_out:
+        parts.append(f"{learnt.left_out} that needed no reflection")
     if learnt.degraded:
         parts.append(f"{learnt.degraded} by rules, because the model failed")
     return f"Learnt: {', '.join(parts)}."
+
+
+def _show_playbook(learnt: Learnt) -> None:
+    if learnt.verdicts:
+        told = ", ".join(f"{number} {tag}" for tag, number in learnt.verdicts.most_common())
+        show(f"Verdicts on the bullets that were used: {told}.")
+    if learnt.changes:
+        done = [f"{count(learnt.counted('added'), 'bullet')} added"]
+        others = ((learnt.counted(action), action) for action in OTHER_ACTIONS)
+        done += [f"{number} {action}" for number, action in others if number]
+        names = sorted({change.playbook for change in learnt.changes})
+        show(f"Playbook {', '.join(names)}: {', '.join(done)}.")
+    if learnt.proposals:
+        show(f"{count(learnt.proposals, 'proposal')} wait for a person to accept them.")
+    for change in [each for each in learnt.changes if each.action == "added"][:MOST]:
+        show(f"+ {change.key} {cut(change.content, LONGEST_TEXT)}", indent=2, style="green")
 
 
 def _show_refused(learnt: Learnt) -> None:
