@@ -96,7 +96,7 @@ async def explain(connection: Any, name: str, values: dict[str, Any]) -> dict[st
     app role, with row-level security; and run.
     """
     types = declared()
-    statement = re.sub(r"\binto _more, _more_vs(, _farthest)?\b", "", part(name))
+    statement = re.sub(r"\binto _\w+(, _\w+)*", "", part(name))
     names = [n for n in types if re.search(rf"\b{n}\b", statement)]
     for number, variable in enumerate(names, start=1):
         statement = re.sub(rf"\b{variable}\b", f"${number}", statement)

@@ -59,7 +59,7 @@ async def test_the_statements_explained_are_those_of_the_function(app_role: Any)
     source, settings = await app_role.fetchrow(
         "select prosrc, proconfig from pg_proc where proname = 'hansei_search'"
     )
-    for name in ("whole", "nearest", "candidates", "listed", "indexed"):
+    for name in ("named", "whole", "nearest", "candidates", "listed", "indexed"):
         assert part(name).strip() in source, name
     assert settings == ["plan_cache_mode=force_generic_plan", "enable_sort=off"]
 
@@ -116,6 +116,29 @@ async def test_no_rows_are_compared_with_rows(planned: Planned, app_role: Any) -
     """Scores meet by hash: no join runs once per row of the scope, whatever was estimated."""
     plan = await explain(app_role, "whole", values(planned, "middle", [1], OPEN))
     assert max(node["Actual Loops"] for node in nodes(plan)) <= 10
+
+
+@pytest.mark.parametrize("who", SIZES)
+@pytest.mark.parametrize("name", ["a", None])
+async def test_scopes_are_found_by_name(
+    planned: Planned, app_role: Any, who: str, name: str | None
+) -> None:
+    """One by its name, or all of an area; whatever other tenants have."""
+    named = {"_projects": ["p"], "_areas": ["collection"], "_names": [name or "null"]}
+    plan = await explain(app_role, "named", {"_t": planned.tenants[who], **named})
+    for table, keys in (
+        ("scopes", ["area = "]),
+        ("scope_stats", ["scope = "]),
+        ("playbooks", ["scope = ", "name = "]),  # either key of a playbook
+    ):
+        found = scans(plan, table)
+        assert found, table
+        for node in found:
+            assert "tenant_id = " in node["Index Cond"], table
+            assert any(key in node["Index Cond"] for key in keys), table
+    assert [n for n in nodes(plan) if n["Node Type"] == "Seq Scan"] == []
+    scopes = [node["Actual Rows"] for node in scans(plan, "scopes") if node["Actual Loops"]]
+    assert sum(scopes) == (1 if name else 2)
 
 
 async def test_listing_goes_by_the_tenants_scope(planned: Planned, app_role: Any) -> None:

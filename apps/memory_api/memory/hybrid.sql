@@ -5,6 +5,28 @@
 -- are static, so that their generic plans are made once per connection. Joins to the tables are LATERAL … LIMIT 1 and scores
 -- meet in GROUP BY: whatever the planner believes about the numbers of rows, it looks up by key and hashes.
 
+-- :named
+-- A name that is null stands for every scope of its area.
+select array_agg(a.scope), array_agg(a.size), array_agg(a.playbook), array_agg(a.version), sum(a.size)
+into _scopes, _sizes, _playbooks, _versions, _total
+from (
+    select s.scope,
+           (select coalesce(sum(k.delta), 1) from scope_stats k where k.tenant_id = _t and k.scope = s.scope) size,
+           case when w.area = 'playbook' then s.name end playbook,
+           -- By both of its keys, so that it is one look-up whichever of them the planner takes.
+           (select b.version from playbooks b
+            where b.tenant_id = _t and b.scope = s.scope and b.project_id = w.project_id and b.name = s.name
+              and w.area = 'playbook' and b.deleted_at is null) version
+    from unnest(_projects, _areas, _names) w(project_id, area, name)
+    cross join lateral (
+        (select z.scope, z.name from scopes z
+         where z.tenant_id = _t and z.project_id = w.project_id and z.area = w.area and z.name = w.name limit 1)
+        union all
+        select z.scope, z.name from scopes z
+        where w.name is null and z.tenant_id = _t and z.project_id = w.project_id and z.area = w.area
+    ) s
+) a
+
 -- :hits
 -- One row per posting of the query's terms. df is counted by a scan of its own, so that a term's idf is computed once.
 select p.n, s.scope, p.weight * i.idf part
@@ -275,24 +297,8 @@ begin
         raise exception 'this transaction is bound to another tenant' using errcode = 'insufficient_privilege';
     end if;
 
-    -- A name that is null stands for every scope of its area.
-    select array_agg(a.scope), array_agg(a.size), array_agg(a.playbook), array_agg(a.version), sum(a.size)
-    into _scopes, _sizes, _playbooks, _versions, _total
-    from (
-        select s.scope,
-               (select coalesce(sum(k.delta), 1) from scope_stats k where k.tenant_id = _t and k.scope = s.scope) size,
-               case when w.area = 'playbook' then s.name end playbook,
-               (select b.version from playbooks b
-                where b.tenant_id = _t and b.scope = s.scope and b.deleted_at is null) version
-        from unnest(_projects, _areas, _names) w(project_id, area, name)
-        cross join lateral (
-            (select z.scope, z.name from scopes z
-             where z.tenant_id = _t and z.project_id = w.project_id and z.area = w.area and z.name = w.name limit 1)
-            union all
-            select z.scope, z.name from scopes z
-            where w.name is null and z.tenant_id = _t and z.project_id = w.project_id and z.area = w.area
-        ) s
-    ) a;
+--> named
+    ;
     if _scopes is null then
         return;
     end if;
