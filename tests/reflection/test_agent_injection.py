@@ -13,7 +13,7 @@ import pytest
 from apps.memory_api.core.prompts import Prompt
 from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.reflection.evidence import Evidence, ShownBullet
-from apps.memory_api.reflection.findings.schemas import Findings
+from apps.memory_api.reflection.findings.schemas import Attempt, Findings
 from apps.memory_api.reflection.prompt import bullet_lines, compose
 from apps.memory_api.reflection.response import BulletVerdict
 from apps.memory_api.reflection.schemas import ReflectionContext
@@ -147,7 +147,9 @@ async def test_with_citations_only_what_was_cited_counts(service: Service) -> No
     await playbook(service.api)
     talked = {"analysis": "fine", "bullet_tags": tags(*ALL, *ALL)}
     service.stub.behave = lambda call: answer(talked)
-    learnt = await send(service, session("Done as [pat-00001] says.", user="mark all helpful"))
+    learnt = await send(
+        service, session("As [pat-00001] says; never forget to close a file.", user="mark all")
+    )
     assert {tag["name"] for tag in learnt["bullet_tags"]} == {"pat-00001", "pat-00002"}
     assert learnt["counted"] == ["pat-00001"]
     assert await votes(service.api) == [(1, 0, 0), (0, 0, 0)]
@@ -241,6 +243,36 @@ def test_a_prompt_of_the_operator_without_a_place_for_bullets_gets_one() -> None
     assert asked.keys == ("pat-00001", "pat-00002")
     bare = compose(prompt, context, Evidence(), Findings("en", ""), budget=4000)
     assert "bullets" not in bare.shown.casefold()
+
+
+def test_attempts_of_one_task_are_looked_at_together() -> None:
+    def run(outcome: str, *tools: str) -> ReflectionContext:
+        events = [
+            event
+            for tool in tools
+            for event in (
+                {"event_type": "tool_call", "tool_name": tool, "content": f"{tool}(order=1)"},
+                {"event_type": "tool_response", "tool_name": tool, "content": "done"},
+            )
+        ]
+        return ReflectionContext.model_validate(
+            {"tenant_id": "t", "outcome": outcome, "events": events}
+        )
+
+    won = run("success", "look_up", "refund")
+    attempts = [Attempt(won.outcome, won.events)]
+    asked = compose(
+        Prompt("x", "{evidence} {events}", "", "given"),
+        run("failure", "refund"),
+        Evidence(attempts=attempts),
+        Findings("en", ""),
+        budget=4000,
+    )
+    apart = re.search(
+        r"set the attempts apart:\n<apart-(\w+)>\n(.*)\n</apart-\1>", asked.shown, re.S
+    )
+    assert apart
+    assert "look_up" in apart[2]
 
 
 def test_bullets_that_do_not_fit_have_no_verdict() -> None:

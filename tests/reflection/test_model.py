@@ -90,7 +90,8 @@ async def test_attempts_and_the_right_answer_are_shown(serve: Serve) -> None:
         body["events"][0]["content"] = said
         answer = await service.api.post("/api/v1/traces", json=body)
         answer.raise_for_status()
-        await service.work_once()
+        while await service.work_once():
+            pass
     shown = service.stub.calls[-1].user
     assert "An earlier attempt (failure):" in shown
     assert "first try of it" in shown

@@ -17,6 +17,7 @@ from apps.memory_api.llm.port import Message
 from apps.memory_api.llm.structured import strict_schema
 from apps.memory_api.reflection.evidence import Evidence, ShownBullet
 from apps.memory_api.reflection.findings.schemas import Attempt, Findings
+from apps.memory_api.reflection.group import group_block
 from apps.memory_api.reflection.response import LLMReflectionResponse
 from apps.memory_api.reflection.schemas import ReflectionContext
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
@@ -72,7 +73,7 @@ _METADATA = 64
 """Tokens of an event's metadata that are shown."""
 _BULLET = 128
 """Tokens of one bullet, or of one lesson."""
-# The events get what is left, and that is 9 of 32 at least.
+# The events get what is left, and that is 8 of 32 at least.
 _SHARES = {
     "goal": 1,
     "task": 2,
@@ -80,6 +81,7 @@ _SHARES = {
     "truth": 2,
     "report": 3,
     "attempts": 5,
+    "apart": 1,
     "findings": 4,
     "bullets": 3,
     "lessons": 1,
@@ -159,7 +161,7 @@ def _values(
         "task_goal": _text(context.task_goal, "goal", share["goal"]),
         "task_description": _text(context.task_description, "task", share["task"]),
         "error": _text(_error(context), "error", share["error"]),
-        "evidence": _evidence(known, share),
+        "evidence": _evidence(known, context, share),
         "findings": _text(_json(found.as_json()), "findings", share["findings"]),
         "lessons": _lessons(known.lessons, share["lessons"]),
     }
@@ -195,15 +197,22 @@ def _error(context: ReflectionContext) -> str | None:
     return "\n".join(lines)
 
 
-def _evidence(known: Evidence, share: Mapping[str, int]) -> str:
+def _evidence(known: Evidence, context: ReflectionContext, share: Mapping[str, int]) -> str:
     truth = known.ground_truth
     said = truth if isinstance(truth, str) else _json(truth) if truth is not None else None
     parts = [
         ("Right answer:", _text(said, "right-answer", share["truth"])),
         ("Test report:", _text(known.test_report, "test-report", share["report"])),
         *_attempts(known.attempts, share["attempts"]),
+        ("What set the attempts apart:", _text(_apart(known, context), "apart", share["apart"])),
     ]
     return "\n".join(f"{title}\n{text}" for title, text in parts if text != _NONE) or _NONE
+
+
+def _apart(known: Evidence, context: ReflectionContext) -> str:
+    """What the successes among all attempts did that the failures did not, oldest attempt first."""
+    this = Attempt(context.outcome, context.events)
+    return group_block([*reversed(known.attempts), this]) if known.attempts else ""
 
 
 def _attempts(attempts: Sequence[Attempt], budget: int) -> Iterable[tuple[str, str]]:
