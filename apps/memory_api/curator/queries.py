@@ -173,8 +173,8 @@ async def least_useful(session: AsyncSession, scope: int, limit: int) -> Sequenc
     return rows.all()
 
 
-async def live_bullets(session: AsyncSession, scope: int, limit: int) -> Sequence[Memory]:
-    """Active bullets that are not pinned, the newest first."""
+async def live_bullets(session: AsyncSession, scope: int, since: int) -> Sequence[Memory]:
+    """Active bullets that are not pinned and changed after a version, the oldest first."""
     rows = await session.scalars(
         select(Memory)
         .where(
@@ -183,9 +183,9 @@ async def live_bullets(session: AsyncSession, scope: int, limit: int) -> Sequenc
             Memory.key.is_not(None),
             Memory.status == Status.ACTIVE,
             Memory.pinned.is_(False),
+            Memory.version > since,
         )
-        .order_by(Memory.n.desc())
-        .limit(limit)
+        .order_by(Memory.n)
     )
     return rows.all()
 

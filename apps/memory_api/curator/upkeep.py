@@ -4,15 +4,14 @@ one, and what is over the cap is retired. Safe to repeat; worker kind `tidy`.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curator.duplicates import WORDING, Near, same
+from apps.memory_api.curator.duplicates import Near, same
 from apps.memory_api.curator.merging import merge
 from apps.memory_api.curator.quarantine import find_harmful, quarantine
 from apps.memory_api.curator.queries import (
@@ -25,7 +24,7 @@ from apps.memory_api.curator.queries import (
 from apps.memory_api.curator.retire import find_spare, retire
 from apps.memory_api.curator.rules import merged as merging
 from apps.memory_api.curator.schemas import Candidate, Curation, Merged, Tidied
-from apps.memory_api.curator.view import near_of
+from apps.memory_api.curator.view import near_of, nearest_to, questions_of
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run, is_queued
@@ -33,18 +32,15 @@ from apps.memory_api.playbook.deltas import MAX_DELTAS
 from apps.memory_api.playbook.edit import find_playbook
 from apps.memory_api.playbook.queries import get_playbook
 from apps.memory_api.playbook.rows import Author, Place
-from apps.memory_api.playbook.similar import SimilarPair, near_duplicates
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.runtime import Runtime
 
 KIND = "tidy"
 ACTOR = "curator"
-LOOKED_AT = 20_000
-"""Bullets compared with each other at most: the newest."""
+BATCH = 100
+"""Bullets whose neighbours are looked for in one transaction."""
 PATIENCE = timedelta(minutes=30)
 """A tidying that waits for longer has lost its ticket."""
-COMPARED = 200
-"""Pairs whose meaning is compared in one tidying."""
 
 
 async def tidy(runtime: Runtime, tenant_id: UUID, place: Place, run_id: UUID | None) -> Tidied:
@@ -60,58 +56,56 @@ async def tidy(runtime: Runtime, tenant_id: UUID, place: Place, run_id: UUID | N
 
 
 async def _join(runtime: Runtime, tenant_id: UUID, place: Place, author: Author) -> Merged:
-    """Make one of bullets that say the same."""
+    """Make one of bullets that say the same, where one of them changed since the last tidying."""
     async with runtime.sessions.tenant(tenant_id) as session:
         playbook = await find_playbook(session, place)
-        version, scope = playbook.version, playbook.scope
+        version = playbook.version
         if version <= playbook.tidied_version:
             return Merged(version, changed=False)
-        rows = await live_bullets(session, scope, LOOKED_AT)
-        known = await decided_merges(session, scope)
-    bullets = {row.key or "": near_of(row) for row in rows}
-    found = await asyncio.to_thread(_alike, bullets)
-    unasked = [pair for pair in found if frozenset((pair.first, pair.second)) not in known]
-    candidates = await _sure(runtime, tenant_id, bullets, unasked[:COMPARED])
-    complete = len(candidates) <= MAX_DELTAS and len(unasked) <= COMPARED
+        rows = await live_bullets(session, playbook.scope, playbook.tidied_version)
+        known = await decided_merges(session, playbook.scope)
+    pairs = _Pairs(known)
+    embedder = await runtime.embedder_of(tenant_id)
+    for start in range(0, len(rows), BATCH):
+        bullets = [near_of(row) for row in rows[start : start + BATCH]]
+        asked = await questions_of(embedder, [near.bullet.searchable_text for near in bullets])
+        async with runtime.sessions.tenant(tenant_id) as session:
+            for near, question in zip(bullets, asked, strict=True):
+                pairs.add(near, await nearest_to(session, place, question))
+        if len(pairs.found) > MAX_DELTAS:
+            break
 
     async def settle(session: AsyncSession, merged: Merged) -> None:
-        if complete:
-            tidied = await get_playbook(session, place)
-            assert tidied is not None, "it was there a moment ago, and playbooks are never removed"
-            tidied.tidied_version = merged.version if merged.changed else version
+        if len(pairs.found) > MAX_DELTAS:
+            return  # there is more to do
+        tidied = await get_playbook(session, place)
+        assert tidied is not None, "it was there a moment ago, and playbooks are never removed"
+        tidied.tidied_version = merged.version if merged.changed else version
 
-    curation = Curation(version=version, candidates=candidates[:MAX_DELTAS])
+    candidates = [Candidate(delta=merging(*pair)) for pair in pairs.found[:MAX_DELTAS]]
+    curation = Curation(version=version, candidates=candidates)
     return await merge(runtime, tenant_id, place, curation, author, settle=settle)
 
 
-def _alike(bullets: Mapping[str, Near]) -> list[SimilarPair]:
-    """Pairs whose wording says the same."""
-    texts = {key: near.bullet.content for key, near in bullets.items()}
-    pairs = near_duplicates(texts, WORDING)
-    return [pair for pair in pairs if same(texts[pair.first], texts[pair.second])]
+@dataclass
+class _Pairs:
+    """Pairs of bullets that say the same, each bullet in one at most, but for those that somebody
+    was asked about already.
+    """
 
+    known: Collection[frozenset[str]]
+    found: list[tuple[Near, Near]] = field(default_factory=list[tuple[Near, Near]])
+    taken: set[str] = field(default_factory=set[str])
 
-async def _sure(
-    runtime: Runtime, tenant_id: UUID, bullets: Mapping[str, Near], pairs: Sequence[SimilarPair]
-) -> list[Candidate]:
-    """Those of the pairs whose meaning is near too, each bullet in one pair at most."""
-    if not pairs:
-        return []
-    embedder = await runtime.embedder_of(tenant_id)
-    keys = list(dict.fromkeys(key for pair in pairs for key in (pair.first, pair.second)))
-    texts = [bullets[key].bullet.searchable_text for key in keys]
-    vectors = dict(zip(keys, await embedder.embed_documents(texts), strict=True))
-    taken: set[str] = set()
-    found: list[Candidate] = []
-    for pair in pairs:
-        first, second = bullets[pair.first], bullets[pair.second]
-        cosine = float(vectors[pair.first] @ vectors[pair.second])
-        if {pair.first, pair.second} & taken:
-            continue
-        if same(first.bullet.content, second.bullet.content, cosine):
-            taken |= {pair.first, pair.second}
-            found.append(Candidate(delta=merging(first, second)))
-    return found
+    def add(self, near: Near, others: Sequence[Near]) -> None:
+        for other in others:
+            keys = frozenset((near.bullet.id, other.bullet.id))
+            if len(keys) < 2 or keys & self.taken or keys in self.known or other.bullet.pinned:
+                continue
+            if same(near.bullet.content, other.bullet.content, other.cosine):
+                self.found.append((near, other))
+                self.taken |= keys
+                return
 
 
 async def run_tidy(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:

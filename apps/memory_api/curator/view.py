@@ -63,11 +63,15 @@ class View:
 
 
 async def questions(embedder: Embedder, lessons: Sequence[Lesson]) -> list[Question]:
-    """The lessons as search takes them, embedded as bullets are. By meaning alone: what is near in
-    wording is near in meaning, and an exact scan of vectors hardly grows with the playbook, as the
-    postings of a whole lesson do. No transaction may be open.
-    """
+    """The lessons as search takes them, embedded as bullets are. No transaction may be open."""
     texts = [join_searchable(o.when_to_use, o.title, o.text, []) for o in lessons]
+    return await questions_of(embedder, texts)
+
+
+async def questions_of(embedder: Embedder, texts: Sequence[str]) -> list[Question]:
+    """By meaning alone: what is near in wording is near in meaning, and an exact scan of vectors
+    hardly grows with the playbook, as the postings of a whole lesson do.
+    """
     if not texts:
         return []
     vectors = await embedder.embed_documents(texts)
@@ -75,6 +79,14 @@ async def questions(embedder: Embedder, lessons: Sequence[Lesson]) -> list[Quest
         Question(embedder.model, vector, {} if vector.any() else query_terms(text))
         for vector, text in zip(vectors, texts, strict=True)
     ]
+
+
+async def nearest_to(session: AsyncSession, place: Place, question: Question) -> list[Near]:
+    """The active bullets nearest to a text; none for a text that says nothing."""
+    if question.is_empty:
+        return []
+    hits = await search(session, question, [place.address], top_k=NEAR)
+    return [Near(to_bullet(h.memory), h.memory.id, h.cosine, h.memory.witnesses) for h in hits]
 
 
 async def look(
@@ -87,16 +99,7 @@ async def look(
     """What concerns these lessons, in one transaction."""
     if playbook is None:
         return View(near=[()] * len(lessons))
-    near: list[list[Near]] = []
-    for question in asked:
-        hits = (
-            []
-            if question.is_empty
-            else await search(session, question, [place.address], top_k=NEAR)
-        )
-        near.append(
-            [Near(to_bullet(h.memory), h.memory.id, h.cosine, h.memory.witnesses) for h in hits]
-        )
+    near = [await nearest_to(session, place, question) for question in asked]
     said = await said_before(session, playbook, lessons)
     aside = [near_of(row) for row in await quarantined_bullets(session, playbook.scope, ASIDE)]
     for lesson, found in zip(lessons, near, strict=True):
