@@ -20,7 +20,14 @@ from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.memory.change import change, remove
-from apps.memory_api.memory.models import Pass, fill, find_missing, number_of
+from apps.memory_api.memory.models import (
+    Pass,
+    drop_batch,
+    fill,
+    find_missing,
+    number_of,
+    sizes_of,
+)
 from apps.memory_api.memory.schemas import MemoryPatch
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.runtime import Runtime
@@ -297,6 +304,22 @@ async def test_what_changes_while_it_is_embedded_gets_no_stale_vector(
         missing = await find_missing(session, where, 0, 10)
     assert [row.text for row in missing] == (["It says more now"] if what == "change" else [])
     assert await backfill.backfill(mover.runtime, tenant.id, source, embedder) == len(missing)
+
+
+async def test_a_batch_of_old_vectors_is_no_larger_than_was_asked(
+    runtime: Runtime, tenant: TestTenant, mover: Mover, spec: Spec
+) -> None:
+    """Whatever plan the database chooses on tables it knows nothing about yet."""
+    await remember(runtime, tenant.id, insights(300))
+    await mover.move(spec)
+    async with runtime.sessions.tenant(tenant.id) as session:
+        old, new = await number_of(session, OLD), await number_of(session, NEW)
+        (scope,) = await sizes_of(session, old)
+        dropped = await drop_batch(session, Pass(scope, old, new), 0, 7)
+        assert len(dropped) == 7
+        assert dropped == sorted(dropped)
+        rest = await drop_batch(session, Pass(scope, old, new), max(dropped), 1000)
+        assert len(rest) == 293
 
 
 async def test_what_was_written_at_the_last_moment_is_not_lost(

@@ -1,7 +1,8 @@
 -- A batch of idempotency keys from before a time.
-delete from idempotency_keys d
-using (
+with batch as materialized (
     select k.route, k.key from idempotency_keys k where k.tenant_id = :tenant and k.created_at < :before limit :many
-) x
-where d.tenant_id = :tenant and d.route = x.route and d.key = x.key
+)
+delete from idempotency_keys d
+using batch b
+where d.tenant_id = :tenant and d.route = b.route and d.key = b.key
 returning 1

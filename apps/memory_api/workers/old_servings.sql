@@ -1,6 +1,5 @@
--- A batch of servings from before a time, oldest scope first: by the index that lists them.
-delete from servings d
-using (
+-- A batch of servings from before a time, by the index that lists them.
+with batch as materialized (
     select v.render_id
     from scopes s
     cross join lateral (
@@ -10,6 +9,7 @@ using (
     ) v
     where s.tenant_id = :tenant
     limit :many
-) x
-where d.tenant_id = :tenant and d.render_id = x.render_id
+)
+delete from servings d
+where d.tenant_id = :tenant and d.render_id = any(array(select render_id from batch))
 returning 1
