@@ -59,6 +59,8 @@ async def test_a_strategy_reaches_the_next_prompt_and_its_outcome_comes_back(
     assert (bullet["helpful"], bullet["harmful"]) == (1, 0)
     verdicts = (await api.get(f"{book.url}/bullets/mis-00001/evaluations")).json()["items"]
     assert {(v["judge"], v["tag"]) for v in verdicts} == {("outcome", "helpful")}
+    assert [v["confirmed"] for v in verdicts].count(True) == 1
+    assert verdicts[0]["evidence"] == {"outcome": "success", "how": "served"}
     assert len(verdicts) == 4
     (effect,) = [
         item

@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import AfterValidator, AliasChoices, Field, field_validator
 
 from apps.memory_api.core.openapi import shown
-from apps.memory_api.core.schemas import Model, Name, Tags, TenantBody, Time, Unit
+from apps.memory_api.core.schemas import Metadata, Model, Name, Tags, TenantBody, Time, Unit
 from apps.memory_api.playbook.evaluate import Judge
 from apps.memory_api.playbook.formats import MAX_COUNT, MAX_SECTIONS
 from apps.memory_api.playbook.import_export import MAX_TEXT
@@ -43,6 +43,8 @@ _VERDICT = {
     "judge": "human",
     "tag": "helpful",
     "reason": "It kept the agent from charging twice.",
+    "evidence": {"how": "cited"},
+    "confirmed": False,
     "trace_id": None,
     "render_id": None,
     "actor": f"key:{_ID}",
@@ -180,6 +182,8 @@ class EvaluationView(Model):
     judge: Judge
     tag: Vote
     reason: str | None
+    evidence: Metadata = Field(description="What it rests on: the outcome, the step, how used.")
+    confirmed: bool = Field(description="Of an outcome: whether it counts, by comparison.")
     trace_id: UUID | None
     render_id: UUID | None
     actor: str | None
