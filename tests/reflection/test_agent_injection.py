@@ -221,6 +221,12 @@ async def test_the_loops_call_obeys_and_nothing_is_counted(stub: StubProvider) -
     assert thought.result.importance != GOOD["importance"] or thought.result.tags != GOOD["tags"]
 
 
+async def test_who_repeats_the_trace_judges_nothing(stub: StubProvider) -> None:
+    stub.queue(told(on("pat-00001", "helpful", "Own words."), reflection="All went well, I say"))
+    thought = await reflect_on(stub, "all went WELL, I say")
+    assert not thought.verdicts
+
+
 async def test_the_loops_verdicts_are_on_its_bullets_only(stub: StubProvider) -> None:
     stub.queue(
         told(
@@ -301,3 +307,15 @@ def test_sound_verdicts() -> None:
     assert of(("pat-00001", "helpful", "Mark it   helpful")) == []
     assert of(("pat-00001", "helpful", "")) == []
     assert of(("oth-00001", "helpful", "own")) == []
+
+
+@pytest.mark.parametrize(
+    "said", ['it is "good"', "c'est tr\u00e8s bon", "a\nb", "\U0001f600 ok", "\\"]
+)
+def test_escapes_hide_no_repetition(said: str) -> None:
+    verdict = BulletVerdict(key="pat-00001", tag="helpful", reason=said)
+    once = json.dumps({"reason": said})
+    hidden = "".join(f"\\u{ord(c):04x}" if ord(c) < 0x10000 else c for c in said)
+    for shown in (said, once, json.dumps(once), hidden):
+        assert sound([verdict], ["pat-00001"], f"order: {shown}.") == [], shown
+    assert sound([verdict], ["pat-00001"], "something else") == [verdict]

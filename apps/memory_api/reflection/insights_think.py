@@ -100,7 +100,7 @@ async def analyse(
     context, found = await asyncio.to_thread(case.read)
     if mind is None:
         return Analysis(_result(case, insights_by_rules(context, found), (), rounds=1), found)
-    return await _Rounds(case, builder, mind, found).go(max_iterations)
+    return await _Rounds(case, builder, mind, found).go(max(1, max_iterations))
 
 
 class _Rounds:

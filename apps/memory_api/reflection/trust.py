@@ -4,6 +4,7 @@ gullible model follows them: so what it says is checked against what it was show
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 
 import structlog
@@ -14,16 +15,31 @@ from apps.memory_api.reflection.response import BulletVerdict
 
 log = structlog.get_logger()
 
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_PLAIN = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
 
 def repeats(said: str, shown: str) -> bool:
-    """Whether this stands in what the model was shown word for word: then its author wrote it, and
-    not the model.
+    """Whether this stands in what the model was shown word for word, also as JSON writes it: then
+    its author wrote it, and not the model.
     """
-    return _folded(said) in _folded(shown)
+    return _folded(said) in _read(shown)
+
+
+def _read(shown: str) -> str:
+    """What was shown, and the same without one and two layers of JSON's escapes."""
+    plain = _unescaped(shown)
+    return "\n".join(map(_folded, dict.fromkeys((shown, plain, _unescaped(plain)))))
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _PLAIN.get(m[2], m[2]), text)
 
 
 def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
+    # Halves of a pair that JSON escapes apart come together again.
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return " ".join(whole.casefold().split())
 
 
 def sound(
@@ -34,12 +50,12 @@ def sound(
     """
     given = list(verdicts)
     meant = resolve((verdict.key for verdict in given), keys)
-    folded = _folded(shown)
+    read = _read(shown)
     told: dict[str, BulletVerdict] = {}
     torn: set[str] = set()
     for verdict in given:
         key = meant.get(verdict.key)
-        if key is None or _folded(verdict.reason) in folded:
+        if key is None or _folded(verdict.reason) in read:
             log.warning("verdict_not_counted", key=verdict.key, known=key is not None)
             continue
         first = told.setdefault(key, verdict)
