@@ -65,6 +65,14 @@ def test_the_opposite_is_news() -> None:
     assert recognise("Retry a payment after looking the reference up.", served) is not None
 
 
+@pytest.mark.parametrize(("said", "served"), [("order_7", "order_8"), ("京", "東"), ("not", "so")])
+def test_one_telling_word_makes_a_long_text_news(said: str, served: str) -> None:
+    rest = " ".join(f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyzabcdefghijklmn")
+    assert recognise(f"{said} {rest}", {"a": f"{served} {rest}"}) is None
+    assert recognise(rest, {"a": f"{served} {rest}"}) is not None
+    assert recognise(f"plainly {rest}", {"a": f"{served} {rest}"}) is not None
+
+
 def test_a_few_words_of_a_long_text_are_not_that_text() -> None:
     assert recognise("reference payment first through", {"a": f"{RETRY} {HOTEL} " * 3}) is None
 
