@@ -9,13 +9,19 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.ids import new_id
+from apps.memory_api.curator.lessons import lessons_of
 from apps.memory_api.curator.quarantine import quarantine
 from apps.memory_api.curator.run import MOST_LESSONS
 from apps.memory_api.curator.schemas import Curation, HintIn, Merged
+from apps.memory_api.memory.prepare import Draft, prepare
+from apps.memory_api.memory.put import put
+from apps.memory_api.memory.queries import get_memory
+from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.playbook.edit import delete_bullet, delete_playbook
 from apps.memory_api.playbook.review import accept, reject
 from apps.memory_api.playbook.rows import Author
 from apps.memory_api.playbook.schemas import DeltaContextItem
+from apps.memory_api.reflection.hints import Hint
 from tests.curator.conftest import Book, lesson
 
 SPLIT = "When an upload times out, split the file into parts of 10 MB and send each part again."
@@ -287,3 +293,30 @@ async def test_a_curation_survives_being_stored(book: Book) -> None:
     assert thought.sources == {}
     one = await book.think(lesson(SPLIT, memory_id=memory_id))
     assert one.sources == {0: [memory_id]}
+
+
+async def test_strategies_and_insights_are_lessons_and_reflections_are_not(book: Book) -> None:
+    drafts = [
+        Draft(Kind.REFLECTION, "default", "The upload was too large."),
+        Draft(Kind.STRATEGY, "default", SPLIT, tags=["upload", "strategy"], importance=0.9),
+        Draft(Kind.INSIGHT, "default", CHECK, confidence=0.2),
+    ]
+    items = await prepare(await book.runtime.embedder_of(book.tenant_id), drafts)
+    async with book.runtime.sessions.tenant(book.tenant_id) as session:
+        ids = [row.id for row in await put(session, items)]
+        rows = [await get_memory(session, one) for one in ids]
+    (key,) = await book.add("Ask for the order number first.")
+    hint = Hint(key, "revise", "it failed without", "Before a refund")
+    found = lessons_of([row for row in rows if row], [hint])
+    assert [(o.text, o.kind, o.memory_id) for o in found] == [
+        (SPLIT, "strategy", ids[1]),
+        (CHECK, "insight", ids[2]),
+    ]
+    assert (found[0].tags, found[0].importance, found[1].confidence) == (["upload"], 0.9, 0.2)
+    done = await book.learn(*found)
+    assert (await book.bullets())[key].when_to_use == "Before a refund"
+    added = {r.key for r in done.results if r.action == "added"}
+    sources = {source for source, _ in await book.links("derived_from")}
+    assert {(await book.memory(k or "")).id for k in added} <= sources
+    (only,) = lessons_of([], [hint])
+    assert not (await book.learn(only)).changed
