@@ -29,7 +29,7 @@ from apps.memory_api.memory.models import (
     sizes_of,
 )
 from apps.memory_api.memory.schemas import MemoryPatch
-from apps.memory_api.memory.tables import Memory
+from apps.memory_api.memory.tables import Label, Memory
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import work
 from apps.memory_api.workers import backfill, index, reembed
@@ -162,6 +162,26 @@ async def test_the_same_model_at_another_address_is_no_move(
         await find(process(runtime), tenant.id, "page1")
         assert (len(stub.calls), len(elsewhere.calls)) == (asked, 2)
         await close_all()
+
+
+async def test_away_from_a_model_that_cannot_be_loaded_any_more(
+    runtime: Runtime, tenant: TestTenant, mover: Mover
+) -> None:
+    """As after an upgrade to a release with another bundled model."""
+    await remember(runtime, tenant.id, insights(3))
+    gone = "static-minilm-256/0"
+    async with runtime.sessions.tenant(tenant.id) as session:
+        for table, name in ((Label, Label.name), (EmbeddingModel, EmbeddingModel.label)):
+            await session.execute(
+                update(table)
+                .where(table.tenant_id == tenant.id, name == OLD)
+                .values({name.key: gone})
+            )
+    with pytest.raises(EmbedderFailed, match="hansei reembed"):
+        await find(process(runtime), tenant.id, "page1")
+    await mover.move(Spec("static"))
+    assert "page1 " in (await find(process(runtime), tenant.id, "page1"))[0].memory.content
+    assert await states(runtime, tenant.id) == {gone: "retiring", OLD: "active"}
 
 
 async def test_there_and_back(

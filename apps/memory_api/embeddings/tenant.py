@@ -120,7 +120,7 @@ class TenantModels:
         asked_at = self._clock()
         if known is not None and asked_at < known.until:
             return known.embedder
-        active, *others = await self._read(tenant_id)
+        active, *others = await self.read(tenant_id)
         beside = [self._keep_beside(tenant_id, model) for model in others]
         embedder = TenantEmbedder(await self.embedders.load(active), beside)
         if len(self._known) >= MOST:
@@ -133,7 +133,8 @@ class TenantModels:
         """This process has changed them."""
         self._known.pop(tenant_id, None)
 
-    async def _read(self, tenant_id: UUID) -> Sequence[EmbeddingModel]:
+    async def read(self, tenant_id: UUID) -> Sequence[EmbeddingModel]:
+        """Those that new memories get a vector of, the active one first; none is loaded."""
         async with self._sessions.tenant(tenant_id) as session:
             models = await written_models(session, RETIRING)
             if models and models[0].state == "active":

@@ -60,7 +60,7 @@ async def start(runtime: Runtime, tenant_id: UUID, spec: Spec) -> Run | None:
     """
     embedder = await runtime.models.embedders.open(spec)
     await embedder.embed_query("Does it answer?")
-    await runtime.embedder_of(tenant_id)  # a tenant without a model gets its first
+    await runtime.models.read(tenant_id)  # a tenant without a model gets its first
     async with runtime.sessions.tenant(tenant_id) as session:
         models = {model.label: model for model in await list_models(session, lock=True)}
         filling = next((m for m in models.values() if m.state == "filling"), None)
