@@ -79,10 +79,10 @@ class PastBullet:
     key: str
     section: str | None
     content: str
-    keywords: list[str]
+    keywords: Any
     when_to_use: str | None
     title: str | None
-    tags: list[str]
+    tags: Any
     status: str
     pinned: bool
     searchable_text: str | None
@@ -92,8 +92,10 @@ class PastBullet:
     neutral: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.metadata_, str):  # as the driver hands over jsonb
-            self.metadata_ = {} if self.metadata_ == "{}" else json.loads(self.metadata_)
+        self.keywords = self.keywords or []
+        self.tags = self.tags or []
+        # the driver hands over jsonb as text
+        self.metadata_ = json.loads(self.metadata_) if self.metadata_ else {}
 
 
 def to_bullet(row: BulletColumns) -> Bullet:
