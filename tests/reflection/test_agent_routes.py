@@ -221,6 +221,9 @@ async def test_the_outcome_is_what_the_evidence_says(
     learnt = (await api.post(URL, json=body(**evidence))).json()
     trace = (await api.get(f"/api/v1/traces/{learnt['trace_id']}")).json()
     assert trace["outcome"] == outcome
+    if learnt["insight_ids"]:
+        insight = (await api.get(f"/api/v1/memories/{learnt['insight_ids'][0]}")).json()
+        assert ("partial" in insight["tags"], insight["outcome"]) == (False, outcome)
     assert trace["used_keys"] == ["pat-00001", "pat-00002"]
     assert [one["event_type"] for one in trace["events"]] == ["user_message"] + 3 * ["llm_response"]
 

@@ -167,11 +167,12 @@ def _draft(loaded: Loaded, analysis: Analysis, insight: Insight) -> Draft:
     trace, context = loaded.material.trace, loaded.material.context
     evidence = evidence_of(analysis.found)
     category = rules.category_of(analysis.found, context)
+    tags = rules.tags_of(analysis.found, context)
     return Draft(
         kind=Kind.INSIGHT,
         project_id=trace.project_id,
         content=insight.key_insight,
-        tags=rules.tags_of(analysis.found, context),
+        tags=tags if trace.outcome else tags[1:],  # the first is the outcome
         importance=importance(context.outcome, evidence),
         confidence=confidence(evidence),
         source=SOURCE,

@@ -203,7 +203,7 @@ def _told(loaded: Session, touched: dict[str, float], room: int) -> list[Bullet]
     ranked = sorted(loaded.bullets, key=lambda b: first.get(b.id, 1 - touched[b.id]))
     chosen: set[str] = set()
     for bullet in ranked:
-        room -= estimate_tokens(bullet.content) + 16
+        room -= estimate_tokens(f"{bullet.when_to_use} {bullet.content}") + 16
         if room < 0 and chosen:
             break
         chosen.add(bullet.id)
@@ -262,11 +262,12 @@ def _draft(loaded: Session, found: Findings, reading: Reading) -> Draft:
     """Scores and tags are those of rules: a model could be told them by the transcript."""
     trace, context = loaded.material.trace, loaded.material.context
     evidence = evidence_of(found)
+    tags = rules.tags_of(found, context)
     return Draft(
         kind=Kind.REFLECTION,
         project_id=trace.project_id,
         content=reading.answer.analysis,
-        tags=rules.tags_of(found, context),
+        tags=tags if trace.outcome else tags[1:],  # the first is the outcome
         importance=importance(context.outcome, evidence),
         confidence=confidence(evidence),
         source=SOURCE,
