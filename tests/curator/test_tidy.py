@@ -126,7 +126,10 @@ async def test_a_full_playbook_makes_room_or_waits(book: Book) -> None:
         done.results[0].key,
     }
     await configure(book.runtime, book.tenant_id, book.place, {"max_bullets": 4}, Author("person"))
-    assert (await book.learn(lesson(OTHER))).changed
+    weak = lesson("Take the second page of a report as well.", importance=0.1)
+    done = await book.learn(weak, lesson(OTHER))
+    assert [r.after.content for r in done.results if r.after] == [OTHER]  # one fits: the weightier
+    assert len(done.dropped) == 1
 
 
 async def test_where_a_person_reviews_a_merge_is_proposed_once(book: Book) -> None:

@@ -48,7 +48,8 @@ def clashes(
         if result.action != "added" or result.key is None:
             continue
         candidate = candidates[result.index]
-        named = [rows[key] for key in candidate.contradicts if key in rows]
+        gone = plan.before.keys() - plan.after.bullets.keys()
+        named = [rows[key] for key in candidate.contradicts if key in rows and key not in gone]
         old = [row for row in named if row.status == Status.ACTIVE]
         seen = len({lesson_id(lessons[n], n) for n in candidate.lessons})
         loses = any(new_is_weaker(row, seen, by_model=candidate.by_model) for row in old)

@@ -92,11 +92,11 @@ def _planner(job: _Job) -> Callable[[AsyncSession, PlaybookRow], Awaitable[Plan]
         today = await read_today(session, playbook, job.curation)
         job.renewed = renew(job.curation, today)
         made = await _plan(session, playbook, job)
-        retiring = await _room(session, playbook, made)
-        if retiring is None:
-            job.renewed = _without_adds(job.renewed, playbook, made)
+        retiring, missing = await _room(session, playbook, made)
+        if missing:
+            job.renewed = _without_adds(job.renewed, missing, playbook)
             made = await _plan(session, playbook, job)
-            retiring = await _room(session, playbook, made) or []
+            retiring, _ = await _room(session, playbook, made)
         job.retired = [row.key or "" for row in retiring]
         made = with_status(made, {row.key or "": to_bullet(row) for row in retiring}, "archived")
 
@@ -186,28 +186,24 @@ def _growth(plan: Plan) -> int:
 
 async def _room(
     session: AsyncSession, playbook: PlaybookRow, plan: Plan
-) -> Sequence[Memory] | None:
-    """The bullets that must go for this plan; None when there are not enough that may."""
+) -> tuple[Sequence[Memory], int]:
+    """The bullets that must go for this plan, and how many more would have to but may not."""
     grown = _growth(plan)
-    if playbook.max_bullets is None or grown <= 0:
-        return []
-    over = playbook.active + grown - playbook.max_bullets
-    if over <= 0:
-        return []
+    over = playbook.active + grown - playbook.max_bullets if playbook.max_bullets is not None else 0
+    if grown <= 0 or over <= 0:
+        return [], 0
     taken = {key for key, bullet in plan.after.bullets.items() if plan.before.get(key) != bullet}
     rows = await least_useful(session, playbook.scope, over + len(taken))
     free = [row for row in rows if row.key not in taken][:over]
-    return free if len(free) == over else None
+    return free, over - len(free)
 
 
-def _without_adds(renewed: Renewed, playbook: PlaybookRow, plan: Plan) -> Renewed:
-    """Without what is new, as nothing may go for it."""
-    kept = [c for c in renewed.candidates if c.delta.type != "ADD"]
-    left = [
-        LeftOut(reason=f"the playbook may have {playbook.max_bullets} bullets", lessons=c.lessons)
-        for c in renewed.candidates
-        if c.delta.type == "ADD"
-    ]
+def _without_adds(renewed: Renewed, count: int, playbook: PlaybookRow) -> Renewed:
+    """Without so many of what is new, the last of it, as nothing may go for it."""
+    adds = [n for n, c in enumerate(renewed.candidates) if c.delta.type == "ADD"][-count:]
+    reason = f"the playbook may have {playbook.max_bullets} bullets"
+    left = [LeftOut(reason=reason, lessons=renewed.candidates[n].lessons) for n in adds]
+    kept = [c for n, c in enumerate(renewed.candidates) if n not in adds]
     return replace(renewed, candidates=kept, dropped=[*renewed.dropped, *left])
 
 
