@@ -12,17 +12,11 @@ from httpx2 import AsyncClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection.contrast import LEAST, SURE, Sides, chance_better, contrast
-from apps.memory_api.reflection.count import count
-from apps.memory_api.reflection.judge import outcome_verdict
-from apps.memory_api.reflection.used import used_bullets
+from apps.memory_api.reflection.count import count_outcome
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.queries import get_trace, list_events
-from apps.memory_api.traces.schemas import OutcomeType
 from tests.playbook.rows import Book
-
-PLACE = Place("default", "book")
 
 
 @st.composite
@@ -106,10 +100,7 @@ class Task:
         async with self.runtime.sessions.tenant(self.tenant_id) as session:
             trace = await get_trace(session, trace_id)
             assert trace is not None
-            used = await used_bullets(session, trace, await list_events(session, trace_id))
-            outcome = OutcomeType(trace.outcome or "partial")
-            verdicts = [outcome_verdict(bullet, outcome, trace_id) for bullet in used]
-            await count(session, PLACE, trace, verdicts, {})
+            await count_outcome(session, trace, await list_events(session, trace_id))
 
     async def attempt(self, outcome: str, keys: str, **more: Any) -> UUID:
         trace_id = await self.send(outcome, keys, **more)
@@ -164,6 +155,17 @@ async def test_other_tasks_projects_and_unfinished_runs_do_not_compare(task: Tas
         for _ in range(5):
             await task.attempt(**{"outcome": "failure", "keys": "", **more})
     assert await task.counters() == [(0, 0, 0), (0, 0, 0)]
+
+
+async def test_runs_of_another_playbook_are_without_the_bullet(task: Task) -> None:
+    other = Book(task.book.api, "other")
+    await other.deltas({"type": "ADD", "section": "pat", "content": "elsewhere"})
+    for _ in range(4):
+        await task.attempt("success", "1")
+        await task.attempt("failure", "1", playbook="other")
+    assert await task.counters() == [(1, 0, 0), (0, 0, 0)]
+    (bullet,) = await other.bullets()
+    assert (bullet["helpful"], bullet["harmful"]) == (0, 1)
 
 
 async def test_a_verdict_that_saw_the_run_stands_before_its_outcome(task: Task) -> None:

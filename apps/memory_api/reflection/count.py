@@ -16,6 +16,9 @@ from apps.memory_api.playbook.evaluate import Counted, Verdict, confirm, record
 from apps.memory_api.playbook.queries import find_bullets, get_playbook, verdicts_on
 from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection.contrast import Sides, contrast
+from apps.memory_api.reflection.judge import outcome_verdict
+from apps.memory_api.reflection.used import Said, place_of, used_bullets
+from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tables import Trace
 
 KEYS = load(__file__, "task_keys.sql")
@@ -27,31 +30,53 @@ LATEST = 200
 
 async def count(
     session: AsyncSession,
-    place: Place,
+    place: Place | None,
     trace: Trace,
     verdicts: Sequence[Verdict],
     ready: Mapping[str, Prepared],
 ) -> list[Counted]:
     """Record the verdicts of a closed run, and let count what its outcome, seen beside the other
-    attempts of its task, now confirms of any bullet; call it for a run that used none as well.
+    attempts of its task, now confirms of any bullet; call it for a run without bullets, or without
+    a playbook (`place` None), as well.
 
-    Doing it again changes nothing. All bullets concerned are locked at once, in the order of their
-    ids. `ready` is what `playbook.evaluate.prepare_reasons` answered. Raises `NoBullet`.
+    Doing it again changes nothing. All playbooks concerned are shared first, then their bullets
+    locked, scope by scope and by id. `ready` is what `playbook.evaluate.prepare_reasons` answered. Raises `NoBullet`.
     """
-    playbook = await get_playbook(session, place, share=True)
-    if playbook is None or playbook.deleted_at is not None:
-        return []
-    keys = await _rows(session, trace, KEYS, scope=playbook.scope)
-    concerned = {row.key for row in keys} | {
-        playbook.aliases.get(verdict.key, verdict.key) for verdict in verdicts
-    }
-    if not concerned:
-        return []
-    bullets = await find_bullets(session, playbook.scope, concerned, lock=True)
-    counted = await record(session, place, verdicts, ready) if verdicts else []
-    if trace.task_key is not None:
-        await _recount(session, trace, {row.id: row for row in bullets.values()})
+    own = await get_playbook(session, place, share=True) if place is not None else None
+    if own is not None and own.deleted_at is not None:
+        own = None
+    keys: dict[int, set[str]] = {}
+    names: dict[int, str] = {}
+    for row in await _rows(session, trace, KEYS):
+        keys[row.scope], names[row.scope] = set(row.keys), row.name
+    if own is not None and verdicts:
+        meant = {own.aliases.get(verdict.key, verdict.key) for verdict in verdicts}
+        keys.setdefault(own.scope, set()).update(meant)
+        names[own.scope] = own.name
+    bullets: dict[UUID, Memory] = {}
+    for scope in sorted(keys):
+        await get_playbook(session, Place(trace.project_id, names[scope]), share=True)
+    for scope in sorted(keys):
+        rows = await find_bullets(session, scope, keys[scope], lock=True)
+        bullets |= {row.id: row for row in rows.values()}
+    counted: list[Counted] = []
+    if own is not None and place is not None and verdicts:
+        counted = await record(session, place, verdicts, ready)
+    if trace.task_key is not None and bullets:
+        await _recount(session, trace, bullets)
     return counted
+
+
+async def count_outcome(
+    session: AsyncSession, trace: Trace, events: Sequence[Said]
+) -> list[Counted]:
+    """The same for a run that nobody thinks about: how it ended is evidence all the same."""
+    if trace.outcome is None:
+        return []
+    outcome = OutcomeType(trace.outcome)
+    used = await used_bullets(session, trace, events)
+    verdicts = [outcome_verdict(bullet, outcome, trace.id) for bullet in used]
+    return await count(session, await place_of(session, trace), trace, verdicts, {})
 
 
 async def _recount(session: AsyncSession, trace: Trace, bullets: Mapping[UUID, Memory]) -> None:

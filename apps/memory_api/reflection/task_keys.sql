@@ -1,4 +1,4 @@
--- The bullets of a playbook that any of a task's latest attempts used.
+-- The bullets that any of a task's latest attempts used, and their playbooks.
 with attempt as materialized (
     select t.id
     from traces t
@@ -7,7 +7,10 @@ with attempt as materialized (
     order by t.created_at desc, t.id desc
     limit :latest
 )
-select distinct m.key
+select p.scope, p.name, array_agg(distinct m.key) keys
 from attempt a
 join bullet_evaluations e on e.tenant_id = :tenant and e.trace_id = a.id and e.judge = 'outcome'
-join memories m on m.tenant_id = :tenant and m.id = e.bullet_id and m.scope = :scope and m.status <> 'deleted'
+join memories m on m.tenant_id = :tenant and m.id = e.bullet_id and m.status <> 'deleted'
+join playbooks p on p.tenant_id = :tenant and p.scope = m.scope and p.project_id = :project and p.deleted_at is null
+group by p.scope, p.name
+order by p.scope

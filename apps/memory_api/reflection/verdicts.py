@@ -62,7 +62,5 @@ async def save_verdicts(session: AsyncSession, trace: Trace, ready: Ready) -> li
     """Count them, and what the trace's outcome now confirms in its task; answers the keys of the
     bullets whose counters hold one of these.
     """
-    if ready.place is None:
-        return []
     counted = await count(session, ready.place, trace, ready.verdicts, ready.reasons)
     return list(dict.fromkeys(one.key for one in counted if one.counts))
