@@ -40,7 +40,8 @@ async def count(
     a playbook (`place` None), as well.
 
     Doing it again changes nothing. All playbooks concerned are shared first, then their bullets
-    locked, scope by scope and by id. `ready` is what `playbook.evaluate.prepare_reasons` answered. Raises `NoBullet`.
+    locked, scope by scope and by id. `ready` is what `playbook.evaluate.prepare_reasons` answered.
+    Raises `NoBullet`.
     """
     own = await get_playbook(session, place, share=True) if place is not None else None
     if own is not None and own.deleted_at is not None:
