@@ -12,7 +12,7 @@ from uuid import UUID
 
 import structlog
 
-from apps.memory_api.core.away import is_away
+from apps.memory_api.core.away import is_away, may_pass
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curator import upkeep as tidying
@@ -73,9 +73,11 @@ async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:
 
 
 def _excuse(runtime: Runtime, error: Exception, since: float) -> timedelta | None:
-    """How long to wait when it is not the run's fault: its provider is away, or its tenant's budget
-    is spent.
+    """How long to wait when it is not the run's fault: its provider is away, its tenant's budget
+    is spent, or the database was (a deadlock, a lock not got in time, a restart).
     """
+    if not isinstance(error, LLMError) and may_pass(error):
+        return timedelta(seconds=random.uniform(1.0, 2.0))
     if isinstance(error, LLMOverBudget):
         seconds = min(error.retry_after or LONGEST_UNPAID, LONGEST_UNPAID)
         return timedelta(seconds=seconds * random.uniform(1.0, 1.1))

@@ -26,6 +26,26 @@ AWAY = (
 )
 
 
+PASSING = ("08", "28", "3D", "40", "53", "55P03", "57")
+"""SQLSTATEs that are nobody's fault and may pass: connection, login, missing database, deadlock or
+serialisation, resources, lock timeout, shutdown.
+"""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the database, and not what was asked of it, is why this failed."""
+    return is_away(error) or sqlstate(error).startswith(PASSING)
+
+
+def sqlstate(error: BaseException | None) -> str:
+    """The SQLSTATE of the PostgreSQL error under an error, or nothing."""
+    while error is not None:
+        if isinstance(error, asyncpg.PostgresError):
+            return str(error.sqlstate or "")
+        error = error.orig if isinstance(error, DBAPIError) else error.__cause__
+    return ""
+
+
 def is_away(error: BaseException | None) -> bool:
     """No connection, none in time, or a server that starts or stops. Looks through wrappers."""
     seen: set[int] = set()

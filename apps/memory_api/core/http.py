@@ -7,15 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import asyncpg
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
-from apps.memory_api.core.away import is_away
+from apps.memory_api.core.away import may_pass
 from apps.memory_api.core.errors import HanseiError
 
 log = structlog.get_logger()
@@ -88,7 +86,7 @@ def as_problem(error: Exception) -> JSONResponse:
         code = CODES.get(error.status_code, "bad_request")
         headers = dict(error.headers or {})
         return problem(error.status_code, code, str(error.detail), headers=headers)
-    if is_away(error) or _sqlstate(error).startswith(PASSING):
+    if may_pass(error):
         return problem(
             503, "unavailable", "The database is away; try again.", headers={"Retry-After": "2"}
         )
@@ -99,21 +97,6 @@ def describe(item: dict[str, Any]) -> dict[str, Any]:
     """One finding of pydantic: the field as a dotted path, the message, never the value."""
     field = ".".join(str(part) for part in item["loc"])[:MAX_FIELD] or "body"
     return {"field": field, "message": item["msg"], "type": item["type"]}
-
-
-PASSING = ("08", "28", "3D", "40", "53", "55P03", "57")
-"""SQLSTATEs that are not the caller's fault and may pass: connection, login, missing database,
-deadlock or serialisation, resources, lock timeout, shutdown.
-"""
-
-
-def _sqlstate(error: BaseException | None) -> str:
-    """The SQLSTATE of the PostgreSQL error under an error, or nothing."""
-    while error is not None:
-        if isinstance(error, asyncpg.PostgresError):
-            return str(error.sqlstate or "")
-        error = error.orig if isinstance(error, DBAPIError) else error.__cause__
-    return ""
 
 
 def install(app: FastAPI) -> None:

@@ -28,6 +28,9 @@ class QueueFull(Busy):
 
     code = "queue_full"
 
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, retry_after=RETRY_AFTER)
+
 
 @dataclass
 class _Known:
@@ -46,16 +49,27 @@ class Bounds:
     clock: Callable[[], float] = time.monotonic
     _known: dict[tuple[UUID, UUID], _Known] = field(default_factory=dict[Any, _Known])
 
+    async def room(self, connection: asyncpg.Connection[Any], tenant_id: UUID) -> int:
+        """How many more runs of a tenant are let in now."""
+        own, everybody = await self._both(connection, tenant_id)
+        left = (self.one_tenant - own.count, self.all_tenants - everybody.count)
+        return max(0, min(left))
+
     async def admit(self, connection: asyncpg.Connection[Any], tenant_id: UUID, count: int) -> None:
         """Let `count` more runs of a tenant in. Raises `QueueFull`."""
-        own = await self._waiting(connection, (tenant_id, tenant_id), self.one_tenant)
+        own, everybody = await self._both(connection, tenant_id)
         if own.count + count > self.one_tenant:
-            raise _full(f"{self.one_tenant} runs of yours wait already.")
-        everybody = await self._waiting(connection, (FIRST, LAST), self.all_tenants)
+            raise QueueFull(f"{self.one_tenant} runs of yours wait already.")
         if everybody.count + count > self.all_tenants:
-            raise _full("The service has more work waiting than it takes.")
+            raise QueueFull("The service has more work waiting than it takes.")
         own.count += count
         everybody.count += count
+
+    async def _both(
+        self, connection: asyncpg.Connection[Any], tenant_id: UUID
+    ) -> tuple[_Known, _Known]:
+        own = await self._waiting(connection, (tenant_id, tenant_id), self.one_tenant)
+        return own, await self._waiting(connection, (FIRST, LAST), self.all_tenants)
 
     async def _waiting(
         self, connection: asyncpg.Connection[Any], lanes: tuple[UUID, UUID], bound: int
@@ -70,7 +84,3 @@ class Bounds:
         known = _Known(found, now + KNOWN_FOR)
         self._known[lanes] = known
         return known
-
-
-def _full(detail: str) -> QueueFull:
-    return QueueFull(detail, retry_after=RETRY_AFTER)

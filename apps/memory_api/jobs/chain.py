@@ -46,11 +46,10 @@ def next_of(run: Run) -> str | None:
     return None if result is None else result.get(NEXT)
 
 
-async def begin(queue: JobQueue, session: AsyncSession, run: Run) -> Run:
-    """Queue the first run of a chain."""
+async def begin(queue: JobQueue, session: AsyncSession, *runs: Run) -> None:
+    """Queue the first run of a chain, or of several."""
     await session.flush()
-    await queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
-    return run
+    await queue.enqueue(session, [Ticket(run.tenant_id, run.id) for run in runs])
 
 
 async def follow(

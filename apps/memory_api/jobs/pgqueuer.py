@@ -53,6 +53,9 @@ class PgQueue:
         payloads = [ticket.encode() for ticket in tickets]
         await connection.execute(ENQUEUE, payloads, after or AT_ONCE)
 
+    async def room(self, session: AsyncSession) -> int:
+        return await self.bounds.room(await raw_connection(session), tenant_of(session))
+
     async def admit(self, session: AsyncSession, count: int = 1) -> None:
         await self.bounds.admit(await raw_connection(session), tenant_of(session), count)
 

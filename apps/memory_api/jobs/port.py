@@ -48,6 +48,10 @@ class JobQueue(Protocol):
         """
         ...
 
+    async def room(self, session: AsyncSession) -> int:
+        """How many more runs of the session's tenant the queue takes now."""
+        ...
+
     async def admit(self, session: AsyncSession, count: int = 1) -> None:
         """Ask, before a request makes work of its own, whether the queue takes `count` more runs of
         the session's tenant. Raises `QueueFull` (429). Work that follows from work is not asked.

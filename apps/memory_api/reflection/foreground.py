@@ -42,7 +42,7 @@ async def reflect_now(
     """Store, then reflect (`wait`) or leave it to a worker. A duplicate answers as the first.
 
     When the model fails while the caller waits, rules answer (HANSEI_ON_MODEL_FAILURE=rules), or
-    its `LLMError` is raised and the run is failed.
+    its `LLMError` is raised and the run is failed. Raises `QueueFull` when a worker is to do it.
     """
     owner = f"{runtime.name}/{new_id()}"
     async with runtime.sessions.tenant(caller.tenant_id) as session:
@@ -52,6 +52,8 @@ async def reflect_now(
         known = await latest_run(session, stored.trace.id, REFLECT) if stored.duplicate else None
         if known is not None:
             return _known(stored.trace.id, await _readable(session, known))
+        if not wait:
+            await runtime.queue.admit(session)
         run = runs.new_run(
             session,
             REFLECT,

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from uuid import UUID
 
-import structlog
-from pydantic import ValidationError
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.away import is_away
-from apps.memory_api.core.body import parse
-from apps.memory_api.core.errors import HanseiError, Invalid, TooLarge
-from apps.memory_api.core.http import describe
 from apps.memory_api.jobs.chain import EVALUATE, REFLECT, begin, first_run, next_of
 from apps.memory_api.jobs.queries import latest_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.identity import Identity
-from apps.memory_api.traces.ingest import store_trace, wants_reflection
-from apps.memory_api.traces.ndjson import MAX_LINE, Line
+from apps.memory_api.traces.ingest import is_learnt_from, store_trace
 from apps.memory_api.traces.queries import get_trace
-from apps.memory_api.traces.schemas import LineRefused, Reflect, TraceAccepted, TraceIn
+from apps.memory_api.traces.schemas import Reflect, TraceAccepted, TraceIn
 from apps.memory_api.traces.tables import Trace
-
-log = structlog.get_logger()
-
-OURS = {"code": "internal_error", "detail": "This line could not be stored; it is in the log."}
 
 
 @dataclass(frozen=True)
@@ -71,53 +59,34 @@ class Intake:
         ended_there = run.kind == EVALUATE and run.state == "done" and next_of(run) is None
         return self.reflect == "always" and ended_there
 
+    def learns_from(self, state: str, outcome: str | None) -> bool:
+        """Whether a trace with this state and outcome is to be learnt from."""
+        enabled = self.runtime.settings.reflective_memory_enabled
+        return enabled and is_learnt_from(state, outcome, self.reflect)
+
     async def learn_from(self, session: AsyncSession, trace: Trace) -> Run | None:
-        """The first step of learning from a trace, queued, if it is to be learnt from."""
-        settings = self.runtime.settings
-        if not settings.reflective_memory_enabled:
-            return None
-        mode = settings.reflective_memory_mode
-        if not await wants_reflection(session, trace, self.reflect, mode):
-            return None
-        run = first_run(
-            session,
-            project_id=trace.project_id,
-            trace_id=trace.id,
-            reflect=self.reflect,
-            max_attempts=settings.max_attempts,
-        )
-        return await begin(self.runtime.queue, session, run)
-
-    async def lines(
-        self, session: AsyncSession, lines: Sequence[Line]
-    ) -> list[TraceAccepted | LineRefused]:
-        """Some lines of an NDJSON body in one transaction; each is a savepoint, so a bad one takes
-        no other along.
+        """The first step of learning from a trace, queued, if it is to be learnt from. Raises
+        `QueueFull`.
         """
-        answers: list[TraceAccepted | LineRefused] = []
-        for number, raw in lines:
-            try:
-                if raw is None:
-                    raise TooLarge(f"A line may have {MAX_LINE} bytes.")
-                parsed = parse(raw)
-                body = TraceIn.model_validate(parsed.value)
-                async with session.begin_nested():
-                    answer = await self.one(session, body, cleaned=parsed.cleaned)
-                answers.append(answer.model_copy(update={"line": number}))
-            except (HanseiError, ValidationError) as error:
-                answers.append(LineRefused(line=number, error=refusal(error)))
-            except DBAPIError as error:
-                if is_away(error):
-                    raise
-                log.error("line_failed", line=number, exc_info=error)
-                answers.append(LineRefused(line=number, error=OURS))
-        return answers
+        return (await self.learn_from_many(session, [trace])).get(trace.id)
 
-
-def refusal(error: HanseiError | ValidationError) -> dict[str, Any]:
-    """What is wrong with a line, in the fields of a problem document."""
-    if isinstance(error, HanseiError):
-        found = {"code": error.code, "detail": error.detail}
-        return found | ({"field": error.field} if error.field else {})
-    first = describe(dict(error.errors()[0]))
-    return {"code": Invalid.code, "detail": first["message"], "field": first["field"]}
+    async def learn_from_many(
+        self, session: AsyncSession, traces: Sequence[Trace]
+    ) -> dict[UUID, Run]:
+        """The same for several: the run of each trace that is to be learnt from, by its id."""
+        wanted = [trace for trace in traces if self.learns_from(trace.state, trace.outcome)]
+        if not wanted:
+            return {}
+        await self.runtime.queue.admit(session, len(wanted))
+        runs = {
+            trace.id: first_run(
+                session,
+                project_id=trace.project_id,
+                trace_id=trace.id,
+                reflect=self.reflect,
+                max_attempts=self.runtime.settings.max_attempts,
+            )
+            for trace in wanted
+        }
+        await begin(self.runtime.queue, session, *runs.values())
+        return runs

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -17,13 +18,18 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.errors import Conflict
 from apps.memory_api.core.ids import new_id
-from apps.memory_api.traces.queries import find_external, has_failed_attempt
+from apps.memory_api.core.sql import load
+from apps.memory_api.traces.queries import find_external
 from apps.memory_api.traces.redaction import without_secrets
-from apps.memory_api.traces.schemas import Event, OutcomeType, Reflect, TraceIn
-from apps.memory_api.traces.tables import Trace, TraceEvent
+from apps.memory_api.traces.schemas import Event, Reflect, TraceIn
+from apps.memory_api.traces.tables import Trace
 
-EVENTS = insert(TraceEvent.__table__)  # pyright: ignore[reportArgumentType] - a Table
-"""Of the table, not the class: one statement for all rows, whichever of their fields are empty."""
+INSERT_TRACES = load(__file__, "insert_traces.sql")
+INSERT_EVENTS = load(__file__, "insert_events.sql")
+EVENT_COLUMNS = (
+    *("trace_id", "seq", "event_id", "event_type", "content", "timestamp"),
+    *("metadata", "tool_name", "error", "agent"),
+)
 
 
 @dataclass(frozen=True)
@@ -79,42 +85,62 @@ async def add_events(session: AsyncSession, trace: Trace, events: Sequence[Event
 async def _insert_events(
     session: AsyncSession, trace: Trace, first: int, events: Sequence[Event]
 ) -> None:
-    if not events:
-        return
-    await session.execute(
-        EVENTS,
-        [
-            {
-                "tenant_id": trace.tenant_id,
-                "trace_id": trace.id,
-                "seq": seq,
-                "event_id": event.event_id or f"e{seq:04d}",
-                "event_type": event.event_type.value,
-                "content": event.content,
-                "timestamp": event.timestamp,
-                "metadata": event.metadata,
-                "tool_name": event.tool_name,
-                "error": event.error,
-                "agent": event.agent,
-            }
-            for seq, event in enumerate(events, start=first)
-        ],
+    await insert_events(
+        session, [(trace.id, seq, event) for seq, event in enumerate(events, start=first)]
     )
 
 
-async def wants_reflection(session: AsyncSession, trace: Trace, asked: Reflect, mode: str) -> bool:
-    """`auto`: every outcome but success; success in full mode, or when an earlier attempt of the
-    task failed.
+async def insert_events(session: AsyncSession, events: Sequence[tuple[UUID, int, Event]]) -> None:
+    """Store events of any traces of the tenant: (trace, seq, event)."""
+    if not events:
+        return
+    columns: dict[str, list[Any]] = {name: [] for name in EVENT_COLUMNS}
+    for trace_id, seq, event in events:
+        columns["trace_id"].append(trace_id)
+        columns["seq"].append(seq)
+        columns["event_id"].append(event.event_id or f"e{seq:04d}")
+        columns["event_type"].append(event.event_type.value)
+        columns["content"].append(event.content)
+        columns["timestamp"].append(event.timestamp)
+        columns["metadata"].append(_json(event.metadata) if event.metadata else "{}")
+        columns["tool_name"].append(event.tool_name)
+        columns["error"].append(None if event.error is None else _json(event.error))
+        columns["agent"].append(event.agent)
+    await session.execute(INSERT_EVENTS, {"tenant": tenant_of(session), **columns})
+
+
+async def insert_traces(session: AsyncSession, rows: Sequence[dict[str, Any]]) -> set[UUID]:
+    """Store new traces (`trace_row`); answers the ids of those that are stored: an external_id that
+    is taken is not stored again.
     """
-    if trace.state != "closed" or asked == "never":
-        return False
-    if asked == "always":
-        return True
-    if trace.outcome is None:
-        return False
-    if trace.outcome != OutcomeType.SUCCESS or mode == "full":
-        return True
-    return await has_failed_attempt(session, trace)
+    if not rows:
+        return set()
+    found = await session.scalars(INSERT_TRACES, {"rows": _json(rows)})
+    return {UUID(str(trace_id)) for trace_id in found}
+
+
+def trace_row(
+    session: AsyncSession, body: TraceIn, project_id: str, content: bytes
+) -> dict[str, Any]:
+    """A new trace by the names of its columns, for `insert_traces`."""
+    values = _values(session, body, project_id, content)
+    return {attribute.property.columns[0].name: value for attribute, value in values.items()}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=_as_text, ensure_ascii=False, separators=(",", ":"))
+
+
+def _as_text(value: Any) -> str:
+    """What PostgreSQL reads where JSON has no form."""
+    return rf"\x{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
+def is_learnt_from(state: str, outcome: str | None, asked: Reflect) -> bool:
+    """Whether a trace is handed to those who learn: it has ended, and somebody told how or asked
+    for it. What there is to learn is for the evaluation to say.
+    """
+    return state == "closed" and (asked == "always" or (asked == "auto" and outcome is not None))
 
 
 def content_hash(body: TraceIn) -> bytes:

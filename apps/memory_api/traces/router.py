@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from starlette.datastructures import Headers
 from starlette.routing import Match
 from starlette.types import Scope
@@ -27,14 +28,13 @@ from apps.memory_api.deps import (
 )
 from apps.memory_api.traces import examples
 from apps.memory_api.traces.accept import Intake
-from apps.memory_api.traces.ndjson import batches
+from apps.memory_api.traces.body import take_body
 from apps.memory_api.traces.queries import list_events, list_traces
 from apps.memory_api.traces.schemas import (
     BatchAnswer,
     CloseIn,
     EventsIn,
     EventView,
-    LineRefused,
     OutcomeIn,
     OutcomeType,
     Reflect,
@@ -79,21 +79,12 @@ ReflectQuery = Annotated[
 
 async def take_many(
     request: Request, runtime: RuntimeDep, caller: Writer, reflect: ReflectQuery = "auto"
-) -> BatchAnswer:
-    """Store traces, one a line: a hundred lines a transaction, each line a savepoint."""
-    intake = Intake(runtime, caller, reflect)
-    items: list[TraceAccepted | LineRefused] = []
-    async for lines in batches(request.stream()):
-        async with runtime.sessions.tenant(caller.tenant_id) as session:
-            items += await intake.lines(session, lines)
-    stored = [item for item in items if isinstance(item, TraceAccepted)]
-    duplicates = sum(item.duplicate for item in stored)
-    return BatchAnswer(
-        items=items,
-        stored=len(stored) - duplicates,
-        duplicates=duplicates,
-        refused=len(items) - len(stored),
-    )
+) -> StreamingResponse:
+    """Store traces, one a line: a hundred lines a transaction; each succeeds or fails by itself.
+    Answers a `BatchAnswer`.
+    """
+    answer = await take_body(Intake(runtime, caller, reflect), request.stream())
+    return StreamingResponse(answer.parts(), media_type="application/json")
 
 
 router.add_api_route(

@@ -1,0 +1,175 @@
+"""Lines of NDJSON: a hundred at a time, in one transaction and a handful of statements.
+
+Each line succeeds or fails by itself. The many plain ones go in together; a line that is a
+duplicate, or any line when the database refuses them together, is taken alone in a savepoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import structlog
+from pydantic import ValidationError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.away import is_away
+from apps.memory_api.core.body import parse
+from apps.memory_api.core.errors import HanseiError, Invalid, TooLarge
+from apps.memory_api.core.http import describe
+from apps.memory_api.jobs.bounds import QueueFull
+from apps.memory_api.traces.accept import Intake
+from apps.memory_api.traces.ingest import (
+    content_hash,
+    insert_events,
+    insert_traces,
+    trace_row,
+)
+from apps.memory_api.traces.ndjson import MAX_LINE, Line
+from apps.memory_api.traces.queries import known_externals
+from apps.memory_api.traces.redaction import without_secrets
+from apps.memory_api.traces.schemas import LineRefused, TraceAccepted, TraceIn
+from apps.memory_api.traces.tables import Trace
+
+log = structlog.get_logger()
+
+OURS = {"code": "internal_error", "detail": "This line could not be stored; it is in the log."}
+
+Answers = dict[int, TraceAccepted | LineRefused]
+"""By the number of the line."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A line that can be read, of a caller who may send it."""
+
+    number: int
+    body: TraceIn
+    project_id: str
+    cleaned: bool
+
+    @property
+    def address(self) -> tuple[str, str] | None:
+        """What it is known by."""
+        name = self.body.external_id
+        return None if name is None else (self.project_id, name)
+
+
+async def take_lines(
+    intake: Intake, session: AsyncSession, lines: Sequence[Line]
+) -> list[TraceAccepted | LineRefused]:
+    """Some lines in the session's transaction; an answer each, in their order."""
+    answers: Answers = {}
+    read = [_read(intake, *line) for line in lines]
+    sent = [one for one in read if isinstance(one, Sent)]
+    answers.update({one.line: one for one in read if isinstance(one, LineRefused)})
+    plain = await _plain(intake, session, sent, answers)
+    try:
+        async with session.begin_nested():
+            answers.update(await _together(intake, session, plain))
+    except (DBAPIError, asyncpg.PostgresError, QueueFull) as error:
+        if is_away(error):
+            raise
+        log.info("lines_taken_one_by_one", lines=len(plain), because=type(error).__name__)
+    for one in sent:
+        if one.number not in answers:
+            answers[one.number] = await _alone(intake, session, one)
+    return [answers[number] for number, _ in lines]
+
+
+def _read(intake: Intake, number: int, raw: bytes | None) -> Sent | LineRefused:
+    try:
+        if raw is None:
+            raise TooLarge(f"A line may have {MAX_LINE} bytes.")
+        parsed = parse(raw)
+        body = TraceIn.model_validate(parsed.value)
+        intake.caller.check_tenant(body.tenant_id)
+        return Sent(number, body, intake.caller.project(body.project_id), parsed.cleaned)
+    except (HanseiError, ValidationError) as error:
+        return LineRefused(line=number, error=refusal(error))
+
+
+async def _plain(
+    intake: Intake, session: AsyncSession, sent: Sequence[Sent], answers: Answers
+) -> list[Sent]:
+    """The lines that are new and that the queue has room for. Answers those it has none for."""
+    taken = await known_externals(session, [one.address for one in sent if one.address])
+    room = await intake.runtime.queue.room(session)
+    plain: list[Sent] = []
+    for one in sent:
+        if one.address in taken:
+            continue
+        if one.address is not None:
+            taken.add(one.address)
+        if intake.learns_from(one.body.state, one.body.outcome):
+            if room <= 0:
+                answers[one.number] = LineRefused(line=one.number, error=refusal(QueueFull()))
+                continue
+            room -= 1
+        plain.append(one)
+    return plain
+
+
+async def _together(intake: Intake, session: AsyncSession, sent: Sequence[Sent]) -> Answers:
+    """Lines that are new, stored with one statement for each table."""
+    rows: dict[int, dict[str, Any]] = {}
+    clean: dict[int, TraceIn] = {}
+    for one in sent:
+        clean[one.number] = without_secrets(one.body)
+        content = content_hash(one.body)
+        rows[one.number] = trace_row(session, clean[one.number], one.project_id, content)
+    stored = await insert_traces(session, list(rows.values()))
+    fresh = [one for one in sent if rows[one.number]["id"] in stored]
+    await insert_events(
+        session,
+        [
+            (rows[one.number]["id"], seq, event)
+            for one in fresh
+            for seq, event in enumerate(clean[one.number].events)
+        ],
+    )
+    traces = {one.number: _as_trace(rows[one.number]) for one in fresh}
+    runs = await intake.learn_from_many(session, list(traces.values()))
+    return {
+        one.number: TraceAccepted(
+            trace_id=traces[one.number].id,
+            run_id=run.id if (run := runs.get(traces[one.number].id)) else None,
+            cleaned=one.cleaned,
+            line=one.number,
+        )
+        for one in fresh
+    }
+
+
+def _as_trace(row: dict[str, Any]) -> Trace:
+    """What is asked of a trace to decide whether it is learnt from; not of the session."""
+    names = ("tenant_id", "id", "project_id", "task_key", "outcome", "state", "created_at")
+    return Trace(**{name: row[name] for name in names})
+
+
+async def _alone(intake: Intake, session: AsyncSession, one: Sent) -> TraceAccepted | LineRefused:
+    try:
+        async with session.begin_nested():
+            answer = await intake.one(session, one.body, cleaned=one.cleaned)
+        return answer.model_copy(update={"line": one.number})
+    except HanseiError as error:
+        return LineRefused(line=one.number, error=refusal(error))
+    except (DBAPIError, asyncpg.PostgresError) as error:
+        if is_away(error):
+            raise
+        log.error("line_failed", line=one.number, exc_info=error)
+        return LineRefused(line=one.number, error=OURS)
+
+
+def refusal(error: HanseiError | ValidationError) -> dict[str, Any]:
+    """What is wrong with a line, in the fields of a problem document."""
+    if isinstance(error, HanseiError):
+        found: dict[str, Any] = {"code": error.code, "detail": error.detail}
+        if "Retry-After" in error.headers:
+            found["retry_after"] = int(error.headers["Retry-After"])
+        return found | ({"field": error.field} if error.field else {})
+    first = describe(dict(error.errors()[0]))
+    return {"code": Invalid.code, "detail": first["message"], "field": first["field"]}
