@@ -77,6 +77,18 @@ async def test_insights_and_verdicts_are_kept(service: Service) -> None:
     assert service.stub.calls[0].system.startswith(shipped.read_text(encoding="utf-8")[:40])
 
 
+async def test_insights_go_on_to_the_curator(service: Service) -> None:
+    service.stub.behave = lambda call: said(insight())
+    learnt = await reflect(service)
+    step = await service.run(learnt["next_run_id"])
+    assert (step.kind, step.state) == ("curate", "queued")
+    assert learnt["insight_ids"][0] in str(step.input)
+    assert step.parent_id is not None
+    assert str(step.parent_id) == learnt["run_id"]
+    alone = await reflect(service, dataset=None, test_report="x")
+    assert alone["next_run_id"] is None
+
+
 async def test_the_same_trajectory_counts_once(service: Service) -> None:
     await playbook(service.api)
     service.stub.behave = lambda call: said(insight(), verdicts=BOTH)

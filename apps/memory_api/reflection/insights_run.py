@@ -17,16 +17,20 @@ from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.memory.prepare import Draft, prepare
 from apps.memory_api.memory.schemas import Kind
+from apps.memory_api.playbook.evaluate import Verdict
+from apps.memory_api.playbook.queries import ensure_playbook
 from apps.memory_api.playbook.recognise import recognise
 from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection import rules
 from apps.memory_api.reflection.findings.scores import confidence, evidence_of, importance
+from apps.memory_api.reflection.hints import hints
 from apps.memory_api.reflection.insights import Insight, Trajectory
 from apps.memory_api.reflection.insights_prompt import BUILTIN, ReflectorPromptBuilder
 from apps.memory_api.reflection.insights_think import Analysis, Case, analyse
 from apps.memory_api.reflection.insights_wire import Failed, TrajectoryAnswer
 from apps.memory_api.reflection.known import related_lessons
 from apps.memory_api.reflection.material import Material, load
+from apps.memory_api.reflection.onward import to_curator
 from apps.memory_api.reflection.response import BulletVerdict
 from apps.memory_api.reflection.run import mind_of
 from apps.memory_api.reflection.store import Kept, keep
@@ -97,9 +101,9 @@ async def reflect_trajectory(
     async with runtime.sessions.tenant(tenant_id) as session:
         await save_verdicts(session, loaded.material.trace, ready)
         kept = await keep(session, items)
-        answer = _answer(
-            loaded, analysis, {i.key_insight: k for i, k in zip(new, kept, strict=True)}
-        )
+        step = await _go_on(runtime, session, loaded, analysis, verdicts, kept)
+        stored = {i.key_insight: k for i, k in zip(new, kept, strict=True)}
+        answer = _answer(loaded, analysis, stored, step)
         await runs.finish(
             session,
             run_id,
@@ -186,7 +190,31 @@ def _draft(loaded: Loaded, analysis: Analysis, insight: Insight) -> Draft:
     )
 
 
-def _answer(loaded: Loaded, analysis: Analysis, kept: Mapping[str, Kept]) -> TrajectoryAnswer:
+async def _go_on(
+    runtime: Runtime,
+    session: AsyncSession,
+    loaded: Loaded,
+    analysis: Analysis,
+    verdicts: Sequence[Verdict],
+    kept: Sequence[Kept],
+) -> Run | None:
+    """The next step, queued: the curator of the playbook looks at the insights, and at what the run
+    says of the bullets that are there.
+    """
+    trace, context = loaded.material.trace, loaded.material.context
+    said = hints(loaded.used, verdicts, analysis.found, context.outcome, trace_id=trace.id)
+    place = loaded.place
+    if place is None and trace.playbook and kept:  # nobody can hold a lock on what is not there
+        place = Place(trace.project_id, trace.playbook)
+        await ensure_playbook(session, place)
+    return await to_curator(
+        runtime, session, loaded.run, place, [one.memory_id for one in kept], said
+    )
+
+
+def _answer(
+    loaded: Loaded, analysis: Analysis, kept: Mapping[str, Kept], step: Run | None
+) -> TrajectoryAnswer:
     failure = analysis.failure
     insights = analysis.result.insights
     return TrajectoryAnswer(
@@ -199,4 +227,5 @@ def _answer(loaded: Loaded, analysis: Analysis, kept: Mapping[str, Kept]) -> Tra
         engine=analysis.engine,
         degraded=failure is not None,
         error=Failed(code=failure.code, message=failure.detail) if failure else None,
+        next_run_id=step.id if step else None,
     )

@@ -72,6 +72,8 @@ class Thought:
     failure: LLMError | None = None
     prompt_hash: str | None = None
     usage: dict[str, Any] | None = None
+    found: Findings | None = None
+    """What rules found, whoever thought."""
     verdicts: Sequence[BulletVerdict] = ()
     """Of the model, on bullets of the evidence only, each at most once. None by rules: they judge
     apart (`judge.py`)."""
@@ -103,7 +105,7 @@ async def think(
 
     found, base = await aside(by_rules)
     if mind is None:
-        return Thought(base)
+        return Thought(base, found=found)
     prompt = mind.prompt(PROMPTS[context.outcome])
     question = await aside(
         lambda: compose(prompt, context, evidence, found, budget=mind.prompt_tokens)
@@ -115,12 +117,21 @@ async def think(
         if not mind.or_rules:
             raise
         log.warning("reflection_by_rules", code=error.code, error=str(error))
-        return Thought(base, failure=error, prompt_hash=prompt.hash, usage=counted.usage())
+        return Thought(
+            base, failure=error, prompt_hash=prompt.hash, usage=counted.usage(), found=found
+        )
     verdicts = sound(answer.verdicts, question.keys, question.shown)
     if parroted(answer, question):
         answer, verdicts = _scored_by_rules(answer, base), []
     result = _result(context, found, base, answer, reply)
-    return Thought(result, "llm", prompt_hash=prompt.hash, usage=counted.usage(), verdicts=verdicts)
+    return Thought(
+        result,
+        "llm",
+        prompt_hash=prompt.hash,
+        usage=counted.usage(),
+        found=found,
+        verdicts=verdicts,
+    )
 
 
 def _request(mind: Mind, prompt: Prompt, question: Question) -> LLMRequest:
