@@ -5,37 +5,46 @@ while it thinks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.errors import NotFound
 from apps.memory_api.core.prompts import Prompt
 from apps.memory_api.core.prompts import load as load_prompt
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.chain import REFLECT, follow
-from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.errors import LLMPaused
 from apps.memory_api.memory.prepare import Draft, Prepared, prepare
-from apps.memory_api.memory.put import put
-from apps.memory_api.memory.queries import find_key, link
+from apps.memory_api.memory.queries import link
 from apps.memory_api.memory.schemas import Kind
+from apps.memory_api.reflection.episode import episode_of, keep_episode
+from apps.memory_api.reflection.group import group_drafts
+from apps.memory_api.reflection.hints import hints
 from apps.memory_api.reflection.improve import earlier_of, improve, to_improve
-from apps.memory_api.reflection.material import Material, load
+from apps.memory_api.reflection.known import related_lessons
+from apps.memory_api.reflection.material import Material
+from apps.memory_api.reflection.onward import to_curator
 from apps.memory_api.reflection.prompt import BUILTIN
-from apps.memory_api.reflection.schemas import GenerateAnswer, ReflectionResult
+from apps.memory_api.reflection.schemas import GenerateAnswer, Judged, ReflectionResult
 from apps.memory_api.reflection.store import Kept, drafts, keep
+from apps.memory_api.reflection.subject import Subject, load_subject
 from apps.memory_api.reflection.think import Mind, Thought, think
+from apps.memory_api.reflection.verdicts import (
+    Ready,
+    by_model,
+    by_rules,
+    prepare_verdicts,
+    save_verdicts,
+)
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.episodes import episode_text
-from apps.memory_api.traces.schemas import OutcomeType
 
 log = structlog.get_logger()
 
-LESSONS = "lessons"
-"""In the input of the step that curates: the memories whose advice is new to the playbook."""
+IMPORTANCE = "importance"
+"""In the input of a run that an evaluation asked for: how important the trace is, 0..1."""
 ANSWERED = set(ReflectionResult.model_fields) & set(GenerateAnswer.model_fields)
 """What an answer takes over from the result as it is."""
 
@@ -49,19 +58,22 @@ async def reflect(
     Raises `LeaseLost` when the run was taken over, and the model's `LLMError`.
     """
     async with runtime.sessions.tenant(tenant_id) as session:
-        run = await get_run(session, run_id)
-        if run is None or run.trace_id is None:
-            raise NotFound
-        material = await load(session, run.trace_id)
-    thought = await _think(runtime, material, run_id, or_rules=or_rules)
+        subject = await load_subject(session, run_id)
+    thought = await _think(runtime, tenant_id, subject, or_rules=or_rules)
+    verdicts = await prepare_verdicts(
+        runtime, tenant_id, subject.place, _verdicts(subject, thought)
+    )
     embedder = await runtime.embedder_of(tenant_id)
-    learnt = await prepare(embedder, _drafts(material, thought, run_id))
-    episode = await prepare(embedder, [_episode(material)])
+    own = await prepare(embedder, _drafts(subject, thought))
+    shared = await prepare(embedder, _group_drafts(subject, own))
+    episode = await prepare(embedder, [_episode(subject)])
     async with runtime.sessions.tenant(tenant_id) as session:
-        kept = await _keep(session, run, thought, learnt)
-        await _keep_episode(session, material, episode, kept)
-        step = await _go_on(runtime, session, run, material, thought, kept)
-        answer = _answer(material, thought, kept, run_id, step)
+        await save_verdicts(session, subject.trace, verdicts)
+        kept = await _keep(session, subject, thought, own)
+        lessons = [*kept[1:], *await keep(session, shared)]
+        await keep_episode(session, subject.material, episode[0], [*kept[:1], *lessons])
+        step = await _go_on(runtime, session, subject, thought, kept, lessons, verdicts)
+        answer = _answer(subject, thought, kept, verdicts, step)
         await runs.finish(
             session,
             run_id,
@@ -72,12 +84,12 @@ async def reflect(
             prompt_hash=thought.prompt_hash,
             usage=thought.usage,
         )
-    _log_stored(material, answer)
+    _log_stored(subject, answer)
     return answer
 
 
-async def _think(runtime: Runtime, material: Material, run_id: UUID, *, or_rules: bool) -> Thought:
-    context = material.context
+async def _think(runtime: Runtime, tenant_id: UUID, subject: Subject, *, or_rules: bool) -> Thought:
+    context = subject.material.context
     about = {"tenant_id": context.tenant_id, "project_id": context.project_id}
     log.info(
         "reflection_generation_started",
@@ -86,8 +98,9 @@ async def _think(runtime: Runtime, material: Material, run_id: UUID, *, or_rules
         event_count=len(context.events),
     )
     try:
-        mind = mind_of(runtime, material, run_id, or_rules=or_rules)
-        thought = await think(context, material.evidence, mind)
+        mind = mind_of(runtime, subject.material, subject.run.id, or_rules=or_rules)
+        related = await related_lessons(runtime, tenant_id, context) if mind else []
+        thought = await think(context, subject.evidence(related), mind)
     except LLMPaused:
         raise  # a thousand waiting runs are not a thousand failures
     except Exception as error:
@@ -101,7 +114,7 @@ async def _think(runtime: Runtime, material: Material, run_id: UUID, *, or_rules
             confidence=thought.result.confidence,
             has_strategy=thought.result.strategy_text is not None,
         )
-    return thought
+    return _without_what_was_told(subject, thought)
 
 
 def mind_of(
@@ -133,104 +146,125 @@ def mind_of(
     )
 
 
-async def _keep(
-    session: AsyncSession, run: Run, thought: Thought, learnt: Sequence[Prepared]
-) -> list[Kept]:
-    earlier = earlier_of(run)
-    if earlier is None:
-        return await keep(session, learnt)
-    if thought.engine == "rules":  # the model was switched off meanwhile: nothing to improve with
+def _without_what_was_told(subject: Subject, thought: Thought) -> Thought:
+    """Advice that the playbook itself gave to this run is a use of it, and no new lesson."""
+    result = thought.result
+    if result is None or not result.strategy_text or not subject.is_told(result.strategy_text):
+        return thought
+    log.info("strategy_came_from_the_playbook", run_id=str(subject.run.id))
+    return replace(thought, result=result.model_copy(update={"strategy_text": None}))
+
+
+def _verdicts(subject: Subject, thought: Thought):
+    found = thought.found
+    rules = by_rules(subject.material, subject.used, found, subject.run.id) if found else []
+    return [*rules, *by_model(subject.material, subject.used, thought.verdicts, subject.run.id)]
+
+
+def _drafts(subject: Subject, thought: Thought) -> list[Draft]:
+    context = subject.material.context
+    if thought.result is None:
         return []
-    return await improve(session, earlier, learnt)
+    return drafts(
+        thought.result,
+        project_id=context.project_id,
+        session_id=context.session_id,
+        context=context,
+        trace_id=subject.trace.id,
+        run_id=subject.run.id,
+    )
+
+
+def _group_drafts(subject: Subject, own: Sequence[Prepared]) -> list[Draft]:
+    """What the attempts of the task teach together, as far as this run does not say it itself. A
+    run that only improves another's words has said it before.
+    """
+    if earlier_of(subject.run) is not None:
+        return []
+    said = {item.draft.content for item in own}
+    made = group_drafts(subject.material, subject.taught, subject.run.id)
+    return [d for d in made if d.content not in said and not subject.is_told(d.content)]
+
+
+def _episode(subject: Subject) -> Draft:
+    return episode_of(subject.material, subject.run.input.get(IMPORTANCE))
+
+
+async def _keep(
+    session: AsyncSession, subject: Subject, thought: Thought, own: Sequence[Prepared]
+) -> list[Kept]:
+    """The reflection and its strategy, linked to each other and to what they are related to."""
+    earlier = earlier_of(subject.run)
+    if earlier is None:
+        kept = await keep(session, own)
+    elif thought.engine == "rules":  # the model was switched off meanwhile: nothing to improve with
+        return []
+    else:
+        kept = await improve(session, earlier, own)
+    if kept:
+        related = subject.material.context.related_memory_ids
+        await link(session, kept[0].memory_id, "related_to", "memory", related)
+    if len(kept) > 1:
+        await link(session, kept[1].memory_id, "derived_from", "memory", [kept[0].memory_id])
+    return kept
 
 
 async def _go_on(
     runtime: Runtime,
     session: AsyncSession,
-    run: Run,
-    material: Material,
+    subject: Subject,
     thought: Thought,
     kept: Sequence[Kept],
+    lessons: Sequence[Kept],
+    ready: Ready,
 ) -> Run | None:
     """The next step, queued: a model writes again what rules wrote in its place, or the lessons go
     to the curator of the trace's playbook. None when there is nothing to do.
     """
+    run = subject.run
     earlier = to_improve(run.id, kept) if thought.degraded else None
     if earlier is not None:
         return await follow(runtime.queue, session, run, REFLECT, earlier.as_input())
-    if material.trace.playbook is None:
-        return None
-    return None
+    outcome = subject.material.context.outcome
+    found = thought.found
+    said = (
+        hints(subject.used, ready.verdicts, found, outcome, trace_id=subject.trace.id)
+        if found
+        else []
+    )
+    taught = [lesson.memory_id for lesson in lessons]
+    return await to_curator(runtime, session, run, subject.home, taught, said)
 
 
-def _log_stored(material: Material, answer: GenerateAnswer) -> None:
+def _log_stored(subject: Subject, answer: GenerateAnswer) -> None:
+    context = subject.material.context
     if answer.reflection_id is not None:
         log.info(
             "reflection_stored",
-            tenant_id=material.context.tenant_id,
-            project_id=material.context.project_id,
+            tenant_id=context.tenant_id,
+            project_id=context.project_id,
             reflection_id=str(answer.reflection_id),
             importance=answer.importance,
         )
 
 
-def _drafts(material: Material, thought: Thought, run_id: UUID) -> list[Draft]:
-    if thought.result is None:
-        return []
-    return drafts(
-        thought.result,
-        project_id=material.context.project_id,
-        session_id=material.context.session_id,
-        context=material.context,
-        trace_id=material.trace.id,
-        run_id=run_id,
-    )
-
-
-def _episode(material: Material) -> Draft:
-    trace, context = material.trace, material.context
-    text = episode_text(trace.task_description, trace.task_goal, trace.outcome, context.events)
-    return Draft(
-        kind=Kind.EPISODE,
-        project_id=trace.project_id,
-        content=text,
-        importance=0.3 if context.outcome is OutcomeType.SUCCESS else 0.6,
-        source="trace",
-        outcome=trace.outcome,
-        session_id=trace.session_id,
-        trace_id=trace.id,
-        metadata={"event_count": len(context.events), "task_key": trace.task_key},
-        key=str(trace.id),
-    )
-
-
-async def _keep_episode(
-    session: AsyncSession, material: Material, episode: Sequence[Prepared], kept: Sequence[Kept]
-) -> None:
-    """One episode a trace, however often it is reflected on; the lessons are linked to it."""
-    memory = await find_key(session, episode[0].draft.scope_address, str(material.trace.id))
-    episode_id = memory.id if memory else (await put(session, episode))[0].id
-    if memory is None:
-        await link(session, episode_id, "derived_from", "trace", [material.trace.id])
-    for lesson in kept:
-        await link(session, lesson.memory_id, "derived_from", "memory", [episode_id])
-    if kept:
-        related = material.context.related_memory_ids
-        await link(session, kept[0].memory_id, "related_to", "memory", related)
-    if len(kept) > 1:
-        await link(session, kept[1].memory_id, "derived_from", "memory", [kept[0].memory_id])
-
-
 def _answer(
-    material: Material, thought: Thought, kept: Sequence[Kept], run_id: UUID, step: Run | None
+    subject: Subject,
+    thought: Thought,
+    kept: Sequence[Kept],
+    ready: Ready,
+    step: Run | None,
 ) -> GenerateAnswer:
     result = thought.result if kept else None
     answer = GenerateAnswer(
-        trace_id=material.trace.id,
-        run_id=run_id,
+        trace_id=subject.trace.id,
+        run_id=subject.run.id,
         engine=thought.engine,
         degraded=thought.degraded,
         result="nothing_found",
+        verdicts=[
+            Judged(key=v.key, tag=v.tag, judge=v.judge, reason=v.reason) for v in ready.verdicts
+        ],
         next_run_id=step.id if step else None,
     )
     if result is None:

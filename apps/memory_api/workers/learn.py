@@ -1,8 +1,8 @@
 """What Hansei is for, on one page: how a trace becomes advice.
 
     trace ──▶ evaluate ──▶ reflect ──▶ curate ──▶ merge ──▶ playbook ──▶ the next prompt
-              how did it   what to     what to    under the
-              really go?   learn?      change?    lock, now
+              how did it   what does   what is    under the              whose outcome
+              really go?   it teach?   to change? lock, now              comes back here
 
 Each step is a run of its own. It loads, thinks with no transaction open, and saves what it found
 together with its finished state and the ticket of the next step; so it counts once, and one that
@@ -12,19 +12,134 @@ failed is tried again alone. A step with nothing to do is not queued.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import NotFound
+from apps.memory_api.curator.lessons import lessons_of
+from apps.memory_api.curator.quarantine import quarantine
+from apps.memory_api.curator.queries import memories_by_id
+from apps.memory_api.curator.run import curate as think_of_changes
+from apps.memory_api.curator.run import merge as apply_changes
+from apps.memory_api.curator.schemas import Curation, Merged
+from apps.memory_api.evaluation.decide import decide
+from apps.memory_api.evaluation.run import evaluate_trace, store_evaluation
 from apps.memory_api.jobs import runs
-from apps.memory_api.jobs.chain import EVALUATE, NEXT, REFLECT, follow
+from apps.memory_api.jobs.chain import ASKED, CURATE, EVALUATE, MERGE, NEXT, REFLECT, follow
 from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
-from apps.memory_api.reflection.run import reflect
+from apps.memory_api.playbook.queries import ensure_playbook, get_playbook
+from apps.memory_api.playbook.rows import Author, Place
+from apps.memory_api.reflection import run as reflection
+from apps.memory_api.reflection.credit import credit
+from apps.memory_api.reflection.onward import MEMORIES, PLAYBOOK, hints_in
+from apps.memory_api.reflection.used import place_of
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.queries import get_trace
+from apps.memory_api.traces.queries import get_trace, has_failed_attempt
+from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tables import Trace
+
+ACTOR = "curator"
+CURATION = "curation"
+"""In the input of the step that merges: what the step before it thought out."""
+
+
+async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+    """How did the run go, by the evidence, and is there something to learn from it? Bullets that it
+    used get the credit also when there is not.
+    """
+    async with runtime.sessions.tenant(tenant_id) as session:
+        step = await load(session, run_id)
+        failed_before = await has_failed_attempt(session, step.trace)
+        await _ensure_playbook(session, step.trace)
+    trace = step.trace
+    evaluation = await evaluate_trace(runtime, tenant_id, trace.id, run_id)
+    decision = decide(
+        evaluation,
+        OutcomeType(trace.outcome) if trace.outcome else None,
+        asked=step.run.input.get(ASKED, "auto"),
+        mode=runtime.settings.reflective_memory_mode,
+        earlier_failed=failed_before,
+    )
+    counts = None if decision.reflect else await credit(runtime, tenant_id, run_id)
+    async with runtime.sessions.tenant(tenant_id) as session:
+        await store_evaluation(session, trace.id, run_id, evaluation)
+        if counts is not None:
+            await counts(session)
+        found: dict[str, Any] = {
+            "verdict": evaluation.verdict,
+            "proven": evaluation.proven,
+            "reflect": decision.reflect,
+            "importance": decision.importance,
+            "reason": decision.reason,
+        }
+        if decision.reflect:
+            importance = {reflection.IMPORTANCE: decision.importance}
+            found[NEXT] = await _next(runtime, session, step.run, REFLECT, importance)
+        await runs.finish(
+            session,
+            run_id,
+            owner,
+            found,
+            engine="llm" if evaluation.prompt_hash else "rules",
+            degraded_by=evaluation.failure,
+            prompt_hash=evaluation.prompt_hash,
+            usage=evaluation.usage,
+        )
+
+
+async def reflect(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+    """What does the run teach, and which of the bullets that it used helped or harmed?"""
+    answer = await reflection.reflect(runtime, tenant_id, run_id, owner)
+    if any(verdict.tag == "harmful" for verdict in answer.verdicts):
+        await _quarantine(runtime, tenant_id, answer.trace_id, run_id)
+
+
+async def curate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+    """What should the playbook say from now on? At most one model call; nothing is changed yet."""
+    async with runtime.sessions.tenant(tenant_id) as session:
+        step = await load(session, run_id)
+        ids = [UUID(memory) for memory in step.run.input.get(MEMORIES, [])]
+        rows = await memories_by_id(session, ids)
+    lessons = lessons_of([rows[one] for one in ids if one in rows], hints_in(step.run.input))
+    curation = await think_of_changes(runtime, tenant_id, step.place, lessons, run_id=run_id)
+    async with runtime.sessions.tenant(tenant_id) as session:
+        told = {PLAYBOOK: step.place.name, CURATION: curation.model_dump(mode="json")}
+        found = {
+            "deltas": [delta.model_dump(mode="json") for delta in curation.deltas],
+            "kept": [kept.key for kept in curation.kept],
+            "left_out": [left.reason for left in curation.dropped],
+            NEXT: await _next(runtime, session, step.run, MERGE, told),
+        }
+        await runs.finish(
+            session,
+            run_id,
+            owner,
+            found,
+            engine=curation.engine,
+            degraded_by=curation.failure,
+            prompt_hash=curation.prompt_hash,
+            usage=curation.usage,
+        )
+
+
+async def merge(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+    """The changes become rows: plain code under the playbook's lock, against what it says today."""
+    async with runtime.sessions.tenant(tenant_id) as session:
+        step = await load(session, run_id)
+    curation = Curation.model_validate(step.run.input[CURATION])
+    author = Author(ACTOR, f"learnt from trace {step.trace.id}", run_id)
+
+    async def finish(session: AsyncSession, merged: Merged) -> None:
+        done = {PLAYBOOK: step.place.name, **merged.summary(), "changes": merged.changes()}
+        await runs.finish(session, run_id, owner, done)
+
+    await apply_changes(runtime, tenant_id, step.place, curation, author, settle=finish)
+
+
+STEPS = {EVALUATE: evaluate, REFLECT: reflect, CURATE: curate, MERGE: merge}
 
 
 @dataclass(frozen=True)
@@ -34,13 +149,9 @@ class Step:
     run: Run
     trace: Trace
 
-
-async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
-    """How did the run go, by the evidence, and is there something to learn from it?"""
-    async with runtime.sessions.tenant(tenant_id) as session:
-        step = await load(session, run_id)
-        reflecting = await follow(runtime.queue, session, step.run, REFLECT, {})
-        await runs.finish(session, run_id, owner, {NEXT: str(reflecting.id)})
+    @property
+    def place(self) -> Place:
+        return Place(self.trace.project_id, self.run.input[PLAYBOOK])
 
 
 async def load(session: AsyncSession, run_id: UUID) -> Step:
@@ -52,4 +163,27 @@ async def load(session: AsyncSession, run_id: UUID) -> Step:
     return Step(run, trace)
 
 
-STEPS = {EVALUATE: evaluate, REFLECT: reflect}
+async def _next(
+    runtime: Runtime, session: AsyncSession, run: Run, kind: str, input: dict[str, Any]
+) -> str:
+    return str((await follow(runtime.queue, session, run, kind, input)).id)
+
+
+async def _ensure_playbook(session: AsyncSession, trace: Trace) -> None:
+    """A trace makes the playbook that it names."""
+    if trace.playbook is None:
+        return
+    place = Place(trace.project_id, trace.playbook)
+    if await get_playbook(session, place) is None:
+        await ensure_playbook(session, place)
+
+
+async def _quarantine(runtime: Runtime, tenant_id: UUID, trace_id: UUID, run_id: UUID) -> None:
+    """What has harmed too often is served no more, as soon as that is known. Upkeep looks again, so
+    nothing is lost if this process ends here.
+    """
+    async with runtime.sessions.tenant(tenant_id) as session:
+        trace = await get_trace(session, trace_id)
+        place = await place_of(session, trace) if trace else None
+    if place is not None:
+        await quarantine(runtime, tenant_id, place, Author(ACTOR, run_id=run_id))
