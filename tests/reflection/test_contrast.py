@@ -13,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.memory_api.reflection.contrast import LEAST, SURE, Sides, chance_better, contrast
-from apps.memory_api.reflection.count import count_outcome
+from apps.memory_api.reflection.count import count
+from apps.memory_api.reflection.judge import outcome_verdict
+from apps.memory_api.reflection.used import place_of, used_bullets
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.queries import get_trace, list_events
+from apps.memory_api.traces.schemas import OutcomeType
 from tests.playbook.rows import Book
 
 
@@ -100,7 +103,10 @@ class Task:
         async with self.runtime.sessions.tenant(self.tenant_id) as session:
             trace = await get_trace(session, trace_id)
             assert trace is not None
-            await count_outcome(session, trace, await list_events(session, trace_id))
+            used = await used_bullets(session, trace, await list_events(session, trace_id))
+            outcome = OutcomeType(trace.outcome or "partial")
+            verdicts = [outcome_verdict(bullet, outcome, trace_id) for bullet in used]
+            await count(session, await place_of(session, trace), trace, verdicts, {})
 
     async def attempt(self, outcome: str, keys: str, **more: Any) -> UUID:
         trace_id = await self.send(outcome, keys, **more)

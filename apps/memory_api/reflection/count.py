@@ -16,9 +16,6 @@ from apps.memory_api.playbook.evaluate import Counted, Verdict, confirm, record
 from apps.memory_api.playbook.queries import find_bullets, get_playbook, verdicts_on
 from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection.contrast import Sides, contrast
-from apps.memory_api.reflection.judge import outcome_verdict
-from apps.memory_api.reflection.used import Said, place_of, used_bullets
-from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tables import Trace
 
 KEYS = load(__file__, "task_keys.sql")
@@ -66,18 +63,6 @@ async def count(
     if trace.task_key is not None and bullets:
         await _recount(session, trace, bullets)
     return counted
-
-
-async def count_outcome(
-    session: AsyncSession, trace: Trace, events: Sequence[Said]
-) -> list[Counted]:
-    """The same for a run that nobody thinks about: how it ended is evidence all the same."""
-    if trace.outcome is None:
-        return []
-    outcome = OutcomeType(trace.outcome)
-    used = await used_bullets(session, trace, events)
-    verdicts = [outcome_verdict(bullet, outcome, trace.id) for bullet in used]
-    return await count(session, await place_of(session, trace), trace, verdicts, {})
 
 
 async def _recount(session: AsyncSession, trace: Trace, bullets: Mapping[UUID, Memory]) -> None:
