@@ -31,7 +31,11 @@ NEVER = "Never send the same export twice without changing the period."
 
 async def test_new_lessons_become_bullets_in_their_sections(book: Book) -> None:
     done = await book.learn(lesson(SPLIT), lesson(NEVER), lesson("決して同じ予約を二回送らない。"))
-    assert [r.action for r in done.results] == ["added"] * 3
+    assert [(c["action"], c["content"]) for c in done.changes()] == [
+        ("added", SPLIT),
+        ("added", NEVER),
+        ("added", "決して同じ予約を二回送らない。"),
+    ]
     bullets = {b.content: b for b in (await book.bullets()).values()}
     assert bullets[SPLIT].section == "PATTERNS & APPROACHES"
     assert bullets[SPLIT].when_to_use == "When an upload times out"
@@ -57,7 +61,8 @@ async def test_another_run_that_says_it_in_other_words_is_a_witness(book: Book) 
     await book.learn(lesson(SPLIT))
     again = "If an upload times out, split the file in parts of 10 MB and send each part again!"
     done = await book.learn(lesson(again))
-    assert [kept.key for kept in done.kept] == ["pat-00001"]
+    (change,) = done.changes()
+    assert (change["action"], change["key"]) == ("kept", "pat-00001")
     assert (await book.memory("pat-00001")).witnesses == 2
     assert list(await book.bullets()) == ["pat-00001"]
     assert len(await book.links("witnessed_by")) == 2

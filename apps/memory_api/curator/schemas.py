@@ -154,6 +154,26 @@ class Merged:
             "proposal_id": str(self.proposal_id) if self.proposal_id else None,
         }
 
+    def changes(self) -> list[dict[str, Any]]:
+        """What became of single bullets: `{action, key, content, reason}`, `kept` ones without a
+        content; nothing while deltas wait for a person.
+        """
+        if self.proposal_id is not None:
+            return []
+        done = [
+            {"action": r.action, "key": r.key, "content": _content(r), "reason": r.reason}
+            for r in self.results
+        ]
+        kept = [
+            {"action": "kept", "key": k.key, "content": "", "reason": k.reason} for k in self.kept
+        ]
+        return [*done, *kept]
+
+
+def _content(result: DeltaResult) -> str:
+    bullet = result.after or result.before
+    return bullet.content if bullet else ""
+
 
 @dataclass(frozen=True)
 class Tidied:
