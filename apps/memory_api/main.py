@@ -21,11 +21,12 @@ from apps.memory_api.reflection.router import router as reflections
 from apps.memory_api.reflection.transcripts_router import router as transcripts
 from apps.memory_api.runtime import Runtime, open_runtime
 from apps.memory_api.traces.router import router as traces
+from apps.memory_api.workers.router import router as workflow
 
 ROUTERS = (
     *(health.router, account, budgets),
     *(reflections, trajectories, transcripts),
-    *(traces, evaluations, memories, playbooks),
+    *(traces, evaluations, memories, playbooks, workflow),
 )
 
 

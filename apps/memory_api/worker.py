@@ -25,6 +25,7 @@ from apps.memory_api.reflection.insights_run import TRAJECTORY, reflect_trajecto
 from apps.memory_api.reflection.transcripts_run import TRANSCRIPT, reflect_transcript
 from apps.memory_api.runtime import Runtime, open_runtime
 from apps.memory_api.workers import learn, reembed, upkeep
+from apps.memory_api.workers.answer import WORKFLOW, answer_query
 
 log = structlog.get_logger()
 
@@ -39,6 +40,7 @@ Handler = Callable[[Runtime, UUID, UUID, str], Awaitable[Any]]
 
 HANDLERS: dict[str, Handler] = {
     **learn.STEPS,
+    WORKFLOW: answer_query,
     TRAJECTORY: reflect_trajectory,
     TRANSCRIPT: reflect_transcript,
     upkeep.KIND: upkeep.run,

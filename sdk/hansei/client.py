@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
-from hansei import flows, money, reflector, routes
+from hansei import flows, money, reflector, routes, workflow
 from hansei.credentials import resolve
 from hansei.errors import NotConfigured
 from hansei.exchange import Exchange, Pause
@@ -49,6 +49,7 @@ class Methods:
     query_reflections = Value(routes.query_reflections)
     reflect_trajectory = Value(reflector.reflect_trajectory)
     reflect_transcript = Value(reflector.reflect_transcript)
+    run_workflow = Value(workflow.run_workflow)
 
     send_trace = Value(routes.send_trace)
     send_traces = Steps(flows.send_traces)

@@ -14,7 +14,7 @@ from tests.playbook.rows import Book
 from tests.rules.test_route_auth import NEEDS, OPEN
 
 Operation = dict[str, Any]
-ROUTES = sorted(r for r in NEEDS if r.split()[1].startswith(("/api", "/health")))
+ROUTES = sorted(r for r in NEEDS if r.split()[1].startswith(("/api", "/health", "/workflow")))
 QUERY = {"GET /api/v1/playbooks/{name}/diff": {"from": "0"}}
 """What a route must be asked with."""
 

@@ -70,6 +70,7 @@ NEEDS = {
     "POST /api/v1/runs/{run_id}/retry": "write",
     "POST /api/v1/search": "read",
     "POST /api/v1/tenants": "operator",
+    "POST /workflow/run": "write",
     "POST /api/v1/traces": "write",
     "POST /api/v1/traces/{trace_id}/close": "write",
     "POST /api/v1/traces/{trace_id}/events": "write",

@@ -20,7 +20,8 @@ from apps.memory_api.memory import schemas as memory
 from apps.memory_api.reflection import insights, insights_wire, transcripts, transcripts_wire
 from apps.memory_api.reflection import schemas as reflection
 from apps.memory_api.traces import schemas as traces
-from hansei import answers, flows, money, reflector, routes
+from apps.memory_api.workers import answer_wire
+from hansei import answers, flows, money, reflector, routes, workflow
 from hansei.client import Methods
 from hansei.commands.choices import Kind, State
 from hansei.request import Request
@@ -46,6 +47,7 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (answers.Tenant, account.TenantView, [RECORDED["tenant"]]),
     (reflector.TrajectoryReflected, insights_wire.TrajectoryAnswer, []),
     (reflector.TranscriptReflected, transcripts_wire.TranscriptReflection, []),
+    (workflow.Answered, answer_wire.WorkflowAnswer, []),
     (reflector.Trajectory, insights.Trajectory, []),
     (reflector.Insight, insights.Insight, []),
     (reflector.BulletEvaluation, insights.BulletEvaluation, []),
@@ -69,7 +71,7 @@ OPTIONS: list[tuple[type, type[BaseModel], set[str]]] = [
 ]
 OTHERS = {"state"}
 """Of a 202 answer, which has no model."""
-TAGS = {"health", "reflections", "traces", "memories", "account"}
+TAGS = {"health", "workflow", "reflections", "traces", "memories", "account"}
 """The parts of the service that the client covers wholly."""
 
 
@@ -124,6 +126,7 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     routes.query_reflections: (),
     reflector.reflect_trajectory: ({},),
     reflector.reflect_transcript: ([],),
+    workflow.run_workflow: ("query",),
     routes.send_trace: ({},),
     routes.add_events: ("ID", []),
     routes.tell_outcome: ("ID", "failure"),

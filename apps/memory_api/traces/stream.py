@@ -91,6 +91,11 @@ def time_out(trace: Trace) -> None:
     trace.outcome = trace.outcome or OutcomeType.TIMEOUT.value
 
 
+def end_untold(trace: Trace) -> None:
+    """End a trace whose outcome somebody will report later."""
+    _end(trace)
+
+
 def _end(trace: Trace) -> None:
     trace.state = "closed"
     trace.closed_at = trace.updated_at = datetime.now(UTC)

@@ -25,7 +25,7 @@ from apps.memory_api.jobs.queries import forget_done, is_queued
 from apps.memory_api.memory.put import fold_statistics
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.queries import active_tenants
-from apps.memory_api.traces.ingest import wants_reflection
+from apps.memory_api.traces.ingest import is_learnt_from
 from apps.memory_api.traces.queries import stale_open_traces
 from apps.memory_api.traces.stream import time_out
 from apps.memory_api.workers.backfill import clear_old
@@ -94,10 +94,8 @@ async def close_left_open(runtime: Runtime, session: AsyncSession) -> int:
     left = await stale_open_traces(session, OPEN_FOR)
     for trace in left:
         time_out(trace)
-        mode = settings.reflective_memory_mode
-        if settings.reflective_memory_enabled and await wants_reflection(
-            session, trace, "auto", mode
-        ):
+        wanted = is_learnt_from(trace.state, trace.outcome, "auto")
+        if wanted and settings.reflective_memory_enabled:
             run = first_run(
                 session,
                 project_id=trace.project_id,

@@ -1,0 +1,130 @@
+"""Spec 2: the workflow as a library with its own parts, and over HTTP with a late outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from httpx2 import AsyncClient
+
+from apps.memory_api.embeddings.static import StaticEmbedder
+from apps.memory_api.llm.client import LLMClient
+from apps.memory_api.llm.registry import open_llm
+from apps.memory_api.playbook.hybrid import EmbeddingClient, HybridSearch
+from apps.memory_api.playbook.schemas import Bullet, Playbook
+from apps.memory_api.playbook.store import PlaybookStore
+from apps.memory_api.workers.workflow import ReflectionWorkflow, WorkflowState
+from tests.stub_provider import StubProvider, answer
+from tests.workers.test_learn import steps
+
+ADVICE = "Cancel a pending order instead of refunding it."
+
+
+def test_the_library_loads_searches_and_generates(tmp_path: Any) -> None:
+    """S2.49 to S2.52, with the document's parts, in plain synchronous code."""
+    store = PlaybookStore(tmp_path)
+    bullet = Bullet(id="str-00001", section="strategies_and_hard_rules", content=ADVICE)
+    store.save("shop", Playbook(bullets=[bullet]))
+    with StubProvider() as stub:
+        stub.behave = lambda call: answer("Cancel it [str-00001].")
+        model = open_llm("openai", model="m", api_key="k", base_url=stub.openai_url)
+        assert model is not None
+        search = HybridSearch(EmbeddingClient(StaticEmbedder()))
+        with LLMClient(model) as client:
+            graph = ReflectionWorkflow(store, search, client).build()
+            assert list(graph.nodes) == ["load_playbook", "search", "generate"]
+            state = graph.invoke({"query": "Refund my pending order", "dataset": "shop"})
+            nothing = graph.invoke({"query": "Refund my pending order", "dataset": "none"})
+    assert state["llm_response"] == "Cancel it [str-00001]."
+    assert [hit.bullet.id for hit in state["search_results"]] == ["str-00001"]
+    assert state["playbook"] == store.load("shop")
+    assert nothing["search_results"] == []
+    first, second = stub.calls
+    assert f"[str-00001] {ADVICE}" in first.user
+    assert "Refund my pending order" in first.user
+    assert ADVICE not in second.user
+
+
+def test_reflect_and_curate_run_once_an_outcome_is_known() -> None:
+    """S2.53: two nodes more, in their order, when there is something to learn from."""
+    ran: list[str] = []
+
+    def node(name: str) -> Any:
+        def run(state: WorkflowState) -> dict[str, Any]:
+            ran.append(f"{name} {state.get('outcome')} {state.get('llm_response')}")
+            return {}
+
+        return run
+
+    class Parts:
+        def load(self, dataset: str) -> Playbook:
+            return Playbook()
+
+        def search(self, query: Any, playbook: Playbook) -> list[Any]:
+            return []
+
+        def invoke_with_template(self, template: str, variables: Any) -> str:
+            return "so"
+
+    parts = Parts()
+    graph = ReflectionWorkflow(
+        parts, parts, parts, reflector=node("reflect"), curator=node("curate")
+    ).build()
+    assert list(graph.nodes)[3:] == ["reflect", "curate"]
+    graph.invoke({"query": "q", "dataset": "d"})
+    assert ran == []
+    graph.invoke({"query": "q", "dataset": "d", "outcome": "failure"})
+    assert ran == ["reflect failure so", "curate failure so"]
+
+
+async def test_inside_an_event_loop_it_refuses_to_block() -> None:
+    graph = ReflectionWorkflow(None, None, None).build()  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="ainvoke"):
+        graph.invoke({"query": "q"})
+
+
+async def ask(api: AsyncClient, **body: Any) -> dict[str, Any]:
+    answered = await api.post("/workflow/run", json={"query": "Refund a pending order"} | body)
+    assert answered.status_code == 200, answered.text
+    return answered.json()
+
+
+async def test_without_a_model_the_answer_is_the_bullets(api: AsyncClient, tenant: Any) -> None:
+    """S2.55; `appworld` is the default, and an unknown playbook has no hits."""
+    empty = await ask(api)
+    assert (empty["search_results_count"], empty["engine"]) == (0, "rules")
+    bullet = {"content": ADVICE}
+    (await api.post("/api/v1/playbooks/appworld/bullets", json=bullet)).raise_for_status()
+    found = await ask(api)
+    assert found["search_results_count"] == 1
+    assert ADVICE in found["llm_response"]
+    assert found["shown_keys"][0] in found["llm_response"]
+    assert (found["engine"], found["degraded"]) == ("rules", False)
+    run = (await api.get(f"/api/v1/runs/{found['run_id']}")).json()
+    assert (run["kind"], run["state"], run["result"]["engine"]) == ("workflow", "done", "rules")
+
+
+async def test_an_outcome_reported_later_is_learnt_from(
+    api: AsyncClient, tenant: Any, drain: Any
+) -> None:
+    bullet = {"content": ADVICE}
+    (await api.post("/api/v1/playbooks/appworld/bullets", json=bullet)).raise_for_status()
+    asked = await ask(api)
+    await drain(tenant.id)
+    trace = (await api.get(f"/api/v1/traces/{asked['trace_id']}")).json()
+    assert (trace["state"], trace["outcome"], trace["query"]) == (
+        "closed",
+        None,
+        "Refund a pending order",
+    )
+    told = await api.post(
+        f"/api/v1/traces/{asked['trace_id']}/outcome",
+        json={"outcome": "failure", "ground_truth": "Refund it by hand."},
+    )
+    assert told.status_code == 200, told.text
+    await drain(tenant.id)
+    chain = await steps(api, told.json()["run_id"])
+    assert [step["kind"] for step in chain][:2] == ["evaluate", "reflect"]
+    assert {step["state"] for step in chain} == {"done"}
+    judged = chain[1]["result"]["verdicts"]
+    assert [(one["key"], one["judge"]) for one in judged] == [(asked["shown_keys"][0], "outcome")]
