@@ -117,13 +117,18 @@ def test_bulk_inserts_return_something() -> None:
         text = path.read_text(encoding="utf-8").lower()
         for match in re.finditer(r"insert\s+into\s[^;]*?from\s+unnest\([^;]*", text):
             inserts += 1
-            assert "returning" in match[0], name_of(path)
+            if match[0].split()[2] not in NOT_OF_A_TENANT:
+                assert "returning" in match[0], name_of(path)
     assert inserts, "the pattern no longer finds what it is for"
 
 
 def test_sql_files_say_their_tenant_for_every_table() -> None:
     for path in files("apps", suffix=".sql"):
         text = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
+        if path.parent.name == "jobs":  # the queue's own tables, which stay on the coordinator
+            used = set(re.findall(r"(?:insert into|(?<!for )update|delete from) (\w+)", text))
+            assert used <= NOT_OF_A_TENANT, name_of(path)
+            continue
         said = r"tenant_id\s*=\s*(:tenant|_t\b|\$1\b)|:tenants|insert into \w+ \(tenant_id\b"
         assert re.search(said, text), name_of(path)
         used = re.findall(

@@ -6,3 +6,4 @@ from unnest(
     cast(:content as text[]), cast(:timestamp as timestamptz[]), cast(:metadata as text[]), cast(:tool_name as text[]),
     cast(:error as text[]), cast(:agent as text[])
 ) event (trace_id, seq, event_id, event_type, content, timestamp, metadata, tool_name, error, agent)
+returning 1
