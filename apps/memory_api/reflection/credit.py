@@ -1,0 +1,49 @@
+"""Credit for bullets by a run that is not reflected on: what tests, the run itself and its outcome
+say of them, which costs no model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.reflection.findings.find import find
+from apps.memory_api.reflection.findings.schemas import Findings
+from apps.memory_api.reflection.material import Material
+from apps.memory_api.reflection.subject import load_subject
+from apps.memory_api.reflection.verdicts import by_rules, prepare_verdicts, save_verdicts
+from apps.memory_api.runtime import Runtime
+
+Count = Callable[[AsyncSession], Awaitable[object]]
+"""Counts what was found, in the transaction of the caller."""
+
+
+async def credit(runtime: Runtime, tenant_id: UUID, run_id: UUID) -> Count | None:
+    """Judge the bullets that the trace of a run used; None when it belongs to no playbook."""
+    async with runtime.sessions.tenant(tenant_id) as session:
+        subject = await load_subject(session, run_id)
+    if subject.place is None:
+        return None
+    verdicts = []
+    if subject.used:
+        found = await asyncio.to_thread(_find, subject.material)
+        verdicts = by_rules(subject.material, subject.used, found, run_id)
+    ready = await prepare_verdicts(runtime, tenant_id, subject.place, verdicts)
+
+    async def count(session: AsyncSession) -> object:
+        return await save_verdicts(session, subject.trace, ready)
+
+    return count
+
+
+def _find(material: Material) -> Findings:
+    evidence = material.evidence
+    return find(
+        material.context,
+        attempts=evidence.attempts,
+        ground_truth=evidence.ground_truth,
+        test_report=evidence.test_report,
+    )

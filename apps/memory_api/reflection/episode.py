@@ -1,0 +1,47 @@
+"""The episode of a trace (layer em): what happened, kept once, with the lessons linked to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.memory.prepare import Draft, Prepared
+from apps.memory_api.memory.put import put
+from apps.memory_api.memory.queries import find_key, link
+from apps.memory_api.memory.schemas import Kind
+from apps.memory_api.reflection.material import Material
+from apps.memory_api.reflection.store import Kept
+from apps.memory_api.traces.episodes import episode_text
+from apps.memory_api.traces.schemas import OutcomeType
+
+
+def episode_of(material: Material, importance: float | None = None) -> Draft:
+    """`importance` as the evaluation gave it; without one, by the outcome."""
+    trace, context = material.trace, material.context
+    text = episode_text(trace.task_description, trace.task_goal, trace.outcome, context.events)
+    by_outcome = 0.3 if context.outcome is OutcomeType.SUCCESS else 0.6
+    return Draft(
+        kind=Kind.EPISODE,
+        project_id=trace.project_id,
+        content=text,
+        importance=by_outcome if importance is None else importance,
+        source="trace",
+        outcome=trace.outcome,
+        session_id=trace.session_id,
+        trace_id=trace.id,
+        metadata={"event_count": len(context.events), "task_key": trace.task_key},
+        key=str(trace.id),
+    )
+
+
+async def keep_episode(
+    session: AsyncSession, material: Material, episode: Prepared, kept: Sequence[Kept]
+) -> None:
+    """One episode a trace, however often it is reflected on; the lessons are linked to it."""
+    memory = await find_key(session, episode.draft.scope_address, str(material.trace.id))
+    episode_id = memory.id if memory else (await put(session, [episode]))[0].id
+    if memory is None:
+        await link(session, episode_id, "derived_from", "trace", [material.trace.id])
+    for lesson in kept:
+        await link(session, lesson.memory_id, "derived_from", "memory", [episode_id])
