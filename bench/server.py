@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class MeasuredServer:
-    """URLs by role: `postgres`, `hansei_owner`, `hansei_app`."""
+    """URLs by role: `postgres`, `hansei_owner`, `hansei_app`, `hansei_worker`."""
 
     def __init__(self, server: EmbeddedPostgres, host: str) -> None:
         self._server = server
@@ -65,18 +65,38 @@ def api(server: MeasuredServer) -> Iterator[int]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environment = os.environ | {
-        "DATABASE_URL": server.url("hansei_app"),
-        "HANSEI_LOG_LEVEL": "error",
-    }
-    command = [sys.executable, "-m", "apps.memory_api", "serve", "--port", str(port)]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment)
-    try:
+    with _process(server, ["serve", "--port", str(port)], {}):
         _wait(port)
         yield port
+
+
+@contextmanager
+def worker(server: MeasuredServer, settings: Mapping[str, str]) -> Iterator[int]:
+    """`hansei worker` in a process of its own, with these environment variables; answers its
+    pid.
+    """
+    with _process(server, ["worker"], settings) as process:
+        yield process.pid
+
+
+@contextmanager
+def _process(
+    server: MeasuredServer, command: list[str], settings: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    environment = os.environ | {
+        "DATABASE_URL": server.url("hansei_app"),
+        "HANSEI_WORKER_URL": server.url("hansei_worker"),
+        "HANSEI_LOG_LEVEL": "error",
+        **settings,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "apps.memory_api", *command], cwd=ROOT, env=environment
+    )
+    try:
+        yield process
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(30)
 
 
 def _wait(port: int) -> None:
