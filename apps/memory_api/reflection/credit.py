@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.playbook.evaluate import Verdict
 from apps.memory_api.reflection.findings.find import find
 from apps.memory_api.reflection.findings.schemas import Findings
 from apps.memory_api.reflection.material import Material
@@ -22,12 +23,14 @@ Count = Callable[[AsyncSession], Awaitable[object]]
 
 
 async def credit(runtime: Runtime, tenant_id: UUID, run_id: UUID) -> Count | None:
-    """Judge the bullets that the trace of a run used; None when it belongs to no playbook."""
+    """Judge the bullets that the trace of a run used. None when it used none and is no attempt of
+    a task either, beside which those of other attempts can be seen.
+    """
     async with runtime.sessions.tenant(tenant_id) as session:
         subject = await load_subject(session, run_id)
-    if subject.place is None:
+    if not subject.used and subject.trace.task_key is None:
         return None
-    verdicts = []
+    verdicts: list[Verdict] = []
     if subject.used:
         found = await asyncio.to_thread(_find, subject.material)
         verdicts = by_rules(subject.material, subject.used, found, run_id)

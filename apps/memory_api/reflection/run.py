@@ -19,7 +19,6 @@ from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.errors import LLMPaused
 from apps.memory_api.memory.prepare import Draft, Prepared, prepare
 from apps.memory_api.memory.queries import link
-from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.reflection.episode import episode_of, keep_episode
 from apps.memory_api.reflection.group import group_drafts
 from apps.memory_api.reflection.hints import hints

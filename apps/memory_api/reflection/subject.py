@@ -1,4 +1,4 @@
-"""What a reflection is about: one trace, what is known of its task, and what its playbook told it."""
+"""What a reflection is about: a trace, what is known of its task, what its playbook told it."""
 
 from __future__ import annotations
 
