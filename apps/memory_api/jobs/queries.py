@@ -76,6 +76,24 @@ async def forget_done(session: AsyncSession, kind: str, before: datetime) -> Non
     )
 
 
+async def latest_runs(
+    session: AsyncSession, trace_ids: Sequence[UUID], *kinds: str
+) -> dict[UUID, Run]:
+    """`latest_run` of many traces, by trace; without those that have none."""
+    if not trace_ids:
+        return {}
+    found = await session.scalars(
+        select(Run)
+        .where(
+            Run.tenant_id == tenant_of(session),
+            Run.trace_id.in_(trace_ids),
+            Run.kind.in_(kinds),
+        )
+        .order_by(Run.created_at, Run.id)
+    )
+    return {run.trace_id: run for run in found if run.trace_id is not None}
+
+
 async def latest_run(session: AsyncSession, trace_id: UUID, *kinds: str) -> Run | None:
     """The newest run of any of these kinds for one trace."""
     return await session.scalar(

@@ -44,8 +44,11 @@ class Intake:
         run = await latest_run(session, trace.id, EVALUATE, REFLECT)
         if run is None or self._wants_more(run):
             run = await self.learn_from(session, trace) or run
-        run_id = (run.parent_id or run.id) if run else None
-        return TraceAccepted(trace_id=trace.id, run_id=run_id, duplicate=True, cleaned=cleaned)
+        return known_trace(trace.id, run, cleaned=cleaned)
+
+    def settled_by(self, run: Run | None) -> bool:
+        """Whether what was sent before needs no more than the run it has."""
+        return self.reflect == "never" if run is None else not self._wants_more(run)
 
     async def ended(self, session: AsyncSession, trace: Trace, *, cleaned: bool) -> TraceAccepted:
         """The answer to news of a trace: with the reflection on it, if there is to be one."""
@@ -90,3 +93,9 @@ class Intake:
         }
         await begin(self.runtime.queue, session, *runs.values())
         return runs
+
+
+def known_trace(trace_id: UUID, run: Run | None, *, cleaned: bool) -> TraceAccepted:
+    """The answer to what was sent before. A chain is known by its first run."""
+    run_id = (run.parent_id or run.id) if run else None
+    return TraceAccepted(trace_id=trace_id, run_id=run_id, duplicate=True, cleaned=cleaned)

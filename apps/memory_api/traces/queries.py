@@ -33,19 +33,18 @@ async def find_external(session: AsyncSession, project_id: str, external_id: str
 
 async def known_externals(
     session: AsyncSession, addresses: Sequence[tuple[str, str]]
-) -> set[tuple[str, str]]:
-    """Those of (project, external_id) that have a trace."""
+) -> dict[tuple[str, str], tuple[UUID, bytes]]:
+    """Those of (project, external_id) that have a trace: its id and the hash of its content."""
     if not addresses:
-        return set()
+        return {}
     rows = await session.execute(
-        select(Trace.project_id, Trace.external_id).where(
+        select(Trace.project_id, Trace.external_id, Trace.id, Trace.content_hash).where(
             Trace.tenant_id == tenant_of(session),
             Trace.project_id.in_({project for project, _ in addresses}),
             Trace.external_id.in_({name for _, name in addresses}),
         )
     )
-    found = {(project, name) for project, name in rows if name is not None}
-    return found & set(addresses)
+    return {(project, name): (id, content) for project, name, id, content in rows if name}
 
 
 async def list_traces(
