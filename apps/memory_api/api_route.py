@@ -86,8 +86,9 @@ class _Sent:
         """Do it, or answer what was answered before."""
         async with self.runtime.sessions.tenant(self.tenant_id) as session:
             known = await idempotency.begin(session, self.route, self.key, self.body_hash)
-        if known is not None:
+        if isinstance(known, Remembered):
             return _replay(known)
+        self.request.state.reserved = known
         try:
             async with self._held():
                 response = await _whole(await handle(self.request))

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor
 from apps.memory_api.core.errors import Unauthorized
+from apps.memory_api.jobs.idempotency import Reserved
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.identity import Access, Identity, read_key
 from apps.memory_api.tenants.queries import find_live_key, touch_key
@@ -24,6 +25,16 @@ def was_cleaned(request: Request) -> bool:
 
 
 Cleaned = Annotated[bool, Depends(was_cleaned)]
+
+
+def reserved_of(request: Request) -> Reserved | None:
+    """The Idempotency-Key under which this request goes ahead, if it has one. Only routes with
+    transactions of their own need it.
+    """
+    return getattr(request.state, "reserved", None)
+
+
+ReservedDep = Annotated[Reserved | None, Depends(reserved_of)]
 
 
 def runtime_of(request: Request) -> Runtime:

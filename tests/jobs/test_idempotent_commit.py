@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from tests.http.calls import count, trace
+from tests.http.calls import NDJSON, count, ndjson, trace
 from tests.http.problems import assert_problem
 
 KEY = {"Idempotency-Key": "one"}
@@ -49,3 +49,49 @@ async def test_the_answer_is_written_in_the_transaction_of_the_work(api, tenant,
         work = await session.scalar(text("select xmin::text from traces"))
         kept = await session.scalar(text("select xmin::text from idempotency_keys"))
     assert work == kept
+
+
+async def forget_answer(runtime, tenant) -> None:
+    """As a process leaves it that died after its work and before its answer was kept."""
+    async with runtime.sessions.tenant(tenant.id) as session:
+        await session.execute(
+            text(
+                "update idempotency_keys set status = null, response = null, headers = null,"
+                " lease_until = now() - interval '1 s'"
+            )
+        )
+
+
+async def test_a_reflection_whose_answer_was_lost_is_answered_from_its_run(
+    api, tenant, runtime
+) -> None:
+    first = await api.post("/api/v1/reflections/generate", json=trace(), headers=KEY)
+    before = await count(runtime, tenant.id)
+    await forget_answer(runtime, tenant)
+    second = await api.post("/api/v1/reflections/generate", json=trace(), headers=KEY)
+    assert "idempotency-replayed" not in second.headers
+    assert second.json() == first.json() | {"duplicate": True}
+    assert await count(runtime, tenant.id) == before
+
+
+async def test_lines_whose_answer_was_lost_are_known(api, tenant, runtime) -> None:
+    raw = ndjson([trace(), trace(external_id="named"), trace()])
+    first = await api.post("/api/v1/traces", content=raw, headers=NDJSON | KEY)
+    before = await count(runtime, tenant.id)
+    await forget_answer(runtime, tenant)
+    second = await api.post("/api/v1/traces", content=raw, headers=NDJSON | KEY)
+    assert second.json()["duplicates"] == 3
+    assert [i["trace_id"] for i in second.json()["items"]] == [
+        i["trace_id"] for i in first.json()["items"]
+    ]
+    assert [i["run_id"] for i in second.json()["items"]] == [
+        i["run_id"] for i in first.json()["items"]
+    ]
+    assert await count(runtime, tenant.id) == before
+
+
+async def test_another_request_under_another_key_stores_its_own(api, tenant, runtime) -> None:
+    for key in ("one", "two"):
+        headers = NDJSON | {"Idempotency-Key": key}
+        await api.post("/api/v1/traces", content=ndjson([trace()] * 2), headers=headers)
+    assert (await count(runtime, tenant.id))["traces"] == 4

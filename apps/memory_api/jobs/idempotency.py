@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -12,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.errors import InProgress, Invalid
+from apps.memory_api.core.ids import same_id
 from apps.memory_api.jobs.tables import IdempotencyKey
 
 KEPT = timedelta(hours=24)
@@ -33,9 +35,26 @@ class Remembered:
     headers: dict[str, str]
 
 
-async def begin(session: AsyncSession, route: str, key: str, body_hash: bytes) -> Remembered | None:
-    """Reserve a key; None means go ahead. Raises `KeyReused` for another body, `InProgress` while
-    the first is at work.
+@dataclass(frozen=True)
+class Reserved:
+    """Go ahead. Whoever takes the key over from a process that died goes ahead with the same, and
+    so knows by `trace_id` what that one had stored.
+    """
+
+    route: str
+    key: str
+    since: datetime
+
+    def trace_id(self, number: int = 0) -> UUID:
+        """The id of the n-th trace that this request stores."""
+        return same_id(self.since, self.route, self.key, number)
+
+
+async def begin(
+    session: AsyncSession, route: str, key: str, body_hash: bytes
+) -> Remembered | Reserved:
+    """Reserve a key, or find what it was answered. Raises `KeyReused` for another body,
+    `InProgress` while the first is at work.
     """
     now = datetime.now(UTC)
     made = await session.scalar(
@@ -48,10 +67,10 @@ async def begin(session: AsyncSession, route: str, key: str, body_hash: bytes) -
             lease_until=now + LEASE,
         )
         .on_conflict_do_nothing()
-        .returning(IdempotencyKey.key)
+        .returning(IdempotencyKey.created_at)
     )
     if made is not None:
-        return None
+        return Reserved(route, key, made)
     row = await session.scalar(
         select(IdempotencyKey)
         .where(
@@ -66,7 +85,7 @@ async def begin(session: AsyncSession, route: str, key: str, body_hash: bytes) -
     if row.created_at < now - KEPT:
         row.body_hash, row.status, row.response, row.headers = body_hash, None, None, None
         row.created_at, row.lease_until = now, now + LEASE
-        return None
+        return Reserved(route, key, now)
     if row.body_hash != body_hash:
         raise KeyReused(field="Idempotency-Key")
     if row.status is not None:
@@ -74,7 +93,7 @@ async def begin(session: AsyncSession, route: str, key: str, body_hash: bytes) -
     if row.lease_until is not None and row.lease_until > now:
         raise InProgress(retry_after=max(1, round((row.lease_until - now).total_seconds())))
     row.lease_until = now + LEASE
-    return None
+    return Reserved(route, key, row.created_at)
 
 
 async def extend(session: AsyncSession, route: str, key: str) -> None:

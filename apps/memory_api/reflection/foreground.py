@@ -37,9 +37,15 @@ class Accepted:
 
 
 async def reflect_now(
-    runtime: Runtime, caller: Identity, body: GenerateIn, *, wait: bool
+    runtime: Runtime,
+    caller: Identity,
+    body: GenerateIn,
+    *,
+    wait: bool,
+    trace_id: UUID | None = None,
 ) -> Accepted:
-    """Store, then reflect (`wait`) or leave it to a worker. A duplicate answers as the first.
+    """Store, then reflect (`wait`) or leave it to a worker. A duplicate answers as the first, and
+    so does what an earlier try of this request stored (`trace_id`) before its process died.
 
     When the model fails while the caller waits, rules answer (HANSEI_ON_MODEL_FAILURE=rules), or
     its `LLMError` is raised and the run is failed. Raises `QueueFull` when a worker is to do it.
@@ -48,7 +54,7 @@ async def reflect_now(
     async with runtime.sessions.tenant(caller.tenant_id) as session:
         project_id = caller.project(body.project_id)
         trace_body = TraceIn(**body.model_dump(exclude={"project_id", "tenant_id"}))
-        stored = await store_trace(session, trace_body, project_id)
+        stored = await store_trace(session, trace_body, project_id, trace_id)
         known = await latest_run(session, stored.trace.id, REFLECT) if stored.duplicate else None
         if known is not None:
             return _known(stored.trace.id, await _readable(session, known))

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from apps.memory_api.api_route import ApiRoute
 from apps.memory_api.core.errors import Conflict
 from apps.memory_api.core.openapi import example
-from apps.memory_api.deps import Cleaned, Reader, RuntimeDep, Writer
+from apps.memory_api.deps import Cleaned, Reader, ReservedDep, RuntimeDep, Writer
 from apps.memory_api.memory.router import show
 from apps.memory_api.reflection.foreground import Accepted, reflect_now
 from apps.memory_api.reflection.lessons import bring_reflection, find_lessons
@@ -62,6 +62,7 @@ async def generate(
     runtime: RuntimeDep,
     caller: Writer,
     cleaned: Cleaned,
+    reserved: ReservedDep,
     prefer: Annotated[str, Header(description="`respond-async`: answer 202 at once.")] = "",
 ) -> GenerateAnswer:
     """Reflect on one run: what happened and why, and a rule for the next time.
@@ -72,7 +73,8 @@ async def generate(
     if not runtime.settings.reflective_memory_enabled:
         raise Conflict("Reflection is switched off (REFLECTIVE_MEMORY_ENABLED).")
     wait = "respond-async" not in prefer.lower()
-    accepted = await reflect_now(runtime, caller, body, wait=wait)
+    trace_id = reserved.trace_id() if reserved else None
+    accepted = await reflect_now(runtime, caller, body, wait=wait, trace_id=trace_id)
     if accepted.answer is None:
         return cast(GenerateAnswer, _later(accepted, cleaned))
     return accepted.answer.model_copy(update={"cleaned": cleaned})

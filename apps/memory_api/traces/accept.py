@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.jobs.chain import EVALUATE, REFLECT, begin, first_run, next_of
+from apps.memory_api.jobs.idempotency import Reserved
 from apps.memory_api.jobs.queries import latest_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.runtime import Runtime
@@ -26,11 +27,17 @@ class Intake:
     runtime: Runtime
     caller: Identity
     reflect: Reflect
+    reserved: Reserved | None = None
 
-    async def one(self, session: AsyncSession, body: TraceIn, *, cleaned: bool) -> TraceAccepted:
-        """Store a trace and begin to learn from it. A duplicate answers with the run it has."""
+    async def one(
+        self, session: AsyncSession, body: TraceIn, *, cleaned: bool, number: int = 0
+    ) -> TraceAccepted:
+        """Store a trace, the n-th of its request, and begin to learn from it. A duplicate answers
+        with the run it has.
+        """
         self.caller.check_tenant(body.tenant_id)
-        stored = await store_trace(session, body, self.caller.project(body.project_id))
+        project_id = self.caller.project(body.project_id)
+        stored = await store_trace(session, body, project_id, self.trace_id(number))
         if stored.duplicate:
             return await self.known(session, stored.trace, cleaned=cleaned)
         return await self.ended(session, stored.trace, cleaned=cleaned)
@@ -45,6 +52,10 @@ class Intake:
         if run is None or self._wants_more(run):
             run = await self.learn_from(session, trace) or run
         return known_trace(trace.id, run, cleaned=cleaned)
+
+    def trace_id(self, number: int) -> UUID | None:
+        """The id that the n-th trace of this request has to have, whoever stores it."""
+        return None if self.reserved is None else self.reserved.trace_id(number)
 
     def settled_by(self, run: Run | None) -> bool:
         """Whether what was sent before needs no more than the run it has."""

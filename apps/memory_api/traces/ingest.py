@@ -19,7 +19,7 @@ from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.errors import Conflict
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.sql import load
-from apps.memory_api.traces.queries import find_external
+from apps.memory_api.traces.queries import find_external, get_trace
 from apps.memory_api.traces.redaction import without_secrets
 from apps.memory_api.traces.schemas import Event, Reflect, TraceIn
 from apps.memory_api.traces.tables import Trace
@@ -40,21 +40,22 @@ class Stored:
     duplicate: bool
 
 
-async def store_trace(session: AsyncSession, body: TraceIn, project_id: str) -> Stored:
-    """Store a trace and its events, without the secrets in them. Raises `Conflict` when its
-    external_id is taken by other content.
+async def store_trace(
+    session: AsyncSession, body: TraceIn, project_id: str, trace_id: UUID | None = None
+) -> Stored:
+    """Store a trace and its events, without the secrets in them. With the `trace_id` of one that is
+    here it is that one. Raises `Conflict` when its external_id is taken by other content.
     """
     content = content_hash(body)
     known = await _known(session, body, project_id, content)
     if known is not None:
         return known
     body = without_secrets(body)
-    statement = insert(Trace).values(_values(session, body, project_id, content))
+    statement = insert(Trace).values(_values(session, body, project_id, content, trace_id))
     trace = await session.scalar(statement.on_conflict_do_nothing().returning(Trace))
     if trace is None:  # somebody else stored this external_id a moment ago
         known = await _known(session, body, project_id, content)
-        assert known is not None
-        return known
+        return known or await _stored_before(session, trace_id)
     await _insert_events(session, trace, 0, body.events)
     return Stored(trace, duplicate=False)
 
@@ -73,6 +74,13 @@ async def _known(
             field="external_id",
         )
     return Stored(known, duplicate=True)
+
+
+async def _stored_before(session: AsyncSession, trace_id: UUID | None) -> Stored:
+    """What an earlier try of this very request stored before its process died."""
+    trace = None if trace_id is None else await get_trace(session, trace_id)
+    assert trace is not None
+    return Stored(trace, duplicate=True)
 
 
 async def add_events(session: AsyncSession, trace: Trace, events: Sequence[Event]) -> None:
@@ -120,10 +128,10 @@ async def insert_traces(session: AsyncSession, rows: Sequence[dict[str, Any]]) -
 
 
 def trace_row(
-    session: AsyncSession, body: TraceIn, project_id: str, content: bytes
+    session: AsyncSession, body: TraceIn, project_id: str, content: bytes, trace_id: UUID | None
 ) -> dict[str, Any]:
     """A new trace by the names of its columns, for `insert_traces`."""
-    values = _values(session, body, project_id, content)
+    values = _values(session, body, project_id, content, trace_id)
     return {attribute.property.columns[0].name: value for attribute, value in values.items()}
 
 
@@ -151,13 +159,13 @@ def content_hash(body: TraceIn) -> bytes:
 
 
 def _values(
-    session: AsyncSession, body: TraceIn, project_id: str, content: bytes
+    session: AsyncSession, body: TraceIn, project_id: str, content: bytes, trace_id: UUID | None
 ) -> dict[Any, Any]:
     now = datetime.now(UTC)
     closed = body.state == "closed"
     return {
         Trace.tenant_id: tenant_of(session),
-        Trace.id: new_id(),
+        Trace.id: trace_id or new_id(),
         Trace.project_id: project_id,
         Trace.external_id: body.external_id,
         Trace.task_key: body.task_key,

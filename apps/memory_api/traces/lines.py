@@ -150,7 +150,9 @@ async def _together(intake: Intake, session: AsyncSession, sent: Sequence[Sent])
     for one in sent:
         clean[one.number] = without_secrets(one.body)
         content = content_hash(one.body)
-        rows[one.number] = trace_row(session, clean[one.number], one.project_id, content)
+        rows[one.number] = trace_row(
+            session, clean[one.number], one.project_id, content, intake.trace_id(one.number)
+        )
     stored = await insert_traces(session, list(rows.values()))
     fresh = [one for one in sent if rows[one.number]["id"] in stored]
     await insert_events(
@@ -183,7 +185,7 @@ def _as_trace(row: dict[str, Any]) -> Trace:
 async def _alone(intake: Intake, session: AsyncSession, one: Sent) -> TraceAccepted | LineRefused:
     try:
         async with session.begin_nested():
-            answer = await intake.one(session, one.body, cleaned=one.cleaned)
+            answer = await intake.one(session, one.body, cleaned=one.cleaned, number=one.number)
         return answer.model_copy(update={"line": one.number})
     except HanseiError as error:
         return LineRefused(line=one.number, error=refusal(error))

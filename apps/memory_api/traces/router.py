@@ -22,6 +22,7 @@ from apps.memory_api.deps import (
     Limit,
     ProjectQuery,
     Reader,
+    ReservedDep,
     RuntimeDep,
     Session,
     Writer,
@@ -78,12 +79,16 @@ ReflectQuery = Annotated[
 
 
 async def take_many(
-    request: Request, runtime: RuntimeDep, caller: Writer, reflect: ReflectQuery = "auto"
+    request: Request,
+    runtime: RuntimeDep,
+    caller: Writer,
+    reserved: ReservedDep,
+    reflect: ReflectQuery = "auto",
 ) -> StreamingResponse:
     """Store traces, one a line: a hundred lines a transaction; each succeeds or fails by itself.
     Answers a `BatchAnswer`.
     """
-    answer = await take_body(Intake(runtime, caller, reflect), request.stream())
+    answer = await take_body(Intake(runtime, caller, reflect, reserved), request.stream())
     return StreamingResponse(answer.parts(), media_type="application/json")
 
 
