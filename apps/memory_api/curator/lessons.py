@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from apps.memory_api.curator.general import general
 from apps.memory_api.curator.schemas import HintIn, Lesson
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.memory.tables import Memory
@@ -32,7 +33,8 @@ def lessons_of(memories: Sequence[Memory], hints: Sequence[Hint] = ()) -> list[L
 def _lesson(row: Memory) -> Lesson:
     about: dict[str, Any] = row.metadata_
     return Lesson(
-        text=row.content,
+        # A model was asked for a rule; what our own rules write has an example of its run in it.
+        text=row.content if "model" in about else general(row.content),
         when_to_use=row.when_to_use or "",
         title=row.title or "",
         section=row.section or "",

@@ -19,6 +19,7 @@ from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.errors import LLMPaused
 from apps.memory_api.memory.prepare import Draft, Prepared, prepare
 from apps.memory_api.memory.queries import link
+from apps.memory_api.playbook.evaluate import Verdict
 from apps.memory_api.reflection.episode import episode_of, keep_episode
 from apps.memory_api.reflection.group import group_drafts
 from apps.memory_api.reflection.hints import hints
@@ -29,7 +30,7 @@ from apps.memory_api.reflection.onward import to_curator
 from apps.memory_api.reflection.prompt import BUILTIN
 from apps.memory_api.reflection.schemas import GenerateAnswer, Judged, ReflectionResult
 from apps.memory_api.reflection.store import Kept, drafts, keep
-from apps.memory_api.reflection.subject import Subject, load_subject
+from apps.memory_api.reflection.subject import IMPORTANCE, Subject, load_subject
 from apps.memory_api.reflection.think import Mind, Thought, think
 from apps.memory_api.reflection.verdicts import (
     Ready,
@@ -42,8 +43,6 @@ from apps.memory_api.runtime import Runtime
 
 log = structlog.get_logger()
 
-IMPORTANCE = "importance"
-"""In the input of a run that an evaluation asked for: how important the trace is, 0..1."""
 ANSWERED = set(ReflectionResult.model_fields) & set(GenerateAnswer.model_fields)
 """What an answer takes over from the result as it is."""
 
@@ -154,7 +153,7 @@ def _without_what_was_told(subject: Subject, thought: Thought) -> Thought:
     return replace(thought, result=result.model_copy(update={"strategy_text": None}))
 
 
-def _verdicts(subject: Subject, thought: Thought):
+def _verdicts(subject: Subject, thought: Thought) -> list[Verdict]:
     found = thought.found
     rules = by_rules(subject.material, subject.used, found, subject.run.id) if found else []
     return [*rules, *by_model(subject.material, subject.used, thought.verdicts, subject.run.id)]

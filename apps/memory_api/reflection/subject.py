@@ -23,7 +23,12 @@ from apps.memory_api.reflection.used import (
     text_of,
     used_bullets,
 )
+from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tables import Trace
+
+IMPORTANCE, OUTCOME = "importance", "outcome"
+"""In the input of a run that an evaluation asked for: how important the trace is, 0..1, and how it
+really ended, which may not be what its sender believed."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,9 @@ async def load_subject(session: AsyncSession, run_id: UUID) -> Subject:
     if run is None or run.trace_id is None:
         raise NotFound
     material = await load(session, run.trace_id)
+    if ended := run.input.get(OUTCOME):
+        context = material.context.model_copy(update={"outcome": OutcomeType(ended)})
+        material = replace(material, context=context)
     trace = material.trace
     used = await used_bullets(session, trace, material.context.events)
     told = {one.key: text_of(one.bullet) for one in used} | await served_texts(session, trace)

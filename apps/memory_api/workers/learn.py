@@ -24,7 +24,7 @@ from apps.memory_api.curator.queries import memories_by_id
 from apps.memory_api.curator.run import curate as think_of_changes
 from apps.memory_api.curator.run import merge as apply_changes
 from apps.memory_api.curator.schemas import Curation, Merged
-from apps.memory_api.evaluation.decide import decide
+from apps.memory_api.evaluation.decide import decide, real_outcome
 from apps.memory_api.evaluation.run import evaluate_trace, store_evaluation
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.chain import ASKED, CURATE, EVALUATE, MERGE, NEXT, REFLECT, follow
@@ -35,6 +35,7 @@ from apps.memory_api.playbook.rows import Author, Place
 from apps.memory_api.reflection import run as reflection
 from apps.memory_api.reflection.credit import credit
 from apps.memory_api.reflection.onward import MEMORIES, PLAYBOOK, hints_in
+from apps.memory_api.reflection.subject import IMPORTANCE, OUTCOME
 from apps.memory_api.reflection.used import place_of
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.queries import get_trace, has_failed_attempt
@@ -56,9 +57,10 @@ async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) 
         await _ensure_playbook(session, step.trace)
     trace = step.trace
     evaluation = await evaluate_trace(runtime, tenant_id, trace.id, run_id)
+    told = OutcomeType(trace.outcome) if trace.outcome else None
     decision = decide(
         evaluation,
-        OutcomeType(trace.outcome) if trace.outcome else None,
+        told,
         asked=step.run.input.get(ASKED, "auto"),
         mode=runtime.settings.reflective_memory_mode,
         earlier_failed=failed_before,
@@ -76,8 +78,8 @@ async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) 
             "reason": decision.reason,
         }
         if decision.reflect:
-            importance = {reflection.IMPORTANCE: decision.importance}
-            found[NEXT] = await _next(runtime, session, step.run, REFLECT, importance)
+            known = {IMPORTANCE: decision.importance, OUTCOME: real_outcome(evaluation, told)}
+            found[NEXT] = await _next(runtime, session, step.run, REFLECT, known)
         await runs.finish(
             session,
             run_id,

@@ -1,0 +1,56 @@
+"""A rule without what only its own run shows. The sentences are ones the rules engine wrote."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.memory_api.curator.general import general
+
+RULES = {
+    "do not open with its first call again (here find(first_name=Ivan, zip=92133)): start from "
+    "another fact": "do not open with its first call again: start from another fact",
+    "open the entry closest to it (here List of affiliates (by U.S. state)) instead of rewording": (
+        "open the entry closest to it instead of rewording"
+    ),
+    "When going on to cancel_order, carry over order_id (#W8835847) from the earlier calls": (
+        "When going on to cancel_order, carry over order_id from the earlier calls"
+    ),
+    "Booking_hotel に進むときは、name（ワイズホテル）、city（大阪） を聞き直さず、引き継ぐ。": (
+        "Booking_hotel に進むときは、name、city を聞き直さず、引き継ぐ。"
+    ),
+    "settle cabin, flights[3].number and flights[4].number first": (
+        "settle cabin and flights[].number first"
+    ),
+    "copy flights[1].number, flights[2].number and payment_id from the response": (
+        "copy flights[].number and payment_id from the response"
+    ),
+    "settle passengers[1].dob first": "settle passengers[].dob first",
+}
+
+
+@pytest.mark.parametrize(("text", "rule"), RULES.items())
+def test_examples_values_and_places_in_lists_go(text: str, rule: str) -> None:
+    assert general(text) == rule
+    assert general(rule) == rule
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "look for the permitted way first (another order of steps, part of the request) and offer",
+        "When text is parsed as code (utils.py), catch the parse error and show it to the model",
+        "Use items[0] and items[1], they differ",
+        "利用者（本人）に尋ねる。",
+    ],
+)
+def test_what_belongs_to_the_rule_stays(text: str) -> None:
+    assert general(text) == text
+
+
+@given(st.text(max_size=200))
+def test_it_never_adds_words_and_doing_it_again_changes_nothing(text: str) -> None:
+    once = general(text)
+    assert general(once) == once
+    assert len(once) <= len(text)
