@@ -313,3 +313,9 @@ def test_the_most_alike_twin_comes_first() -> None:
     ]
     found = twins("Split a large file into parts.", near)
     assert [n.bullet.id for n in found] == ["pat-00002", "pat-00001"]
+
+
+def test_an_example_that_has_brackets_itself_makes_no_other_lesson() -> None:
+    said = "When a try failed, do not open with its first call again (here {}): start elsewhere."
+    assert same(said.format("get_user(user_id=omar)"), said.format("calculate(a=1200 - (500))"))
+    assert not same(said.format("x"), said.format("x").replace("do not open", "open"))

@@ -29,6 +29,9 @@ PER_SWAP = 15
 
 _TELLING = re.compile(r"[a-z0-9]+|[一-龥々〆]+|[ァ-ヴー]+|[^\W_a-z0-9ぁ-ん一-龥々〆ァ-ヴー]+")
 _BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|（[^（）]*）|［[^［］]*］|【[^【】]*】")
+_DEEPEST = 4
+"""Brackets within brackets that are followed."""
+_CALL = "\ue000"
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])\d+(?:[.,]\d+)*(?![\d)])")
 _NAME = re.compile(
     r"(?<![A-Za-z0-9_])(?:"
@@ -82,8 +85,14 @@ def concrete(text: str) -> set[str]:
 
 
 def without_examples(text: str) -> str:
-    """The text without what stands in brackets; `call(x)` stays a call."""
-    return _BRACKETS.sub(lambda found: "()" if found.group()[0] == "(" else " ", text)
+    """The text without what stands in brackets, and in brackets within them; `call(x)` stays a
+    call.
+    """
+    for _ in range(_DEEPEST):
+        text, found = _BRACKETS.subn(lambda found: _CALL if found.group()[0] == "(" else " ", text)
+        if not found:
+            break
+    return text.replace(_CALL, "()")
 
 
 def _other_subject(a: str, b: str) -> bool:
