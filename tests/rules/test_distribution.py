@@ -129,7 +129,7 @@ def test_sql_files_say_their_tenant_for_every_table() -> None:
             used = set(re.findall(r"(?:insert into|(?<!for )update|delete from) (\w+)", text))
             assert used <= NOT_OF_A_TENANT, name_of(path)
             continue
-        said = r"tenant_id\s*=\s*(:tenant|_t\b|\$1\b)|:tenants|insert into \w+ \(tenant_id\b"
+        said = r"tenant_id\s*=\s*(:tenant|_t\b|\$1\b)|:tenants|insert into \w+ \(\s*tenant_id\b"
         assert re.search(said, text), name_of(path)
         used = re.findall(
             r"\b(?:from|join)\s+(memories|memory_\w+|postings|scope_stats|runs)\s+(\w+)", text
