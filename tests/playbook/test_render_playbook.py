@@ -139,3 +139,15 @@ def test_the_same_choice_is_the_same_text(playbook: Playbook, random: Any) -> No
 )
 def test_estimate_of_tokens(text: str, tokens: int) -> None:
     assert estimate_tokens(text) == tokens
+
+
+def test_a_condition_is_said_once() -> None:
+    """A rule that begins with its condition does not have it in brackets too."""
+    condition = "When about to refund"
+    whole = Bullet(
+        id="pat-1", section="s", content=f"{condition}, ask first.", when_to_use=condition
+    )
+    apart = Bullet(id="pat-2", section="s", content="Ask first.", when_to_use=condition)
+    text = render([whole, apart], token_budget=500).text
+    assert "- [pat-1] When about to refund, ask first." in text
+    assert "- [pat-2] (when: When about to refund) Ask first." in text

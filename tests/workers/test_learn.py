@@ -1,13 +1,21 @@
-"""The loop: a trace becomes advice, in steps that are queued, counted and tried again one by one."""
+"""The loop: a trace becomes advice, in steps that count once and are tried again one by one."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from httpx2 import AsyncClient
 
+from apps.memory_api import worker
+from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.tables import Trace
 from tests.conftest import TestTenant
+from tests.queue import waiting_tickets
 
 FAILED: dict[str, Any] = {
     "outcome": "failure",
@@ -60,3 +68,217 @@ async def test_a_trace_becomes_a_bullet_of_its_playbook(api: AsyncClient, learn:
     assert (bullet["id"], bullet["content"]) == (change["key"], change["content"])
     evaluations = await api.get(f"/api/v1/traces/{chain[0]['trace_id']}/evaluations")
     assert evaluations.status_code == 200
+
+
+async def bullets(api: AsyncClient, name: str = "reports", **query: str) -> list[dict[str, Any]]:
+    answer = await api.get(f"/api/v1/playbooks/{name}/bullets", params=query)
+    answer.raise_for_status()
+    return answer.json()["items"]
+
+
+async def test_without_a_playbook_a_strategy_stays_a_strategy(api: AsyncClient, learn: Any) -> None:
+    chain = await learn(playbook=None)
+    assert [step["kind"] for step in chain] == ["evaluate", "reflect"]
+    assert chain[-1]["result"]["strategy_id"] is not None
+    assert (await api.get("/api/v1/playbooks")).json()["items"] == []
+
+
+async def test_nothing_to_learn_is_not_curated(learn: Any) -> None:
+    events = [{"event_type": "llm_response", "content": "Hello"}]
+    chain = await learn("always", outcome="success", events=events, task_description=None)
+    assert [step["kind"] for step in chain] == ["evaluate", "reflect"]
+    assert chain[-1]["result"]["result"] == "nothing_found"
+
+
+async def test_a_trace_makes_the_playbook_that_it_names(api: AsyncClient, learn: Any) -> None:
+    events = [{"event_type": "llm_response", "content": "Hello"}]
+    await learn(outcome="success", events=events, task_description=None, playbook="new one")
+    assert (await api.get("/api/v1/playbooks/new one")).status_code == 200
+    assert (await api.get("/api/v1/playbooks/another")).status_code == 404
+
+
+async def test_a_plain_success_is_evaluated_and_no_more_in_lite_mode(
+    runtime: Runtime, api: AsyncClient, tenant: TestTenant
+) -> None:
+    answer = (await api.post("/api/v1/traces", json=FAILED | {"outcome": "success"})).json()
+    lite = runtime.settings.model_copy(update={"reflective_memory_mode": "lite"})
+    await worker.work(replace(runtime, settings=lite), Ticket(tenant.id, UUID(answer["run_id"])))
+    (only,) = await steps(api, answer["run_id"])
+    assert (only["state"], only["result"]["reflect"]) == ("done", False)
+    again = await api.post("/api/v1/traces?reflect=always", json=FAILED | {"outcome": "success"})
+    assert again.json()["run_id"] is not None
+
+
+async def test_a_success_that_is_proven_none_is_reflected_on_as_a_failure(learn: Any) -> None:
+    report = "FAILED tests/test_a.py::test_total - assert 3 == 4\n==== 1 failed in 0.1s ===="
+    chain = await learn(outcome="success", test_report=report)
+    assert chain[0]["result"]["verdict"] == "failure"
+    assert chain[1]["input"]["outcome"] == "failure"
+    assert "failure" in chain[1]["result"]["tags"]
+
+
+async def test_the_same_lesson_again_adds_no_bullet(api: AsyncClient, learn: Any) -> None:
+    await learn()
+    before = await bullets(api)
+    chain = await learn(session_id="another day")
+    assert [change["action"] for change in chain[-1]["result"]["changes"]] == ["kept"]
+    after = await bullets(api)
+    assert [b["content"] for b in after] == [b["content"] for b in before]
+    counters = ("helpful", "harmful", "neutral")
+    assert [[b[c] for c in counters] for b in after] == [[b[c] for c in counters] for b in before]
+
+
+async def test_another_project_learns_anew(api: AsyncClient, learn: Any) -> None:
+    await learn()
+    chain = await learn(project_id="other")
+    assert [change["action"] for change in chain[-1]["result"]["changes"]] == ["added"]
+    assert len(await bullets(api, project_id="other")) == 1
+
+
+async def test_the_next_run_is_told_and_its_outcome_comes_back(
+    api: AsyncClient, learn: Any
+) -> None:
+    """S5.53: strategies are applied: rendered into the next prompt, judged by what came of it."""
+    await learn()
+    (bullet,) = await bullets(api)
+    query = {"query_text": "fetch the report"}
+    block = (await api.post("/api/v1/playbooks/reports/render", json=query)).json()
+    assert bullet["content"] in block["text"]
+    said = {"event_type": "llm_response", "content": f"I follow [{bullet['id']}]."}
+    chain = await learn(
+        outcome="success",
+        render_id=block["render_id"],
+        events=[FAILED["events"][0], FAILED["events"][1], said],
+    )
+    judged = chain[1]["result"]["verdicts"]
+    assert {one["key"] for one in judged} == {bullet["id"]}
+    assert "helpful" in {one["tag"] for one in judged}
+
+
+async def test_text_that_the_playbook_told_is_no_new_lesson(api: AsyncClient, learn: Any) -> None:
+    """The same failure again, by a run that was served the bullet: what the rules would say of it
+    stands in the playbook already."""
+    await learn()
+    (bullet,) = await bullets(api)
+    chain = await learn(used_keys=[bullet["id"]])
+    reflected = chain[1]["result"]
+    assert reflected["reflection_id"] is not None
+    assert reflected["strategy_id"] is None
+    assert reflected["strategy_text"] is None
+    assert len(await bullets(api)) == 1
+
+
+async def test_a_reviewed_playbook_holds_what_was_learnt(api: AsyncClient, learn: Any) -> None:
+    made = await api.put("/api/v1/playbooks/reports", json={"bullets": []})
+    made.raise_for_status()
+    changed = await api.patch("/api/v1/playbooks/reports", json={"review": "required"})
+    changed.raise_for_status()
+    chain = await learn()
+    assert chain[-1]["result"]["proposal_id"] is not None
+    assert await bullets(api) == []
+
+
+async def test_generate_with_a_playbook_goes_on_to_the_curator(
+    api: AsyncClient, tenant: TestTenant, drain: Any
+) -> None:
+    answer = (await api.post("/api/v1/reflections/generate", json=FAILED)).json()
+    assert answer["reflection_id"] is not None
+    assert answer["next_run_id"] is not None
+    await drain(tenant.id)
+    chain = await steps(api, answer["run_id"])
+    assert [step["kind"] for step in chain] == ["reflect", "curate", "merge"]
+    assert len(await bullets(api)) == 1
+
+
+@pytest.mark.parametrize("kind", ["evaluate", "reflect", "curate", "merge"])
+async def test_a_step_that_died_is_tried_again_alone(
+    api: AsyncClient, runtime: Runtime, tenant: TestTenant, drain: Any, kind: str
+) -> None:
+    """A dead letter is seen with its cause; `retry` does that step, and those after it follow."""
+    real = worker.HANDLERS[kind]
+    done: list[str] = []
+
+    async def breaks(*_: Any) -> None:
+        raise ValueError("not today")
+
+    worker.HANDLERS[kind] = breaks
+    try:
+        first = (await api.post("/api/v1/traces", json=FAILED)).json()["run_id"]
+        await drain(tenant.id)
+        for _ in range(runtime.settings.max_attempts):
+            run = (await api.get(f"/api/v1/runs?kind={kind}")).json()["items"][0]
+            await worker.work(runtime, Ticket(tenant.id, UUID(run["id"])))
+    finally:
+        worker.HANDLERS[kind] = real
+    chain = await steps(api, first)
+    assert (chain[-1]["kind"], chain[-1]["state"]) == (kind, "dead")
+    assert chain[-1]["error"]["message"] == "not today"
+    dead = (await api.get("/api/v1/runs?state=dead")).json()["items"]
+    assert [run["id"] for run in dead] == [chain[-1]["id"]]
+    done = [run["finished_at"] for run in chain[:-1]]
+    (await api.post(f"/api/v1/runs/{chain[-1]['id']}/retry")).raise_for_status()
+    await drain(tenant.id)
+    whole = await steps(api, first)
+    assert [step["kind"] for step in whole] == ["evaluate", "reflect", "curate", "merge"]
+    assert {step["state"] for step in whole} == {"done"}
+    assert [run["finished_at"] for run in whole[: len(done)]] == done, "nothing was done twice"
+    assert len(await bullets(api)) == 1
+
+
+@pytest.mark.parametrize("kind", ["evaluate", "reflect", "curate", "merge"])
+async def test_two_workers_at_one_step_count_once(
+    api: AsyncClient, runtime: Runtime, tenant: TestTenant, drain: Any, kind: str
+) -> None:
+    """A worker that was thought dead comes back: whoever lost the lease saves nothing."""
+    real = worker.HANDLERS[kind]
+
+    async def twice(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> Any:
+        await real(runtime, tenant_id, run_id, owner)
+        return await real(runtime, tenant_id, run_id, owner)
+
+    worker.HANDLERS[kind] = twice
+    try:
+        first = (await api.post("/api/v1/traces", json=FAILED)).json()["run_id"]
+        await drain(tenant.id)
+    finally:
+        worker.HANDLERS[kind] = real
+    chain = await steps(api, first)
+    assert [step["kind"] for step in chain] == ["evaluate", "reflect", "curate", "merge"]
+    listed = (await api.get(f"/api/v1/runs?trace_id={chain[0]['trace_id']}")).json()["items"]
+    assert len(listed) == 4
+    assert len(await bullets(api)) == 1
+    memories = (await api.get("/api/v1/memories?kind=strategy")).json()["items"]
+    assert [memory["witnesses"] for memory in memories] == [1]
+
+
+async def test_many_at_once_end_in_one_history(
+    api: AsyncClient, runtime: Runtime, tenant: TestTenant
+) -> None:
+    """Eight runs that teach the same, worked on at the same time: one bullet."""
+    sent = [
+        (await api.post("/api/v1/traces", json=FAILED | {"session_id": str(n)})).json()["run_id"]
+        for n in range(8)
+    ]
+    while tickets := await waiting_tickets(runtime, tenant.id):
+        await asyncio.gather(*(worker.work(runtime, ticket) for ticket in tickets))
+    chains = [await steps(api, run_id) for run_id in sent]
+    assert {step["state"] for chain in chains for step in chain} == {"done"}
+    assert len(await bullets(api)) == 1
+    history = (await api.get("/api/v1/playbooks/reports/history")).json()["items"]
+    versions = [one["version"] for one in history]
+    assert versions == list(range(len(versions), 0, -1))
+    (memory,) = (await api.get("/api/v1/memories?kind=strategy")).json()["items"]
+    assert memory["witnesses"] == 8
+
+
+async def test_a_trace_that_was_erased_meanwhile_ends_visibly(
+    api: AsyncClient, runtime: Runtime, tenant: TestTenant, owner: Any
+) -> None:
+    first = (await api.post("/api/v1/traces", json=FAILED)).json()
+    async with owner.tenant(tenant.id) as session:
+        trace = await session.get(Trace, (tenant.id, UUID(first["trace_id"])))
+        await session.delete(trace)
+    for _ in range(runtime.settings.max_attempts):
+        await worker.work(runtime, Ticket(tenant.id, UUID(first["run_id"])))
+    run = (await api.get(f"/api/v1/runs/{first['run_id']}")).json()
+    assert (run["state"], run["error"]["code"]) == ("dead", "not_found")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from apps.memory_api.curator.general import general
 from apps.memory_api.curator.schemas import HintIn, Lesson
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.memory.tables import Memory
+from apps.memory_api.reflection.general import general
 from apps.memory_api.reflection.hints import Hint
 
 TEACHES = (Kind.STRATEGY, Kind.INSIGHT)

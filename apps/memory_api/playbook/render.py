@@ -100,7 +100,8 @@ def _line(bullet: Bullet) -> str:
     another bullet.
     """
     title = f"{bullet.title}: " if bullet.title else ""
-    when = f"(when: {bullet.when_to_use}) " if bullet.when_to_use else ""
+    said = bullet.content.startswith(bullet.when_to_use)  # a rule often begins with its condition
+    when = "" if said else f"(when: {bullet.when_to_use}) "
     text = "\n  ".join(f"{title}{when}{bullet.content}".splitlines())
     return f"- [{bullet.id}] {text}"
 

@@ -21,6 +21,7 @@ from apps.memory_api.memory.prepare import Draft, Prepared, prepare
 from apps.memory_api.memory.queries import link
 from apps.memory_api.playbook.evaluate import Verdict
 from apps.memory_api.reflection.episode import episode_of, keep_episode
+from apps.memory_api.reflection.general import is_of_one_task
 from apps.memory_api.reflection.group import group_drafts
 from apps.memory_api.reflection.hints import hints
 from apps.memory_api.reflection.improve import earlier_of, improve, to_improve
@@ -70,7 +71,9 @@ async def reflect(
         kept = await _keep(session, subject, thought, own)
         lessons = [*kept[1:], *await keep(session, shared)]
         await keep_episode(session, subject.material, episode[0], [*kept[:1], *lessons])
-        step = await _go_on(runtime, session, subject, thought, kept, lessons, verdicts)
+        said = [*own[1 : len(kept)], *shared]
+        rules = [k for k, item in zip(lessons, said, strict=True) if _is_for_all(item.draft)]
+        step = await _go_on(runtime, session, subject, thought, kept, rules, verdicts)
         answer = _answer(subject, thought, kept, verdicts, step)
         await runs.finish(
             session,
@@ -182,6 +185,11 @@ def _group_drafts(subject: Subject, own: Sequence[Prepared]) -> list[Draft]:
     said = {item.draft.content for item in own}
     made = group_drafts(subject.material, subject.taught, subject.run.id)
     return [d for d in made if d.content not in said and not subject.is_told(d.content)]
+
+
+def _is_for_all(draft: Draft) -> bool:
+    """Whether a strategy can stand in a playbook. What a model writes was asked to."""
+    return "model" in draft.metadata or not is_of_one_task(draft.content)
 
 
 def _episode(subject: Subject) -> Draft:

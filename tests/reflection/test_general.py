@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.curator.general import general
+from apps.memory_api.reflection.findings.schemas import Contrast
+from apps.memory_api.reflection.findings.words.advice_en import EnglishAdvice
+from apps.memory_api.reflection.findings.words.advice_ja import JapaneseAdvice
+from apps.memory_api.reflection.general import general, is_of_one_task
 
 RULES = {
     "do not open with its first call again (here find(first_name=Ivan, zip=92133)): start from "
@@ -54,3 +57,20 @@ def test_it_never_adds_words_and_doing_it_again_changes_nothing(text: str) -> No
     once = general(text)
     assert general(once) == once
     assert len(once) <= len(text)
+
+
+@pytest.mark.parametrize("advice", [EnglishAdvice(), JapaneseAdvice()])
+@pytest.mark.parametrize(
+    "contrast",
+    [
+        Contrast(True, None, None, ("Search[A]",), ("Search[B]",), (), ()),
+        Contrast(True, None, None, (), (), ("calculate",), ()),
+    ],
+)
+def test_what_set_the_attempts_of_a_task_apart_is_of_that_task(advice, contrast) -> None:
+    assert is_of_one_task(advice.as_the_success(contrast))
+
+
+@pytest.mark.parametrize("text", [*RULES, *RULES.values()])
+def test_other_rules_are_for_any_task(text: str) -> None:
+    assert not is_of_one_task(text)

@@ -10,6 +10,7 @@ _CARRIED = re.compile(rf"(?<=carry over )(\w+) \({_NESTED}\)")
 _VALUE = re.compile(r"(?<=[A-Za-z0-9_])（[^（）]*）(?=[、 をはが])")
 _INDEX = re.compile(r"(?<=\w)\[\d+\](?=\.\w)")
 _LIST = re.compile(r"(?:[\w.\[\]]+, )*[\w.\[\]]+ and [\w.\[\]]+")
+_ONE_TASK = re.compile(r"\b(?:task|question) like this\b|\bfor such a task\b|同様の(?:依頼|質問)")
 
 
 def general(text: str) -> str:
@@ -28,3 +29,10 @@ def _each_once(found: re.Match[str]) -> str:
     """`flights[].date, flights[].date and name` names two things."""
     items = list(dict.fromkeys(re.split(r", | and ", found[0])))
     return " and ".join(part for part in (", ".join(items[:-1]), items[-1]) if part)
+
+
+def is_of_one_task(text: str) -> bool:
+    """Whether rules wrote this for the next attempt of its task, which it does not name: that
+    attempt is shown it (`group.py`), and in a playbook nobody could tell which task is meant.
+    """
+    return _ONE_TASK.search(text) is not None
