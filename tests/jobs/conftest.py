@@ -13,11 +13,11 @@ from uuid import UUID
 import pytest
 
 from apps.memory_api.jobs import runs
+from apps.memory_api.jobs.chain import REFLECT
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.jobs.chain import REFLECT
 from apps.memory_api.traces.ingest import store_trace
 from apps.memory_api.traces.schemas import TraceIn
 from tests.conftest import ROOT, Database, TestTenant

@@ -65,7 +65,7 @@ async def test_the_surest_way_of_knowing_is_kept(book: Book, used: Any) -> None:
         "pat-00004": "served",
     }
     assert {str(one.render_id) for one in found} == {block["render_id"]}
-    assert [one.bullet.content for one in found][0] == SAID[0]
+    assert found[0].bullet.content == SAID[0]
 
 
 async def test_only_the_agents_own_words_cite(book: Book, used: Any) -> None:

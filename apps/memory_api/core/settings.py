@@ -156,8 +156,8 @@ class Settings(BaseSettings):
         ge=0,
         le=1,
         validation_alias=_env("HANSEI_SEARCH_ALPHA", "SEARCH_ALPHA"),
-        description="Weight of the vector score in `fusion: minmax`, the formula of spec 2, where a "
-        "search does not say.",
+        description="Weight of the vector score in `fusion: minmax`, the formula of spec 2, where "
+        "a search does not say.",
     )
     playbook_data_dir: Path = Field(
         Path("data/playbooks"),

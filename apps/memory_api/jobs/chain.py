@@ -40,10 +40,11 @@ def first_run(
     )
 
 
-def next_of(run: Run) -> str | None:
+def next_of(run: Run) -> UUID | None:
     """The id of the run that follows one that is done, if any does."""
-    result: dict[str, Any] | None = run.result
-    return None if result is None else result.get(NEXT)
+    result: dict[str, Any] = run.result or {}
+    told: str | None = result.get(NEXT)
+    return None if told is None else UUID(told)
 
 
 async def begin(queue: JobQueue, session: AsyncSession, *runs: Run) -> None:
