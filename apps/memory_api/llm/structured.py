@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -101,6 +102,7 @@ def _explain(error: ValidationError) -> str:
     return "These fields are wrong:\n" + "\n".join(lines)
 
 
+@lru_cache(64)
 def schema_of(model_class: type[BaseModel]) -> JsonSchema:
     """The class as what a request asks for."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", model_class.__name__)[:64]
