@@ -1,0 +1,87 @@
+"""Clients that leave in the middle of what they say, or before they are answered."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Callable
+
+import httpx2
+
+from tests.faults.site import Site, Tenant, until
+from tests.faults.work import Sender, traces
+
+RESET = struct.pack("ii", 1, 0)
+
+
+def leave(
+    site: Site,
+    tenant: Tenant,
+    path: str,
+    kind: str,
+    body: bytes,
+    *,
+    sent: int,
+    once: Callable[[], object],
+) -> None:
+    """Send the first bytes of a body, and break the connection once something is so."""
+    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: hansei\r\nContent-Type: {kind}\r\n"
+            f"Authorization: Bearer {tenant.key}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        connection.sendall(head.encode() + body[:sent])
+        until(once, "what the client waits for", every=0.001)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+
+
+def count(site: Site, tenant: Tenant, table: str) -> int:
+    return site.rows(f"select count(*) from {table} where tenant_id = $1", tenant.id)[0][0]
+
+
+def test_one_that_stops_in_the_middle_of_a_line(site: Site, sender: Sender) -> None:
+    tenant = sender.tenant
+    many = [trace | {"external_id": f"{n}"} for n, trace in enumerate(traces("x") * 15)]
+    body = b"\n".join(json.dumps(trace).encode() for trace in many)
+    path = "/api/v1/traces?reflect=never"
+
+    def a_batch_is_stored() -> bool:
+        return count(site, tenant, "traces") == 100
+
+    sent = len(body) - 50
+    leave(site, tenant, path, "application/x-ndjson", body, sent=sent, once=a_batch_is_stored)
+    answer = httpx2.post(
+        f"{site.url}{path}",
+        content=body,
+        headers={
+            "Authorization": f"Bearer {tenant.key}",
+            "Content-Type": "application/x-ndjson",
+        },
+        timeout=30,
+    ).json()
+    assert (answer["stored"], answer["duplicates"], answer["refused"]) == (len(many) - 100, 100, 0)
+    assert count(site, tenant, "traces") == len(many)
+    assert count(site, tenant, "trace_events") == sum(len(trace["events"]) for trace in many)
+    assert site.ready().status_code == 200
+
+
+def test_one_that_does_not_wait_for_its_answer(site: Site, sender: Sender) -> None:
+    tenant = sender.tenant
+    trace = traces("x")[0] | {"external_id": "left"}
+    body = json.dumps({name: trace[name] for name in trace if name != "used_keys"}).encode()
+    path = "/api/v1/reflections/generate"
+
+    def it_has_begun() -> bool:
+        return count(site, tenant, "runs") > 0
+
+    leave(site, tenant, path, "application/json", body, sent=len(body), once=it_has_begun)
+    site.await_drained(tenant)
+    runs = count(site, tenant, "runs")
+    auth = {"Authorization": f"Bearer {tenant.key}", "Content-Type": "application/json"}
+    again = httpx2.post(f"{site.url}{path}", content=body, headers=auth, timeout=30)
+    assert again.status_code == 200
+    assert again.json()["duplicate"] is True
+    assert (count(site, tenant, "traces"), count(site, tenant, "runs")) == (1, runs)
+    kinds = site.rows("select kind from memories where tenant_id = $1", tenant.id)
+    assert sorted(kind for (kind,) in kinds) == ["bullet", "episode", "reflection", "strategy"]
