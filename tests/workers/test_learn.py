@@ -15,6 +15,7 @@ from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.tables import Trace
 from tests.conftest import TestTenant
+from tests.http.problems import assert_names
 from tests.queue import waiting_tickets
 
 FAILED: dict[str, Any] = {
@@ -282,3 +283,15 @@ async def test_a_trace_that_was_erased_meanwhile_ends_visibly(
         await worker.work(runtime, Ticket(tenant.id, UUID(first["run_id"])))
     run = (await api.get(f"/api/v1/runs/{first['run_id']}")).json()
     assert (run["state"], run["error"]["code"]) == ("dead", "not_found")
+
+
+@pytest.mark.parametrize("name", ["a/b", " a", "a\n", ".."])
+async def test_a_name_that_no_playbook_can_have_is_refused_at_once(
+    api: AsyncClient, name: str
+) -> None:
+    for path, body, field in (
+        ("/api/v1/traces", FAILED, "playbook"),
+        ("/api/v1/reflections/generate", FAILED, "playbook"),
+        ("/workflow/run", {"query": "q"}, "dataset"),
+    ):
+        assert_names(await api.post(path, json=body | {field: name}), field)

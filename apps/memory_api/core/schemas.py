@@ -31,7 +31,20 @@ def _single_precision(value: float) -> float:
     return value if value >= SMALLEST else 0.0
 
 
+def is_playbook_name(name: str) -> bool:
+    """It stands in paths: no slash, no space at an end, nothing that cannot be printed."""
+    good = name.isprintable() and name.strip() == name and "/" not in name
+    return good and len(name) <= MAX_NAME and name not in ("", ".", "..")
+
+
+def _names_a_playbook(name: str) -> str:
+    if not is_playbook_name(name):
+        raise ValueError("not a name for a playbook: no slash, no space at its ends")
+    return name
+
+
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)]
+PlaybookName = Annotated[Name, AfterValidator(_names_a_playbook)]
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Unit = Annotated[

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from apps.memory_api.core.errors import Invalid
-from apps.memory_api.core.schemas import MAX_NAME
+from apps.memory_api.core.schemas import MAX_NAME, is_playbook_name
 from apps.memory_api.memory.prepare import Draft
 from apps.memory_api.memory.schemas import Kind, Status
 from apps.memory_api.memory.scopes import Address
@@ -34,10 +34,8 @@ class Place:
     name: str
 
     def __post_init__(self) -> None:
-        name = self.name
-        good = name.isprintable() and name.strip() == name and "/" not in name
-        if not good or len(name) > MAX_NAME or name in ("", ".", ".."):
-            raise Invalid(f"'{name[:MAX_NAME]}' is not a name for a playbook.", field="name")
+        if not is_playbook_name(self.name):
+            raise Invalid(f"'{self.name[:MAX_NAME]}' is not a name for a playbook.", field="name")
 
     @property
     def address(self) -> Address:

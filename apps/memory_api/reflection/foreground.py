@@ -5,6 +5,7 @@ loses nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -12,11 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.chain import REFLECT
-from apps.memory_api.jobs.lease import held
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run, latest_run
 from apps.memory_api.jobs.tables import Run
-from apps.memory_api.llm.errors import LLMError
+from apps.memory_api.reflection.attend import attend
 from apps.memory_api.reflection.improve import earlier_of
 from apps.memory_api.reflection.run import reflect
 from apps.memory_api.reflection.schemas import GenerateAnswer, GenerateIn
@@ -75,19 +75,8 @@ async def reflect_now(
         await runtime.queue.enqueue(session, [Ticket(caller.tenant_id, run.id)], after=after)
     if not wait:
         return Accepted(stored.trace.id, run.id, run.state)
-    try:
-        async with held(runtime.sessions, caller.tenant_id, run.id, owner, runtime.lease):
-            answer = await reflect(
-                runtime, caller.tenant_id, run.id, owner, or_rules=_or_rules(runtime)
-            )
-    except LLMError as error:
-        async with runtime.sessions.tenant(caller.tenant_id) as session:
-            await runs.refuse(session, run.id, owner, error)
-        raise
-    except Exception as error:
-        async with runtime.sessions.tenant(caller.tenant_id) as session:
-            await _record(session, runtime, run.id, owner, error)
-        raise
+    work = partial(reflect, or_rules=_or_rules(runtime))
+    answer = await attend(runtime, caller.tenant_id, run.id, owner, work)
     return Accepted(stored.trace.id, run.id, "done", answer)
 
 
@@ -107,13 +96,3 @@ def _known(trace_id: UUID, run: Run) -> Accepted:
         return Accepted(trace_id, run.id, run.state)
     answer = GenerateAnswer.model_validate(run.result).model_copy(update={"duplicate": True})
     return Accepted(trace_id, run.id, run.state, answer)
-
-
-async def _record(
-    session: AsyncSession, runtime: Runtime, run_id: UUID, owner: str, error: Exception
-) -> None:
-    """Keep the cause of a failed attempt, and leave the next one to a worker."""
-    delay = await runs.fail(session, run_id, owner, error)
-    if delay is not None:
-        ticket = Ticket(session.info["tenant_id"], run_id)
-        await runtime.queue.enqueue(session, [ticket], after=delay)

@@ -13,6 +13,7 @@ from apps.memory_api.core.schemas import (
     Metadata,
     Model,
     Name,
+    PlaybookName,
     Tags,
     TenantBody,
     Time,
@@ -63,7 +64,9 @@ class GenerateIn(TenantBody):
     """A run to be reflected on (spec 5, "From API Endpoints")."""
 
     project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
-    playbook: Name | None = Field(None, validation_alias=AliasChoices("playbook", "dataset"))
+    playbook: PlaybookName | None = Field(
+        None, validation_alias=AliasChoices("playbook", "dataset")
+    )
     session_id: Name | None = None
     events: list[Event] = Field(min_length=1, max_length=MAX_EVENTS)
     outcome: OutcomeType

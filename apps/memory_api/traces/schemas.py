@@ -18,7 +18,16 @@ from pydantic import (
 )
 
 from apps.memory_api.core.openapi import shown
-from apps.memory_api.core.schemas import MAX_EVENTS, Body, Metadata, Model, Name, TenantBody, Time
+from apps.memory_api.core.schemas import (
+    MAX_EVENTS,
+    Body,
+    Metadata,
+    Model,
+    Name,
+    PlaybookName,
+    TenantBody,
+    Time,
+)
 from apps.memory_api.traces import examples
 
 Reflect = Literal["auto", "always", "never"]
@@ -142,7 +151,9 @@ class TraceIn(TenantBody):
     project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     external_id: Name | None = Field(None, validation_alias=AliasChoices("external_id", "id"))
     task_key: Name | None = Field(None, validation_alias=AliasChoices("task_key", "group"))
-    playbook: Name | None = Field(None, validation_alias=AliasChoices("playbook", "dataset"))
+    playbook: PlaybookName | None = Field(
+        None, validation_alias=AliasChoices("playbook", "dataset")
+    )
     parent_id: UUID | None = None
     session_id: Name | None = None
     task_description: str | None = None

@@ -7,14 +7,14 @@ from uuid import UUID
 from pydantic import AliasChoices, Field
 
 from apps.memory_api.core.openapi import shown
-from apps.memory_api.core.schemas import Model, Name, TenantBody
+from apps.memory_api.core.schemas import Model, Name, PlaybookName, TenantBody
 
 
 class WorkflowRequest(TenantBody):
     """A query, and the playbook that may help with it (`dataset`)."""
 
     query: str = Field(min_length=1, max_length=100_000)
-    dataset: Name = Field("appworld", validation_alias=AliasChoices("dataset", "playbook"))
+    dataset: PlaybookName = Field("appworld", validation_alias=AliasChoices("dataset", "playbook"))
     project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     task_key: Name | None = None
 
