@@ -130,5 +130,8 @@ def test_property_any_text_is_read_or_refused(text: str) -> None:
 def test_damaged_json_is_mended() -> None:
     assert repaired("""{"a": 'one', "b": [1, 2,], }""") == {"a": "one", "b": [1, 2]}
     assert repaired('{a: 1, b: "two"}') == {"a": 1, "b": "two"}
+    assert repaired('{"a": "he said "no" and left", "b": 1}') is not None
+    assert repaired('{"a": "one", "b": "tw') is None
+    assert repaired('```json\n{"a": [{"b": 1}, {"c"') is None
     assert repaired("prose only") is None
     assert repaired("{x, y}") is None

@@ -88,7 +88,7 @@ class CuratorAnswer(BaseModel):
     """How a playbook is to change."""
 
     reasoning: str = Field("", description="What is new in the lessons and what is not")
-    operations: list[Operation] = Field(default_factory=list[Operation])
+    operations: list[Operation]
 
     @field_validator("operations", mode="before")
     @classmethod

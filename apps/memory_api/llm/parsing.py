@@ -51,15 +51,21 @@ def repaired(text: str) -> dict[str, Any] | None:
     """A last try: the object that json-repair makes of damaged JSON. None when there is nothing of
     an object in the text.
 
-    Never for a text that was cut by the token limit: what is missing would be made up.
+    Never for a text that was cut, by the token limit or on its way, and so breaks off before its
+    object closes: what is missing would be made up.
     """
-    if not _ALMOST_OBJECT.search(text):
+    start = _ALMOST_OBJECT.search(text)
+    if start is None or _breaks_off(text, start.start()):
         return None
     try:
         value: Any = json_repair.loads(text)
     except (ValueError, RecursionError):
         return None
     return _storable(value) if isinstance(value, dict) and value else None
+
+
+def _breaks_off(text: str, start: int) -> bool:
+    return _closing(text, start) is None and not text.rstrip("` \n\r\t").endswith("}")
 
 
 def _refuse(constant: str) -> Any:
