@@ -23,6 +23,12 @@ RULES = {
     "Booking_hotel に進むときは、name（ワイズホテル）、city（大阪） を聞き直さず、引き継ぐ。": (
         "Booking_hotel に進むときは、name、city を聞き直さず、引き継ぐ。"
     ),
+    "send the listed name exactly as written; that worked here with Search[Special Service].": (
+        "send the listed name exactly as written."
+    ),
+    "Search_hotel で該当が無いときは、wifi、parking のような必須でない条件を一つ外せるか尋ねる。": (
+        "Search_hotel で該当が無いときは、必須でない条件を一つ外せるか尋ねる。"
+    ),
     "settle cabin, flights[3].number and flights[4].number first": (
         "settle cabin and flights[].number first"
     ),

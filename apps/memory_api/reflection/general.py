@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 _NESTED = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"
-_EXAMPLE = re.compile(rf"\s*\(here {_NESTED}\)|（ここでは[^（）]*）")
+_EXAMPLE = re.compile(
+    rf"\s*\(here {_NESTED}\)|; that worked here with [^\]\n]*\]|（ここでは[^（）]*）"
+    r"|[A-Za-z]\w*(?:、[A-Za-z]\w*)* のような(?=必須でない)"
+)
 _CARRIED = re.compile(rf"(?<=carry over )(\w+) \({_NESTED}\)")
 _VALUE = re.compile(r"(?<=[A-Za-z0-9_])（[^（）]*）(?=[、 をはが])")
 _INDEX = re.compile(r"(?<=\w)\[\d+\](?=\.\w)")
