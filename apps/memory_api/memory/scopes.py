@@ -58,7 +58,7 @@ async def ensure_scopes(session: AsyncSession, addresses: Iterable[Address]) -> 
     missing = [address for address in wanted if address not in found]
     if not missing:
         return found
-    await _lock(session, "scopes")
+    await one_at_a_time(session, "scopes")
     found = await find_scopes(session, wanted)
     tenant = tenant_of(session)
     last = await session.scalar(select(func.max(Scope.scope)).where(Scope.tenant_id == tenant))
@@ -96,7 +96,7 @@ async def ensure_labels(session: AsyncSession, names: Iterable[Name]) -> dict[Na
     found = await find_labels(session, wanted)
     if wanted == found.keys():
         return found
-    await _lock(session, "labels")
+    await one_at_a_time(session, "labels")
     found = await find_labels(session, wanted)
     tenant = tenant_of(session)
     last = await session.scalar(select(func.max(Label.id)).where(Label.tenant_id == tenant))
@@ -120,8 +120,10 @@ def _seen(session: AsyncSession, what: str) -> dict[Any, int]:
     return dict(seen) if session.in_nested_transaction() else seen
 
 
-async def _lock(session: AsyncSession, what: str) -> None:
-    """One writer at a time hands out numbers of a tenant; held to the end of the transaction."""
+async def one_at_a_time(session: AsyncSession, what: str) -> None:
+    """One transaction of a tenant at a time goes past here: it looks, then writes what it did not
+    find. Held to its end.
+    """
     await session.execute(
         text("select pg_advisory_xact_lock(hashtextextended(:name, 0))"),
         {"name": f"{what}/{tenant_of(session)}"},

@@ -15,7 +15,7 @@ from apps.memory_api.memory.prepare import Draft, Prepared
 from apps.memory_api.memory.put import put
 from apps.memory_api.memory.queries import add_witness, find_same, link
 from apps.memory_api.memory.schemas import Kind
-from apps.memory_api.memory.scopes import find_scopes
+from apps.memory_api.memory.scopes import find_scopes, one_at_a_time
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
 
 SOURCE = "reflection_engine_v2"
@@ -100,6 +100,8 @@ async def keep(
     come from.
     """
     kept: list[Kept] = []
+    for project_id in sorted({item.draft.project_id for item in items}):
+        await one_at_a_time(session, f"lessons {project_id}")  # the same may be said beside us
     for item in items:
         known = await _said_before(session, item)
         if known is None:
