@@ -1,0 +1,263 @@
+"""Background work: reflections per second, a slow model at 16, waiting times, a worker's memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import asyncpg
+import psutil
+import typer
+
+from apps.memory_api.tenants.identity import tenant_id_of
+from bench.ingest import lines, new_tenant, send
+from bench.server import ROOT, MeasuredServer, api, connect, measured_server, worker
+from bench.tables import Report
+
+AT_ONCE = 16
+DELAY = 0.5
+TOOLS = ("shell", "psql", "curl", "kubectl", "git", "npm", "terraform", "ffmpeg")
+
+
+@dataclass(frozen=True)
+class Form:
+    """How much of everything."""
+
+    waiting: int
+    modelled: int
+    idle: int
+    others: int
+
+
+FULL = Form(waiting=10_000, modelled=320, idle=100, others=10)
+SHORT = Form(waiting=1_000, modelled=64, idle=20, others=4)
+
+
+def failures(count: int) -> list[dict[str, Any]]:
+    """Failed runs of tasks that differ, so that each is a lesson of its own."""
+    return [
+        {
+            "outcome": "failure",
+            "task_description": f"Job {n} of batch {n // 7}",
+            "events": [
+                {
+                    "event_type": "tool_call",
+                    "tool_name": TOOLS[n % len(TOOLS)],
+                    "content": f"{TOOLS[n % len(TOOLS)]} --job {n} --part {n % 13}",
+                },
+                {"event_type": "error_event", "content": f"exit status {n % 250 + 1}: no job {n}"},
+            ],
+        }
+        for n in range(count)
+    ]
+
+
+@dataclass
+class Lab:
+    """A server with an API before it, and what is looked at from outside."""
+
+    server: MeasuredServer
+    port: int
+    report: Report
+    form: Form
+
+    def tenant(self, slug: str) -> str:
+        return asyncio.run(new_tenant(self.server, slug))
+
+    def rows(self, statement: str, *values: Any) -> list[asyncpg.Record]:
+        async def ask() -> list[asyncpg.Record]:
+            admin = await connect(self.server.url("postgres"))
+            try:
+                return await admin.fetch(statement, *values)
+            finally:
+                await admin.close()
+
+        return asyncio.run(ask())
+
+    def one(self, statement: str, *values: Any) -> Any:
+        return self.rows(statement, *values)[0][0]
+
+    def until(
+        self, condition: Callable[[], bool], seconds: float = 600, every: float = 0.2
+    ) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(every)
+
+    def settled(self, slug: str) -> int:
+        """Runs that are done."""
+        return self.one(
+            "select count(*) from runs where tenant_id = $1 and state = 'done'", tenant_id_of(slug)
+        )
+
+    def drained(self, slug: str) -> bool:
+        return not self.one(
+            "select count(*) from runs where tenant_id = $1 and state in ('queued', 'running')",
+            tenant_id_of(slug),
+        )
+
+    def waits(self, slug: str) -> list[float]:
+        """Milliseconds between a first run's making and its start."""
+        found = self.rows(
+            "select extract(epoch from started_at - created_at) * 1000 from runs"
+            " where tenant_id = $1 and kind = 'evaluate' order by 1",
+            tenant_id_of(slug),
+        )
+        return [float(row[0]) for row in found]
+
+    def send(self, key: str, count: int, name: str) -> None:
+        send(self.port, key, lines(failures(count), count, name), "always")
+
+
+def idle(lab: Lab) -> None:
+    """One trace after another into an empty queue."""
+    key = lab.tenant("idle")
+    lab.send(key, 1, "warm")
+    lab.until(lambda: lab.drained("idle"))
+    for n in range(lab.form.idle):
+        lab.send(key, 1, f"one-{n}")
+        lab.until(lambda: lab.drained("idle"), every=0.02)
+    taken = lab.waits("idle")
+    lab.report.row(
+        *("figures", "enqueue to start when idle, p50 / p95"),
+        f"{taken[len(taken) // 2]:.0f} / {taken[int(len(taken) * 0.95)]:.0f} ms",
+        "p95 ≤ 250 ms",
+    )
+
+
+def crowd(lab: Lab, pid: int) -> None:
+    """A has its jobs waiting, B sends one at a time; the worker's memory is looked at meanwhile."""
+    a, b = lab.tenant("a"), lab.tenant("b")
+    jobs = lab.form.waiting
+    process = psutil.Process(pid)
+    process.suspend()  # so that all of A's jobs wait when B comes
+    for part in range(0, jobs, 1_000):
+        lab.send(a, min(1_000, jobs - part), f"a-{part}")
+    process.resume()
+    since = time.perf_counter()
+    for n in range(lab.form.others):
+        lab.send(b, 1, f"b-{n}")
+        lab.until(lambda: lab.drained("b"), every=0.1)
+    lab.report.row(
+        *("figures", f"B's wait while A has {jobs:,} jobs, longest of {lab.form.others}"),
+        *(f"{max(lab.waits('b')):.0f} ms", "≤ 5 s"),
+    )
+    lab.until(lambda: lab.settled("a") >= jobs // 10)
+    before, most = resident(process), 0.0
+    while lab.settled("a") < jobs:
+        most = max(most, resident(process))
+        time.sleep(0.5)
+    seconds = time.perf_counter() - since
+    done = lab.settled("a")
+    after = resident(process)
+    reflected = lab.one(
+        "select count(*) from runs where tenant_id = $1 and state = 'done' and kind = 'reflect'",
+        tenant_id_of("a"),
+    )
+    lab.report.row(
+        *("figures", "a worker's memory after a tenth of the jobs, after all, and the most"),
+        f"{before:.0f}, {after:.0f}, {most:.0f} MB ({after / before - 1:+.1%})",
+        "≤ 5 % growth",
+    )
+    lab.report.row(
+        *("figures", f"with rules, one worker of 4: runs/s over {done:,}, reflections of them"),
+        *(f"{done / seconds:.0f}, {reflected:,}", ""),
+    )
+
+
+def resident(process: psutil.Process) -> float:
+    return process.memory_info().rss / 2**20
+
+
+def rules(lab: Lab) -> None:
+    """Traces that are evaluated and reflected on, to the end."""
+    count = lab.form.modelled * 2
+    key = lab.tenant("rules")
+    lab.send(key, count, "r")
+    with worker(lab.server, {"HANSEI_WORKER_CONCURRENCY": "8"}):
+        lab.until(lambda: lab.drained("rules"))
+    seconds = span(lab, "rules")
+    lab.report.row(
+        *("figures", f"with rules, one worker of 8: reflections/s over {count} traces"),
+        *(f"{count / seconds:.0f}", ""),
+    )
+
+
+def modelled(lab: Lab) -> None:
+    """A model that takes half a second, asked by sixteen at once."""
+    key = lab.tenant("model")
+    lab.send(key, lab.form.modelled, "m")
+    with slow_model() as url:
+        settings = {
+            "OPENAI_API_KEY": "stub",
+            "OPENAI_BASE_URL": url,
+            "HANSEI_LLM_PROVIDER": "openai",
+            "HANSEI_LLM_MODEL": "stub",
+            "HANSEI_WORKER_CONCURRENCY": str(AT_ONCE),
+        }
+        with worker(lab.server, settings):
+            lab.until(lambda: lab.drained("model"))
+    calls = lab.one("select count(*) from llm_calls where tenant_id = $1", tenant_id_of("model"))
+    ideal, seconds = calls * DELAY / AT_ONCE, span(lab, "model")
+    lab.report.row(
+        "figures",
+        f"model of {DELAY * 1000:.0f} ms, {AT_ONCE} at once: {calls} calls in {seconds:.1f} s,"
+        f" ideal {ideal:.1f} s",
+        f"{ideal / seconds:.0%}",
+        "≥ 90 %",
+    )
+
+
+def span(lab: Lab, slug: str) -> float:
+    """Seconds from the first start to the last end."""
+    return float(
+        lab.one(
+            "select extract(epoch from max(finished_at) - min(started_at)) from runs"
+            " where tenant_id = $1",
+            tenant_id_of(slug),
+        )
+    )
+
+
+@contextmanager
+def slow_model() -> Iterator[str]:
+    """The stub provider in a process of its own; answers its base URL."""
+    command = [sys.executable, "-m", "tests.stub_provider", "--port", "0", "--delay", str(DELAY)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[1]
+        process.terminate()
+
+
+def main(short: Annotated[bool, typer.Option(help="A tenth, writes no file.")] = False) -> None:
+    report = Report(
+        "work",
+        f"One API process, one worker process, small failed traces, rules think unless said "
+        f"otherwise. {platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start. A trace takes "
+        "two runs here (evaluate, reflect); a job is a run.",
+    )
+    report.table("figures", "Work", "what", "figure", "goal")
+    with measured_server() as server, api(server) as port:
+        lab = Lab(server, port, report, SHORT if short else FULL)
+        with worker(server, {}) as pid:
+            idle(lab)
+            crowd(lab, pid)
+        lab.rows("delete from pgqueuer")  # what A has left is nobody's business now
+        rules(lab)
+        modelled(lab)
+    report.finish(write=not short)
+
+
+if __name__ == "__main__":
+    typer.run(main)
