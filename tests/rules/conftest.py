@@ -17,6 +17,7 @@ from tests.conftest import Database, TestTenant
 TRACE = {
     "external_id": "the-same",
     "task_key": "task",
+    "playbook": "learnt",
     "outcome": "failure",
     "task_description": "Fetch the report",
     "events": [
@@ -29,7 +30,7 @@ TRACE = {
 MEMORY = {"content": "Ask for the report in pages", "tags": ["paging"]}
 
 
-NOT_FILLED = {"llm_calls", "budget_reservations", "curated_lessons", "trace_evaluations"}
+NOT_FILLED = {"llm_calls", "budget_reservations"}
 """Tables that the two tenants' use of the service does not reach."""
 
 
