@@ -18,10 +18,12 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Annotated, Any
 from uuid import UUID
 
+import psutil
 import typer
 import uvloop
 
@@ -42,10 +44,7 @@ from tests.stub_provider import Answer, Call, StubProvider, answer
 SEATS = 16
 DELAY = 0.5
 """Seconds the stub takes to answer."""
-PROCESSES = 2
-"""Workers, which share the seats: one for each core of a small machine."""
 PLACE = Place("default", "main")
-QUIET = {"HANSEI_LLM_PROVIDER": "none"}
 
 
 def main(
@@ -60,8 +59,8 @@ def main(
         "machine.",
     )
     with measured_server() as server:
-        by_rules(server, report, 100 if short else 400)
-        by_model(server, report, 96 if short else 480)
+        by_rules(server, report, 48 if short else 200)
+        by_model(server, report, 48 if short else 160)
         uvloop.run(as_it_grows(server, report, (100, 1_000) if short else (100, 1_000, 10_000)))
     report.finish(write=not short)
 
@@ -69,61 +68,119 @@ def main(
 # The whole chain
 
 
+@dataclass(frozen=True)
+class Form:
+    """Workers that share the seats, and playbooks that share the traces: changes of one playbook
+    wait for each other.
+    """
+
+    processes: int
+    playbooks: int
+
+    def __str__(self) -> str:
+        return f"{self.processes} × {SEATS // self.processes}"
+
+
+FORMS = (Form(1, 1), Form(2, 1), Form(2, 16))
+LAST = FORMS[-1]
+
+
 def by_rules(server: MeasuredServer, report: Report, count: int) -> None:
     report.table(
-        *("rules", "The whole chain by rules", "workers × seats", "traces", "runs done"),
-        *("bullets", "s", "traces/s", "runs/s"),
+        *("rules", "The whole chain by rules", "workers × seats", "playbooks", "traces"),
+        *("runs done", "bullets", "s", "traces/s", "CPU of the workers a trace, ms"),
     )
-    for processes in (1, PROCESSES):
-        slug = f"rules-{processes}"
-        with api(server) as port:
-            send(port, asyncio.run(new_tenant(server, slug)), named(count, slug), "always")
-        seconds = drained(server, slug, processes, QUIET)
+    for form in FORMS:
+        slug = f"rules-{form.processes}-{form.playbooks}"
+        seconds, busy = learnt(server, slug, form, count, {"HANSEI_LLM_PROVIDER": "none"})
         done = asyncio.run(settled(server, slug))
         report.row(
-            *("rules", f"{processes} × {SEATS // processes}", count, done["runs"], done["bullets"]),
-            *(f"{seconds:.1f}", f"{count / seconds:.1f}", f"{done['runs'] / seconds:.1f}"),
+            *("rules", form, form.playbooks, count, done["runs"], done["bullets"]),
+            *(f"{seconds:.1f}", f"{count / seconds:.1f}", f"{busy / count * 1000:.0f}"),
         )
 
 
 def by_model(server: MeasuredServer, report: Report, count: int) -> None:
     report.table(
         *("model", f"A model that takes {DELAY * 1000:.0f} ms, {SEATS} runs at a time; goal 85 %"),
-        *("workers × seats", "traces", "dead", "calls", "ideal, s", "s", "share of the ideal"),
+        *("workers × seats", "playbooks", "traces", "dead", "calls", "ideal, s", "s"),
+        *("share of the ideal", "CPU of the workers a trace, ms"),
+    )
+    report.table(
+        *("steps", f"Where the time goes: the steps of {LAST}, {LAST.playbooks} playbooks"),
+        *("step", "runs", "attempts", "waiting, ms (p50)", "working, ms (p50 / p95)"),
     )
     report.table(
         *("cost", "What the model is asked (tokens as the stub counts them: characters / 4)"),
         *("purpose", "calls a trace", "prompt tokens a trace", "of these cached", "answer tokens"),
     )
-    for processes in (1, PROCESSES):
-        slug = f"model-{processes}"
-        with api(server) as port:
-            send(port, asyncio.run(new_tenant(server, slug)), named(count, slug), "always")
+    slug = ""
+    for form in FORMS:
+        slug = f"model-{form.processes}-{form.playbooks}"
         with stub() as url:
-            seconds = drained(server, slug, processes, asks(url))
+            seconds, busy = learnt(server, slug, form, count, asks(url))
         done = asyncio.run(settled(server, slug))
         ideal = done["calls"] * DELAY / SEATS
         report.row(
-            *("model", f"{processes} × {SEATS // processes}", count, done["dead"], done["calls"]),
+            *("model", form, form.playbooks, count, done["dead"], done["calls"]),
             *(f"{ideal:.1f}", f"{seconds:.1f}", f"{ideal / seconds:.0%}"),
+            f"{busy / count * 1000:.0f}",
         )
-    report.table(
-        *("steps", f"Where the time goes: each step of {PROCESSES} × {SEATS // PROCESSES}"),
-        *("step", "runs", "attempts", "waiting, ms (p50)", "working, ms (p50 / p95)"),
-    )
-    for step in asyncio.run(steps(server, f"model-{PROCESSES}")):
+    for step in asyncio.run(steps(server, slug)):
         report.row("steps", *step)
-    for purpose, calls, prompt, cached, said in asyncio.run(spent(server, f"model-{PROCESSES}")):
+    for purpose, calls, prompt, cached, said in asyncio.run(spent(server, slug)):
         report.row(
             *("cost", purpose, f"{calls / count:.2f}", f"{prompt / count:,.0f}"),
             *(f"{cached / max(1, prompt):.0%}", f"{said / count:,.0f}"),
         )
 
 
-def named(count: int, slug: str) -> bytes:
-    """Real traces that had an outcome, each with a playbook and a task of its own line."""
+def learnt(
+    server: MeasuredServer, slug: str, form: Form, count: int, settings: dict[str, str]
+) -> tuple[float, float]:
+    """Send `count` traces of a new tenant, and learn from them. Answers seconds from the first run
+    taken to the last one settled, by the database's clock, and the CPU seconds of the workers
+    meanwhile: their start is not learning.
+    """
+    with api(server) as port:
+        key = asyncio.run(new_tenant(server, slug))
+        send(port, key, named(count, slug, form.playbooks), "always")
+    seats = {"HANSEI_WORKER_CONCURRENCY": str(SEATS // form.processes)}
+    with ExitStack() as stack:
+        pids = [
+            stack.enter_context(worker(server, settings | seats)) for _ in range(form.processes)
+        ]
+        return asyncio.run(_watch(server, slug, [psutil.Process(pid) for pid in pids]))
+
+
+async def _watch(
+    server: MeasuredServer, slug: str, workers: Sequence[psutil.Process]
+) -> tuple[float, float]:
+    admin = await connect(server.url("postgres"))
+    mine = "from runs where tenant_id = $1 and trace_id is not null"
+    begun = f"select exists (select {mine} and started_at is not null)"
+    at_work = f"select exists (select {mine} and state in ('queued', 'running'))"
+    tenant = tenant_id_of(slug)
+    while not await admin.fetchval(begun, tenant):  # noqa: ASYNC110 - other processes work
+        await asyncio.sleep(0.05)
+    before = _busy(workers)
+    while await admin.fetchval(at_work, tenant):  # noqa: ASYNC110
+        await asyncio.sleep(0.25)
+    taken = f"select extract(epoch from max(finished_at) - min(started_at)) {mine}"
+    seconds = float(await admin.fetchval(taken, tenant))
+    await admin.close()
+    return seconds, _busy(workers) - before
+
+
+def _busy(processes: Sequence[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+def named(count: int, slug: str, playbooks: int) -> bytes:
+    """Real traces that had an outcome, dealt out to playbooks by turns."""
     told = [trace for trace in real_traces() if trace.get("outcome")]
-    return lines([{**trace, "playbook": PLACE.name} for trace in told], count, slug)
+    dealt = [{**trace, "playbook": f"p{n % playbooks}"} for n, trace in enumerate(told)]
+    return lines(dealt, count, slug)
 
 
 def asks(url: str) -> dict[str, str]:
@@ -132,34 +189,6 @@ def asks(url: str) -> dict[str, str]:
         "HANSEI_ANTHROPIC_API_KEY": "stub",
         "HANSEI_ANTHROPIC_BASE_URL": url,
     }
-
-
-def drained(server: MeasuredServer, slug: str, processes: int, settings: dict[str, str]) -> float:
-    """Seconds from the first run taken to the last one settled, as the database's clock saw it: the
-    start of a process is not learning.
-    """
-    seats = {"HANSEI_WORKER_CONCURRENCY": str(SEATS // processes)}
-    with ExitStack() as stack:
-        for _ in range(processes):
-            stack.enter_context(worker(server, settings | seats))
-        return asyncio.run(_watch(server, slug))
-
-
-async def _watch(server: MeasuredServer, slug: str) -> float:
-    admin = await connect(server.url("postgres"))
-    at_work = (
-        "select exists (select from runs where tenant_id = $1 and state in ('queued', 'running')"
-        " and trace_id is not null)"
-    )
-    while await admin.fetchval(at_work, tenant_id_of(slug)):  # noqa: ASYNC110 - other processes
-        await asyncio.sleep(0.25)
-    seconds = await admin.fetchval(
-        "select extract(epoch from max(finished_at) - min(started_at)) from runs"
-        " where tenant_id = $1 and trace_id is not null",
-        tenant_id_of(slug),
-    )
-    await admin.close()
-    return float(seconds)
 
 
 async def settled(server: MeasuredServer, slug: str) -> dict[str, int]:

@@ -24,7 +24,8 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.main import create_app
 from apps.memory_api.runtime import open_runtime
 from apps.memory_api.worker import work
-from bench.replay import Replay, Task, Unfit, by_command, difference, main, read_tasks, score, split
+from bench.paired import Task, Unfit, by_command, difference, read_tasks, score, split
+from bench.replay import Replay, main
 from hansei import Hansei
 from tests.conftest import ROOT, Database, TestTenant
 from tests.queue import waiting_tickets
@@ -60,11 +61,13 @@ def stub() -> Iterator[StubProvider]:
 
 
 @pytest.fixture
-def url(stub: StubProvider, database: Database, tenant: TestTenant) -> Iterator[str]:
+def url(
+    request: pytest.FixtureRequest, stub: StubProvider, database: Database, tenant: TestTenant
+) -> Iterator[str]:
     """A service on a real socket with the stub as its model, and a worker for this tenant."""
     settings = Settings(
         _env_file=None,  # type: ignore[call-arg]
-        llm_provider="openai",
+        llm_provider=getattr(request, "param", "openai"),
         openai_api_key="test",  # type: ignore[arg-type]
         openai_base_url=stub.openai_url,
     )
@@ -133,6 +136,15 @@ def test_a_task_that_was_learnt_from_is_not_measured(
         assert with_.tokens > without.tokens > 0
         assert replay.known(measured) == 0
         assert replay.known(taught) == 1
+
+
+@pytest.mark.parametrize("url", ["none"], indirect=True)
+def test_without_a_model_there_is_nothing_to_measure(url: str, tenant: TestTenant) -> None:
+    with (
+        Hansei(url, tenant.keys["admin"]) as client,
+        pytest.raises(Unfit, match="HANSEI_LLM_PROVIDER"),
+    ):
+        Replay(client, "shop").measure([Task("q", "k", 1)], 1)
 
 
 def test_tasks_of_one_key_stay_together() -> None:
