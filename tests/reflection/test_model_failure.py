@@ -231,3 +231,18 @@ async def test_the_request_of_a_dead_process_is_done_by_a_worker_with_the_model(
     await service.work_once()
     run = await service.run(answer.json()["run_id"])
     assert (run.engine, run.result["reflection_text"]) == ("llm", GOOD["reflection"])
+
+
+async def test_only_what_the_model_wrote_again_goes_on_to_the_curator(serve: Serve) -> None:
+    """Rules stood in for the model: their words are not brought into the playbook first."""
+    service = await serve()
+    service.stub.queue(*[server_error()] * 3)
+    first = await service.learn(playbook="reports")
+    (improving,) = [run for run in await service.runs() if str(run.id) == first["next_run_id"]]
+    assert (improving.kind, improving.state) == ("reflect", "queued")
+    service.clock.now += 60
+    await service.work_once()
+    improved = await service.run(improving.id)
+    curating = await service.run(improved.result["next_run_id"])
+    assert curating.kind == "curate"
+    assert curating.parent_id == improved.parent_id

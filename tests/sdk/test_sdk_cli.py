@@ -351,3 +351,17 @@ def test_the_command_loads_nothing_of_the_server() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_what_became_of_the_playbook_is_told(known: StubService) -> None:
+    """The steps behind a reflection are waited for."""
+    file = write_traces({"id": "a", "teaches": "Ask in pages"}, {"id": "b"})
+    result = run("reflect", file, "--playbook", "b")
+    assert "Playbook b: 1 bullet added." in result.stdout
+    assert "+ str-00001 Ask in pages" in result.stdout
+
+
+def test_the_changes_of_a_playbook_as_json(known: StubService) -> None:
+    report = json.loads(run("reflect", write_traces({"id": "a", "teaches": "x"}), "--json").stdout)
+    (change,) = report["changes"]
+    assert (change["action"], change["content"], change["line"]) == ("added", "x", 1)

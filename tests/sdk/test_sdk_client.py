@@ -225,3 +225,13 @@ def test_methods_keep_their_names_and_words() -> None:
     assert list(inspect.signature(client.search).parameters) == ["query_text", "options"]
     assert "Hybrid search" in (Methods.search.__doc__ or "")
     client.close()
+
+
+def test_steps_are_followed_to_the_last(hansei: Hansei, service: StubService) -> None:
+    (sent,) = hansei.send_traces([{"id": "a", "events": [{}], "teaches": "Ask in pages"}])
+    assert list(hansei.unsettled({sent["run_id"]}))[-1] == set()
+    followed = list(hansei.steps(sent["run_id"]))
+    assert [run["kind"] for run in followed] == ["reflect", "merge"]
+    assert {run["id"] for run in hansei.outcomes([sent["run_id"]])} == {
+        run["id"] for run in followed
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,12 +11,19 @@ from httpx2 import AsyncClient
 
 from apps.memory_api.embeddings.static import StaticEmbedder
 from apps.memory_api.llm.client import LLMClient
+from apps.memory_api.llm.pause import Gate
 from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.playbook.hybrid import EmbeddingClient, HybridSearch
 from apps.memory_api.playbook.schemas import Bullet, Playbook
 from apps.memory_api.playbook.store import PlaybookStore
+from apps.memory_api.reflection.attend import attend, begin
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.schemas import TraceIn
+from apps.memory_api.workers.answer import WORKFLOW, answer_query
+from apps.memory_api.workers.answer_wire import WorkflowAnswer
 from apps.memory_api.workers.workflow import ReflectionWorkflow, WorkflowState
-from tests.stub_provider import StubProvider, answer
+from tests.reflection.conftest import with_model
+from tests.stub_provider import StubProvider, answer, refusal
 from tests.workers.test_learn import steps
 
 ADVICE = "Cancel a pending order instead of refunding it."
@@ -128,3 +137,56 @@ async def test_an_outcome_reported_later_is_learnt_from(
     assert {step["state"] for step in chain} == {"done"}
     judged = chain[1]["result"]["verdicts"]
     assert [(one["key"], one["judge"]) for one in judged] == [(asked["shown_keys"][0], "outcome")]
+
+
+@pytest.fixture
+def stub() -> Iterator[StubProvider]:
+    with StubProvider() as running:
+        yield running
+
+
+async def answered_by(runtime: Runtime, stub: StubProvider, tenant: Any) -> WorkflowAnswer:
+    thinking = with_model(runtime, stub, "openai", Gate(), attempts=1)
+    asked = TraceIn.model_validate(
+        {
+            "playbook": "appworld",
+            "state": "open",
+            "query": "Refund a pending order",
+            "events": [{"event_type": "user_message", "content": "Refund a pending order"}],
+        }
+    )
+    begun = await begin(thinking, tenant.id, asked, "default", WORKFLOW, {}, wait=True)
+    work = partial(answer_query, or_rules=True)
+    try:
+        return await attend(thinking, tenant.id, begun.run.id, begun.owner, work)
+    finally:
+        assert thinking.llm is not None
+        await thinking.llm.aclose()
+
+
+async def test_a_model_answers_and_what_it_cites_is_what_it_used(
+    api: AsyncClient, runtime: Runtime, tenant: Any, stub: StubProvider
+) -> None:
+    made = await api.post("/api/v1/playbooks/appworld/bullets", json={"content": ADVICE})
+    key = made.json()["bullet"]["id"] if "bullet" in made.json() else made.json()["id"]
+    stub.behave = lambda call: answer(f"Cancel it [{key}], as others do [{key[:-1]}9].")
+    answered = await answered_by(runtime, stub, tenant)
+    assert (answered.engine, answered.degraded, answered.shown_keys) == ("llm", False, [key])
+    trace = (await api.get(f"/api/v1/traces/{answered.trace_id}")).json()
+    assert trace["used_keys"] == [key]
+    assert trace["events"][-1]["event_type"] == "llm_response"
+    assert ADVICE in stub.calls[0].user
+
+
+async def test_when_the_model_fails_the_bullets_answer_and_say_so(
+    api: AsyncClient, runtime: Runtime, tenant: Any, stub: StubProvider
+) -> None:
+    (
+        await api.post("/api/v1/playbooks/appworld/bullets", json={"content": ADVICE})
+    ).raise_for_status()
+    stub.behave = lambda call: refusal()
+    answered = await answered_by(runtime, stub, tenant)
+    assert (answered.engine, answered.degraded) == ("rules", True)
+    assert ADVICE in answered.llm_response
+    run = (await api.get(f"/api/v1/runs/{answered.run_id}")).json()
+    assert (run["state"], run["degraded"], run["error"]["code"]) == ("done", True, "llm_refused")
