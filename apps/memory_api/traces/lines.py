@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.away import is_away
+from apps.memory_api.core.away import is_away, may_pass
 from apps.memory_api.core.body import parse
-from apps.memory_api.core.errors import HanseiError, Invalid, TooLarge
+from apps.memory_api.core.errors import HanseiError, Invalid, TooLarge, Unavailable
 from apps.memory_api.core.http import describe
 from apps.memory_api.jobs.bounds import QueueFull
 from apps.memory_api.jobs.chain import EVALUATE, REFLECT
@@ -192,6 +192,8 @@ async def _alone(intake: Intake, session: AsyncSession, one: Sent) -> TraceAccep
     except (DBAPIError, asyncpg.PostgresError) as error:
         if is_away(error):
             raise
+        if may_pass(error):
+            return LineRefused(line=one.number, error=refusal(Unavailable()))
         log.error("line_failed", line=one.number, exc_info=error)
         return LineRefused(line=one.number, error=OURS)
 
