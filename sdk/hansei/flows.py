@@ -5,14 +5,14 @@ sent its answer, yield a `Pause`, or yield a `Give` for whoever iterates. Both c
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from hansei import routes
 from hansei.answers import Page, Reflect, Run, Sent
 from hansei.errors import TimedOut
-from hansei.exchange import Pause
+from hansei.exchange import LONGEST_PAUSE, Pause
 from hansei.lines import Line, Source, batches, read_lines
 from hansei.request import API, Id, Request, following, write
 
@@ -26,6 +26,9 @@ LOOK_EVERY, SHARE_OF_LOOKING = 0.4, 0.1
 """Many runs are looked at at most this often (seconds), and looking takes at most this share of the
 time, because the service has better things to do.
 """
+RESENDS, RESEND_AFTER = 12, 5.0
+"""How often lines are sent again that were refused for now, and seconds in between."""
+FOR_NOW = ("queue_full", "unavailable")
 STEPS = 4
 """Runs that learning from one trace can take."""
 MORE_PAGES = 3
@@ -61,18 +64,51 @@ def send_traces(
     """Store many traces: dicts, or the path of a JSON or JSONL file. Gives one answer a trace, in
     order, as they are stored; a trace that is refused has an `error` and stops nothing.
 
-    The file is read and sent a hundred traces at a time, so it may be of any size. `project_id` and
-    `playbook` win over what the traces say.
+    The file is read and sent a hundred traces at a time, so it may be of any size. Traces that the
+    service has no room for now are sent again for about a minute. `project_id` and `playbook` win
+    over what the traces say.
     """
     overrides = {"project_id": project_id, "playbook": playbook}
     for batch in batches(read_lines(source, overrides)):
         fit = [line for line in batch if line.refusal is None]
-        answers = iter((yield _ndjson(fit, reflect))["items"] if fit else [])
+        answers = yield from _stored(fit, reflect)
         for line in batch:
             if line.refusal is not None:
                 yield Give[Sent]({"line": line.number, "error": line.refusal})
             else:
-                yield Give[Sent](next(answers) | {"line": line.number})
+                yield Give[Sent](answers[line.number] | {"line": line.number})
+
+
+def _stored(
+    lines: Sequence[Line], reflect: Reflect
+) -> Generator[Request[Any] | Pause | Give[Any], Any, dict[int, Sent]]:
+    """Send lines, and those again that are refused for now. Answers by their numbers."""
+    answers: dict[int, Sent] = {}
+    left: Sequence[Line] = lines
+    for again in range(RESENDS + 1):
+        if not left:
+            break
+        if again:
+            yield Pause(_pause([answers[line.number] for line in left]))
+        items: list[Sent] = (yield _ndjson(left, reflect))["items"]
+        for line, item in zip(left, items, strict=True):
+            answers[line.number] = item
+        left = _put_off(left, answers)
+    return answers
+
+
+def _put_off(lines: Sequence[Line], answers: Mapping[int, Sent]) -> list[Line]:
+    return [line for line in lines if _code(answers[line.number]) in FOR_NOW]
+
+
+def _code(sent: Sent) -> str | None:
+    return sent.get("error", {}).get("code")
+
+
+def _pause(refused: Iterable[Sent]) -> float:
+    """The longest that one of them was asked to wait."""
+    asked = [float(one.get("error", {}).get("retry_after", RESEND_AFTER)) for one in refused]
+    return min(max(asked), LONGEST_PAUSE)
 
 
 def _ndjson(lines: Iterable[Line], reflect: Reflect) -> Request[Any]:

@@ -70,12 +70,15 @@ def page(status: int) -> Fault:
 
 
 class StubService:
-    """`pace` runs are settled at each look at the unsettled work; 0 means that no worker runs."""
+    """`pace` runs are settled at each look at the unsettled work; 0 means that no worker runs.
+    Traces named in `no_room` are refused once, with that code.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.faults: deque[Fault] = deque()
         self.pace = 1000
+        self.no_room: dict[str, str] = {}
         self.traces: dict[str, dict[str, Any]] = {}
         self.runs: dict[str, dict[str, Any]] = {}
         self.looked = threading.Event()
@@ -149,6 +152,9 @@ class StubService:
             error = {"code": "invalid", "detail": "At least one is needed.", "field": "events"}
             return {"line": number, "error": error}
         name = trace.get("id") or uuid4().hex
+        if name in self.no_room:
+            error = {"code": self.no_room.pop(name), "detail": "Later.", "retry_after": 0}
+            return {"line": number, "error": error}
         known = self.traces.get(name)
         if known is None:
             run_id = f"run-{len(self.runs) + 1}"

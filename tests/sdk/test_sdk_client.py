@@ -104,6 +104,18 @@ def test_many_traces_are_sent_in_batches_and_answered_one_by_one(
     assert len({call.headers["idempotency-key"] for call in service.calls}) == 3
 
 
+def test_what_there_is_no_room_for_now_is_sent_again(hansei: Hansei, service: StubService) -> None:
+    service.no_room = {"t-2": "queue_full", "t-4": "unavailable", "t-5": "forbidden"}
+    many = [trace | {"id": f"t-{n}"} for n, trace in enumerate(traces(6), start=1)]
+    answers = list(hansei.send_traces(many))
+    assert [answer.get("line") for answer in answers] == [1, 2, 3, 4, 5, 6]
+    assert [answer.get("trace_id") for answer in answers] == [
+        *("trace-t-1", "trace-t-2", "trace-t-3", "trace-t-4", None, "trace-t-6"),
+    ]
+    assert answers[4].get("error", {})["code"] == "forbidden"
+    assert [call.body.count(b"\n") + 1 for call in service.calls] == [6, 2]
+
+
 def test_answers_come_while_later_traces_are_still_unread(
     hansei: Hansei, service: StubService
 ) -> None:
