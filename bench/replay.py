@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,18 +63,18 @@ class Answered:
     usd: float | None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Side:
-    """The answers of one arm."""
+    """The answers of one arm, in the order of the pairs."""
 
-    answers: list[Answered] = field(default_factory=list[Answered])
+    answers: Sequence[Answered]
 
-    def scores(self) -> dict[str, float]:
-        """Key → mean score over the repeats that could be scored."""
+    def scores(self, other: Side) -> dict[str, float]:
+        """Key → mean score over those repeats that could be scored on both sides."""
         found: dict[str, list[float]] = {}
-        for one in self.answers:
-            if one.score is not None:
-                found.setdefault(one.task.key, []).append(one.score)
+        for mine, its in zip(self.answers, other.answers, strict=True):
+            if mine.score is not None and its.score is not None:
+                found.setdefault(mine.task.key, []).append(mine.score)
         return {key: sum(scores) / len(scores) for key, scores in found.items()}
 
     @property
@@ -107,10 +107,11 @@ class Replay:
         if said["engine"] != "llm" and not said["degraded"]:
             raise Unfit("The service has no model: see HANSEI_LLM_PROVIDER.")
         used = self.client.run(said["run_id"])["usage"] or {}
+        text = without_citations(said["llm_response"], said["shown_keys"])
         return Answered(
             task=task,
-            text=said["llm_response"],
-            score=None if said["degraded"] else self.score(task, said["llm_response"]),
+            text=text,
+            score=None if said["degraded"] else self.score(task, text),
             trace_id=said["trace_id"],
             shown=said["search_results_count"],
             tokens=used.get("input_tokens", 0) + used.get("output_tokens", 0),
@@ -196,6 +197,16 @@ def _tokens(usage: Mapping[str, Any] | None) -> int:
     return usage["input_tokens"] + usage["output_tokens"] if usage else 0
 
 
+def without_citations(text: str, keys: Sequence[str]) -> str:
+    """An answer without the `[key]` of bullets it was shown: the prompt asks for them, and only the
+    side with a playbook can give them.
+    """
+    if not keys:
+        return text
+    key = "|".join(map(re.escape, keys))
+    return re.sub(rf"\s*\[(?:{key})(?:[,;]\s*(?:{key}))*\]", "", text)
+
+
 def bring(client: Hansei, name: str, project: str | None, file: Path) -> None:
     """Make the playbook what a file says, in any form that the service reads."""
     params = (("project_id", project),) if project else ()
@@ -215,7 +226,7 @@ def own_service() -> Iterator[tuple[str, str]]:
 
 def tell(report: Report, with_: Side, without: Side) -> None:
     """The tables. Raises `Unfit` when nothing could be scored."""
-    found = difference(with_.scores(), without.scores())
+    found = difference(with_.scores(without), without.scores(with_))
     report.table("arms", "Answers", "", "answers", "not scored", "mean score", "tokens", "USD")
     for name, side, mean in (("with", with_, found.with_), ("without", without, found.without)):
         unknown = sum(one.score is None for one in side.answers)

@@ -25,7 +25,7 @@ from apps.memory_api.main import create_app
 from apps.memory_api.runtime import open_runtime
 from apps.memory_api.worker import work
 from bench.paired import Task, Unfit, by_command, difference, read_tasks, score, split
-from bench.replay import Replay, main
+from bench.replay import Answered, Replay, Side, main, without_citations
 from hansei import Hansei
 from tests.conftest import ROOT, Database, TestTenant
 from tests.queue import waiting_tickets
@@ -49,7 +49,9 @@ def model(call: Call) -> Answer:
     sums = {"lamps": "That makes 64.60", "chairs": "94.90", "desk": "210.00"}
     for word, right in sums.items():
         if word in asked:
-            return answer(right if knows else "I cannot know the cost of shipping.")
+            return answer(
+                f"{right} [fig-00001]" if knows else "I cannot know the cost of shipping."
+            )
     return answer("yes, gladly" if "twelve days" in asked else "It depends.")
 
 
@@ -171,6 +173,25 @@ def test_a_pattern_finds_the_answer_in_a_longer_text() -> None:
     task = Task("q", "k", 42)
     assert score(task, text, re.compile(r"answer: (\d+)")) == 1.0
     assert score(task, text, re.compile(r"\d+")) == 1.0
+
+
+def test_citations_are_no_part_of_an_answer() -> None:
+    """Else only the side with a playbook would be marked down for "more words"."""
+    shown = ["fig-00001", "str-00002"]
+    assert without_citations("64.60 [fig-00001].", shown) == "64.60."
+    assert without_citations("a [fig-00001, str-00002] b[str-00002]", shown) == "a b"
+    assert without_citations("x[0] [oth-00001]", shown) == "x[0] [oth-00001]"
+    assert without_citations("x [fig-00001]", []) == "x [fig-00001]"
+
+
+def test_a_repeat_counts_only_when_both_sides_were_scored() -> None:
+    task = Task("q", "k", 1)
+
+    def side(*scores: float | None) -> Side:
+        return Side([Answered(task, "", one, "", 0, 0, None) for one in scores])
+
+    with_, without = side(1.0, None, 0.0), side(0.0, 1.0, None)
+    assert (with_.scores(without), without.scores(with_)) == ({"k": 1.0}, {"k": 0.0})
 
 
 def test_a_command_judges() -> None:
