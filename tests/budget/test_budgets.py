@@ -39,6 +39,7 @@ def stub() -> Iterator[StubProvider]:
 @pytest.fixture
 def open_model(runtime: Runtime, stub: StubProvider) -> Any:
     """The whole chain of wrappers over a model whose price is known, on the stub."""
+
     def make(model: str = "gpt-4o-mini", provider: str = "openai") -> LLM:
         bare: Any = open_llm("openai", model=model, api_key="k", base_url=stub.openai_url)
         bare._dialect = provider  # priced as the provider's own

@@ -13,8 +13,10 @@ from httpx2 import AsyncClient
 
 from apps.memory_api.main import create_app
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.worker import work
 from tests.http.calls import count, event, new_memory, trace
 from tests.http.problems import assert_names, assert_problem
+from tests.queue import waiting_tickets
 
 Generate = "/api/v1/reflections/generate"
 ASYNC = {"Prefer": "respond-async"}
@@ -145,7 +147,7 @@ async def test_names_as_long_as_they_may_be(api: AsyncClient) -> None:
             event("x", tool_name=name),
             event("x", tool_name=name),
         ]
-        body = trace(events=events, task_key=name, session_id=name, playbook=name, outcome="error")
+        body = trace(events=events, task_key=name, session_id=name, outcome="error")
         answer = await api.post(Generate, json=body)
         assert answer.status_code == 200, answer.text
 
@@ -262,17 +264,25 @@ async def test_switched_off_traces_are_kept_and_nothing_is_reflected_on(
     assert (rows["traces"], rows["runs"]) == (1, 0)
 
 
-async def test_lite_does_not_reflect_on_plain_successes(configured: Configured) -> None:
+async def test_lite_does_not_reflect_on_plain_successes(
+    configured: Configured, tenant, runtime: Runtime
+) -> None:
+    settings = runtime.settings.model_copy(update={"reflective_memory_mode": "lite"})
+    lite = replace(runtime, settings=settings)
     async with configured(reflective_memory_mode="lite") as api:
 
-        async def queued(**more: Any) -> bool:
-            return (await api.post("/api/v1/traces", json=trace(**more))).json()[
-                "run_id"
-            ] is not None
+        async def reflected(**more: Any) -> bool:
+            sent = await api.post("/api/v1/traces", json=trace(**more))
+            (ticket,) = await waiting_tickets(runtime, tenant.id)
+            await work(lite, ticket)
+            await waiting_tickets(runtime, tenant.id)  # the reflection itself is not looked at
+            run = (await api.get(f"/api/v1/runs/{sent.json()['run_id']}")).json()
+            assert (run["kind"], run["state"]) == ("evaluate", "done")
+            return run["next_run_id"] is not None
 
-        assert not await queued(outcome="success")
-        assert not await queued(outcome="success", task_key="k")
-        assert await queued(outcome="failure", task_key="k")
-        assert await queued(outcome="success", task_key="k")
-        assert not await queued(outcome="success", task_key="other")
+        assert not await reflected(outcome="success")
+        assert not await reflected(outcome="success", task_key="k")
+        assert await reflected(outcome="failure", task_key="k")
+        assert await reflected(outcome="success", task_key="k")
+        assert not await reflected(outcome="success", task_key="other")
         assert (await api.post(Generate, json=trace(outcome="success"))).status_code == 200

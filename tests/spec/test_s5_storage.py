@@ -101,7 +101,7 @@ async def test_a_trace_has_one_episode_however_often_it_is_reflected_on(
     ):
         told = await api.post(f"/api/v1/traces/{trace_id}/outcome", json=outcome)
         assert told.status_code == 200, told.text
-        assert await drain(tenant.id) == 1
+        assert await drain(tenant.id) == 2, "evaluated, then reflected on"
     assert len(await rows("select id from runs where kind = 'reflect' and state = 'done'")) == 2
     (episode,) = await rows("select * from memories where layer = 'em'")
     assert (episode["kind"], episode["key"]) == ("episode", trace_id)
