@@ -7,12 +7,15 @@ The steps of learning are named here, below those who do them (`workers/learn.py
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.jobs.port import JobQueue, Ticket
+from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.runs import new_run
 from apps.memory_api.jobs.tables import Run
 
@@ -57,7 +60,8 @@ async def follow(
     queue: JobQueue, session: AsyncSession, run: Run, kind: str, input: Mapping[str, Any]
 ) -> Run:
     """The step after `run`, queued; call it in the transaction that finishes `run`. All steps of a
-    chain have its first run as their parent.
+    chain have its first run as their parent, and wait in its place: a chain that began earlier
+    is finished earlier, instead of all first steps being done before any second one.
     """
     step = new_run(
         session,
@@ -69,5 +73,15 @@ async def follow(
         max_attempts=run.max_attempts,
     )
     await session.flush()
-    await queue.enqueue(session, [Ticket(run.tenant_id, step.id)])
+    await queue.enqueue(session, [Ticket(run.tenant_id, step.id)], after=_since(step.parent_id))
     return step
+
+
+def _since(first: UUID | None) -> timedelta | None:
+    """How long ago the first run of a chain was made, as a time to wait: a negative one. An id is a
+    UUIDv7, whose first 48 bits are milliseconds; no more than an order of work hangs on it.
+    """
+    if first is None:
+        return None
+    made = datetime.fromtimestamp((first.int >> 80) / 1000, UTC)
+    return min(made - datetime.now(UTC), timedelta())

@@ -15,8 +15,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 DEFAULT_THRESHOLD = 0.9
+CACHED = 4096
+"""Texts whose words are kept: the same bullets are compared with one new text after the other."""
 _CJK = "\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
 _UNIT = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _Unit = tuple[str, int]
@@ -83,6 +86,7 @@ def near_duplicates(
     return sorted(pairs, key=lambda pair: -pair.score)
 
 
+@lru_cache(maxsize=CACHED)
 def _units(text: str) -> frozenset[_Unit]:
     counts = Counter(_UNIT.findall(unicodedata.normalize("NFKC", text).casefold()))
     return frozenset((word, n) for word, count in counts.items() for n in range(count))

@@ -12,10 +12,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Literal
 
 from apps.memory_api.playbook.opposites import ENGLISH, JAPANESE, PLAIN
-from apps.memory_api.playbook.similar import only_words, wording_similarity
+from apps.memory_api.playbook.similar import CACHED, only_words, wording_similarity
 
 Difference = Literal["negation", "opposites", "numbers", "names", "subject"]
 
@@ -81,9 +82,10 @@ def contradict(a: str, b: str) -> bool:
 def concrete(text: str) -> set[str]:
     """The names and numbers that a text stands on, those of its examples left aside."""
     plain = without_examples(unicodedata.normalize("NFKC", text))
-    return _names(plain) | _numbers(plain)
+    return set(_names(plain) | _numbers(plain))
 
 
+@lru_cache(maxsize=CACHED)
 def without_examples(text: str) -> str:
     """The text without what stands in brackets, and in brackets within them; `call(x)` stays a
     call.
@@ -122,6 +124,7 @@ def _mentioned(word: str, others: Iterable[str]) -> bool:
     return any(other.startswith(start) for other in others)
 
 
+@lru_cache(maxsize=CACHED)
 def _denials(text: str) -> int:
     return len(_NO.findall(_MUST.sub("", text)))
 
@@ -147,7 +150,7 @@ def _swap(a: str, b: str, x: str, y: str) -> bool:
     return {in_a, in_b} == {(True, False), (False, True)}
 
 
-def _swapped(a: str, b: str, read: Callable[[str], set[str]]) -> bool:
+def _swapped(a: str, b: str, read: Callable[[str], frozenset[str]]) -> bool:
     """Whether each text says something outside of brackets that the other does not say at all. When
     only one does, it says more, not something else.
     """
@@ -155,15 +158,18 @@ def _swapped(a: str, b: str, read: Callable[[str], set[str]]) -> bool:
     return bool(outside_a - read(b)) and bool(outside_b - read(a))
 
 
-def _numbers(text: str) -> set[str]:
+@lru_cache(maxsize=CACHED)
+def _numbers(text: str) -> frozenset[str]:
     """Numbers that say how many or how long, not `1)` of a list nor the digits of a name."""
-    return set(_NUMBER.findall(_NAME.sub(" ", text)))
+    return frozenset(_NUMBER.findall(_NAME.sub(" ", text)))
 
 
-def _names(text: str) -> set[str]:
+@lru_cache(maxsize=CACHED)
+def _names(text: str) -> frozenset[str]:
     """Names as they are written in code; of `apis.music.play_song(` the last part."""
     found = (match.group() for match in _NAME.finditer(text))
-    return {(n.rpartition(".")[2] if "_" in n else n).strip("_").casefold() for n in found} - {""}
+    plain = ((n.rpartition(".")[2] if "_" in n else n).strip("_").casefold() for n in found)
+    return frozenset(name for name in plain if name)
 
 
 def _stem(word: str) -> str:
