@@ -64,6 +64,7 @@ def test_one_that_stops_in_the_middle_of_a_line(site: Site, sender: Sender) -> N
     assert count(site, tenant, "traces") == len(many)
     assert count(site, tenant, "trace_events") == sum(len(trace["events"]) for trace in many)
     assert site.ready().status_code == 200
+    assert "ClientDisconnect" not in (site.folder / "api.log").read_text()
 
 
 def test_one_that_does_not_wait_for_its_answer(site: Site, sender: Sender) -> None:

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from apps.memory_api.core.away import may_pass
 from apps.memory_api.core.errors import HanseiError
@@ -86,6 +87,8 @@ def as_problem(error: Exception) -> JSONResponse:
         code = CODES.get(error.status_code, "bad_request")
         headers = dict(error.headers or {})
         return problem(error.status_code, code, str(error.detail), headers=headers)
+    if isinstance(error, ClientDisconnect):  # nobody reads this, and it is no failure of ours
+        return problem(400, "client_left", "The connection broke before the body had come.")
     if may_pass(error):
         return problem(
             503, "unavailable", "The database is away; try again.", headers={"Retry-After": "2"}
@@ -110,5 +113,6 @@ def install(app: FastAPI) -> None:
             response.headers.setdefault("X-Request-ID", request_id)
         return response
 
-    for kind in (HanseiError, RequestValidationError, HTTPException, Exception):
+    known = (HanseiError, RequestValidationError, HTTPException, ClientDisconnect)
+    for kind in (*known, Exception):
         app.add_exception_handler(kind, answer)
