@@ -7,7 +7,6 @@ The steps of learning are named here, below those who do them (`workers/learn.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -15,7 +14,6 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.jobs.port import JobQueue, Ticket
-from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.runs import new_run
 from apps.memory_api.jobs.tables import Run
 

@@ -44,7 +44,7 @@ class JobQueue(Protocol):
         self, session: AsyncSession, tickets: Sequence[Ticket], *, after: timedelta | None = None
     ) -> None:
         """Make tickets deliverable when the session's transaction commits, not before `after` has
-        passed.
+        passed. With less than nothing they stand in line as if they had been queued so long ago.
         """
         ...
 

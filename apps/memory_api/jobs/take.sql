@@ -19,17 +19,17 @@ held as materialized (
     group by lane
 ),
 room as materialized (select ($2::bigint - coalesce(sum(here), 0))::bigint seats from held),
-heads (lane, execute_after) as (
+heads (lane, execute_after, created) as (
     (
-        select lane, execute_after from pgqueuer
+        select lane, execute_after, created from pgqueuer
         where status = 'queued' and lane is not null and (select seats from room) > 0
         order by lane, execute_after limit 1
     )
     union all
-    select next.lane, next.execute_after
+    select next.lane, next.execute_after, next.created
     from heads
     cross join lateral (
-        select lane, execute_after from pgqueuer q
+        select lane, execute_after, created from pgqueuer q
         where q.status = 'queued' and q.lane > heads.lane
         order by q.lane, q.execute_after limit 1
     ) next
@@ -38,7 +38,7 @@ turns as materialized (  -- two more than there are seats, because another worke
     select heads.lane, coalesce(held.everywhere, 0) held, $3::bigint - coalesce(held.here, 0) free
     from heads left join held using (lane)
     where heads.execute_after <= now() and coalesce(held.here, 0) < $3::bigint
-    order by held, heads.execute_after
+    order by held, heads.created  -- not by what is due: a chain's place in line counts within its tenant alone
     limit (select seats from room) + 2
 ),
 locked as (
