@@ -22,6 +22,7 @@ PASSING = [
     asyncpg.OutOfMemoryError("memory"),
     DBAPIError("select", {}, asyncpg.DeadlockDetectedError("deadlock")),
     ConnectionResetError("gone"),
+    asyncpg.InternalClientError("cannot switch to state 15"),
 ]
 LASTING = [
     asyncpg.UniqueViolationError("twice"),
