@@ -18,7 +18,8 @@ from tests.faults.site import PATIENCE, Site, Tenant
 COUNTED = (
     "select 'traces', '', count(*), sum(event_count) from traces where tenant_id = $1",
     "select 'events', '', count(*), 0 from trace_events where tenant_id = $1",
-    "select 'runs', kind || ' ' || state, count(*), 0 from runs where tenant_id = $1 group by 2",
+    "select 'runs', kind || ' ' || state, count(*), 0 from runs where tenant_id = $1"
+    " and kind not in ('upkeep', 'tidy') group by 2",  # they come and go by the clock
     "select 'memories', kind || ' ' || status, count(*), sum(witnesses) from memories"
     " where tenant_id = $1 group by 2",
     "select 'votes', '', sum(helpful), sum(harmful) from memories where tenant_id = $1",
@@ -28,7 +29,7 @@ COUNTED = (
     " where tenant_id = $1 group by 2",
     "select 'curated', '', count(*), 0 from curated_lessons where tenant_id = $1",
     "select 'vectors', '', count(*), 0 from memory_vectors where tenant_id = $1",
-    "select 'words', '', count(*), sum(delta) from scope_stats where tenant_id = $1",
+    "select 'words', '', sum(delta), 0 from scope_stats where tenant_id = $1",
     "select 'versions', '', count(*), max(active) from playbook_versions where tenant_id = $1",
 )
 """Name, of what, and two figures."""

@@ -13,6 +13,7 @@ from httpx2 import AsyncClient, Response
 from sqlalchemy import text
 
 from apps.memory_api.core.redaction import redact
+from apps.memory_api.core.schemas import is_playbook_name
 from tests.http.calls import count, ndjson, new_memory, new_trace, send_lines
 from tests.http.problems import assert_problem
 
@@ -31,6 +32,11 @@ def strings(shared) -> list[str]:
 
 def is_name(string: str) -> bool:
     return 1 <= len(string) <= 128
+
+
+def is_outcome(_string: str) -> bool:
+    """No string is one by chance."""
+    return False
 
 
 def is_kept(string: str) -> bool:
@@ -75,7 +81,7 @@ async def test_in_every_field_of_an_event(api: AsyncClient, strings: list[str]) 
 
 
 TEXTS = ("task_description", "task_goal", "query", "generated_answer", "test_report")
-NAMES = ("external_id", "task_key", "session_id", "playbook", "language")
+NAMES = ("external_id", "task_key", "session_id", "language")
 
 
 async def test_in_every_field_of_a_trace(api, tenant, runtime, strings: list[str]) -> None:
@@ -91,12 +97,23 @@ async def test_in_every_field_of_a_trace(api, tenant, runtime, strings: list[str
             "metadata": {"own": string},
             f"x{string}": string,
         } | dict.fromkeys([*TEXTS, *(NAMES if is_name(string) else ())], string) | (
+            {"playbook": string} if is_playbook_name(string) else {}
+        ) | (
             {"used_keys": [string], "project_id": "p"} if is_name(string) else {"project_id": "p"}
         )  # fmt: skip
 
     answer = (await send_lines(api, ndjson(map(line, kept)))).json()
     assert (answer["stored"], answer["refused"]) == (len(kept), 0)
-    columns = (*TEXTS, *NAMES, "used_keys", "reasoning_steps", "ground_truth", "error", "metadata")
+    columns = (
+        *TEXTS,
+        *NAMES,
+        "playbook",
+        "used_keys",
+        "reasoning_steps",
+        "ground_truth",
+        "error",
+        "metadata",
+    )
     async with runtime.sessions.tenant(tenant.id) as session:
         rows = await session.execute(text(f"select id::text, {', '.join(columns)} from traces"))
         found = {row.id: row for row in rows}
@@ -111,11 +128,13 @@ async def test_in_every_field_of_a_trace(api, tenant, runtime, strings: list[str
         if is_name(string):
             assert [getattr(row, name) for name in NAMES] == [string] * len(NAMES)
             assert row.used_keys == [string]
+        assert row.playbook == (string if is_playbook_name(string) else None)
 
 
-@pytest.mark.parametrize("name", [*NAMES, "project_id", "outcome", "state"])
+@pytest.mark.parametrize("name", [*NAMES, "project_id", "playbook", "outcome", "state"])
 async def test_what_no_name_may_be_is_named(api, tenant, runtime, strings, name: str) -> None:
-    wrong = [s for s in strings if not is_name(s)] if name not in ("outcome", "state") else strings
+    fits = {"playbook": is_playbook_name, "outcome": is_outcome, "state": is_outcome}
+    wrong = [string for string in strings if not fits.get(name, is_name)(string)]
     events = [{"event_type": "tool_call"}]
     answer = await send_lines(api, ndjson({"events": events, name: s} for s in wrong))
     items = answer.json()["items"]
