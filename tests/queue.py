@@ -10,13 +10,14 @@ from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.runtime import Runtime
 
 TAKE = text(
-    "delete from pgqueuer where status = 'queued' and execute_after <= now() "
-    "and convert_from(payload, 'UTF8') like :mine returning payload"
+    "with taken as (delete from pgqueuer where status = 'queued' and execute_after <= now() "
+    "and convert_from(payload, 'UTF8') like :mine returning id, payload) "
+    "select payload from taken order by id"
 )
 
 
 async def waiting_tickets(runtime: Runtime, tenant_id: UUID) -> list[Ticket]:
-    """Remove and return the tickets of a tenant that are due."""
+    """Remove and return the tickets of a tenant that are due, in the order they came."""
     async with runtime.sessions.shared() as session:
         rows = await session.execute(TAKE, {"mine": f"{tenant_id}/%"})
         return [Ticket.decode(bytes(payload)) for (payload,) in rows]
