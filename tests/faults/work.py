@@ -62,7 +62,7 @@ def _trace(goal: str, tool: str, error: str) -> dict[str, Any]:
     return {
         "task_description": goal,
         "outcome": "failure",
-        "playbook": "work",
+        "playbook": "desk",
         "events": [
             {"event_type": "user_message", "content": goal},
             {"event_type": "tool_call", "tool_name": tool, "content": f"{tool}(first try)"},
@@ -85,7 +85,7 @@ class Sender:
     def prepare(self) -> None:
         """A playbook with one bullet, before anything breaks."""
         answer = httpx2.post(
-            f"{self.site.url}/api/v1/playbooks/work/bullets",
+            f"{self.site.url}/api/v1/playbooks/desk/bullets",
             json={"content": ADVICE},
             headers={"Authorization": f"Bearer {self.tenant.key}"},
             timeout=10,

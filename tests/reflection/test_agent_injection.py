@@ -14,10 +14,11 @@ from apps.memory_api.core.prompts import Prompt
 from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.reflection.evidence import Evidence, ShownBullet
 from apps.memory_api.reflection.findings.schemas import Attempt, Findings
+from apps.memory_api.reflection.mind import Mind
 from apps.memory_api.reflection.prompt import bullet_lines, compose
 from apps.memory_api.reflection.response import BulletVerdict
 from apps.memory_api.reflection.schemas import ReflectionContext
-from apps.memory_api.reflection.think import Mind, Thought, think
+from apps.memory_api.reflection.think import Thought, think
 from apps.memory_api.reflection.trust import sound
 from tests.reflection.conftest import GOOD, Service, trace
 from tests.reflection.test_agent import insight, said, verdict

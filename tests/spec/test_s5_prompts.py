@@ -13,10 +13,10 @@ from apps.memory_api.core.prompts import load, render
 from apps.memory_api.llm.structured import strict_schema
 from apps.memory_api.reflection.evidence import Evidence
 from apps.memory_api.reflection.findings.find import find
+from apps.memory_api.reflection.mind import packaged
 from apps.memory_api.reflection.prompt import BUILTIN, PROMPTS, compose
 from apps.memory_api.reflection.response import LLMReflectionResponse
 from apps.memory_api.reflection.schemas import ReflectionContext
-from apps.memory_api.reflection.think import packaged
 from apps.memory_api.traces.schemas import OutcomeType
 
 FAILURE = {OutcomeType.FAILURE, OutcomeType.ERROR, OutcomeType.TIMEOUT}

@@ -12,8 +12,9 @@ from httpx2 import AsyncClient
 
 from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.reflection.engine import ReflectionEngineV2
+from apps.memory_api.reflection.mind import Mind
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
-from apps.memory_api.reflection.think import Evidence, Mind, Thought, think
+from apps.memory_api.reflection.think import Evidence, Thought, think
 from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
 from tests.conftest import TestTenant
 from tests.spec.conftest import Rows

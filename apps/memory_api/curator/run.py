@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from apps.memory_api.core.prompts import Prompt
-from apps.memory_api.core.prompts import load as load_prompt
 from apps.memory_api.curator.merging import merge
 from apps.memory_api.curator.prompt import BUILTIN
 from apps.memory_api.curator.schemas import Curation, Lesson, Merged
-from apps.memory_api.curator.think import Mind, think
+from apps.memory_api.curator.think import think
 from apps.memory_api.curator.view import look, questions
 from apps.memory_api.playbook.queries import get_playbook
 from apps.memory_api.playbook.rows import Place
+from apps.memory_api.reflection.mind import mind_for
 from apps.memory_api.runtime import Runtime
 
 __all__ = ["Curation", "Lesson", "Merged", "curate", "merge"]
 
 MOST_LESSONS = 50
 """Lessons of one curation; more is for more than one."""
+SHARE = 3
+"""A third of the tokens that a reflection may show is enough for bullets and lessons."""
 
 
 async def curate(
@@ -47,33 +48,13 @@ async def curate(
     async with runtime.sessions.tenant(tenant_id) as session:
         playbook = await get_playbook(session, place)
         view = await look(session, playbook, place, lessons, asked)
-    return await think(lessons, view, mind_of(runtime, tenant_id, place, run_id, or_rules=or_rules))
-
-
-def mind_of(
-    runtime: Runtime, tenant_id: UUID, place: Place, run_id: UUID | None, *, or_rules: bool
-) -> Mind | None:
-    """The model with the prompt that applies to this playbook; None when rules think."""
-    if runtime.llm is None:
-        return None
-    settings = runtime.settings
-
-    def prompt(name: str) -> Prompt:
-        return load_prompt(
-            name,
-            tenant=str(tenant_id),
-            playbook=place.name,
-            operator=settings.prompts_dir,
-            builtin=BUILTIN,
-        )
-
-    return Mind(
-        runtime.llm,
-        prompt,
-        timeout=settings.llm_timeout,
-        max_tokens=settings.llm_max_tokens,
-        prompt_tokens=settings.llm_prompt_tokens // 3,
+    mind = mind_for(
+        runtime,
+        tenant_id,
+        place.name,
+        run_id,
+        builtin=BUILTIN,
+        prompt_tokens=runtime.settings.llm_prompt_tokens // SHARE,
         or_rules=or_rules,
-        tenant_id=tenant_id,
-        run_id=run_id,
     )
+    return await think(lessons, view, mind)

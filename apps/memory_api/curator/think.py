@@ -4,46 +4,22 @@ HTTP but the model's, which is asked once, and not at all when rules can settle 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from uuid import UUID
+from collections.abc import Sequence
 
 import structlog
 
-from apps.memory_api.core.prompts import Prompt, load
 from apps.memory_api.curator.answer import CuratorAnswer, believe
 from apps.memory_api.curator.clean import clean
-from apps.memory_api.curator.prompt import BUILTIN, NAME, Question, compose
+from apps.memory_api.curator.prompt import NAME, compose
 from apps.memory_api.curator.rules import Settled, settle
 from apps.memory_api.curator.schemas import Candidate, Curation, KeptLesson, Lesson
 from apps.memory_api.curator.view import View
 from apps.memory_api.llm.counted import Counted
 from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.llm.port import LLM, LLMRequest
 from apps.memory_api.llm.structured import ask
+from apps.memory_api.reflection.mind import Mind
 
 log = structlog.get_logger()
-
-
-def packaged(name: str) -> Prompt:
-    """The prompt of this name that comes with the package."""
-    return load(name, builtin=BUILTIN)
-
-
-@dataclass(frozen=True)
-class Mind:
-    """A model and how it is asked; as reflection's. `timeout` in seconds; `prompt_tokens` bounds
-    bullets and lessons. With `or_rules`, rules answer when the model does not.
-    """
-
-    llm: LLM
-    prompt: Callable[[str], Prompt] = packaged
-    timeout: float = 60.0
-    max_tokens: int = 4096
-    prompt_tokens: int = 8_000
-    or_rules: bool = False
-    tenant_id: UUID | None = None
-    run_id: UUID | None = None
 
 
 async def think(lessons: Sequence[Lesson], view: View, mind: Mind | None = None) -> Curation:
@@ -57,8 +33,11 @@ async def think(lessons: Sequence[Lesson], view: View, mind: Mind | None = None)
     prompt = mind.prompt(NAME)
     question = compose(prompt, lessons, asked, view, budget=mind.prompt_tokens)
     counted = Counted(mind.llm)
+    request = mind.request(
+        question.messages, fixed=question.fixed, purpose="curate", prompt_hash=prompt.hash
+    )
     try:
-        answer, _ = await ask(counted, CuratorAnswer, _request(mind, prompt, question))
+        answer, _ = await ask(counted, CuratorAnswer, request)
     except LLMError as error:
         if not mind.or_rules:
             raise
@@ -97,16 +76,3 @@ def _once(kept: Sequence[KeptLesson], candidates: Sequence[Candidate]) -> list[K
             seen.add(keep.lesson)
             once.append(keep)
     return once
-
-
-def _request(mind: Mind, prompt: Prompt, question: Question) -> LLMRequest:
-    return LLMRequest(
-        question.messages,
-        max_tokens=mind.max_tokens,
-        timeout=mind.timeout,
-        cache_prefix=question.fixed,
-        purpose="curate",
-        prompt_hash=prompt.hash,
-        tenant_id=mind.tenant_id,
-        run_id=mind.run_id,
-    )

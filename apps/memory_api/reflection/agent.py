@@ -26,7 +26,7 @@ from apps.memory_api.reflection.insights import (
 from apps.memory_api.reflection.insights_answer import read_insights
 from apps.memory_api.reflection.insights_prompt import ReflectorPromptBuilder
 from apps.memory_api.reflection.insights_think import Case, analyse, judge_bullets
-from apps.memory_api.reflection.think import Mind
+from apps.memory_api.reflection.mind import Mind
 
 __all__ = ["ReflectorAgent", "ReflectorPromptBuilder"]
 

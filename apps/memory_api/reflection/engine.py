@@ -24,10 +24,11 @@ from apps.memory_api.memory.prepare import prepare
 from apps.memory_api.memory.router import show
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.memory.scopes import kind_scope
+from apps.memory_api.reflection.mind import Mind, packaged
 from apps.memory_api.reflection.prompt import PROMPTS
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
 from apps.memory_api.reflection.store import drafts, keep
-from apps.memory_api.reflection.think import Evidence, Mind, Thought, packaged, think
+from apps.memory_api.reflection.think import Evidence, Thought, think
 from apps.memory_api.tenants.identity import tenant_id_of
 from apps.memory_api.traces.redaction import clean_model
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Header
-from fastapi.responses import JSONResponse
 
 from apps.memory_api.api_route import ApiRoute
 from apps.memory_api.core.errors import Conflict
@@ -17,8 +16,7 @@ from apps.memory_api.reflection.attend import Begun, attend, begin
 from apps.memory_api.reflection.insights_run import ROUNDS, TRAJECTORY, reflect_trajectory
 from apps.memory_api.reflection.insights_trace import error_of, events_of, identity, outcome_of
 from apps.memory_api.reflection.insights_wire import Failed, TrajectoryAnswer, TrajectoryIn
-from apps.memory_api.reflection.router import ACCEPTED
-from apps.memory_api.reflection.schemas import AcceptedAnswer
+from apps.memory_api.reflection.router import ACCEPTED, later
 from apps.memory_api.traces.schemas import TraceIn
 
 router = APIRouter(prefix="/api/v1/trajectories", tags=["reflections"], route_class=ApiRoute)
@@ -63,7 +61,7 @@ async def reflect(
         answer = TrajectoryAnswer.model_validate(begun.run.result)
         return answer.model_copy(update={"duplicate": True, "cleaned": cleaned})
     if begun.known or not wait:
-        return cast(TrajectoryAnswer, later(begun, cleaned))
+        return cast(TrajectoryAnswer, later(begun.run.id, begun.trace_id, begun.run.state, cleaned))
     try:
         answer = await attend(
             runtime, caller.tenant_id, begun.run.id, begun.owner, reflect_trajectory
@@ -99,15 +97,6 @@ def trace_of(body: TrajectoryIn) -> TraceIn:
         render_id=body.render_id,
         events=events_of(sent),
     )
-
-
-def later(begun: Begun, cleaned: bool) -> JSONResponse:
-    """The answer to who does not wait, or sends again what is still being looked at."""
-    body = AcceptedAnswer(
-        run_id=begun.run.id, trace_id=begun.trace_id, state=begun.run.state, cleaned=cleaned
-    )
-    headers = {"Location": f"/api/v1/runs/{begun.run.id}", "Preference-Applied": "respond-async"}
-    return JSONResponse(body.model_dump(mode="json"), status_code=202, headers=headers)
 
 
 def _nothing(body: TrajectoryIn, begun: Begun, error: LLMError) -> TrajectoryAnswer:

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from apps.memory_api.core.redaction import redact
+from apps.memory_api.llm.counted import Counted
 from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.llm.port import LLMRequest
 from apps.memory_api.llm.structured import ask
@@ -30,10 +31,10 @@ from apps.memory_api.reflection.insights_answer import OneVerdict, ReflectorAnsw
 from apps.memory_api.reflection.insights_prompt import ReflectorPromptBuilder
 from apps.memory_api.reflection.insights_rules import insights_by_rules
 from apps.memory_api.reflection.insights_trace import context_of
+from apps.memory_api.reflection.mind import Mind
 from apps.memory_api.reflection.prompt import Question
 from apps.memory_api.reflection.response import BulletVerdict
 from apps.memory_api.reflection.schemas import ReflectionContext
-from apps.memory_api.reflection.think import Counted, Mind
 from apps.memory_api.reflection.trust import sound
 
 log = structlog.get_logger()
@@ -206,16 +207,7 @@ async def judge_bullets(
 
 def request_of(mind: Mind, asked: Question, purpose: str) -> LLMRequest:
     """A question as it is sent."""
-    return LLMRequest(
-        asked.messages,
-        max_tokens=mind.max_tokens,
-        timeout=mind.timeout,
-        cache_prefix=asked.fixed,
-        purpose=purpose,
-        prompt_hash=asked.hash,
-        tenant_id=mind.tenant_id,
-        run_id=mind.run_id,
-    )
+    return mind.request(asked.messages, fixed=asked.fixed, purpose=purpose, prompt_hash=asked.hash)
 
 
 def _result(

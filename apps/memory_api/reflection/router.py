@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, cast
+from uuid import UUID
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse
@@ -12,7 +13,7 @@ from apps.memory_api.core.errors import Conflict
 from apps.memory_api.core.openapi import example
 from apps.memory_api.deps import Cleaned, Reader, ReservedDep, RuntimeDep, Writer
 from apps.memory_api.memory.router import show
-from apps.memory_api.reflection.foreground import Accepted, reflect_now
+from apps.memory_api.reflection.foreground import reflect_now
 from apps.memory_api.reflection.lessons import bring_reflection, find_lessons
 from apps.memory_api.reflection.schemas import (
     AcceptedAnswer,
@@ -76,18 +77,16 @@ async def generate(
     trace_id = reserved.trace_id() if reserved else None
     accepted = await reflect_now(runtime, caller, body, wait=wait, trace_id=trace_id)
     if accepted.answer is None:
-        return cast(GenerateAnswer, _later(accepted, cleaned))
+        return cast(
+            GenerateAnswer, later(accepted.run_id, accepted.trace_id, accepted.state, cleaned)
+        )
     return accepted.answer.model_copy(update={"cleaned": cleaned})
 
 
-def _later(accepted: Accepted, cleaned: bool) -> JSONResponse:
-    body = AcceptedAnswer(
-        run_id=accepted.run_id, trace_id=accepted.trace_id, state=accepted.state, cleaned=cleaned
-    )
-    headers = {
-        "Location": f"/api/v1/runs/{accepted.run_id}",
-        "Preference-Applied": "respond-async",
-    }
+def later(run_id: UUID, trace_id: UUID, state: str, cleaned: bool) -> JSONResponse:
+    """The answer to who does not wait, or sends again what is still being looked at."""
+    body = AcceptedAnswer(run_id=run_id, trace_id=trace_id, state=state, cleaned=cleaned)
+    headers = {"Location": f"/api/v1/runs/{run_id}", "Preference-Applied": "respond-async"}
     return JSONResponse(body.model_dump(mode="json"), status_code=202, headers=headers)
 
 

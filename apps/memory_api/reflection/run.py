@@ -11,8 +11,6 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.prompts import Prompt
-from apps.memory_api.core.prompts import load as load_prompt
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.chain import REFLECT, follow
 from apps.memory_api.jobs.tables import Run
@@ -27,12 +25,12 @@ from apps.memory_api.reflection.hints import hints
 from apps.memory_api.reflection.improve import earlier_of, improve, to_improve
 from apps.memory_api.reflection.known import related_lessons
 from apps.memory_api.reflection.material import Material
+from apps.memory_api.reflection.mind import Mind, mind_for
 from apps.memory_api.reflection.onward import to_curator
-from apps.memory_api.reflection.prompt import BUILTIN
 from apps.memory_api.reflection.schemas import GenerateAnswer, Judged, ReflectionResult
 from apps.memory_api.reflection.store import Kept, drafts, keep
 from apps.memory_api.reflection.subject import IMPORTANCE, Subject, load_subject
-from apps.memory_api.reflection.think import Mind, Thought, think
+from apps.memory_api.reflection.think import Thought, think
 from apps.memory_api.reflection.verdicts import (
     Ready,
     by_model,
@@ -122,29 +120,8 @@ def mind_of(
     runtime: Runtime, material: Material, run_id: UUID, *, or_rules: bool = False
 ) -> Mind | None:
     """The model with the prompts that apply to this trace's playbook; None when rules think."""
-    if runtime.llm is None:
-        return None
-    settings, trace = runtime.settings, material.trace
-
-    def prompt(name: str) -> Prompt:
-        return load_prompt(
-            name,
-            tenant=str(trace.tenant_id),
-            playbook=trace.playbook,
-            operator=settings.prompts_dir,
-            builtin=BUILTIN,
-        )
-
-    return Mind(
-        runtime.llm,
-        prompt,
-        timeout=settings.llm_timeout,
-        max_tokens=settings.llm_max_tokens,
-        prompt_tokens=settings.llm_prompt_tokens,
-        or_rules=or_rules,
-        tenant_id=trace.tenant_id,
-        run_id=run_id,
-    )
+    trace = material.trace
+    return mind_for(runtime, trace.tenant_id, trace.playbook, run_id, or_rules=or_rules)
 
 
 def _without_what_was_told(subject: Subject, thought: Thought) -> Thought:

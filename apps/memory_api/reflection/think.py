@@ -8,21 +8,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from uuid import UUID
 
 import structlog
 
-from apps.memory_api.core.prompts import Prompt, load
 from apps.memory_api.core.redaction import redact
 from apps.memory_api.llm.counted import Counted
 from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest
+from apps.memory_api.llm.port import LLMReply
 from apps.memory_api.llm.structured import ask
 from apps.memory_api.reflection import rules
 from apps.memory_api.reflection.evidence import Evidence
 from apps.memory_api.reflection.findings.find import find
 from apps.memory_api.reflection.findings.schemas import Findings
-from apps.memory_api.reflection.prompt import BUILTIN, PROMPTS, Question, compose, id_of
+from apps.memory_api.reflection.mind import Mind
+from apps.memory_api.reflection.prompt import PROMPTS, Question, compose, id_of
 from apps.memory_api.reflection.response import (
     MOST_SOURCES,
     BulletVerdict,
@@ -31,34 +30,13 @@ from apps.memory_api.reflection.response import (
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
 from apps.memory_api.reflection.trust import repeats, sound
 
-__all__ = ["Evidence", "Mind", "Thought", "packaged", "think"]
+__all__ = ["Evidence", "Thought", "think"]
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
 LONG = 500
 """Events from which on the work moves to a thread, so that the event loop lives."""
-
-
-def packaged(name: str) -> Prompt:
-    """The prompt of this name that comes with the package."""
-    return load(name, builtin=BUILTIN)
-
-
-@dataclass(frozen=True)
-class Mind:
-    """A model and how it is asked. `timeout` in seconds; `prompt_tokens` bounds the trace. With
-    `or_rules`, rules answer when the model does not; else its error is raised.
-    """
-
-    llm: LLM
-    prompt: Callable[[str], Prompt] = packaged
-    timeout: float = 60.0
-    max_tokens: int = 4096
-    prompt_tokens: int = 24_000
-    or_rules: bool = False
-    tenant_id: UUID | None = None
-    run_id: UUID | None = None
 
 
 @dataclass(frozen=True)
@@ -111,8 +89,11 @@ async def think(
         lambda: compose(prompt, context, evidence, found, budget=mind.prompt_tokens)
     )
     counted = Counted(mind.llm)
+    request = mind.request(
+        question.messages, fixed=question.fixed, purpose="reflect", prompt_hash=prompt.hash
+    )
     try:
-        answer, reply = await ask(counted, LLMReflectionResponse, _request(mind, prompt, question))
+        answer, reply = await ask(counted, LLMReflectionResponse, request)
     except LLMError as error:
         if not mind.or_rules:
             raise
@@ -131,19 +112,6 @@ async def think(
         usage=counted.usage(),
         found=found,
         verdicts=verdicts,
-    )
-
-
-def _request(mind: Mind, prompt: Prompt, question: Question) -> LLMRequest:
-    return LLMRequest(
-        question.messages,
-        max_tokens=mind.max_tokens,
-        timeout=mind.timeout,
-        cache_prefix=question.fixed,
-        purpose="reflect",
-        prompt_hash=prompt.hash,
-        tenant_id=mind.tenant_id,
-        run_id=mind.run_id,
     )
 
 

@@ -20,7 +20,7 @@ from apps.memory_api.llm.configure import open_models
 from apps.memory_api.llm.counted import Counted
 from apps.memory_api.llm.fallback import Fallback
 from apps.memory_api.llm.fencing import Piece, cut, cut_text, estimate_tokens, fence
-from apps.memory_api.llm.port import LLM, LLMRequest, Wrapper
+from apps.memory_api.llm.port import LLM, Wrapper
 from apps.memory_api.llm.retry import Retry
 from apps.memory_api.llm.structured import ask, strict_schema
 from apps.memory_api.playbook.render import format_playbook
@@ -29,10 +29,10 @@ from apps.memory_api.reflection import rules
 from apps.memory_api.reflection.findings.compose import sentences
 from apps.memory_api.reflection.findings.find import find
 from apps.memory_api.reflection.findings.schemas import Findings
+from apps.memory_api.reflection.mind import Mind
 from apps.memory_api.reflection.prompt import Question, question
 from apps.memory_api.reflection.response import readable
 from apps.memory_api.reflection.schemas import ReflectionContext
-from apps.memory_api.reflection.think import Mind
 from apps.memory_api.reflection.transcripts_read import NUMBER, Message, events_of, messages_of
 from apps.memory_api.traces.schemas import Event, OutcomeType
 
@@ -167,15 +167,8 @@ async def read_transcript(
         compose, prompt, events, points, cited_ids, budget=mind.prompt_tokens
     )
     counted = Counted(mind.llm)
-    request = LLMRequest(
-        asked.messages,
-        max_tokens=mind.max_tokens,
-        timeout=mind.timeout,
-        cache_prefix=asked.fixed,
-        purpose="reflect",
-        prompt_hash=prompt.hash,
-        tenant_id=mind.tenant_id,
-        run_id=mind.run_id,
+    request = mind.request(
+        asked.messages, fixed=asked.fixed, purpose="reflect", prompt_hash=prompt.hash
     )
     answer, _ = await ask(counted, TranscriptAnswer, request)
     tags = [

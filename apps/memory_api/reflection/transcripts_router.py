@@ -14,10 +14,9 @@ from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.playbook.citations import extract_cited_ids
 from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection.attend import Begun, attend, begin
-from apps.memory_api.reflection.insights_router import later
 from apps.memory_api.reflection.insights_trace import identity
 from apps.memory_api.reflection.insights_wire import Failed
-from apps.memory_api.reflection.router import ACCEPTED
+from apps.memory_api.reflection.router import ACCEPTED, later
 from apps.memory_api.reflection.transcripts_read import events_of, messages_of
 from apps.memory_api.reflection.transcripts_run import (
     APPLY,
@@ -85,7 +84,9 @@ async def reflect(
         answer = TranscriptReflection.model_validate(begun.run.result)
         return answer.model_copy(update={"duplicate": True, "cleaned": cleaned})
     if begun.known or not wait:
-        return cast(TranscriptReflection, later(begun, cleaned))
+        return cast(
+            TranscriptReflection, later(begun.run.id, begun.trace_id, begun.run.state, cleaned)
+        )
     try:
         answer = await attend(
             runtime, caller.tenant_id, begun.run.id, begun.owner, reflect_transcript
