@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import threading
+from bisect import bisect_left
 from collections import deque
 from typing import Any, Self
 
@@ -46,6 +46,7 @@ class StubProvider:
         self._port = port
         self._queue: deque[Reply | Behaviour] = deque()
         self._prompts: list[str] = []
+        self._marked: set[str] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stub-provider", daemon=True)
 
@@ -82,6 +83,7 @@ class StubProvider:
         self.calls.clear()
         self._queue.clear()
         self._prompts.clear()
+        self._marked.clear()
         self.behave, self.delay = by_schema, 0.0
 
     # What follows runs in the server's thread.
@@ -182,20 +184,22 @@ class StubProvider:
         marked = _marked_prefix(call.body)
         if marked is None:
             return Tokens(size, output)
-        known, share = marked in self._prompts, min(size, len(marked) // 4)
-        self._prompts.append(marked)
+        known, share = marked in self._marked, min(size, len(marked) // 4)
+        self._marked.add(marked)
         return Tokens(size, output, cached=share) if known else Tokens(size, output, written=share)
 
     def _seen(self, text: str) -> int:
-        longest = max((_common(text, earlier) for earlier in self._prompts), default=0) // 4
-        self._prompts.append(text)
+        at = bisect_left(self._prompts, text)  # in order, so the nearest in wording stand beside it
+        beside = self._prompts[max(0, at - 1) : at + 1]
+        self._prompts.insert(at, text)
+        longest = max((_common(text, other) for other in beside), default=0) // 4
         return longest // _CACHE_STEP * _CACHE_STEP if longest >= _CACHE_MINIMUM else 0
 
 
 def _common(one: str, other: str) -> int:
     """How many characters both begin with."""
-    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    return sum(1 for _ in pairs)
+    lengths = range(1, min(len(one), len(other)) + 1)
+    return bisect_left(lengths, True, key=lambda length: one[:length] != other[:length])
 
 
 def _marked_prefix(body: dict[str, Any]) -> str | None:
