@@ -6,10 +6,11 @@ would wait for us, and we for it.
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import closing
-from typing import IO
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from contextlib import aclosing, closing
+from typing import IO, TypeVar
 
 import asyncpg
 import structlog
@@ -18,8 +19,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from apps.memory_api.core.away import may_pass
 from apps.memory_api.core.errors import Unavailable
 from apps.memory_api.traces.accept import Intake
-from apps.memory_api.traces.lines import refusal, take_lines
-from apps.memory_api.traces.ndjson import Line, batches
+from apps.memory_api.traces.lines import Read, read_lines, refusal, take_lines
+from apps.memory_api.traces.ndjson import batches
 from apps.memory_api.traces.schemas import LineRefused, TraceAccepted
 
 log = structlog.get_logger()
@@ -27,6 +28,8 @@ log = structlog.get_logger()
 IN_MEMORY = 1024 * 1024
 """Bytes of answers up to which no file is made."""
 PART = 64 * 1024
+
+T = TypeVar("T")
 
 Failed = (OSError, SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
@@ -64,30 +67,54 @@ class Answer:
 
 
 async def take_body(intake: Intake, body: AsyncIterable[bytes]) -> Answer:
-    """Store its lines. When the database goes away, what was stored stays and is answered; every
-    line after it is refused as `unavailable`. Raises what went wrong when nothing was stored yet.
+    """Store its lines; while some are being stored the next are read. When the database goes away,
+    what was stored stays and is answered; every line after it is refused as `unavailable`. Raises
+    what went wrong when nothing was stored yet.
     """
     answer, gone = Answer(), False
     try:
-        async for lines in batches(body):
-            if not gone:
-                try:
-                    for item in await _take(intake, lines):
-                        answer.add(item)
-                    continue
-                except Failed as error:
-                    if not answer.lines or not may_pass(error):
-                        raise
-                    log.warning("lines_refused_from_here", line=lines[0][0], error=str(error))
-                    gone = True
-            for number, _ in lines:
-                answer.add(LineRefused(line=number, error=refusal(Unavailable())))
+        async with aclosing(one_ahead(_read(intake, body))) as ahead:
+            async for lines in ahead:
+                gone = gone or not await _take(intake, lines, answer)
+                if gone:
+                    for one in lines:
+                        answer.add(LineRefused(line=one.line, error=refusal(Unavailable())))
     except BaseException:
         answer.file.close()
         raise
     return answer
 
 
-async def _take(intake: Intake, lines: list[Line]) -> list[TraceAccepted | LineRefused]:
-    async with intake.runtime.sessions.tenant(intake.caller.tenant_id) as session:
-        return await take_lines(intake, session, lines)
+async def _read(intake: Intake, body: AsyncIterable[bytes]) -> AsyncGenerator[list[Read]]:
+    async for lines in batches(body):
+        yield await read_lines(intake, lines)
+
+
+async def _take(intake: Intake, lines: Sequence[Read], answer: Answer) -> bool:
+    """Store some lines and add their answers. False when the database has gone away."""
+    try:
+        async with intake.runtime.sessions.tenant(intake.caller.tenant_id) as session:
+            items = await take_lines(intake, session, lines)
+    except Failed as error:
+        if not answer.lines or not may_pass(error):
+            raise
+        log.warning("lines_refused_from_here", line=lines[0].line, error=str(error))
+        return False
+    for item in items:
+        answer.add(item)
+    return True
+
+
+async def one_ahead(source: AsyncGenerator[T]) -> AsyncGenerator[T]:
+    """The items of `source`, the next one being made while the caller is at the last. Closes
+    `source`.
+    """
+    async with aclosing(source):
+        coming = asyncio.ensure_future(anext(source, None))
+        try:
+            while (item := await coming) is not None:
+                coming = asyncio.ensure_future(anext(source, None))
+                yield item
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from pydantic_core import to_json
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -26,10 +27,8 @@ from apps.memory_api.traces.tables import Trace
 
 INSERT_TRACES = load(__file__, "insert_traces.sql")
 INSERT_EVENTS = load(__file__, "insert_events.sql")
-EVENT_COLUMNS = (
-    *("trace_id", "seq", "event_id", "event_type", "content", "timestamp"),
-    *("metadata", "tool_name", "error", "agent"),
-)
+COLUMNS = {known.class_attribute: known.columns[0].name for known in Trace.__mapper__.column_attrs}
+"""The name of a trace's column, by its attribute."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,13 @@ async def store_trace(
     if known is not None:
         return known
     body = without_secrets(body)
-    statement = insert(Trace).values(_values(session, body, project_id, content, trace_id))
+    values = _values(tenant_of(session), body, project_id, content, trace_id)
+    statement = insert(Trace).values(values)
     trace = await session.scalar(statement.on_conflict_do_nothing().returning(Trace))
     if trace is None:  # somebody else stored this external_id a moment ago
         known = await _known(session, body, project_id, content)
         return known or await _stored_before(session, trace_id)
-    await _insert_events(session, trace, 0, body.events)
+    await insert_events(session, [(trace.id, 0, events_json(body.events))])
     return Stored(trace, duplicate=False)
 
 
@@ -86,35 +86,22 @@ async def _stored_before(session: AsyncSession, trace_id: UUID | None) -> Stored
 async def add_events(session: AsyncSession, trace: Trace, events: Sequence[Event]) -> None:
     """Append events behind those the trace has."""
     first = trace.event_count
-    await _insert_events(session, trace, first, events)
+    await insert_events(session, [(trace.id, first, events_json(events))])
     trace.event_count = first + len(events)
 
 
-async def _insert_events(
-    session: AsyncSession, trace: Trace, first: int, events: Sequence[Event]
-) -> None:
-    await insert_events(
-        session, [(trace.id, seq, event) for seq, event in enumerate(events, start=first)]
-    )
-
-
-async def insert_events(session: AsyncSession, events: Sequence[tuple[UUID, int, Event]]) -> None:
-    """Store events of any traces of the tenant: (trace, seq, event)."""
+async def insert_events(session: AsyncSession, events: Sequence[tuple[UUID, int, str]]) -> None:
+    """Store events of any traces of the tenant: (trace, number of the first, `events_json`)."""
     if not events:
         return
-    columns: dict[str, list[Any]] = {name: [] for name in EVENT_COLUMNS}
-    for trace_id, seq, event in events:
-        columns["trace_id"].append(trace_id)
-        columns["seq"].append(seq)
-        columns["event_id"].append(event.event_id or f"e{seq:04d}")
-        columns["event_type"].append(event.event_type.value)
-        columns["content"].append(event.content)
-        columns["timestamp"].append(event.timestamp)
-        columns["metadata"].append(_json(event.metadata) if event.metadata else "{}")
-        columns["tool_name"].append(event.tool_name)
-        columns["error"].append(None if event.error is None else _json(event.error))
-        columns["agent"].append(event.agent)
-    await session.execute(INSERT_EVENTS, {"tenant": tenant_of(session), **columns})
+    trace_ids, first, texts = zip(*events, strict=True)
+    values = {"trace_id": trace_ids, "first": first, "events": texts}
+    await session.execute(INSERT_EVENTS, {"tenant": tenant_of(session), **values})
+
+
+def events_json(events: Sequence[Event]) -> str:
+    """Events as `insert_events` takes them."""
+    return to_json(events).decode()
 
 
 async def insert_traces(session: AsyncSession, rows: Sequence[dict[str, Any]]) -> set[UUID]:
@@ -123,25 +110,17 @@ async def insert_traces(session: AsyncSession, rows: Sequence[dict[str, Any]]) -
     """
     if not rows:
         return set()
-    found = await session.scalars(INSERT_TRACES, {"rows": _json(rows)})
+    found = await session.scalars(INSERT_TRACES, {"rows": to_json(rows).decode()})
     return {UUID(str(trace_id)) for trace_id in found}
 
 
 def trace_row(
-    session: AsyncSession, body: TraceIn, project_id: str, content: bytes, trace_id: UUID | None
+    tenant_id: UUID, body: TraceIn, project_id: str, content: bytes, trace_id: UUID | None
 ) -> dict[str, Any]:
     """A new trace by the names of its columns, for `insert_traces`."""
-    values = _values(session, body, project_id, content, trace_id)
-    return {attribute.property.columns[0].name: value for attribute, value in values.items()}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, default=_as_text, ensure_ascii=False, separators=(",", ":"))
-
-
-def _as_text(value: Any) -> str:
-    """What PostgreSQL reads where JSON has no form."""
-    return rf"\x{value.hex()}" if isinstance(value, bytes) else str(value)
+    values = _values(tenant_id, body, project_id, content, trace_id)
+    row = {COLUMNS[attribute]: value for attribute, value in values.items()}
+    return row | {"content_hash": rf"\x{content.hex()}"}  # as PostgreSQL reads bytes in JSON
 
 
 def is_learnt_from(state: str, outcome: str | None, asked: Reflect) -> bool:
@@ -152,19 +131,23 @@ def is_learnt_from(state: str, outcome: str | None, asked: Reflect) -> bool:
 
 
 def content_hash(body: TraceIn) -> bytes:
-    """The same for the same trace, however its fields were ordered or spelled."""
-    content: dict[str, Any] = body.model_dump(mode="json", exclude={"tenant_id", "project_id"})
+    """The same for the same trace, however its fields were ordered or spelled, and whether what is
+    so anyway was said.
+    """
+    content = body.model_dump(
+        mode="json", exclude={"tenant_id", "project_id"}, exclude_defaults=True
+    )
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()
 
 
 def _values(
-    session: AsyncSession, body: TraceIn, project_id: str, content: bytes, trace_id: UUID | None
+    tenant_id: UUID, body: TraceIn, project_id: str, content: bytes, trace_id: UUID | None
 ) -> dict[Any, Any]:
     now = datetime.now(UTC)
     closed = body.state == "closed"
     return {
-        Trace.tenant_id: tenant_of(session),
+        Trace.tenant_id: tenant_id,
         Trace.id: trace_id or new_id(),
         Trace.project_id: project_id,
         Trace.external_id: body.external_id,

@@ -6,6 +6,7 @@ duplicate, or any line when the database refuses them together, is taken alone i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from apps.memory_api.jobs.queries import latest_runs
 from apps.memory_api.traces.accept import Intake, known_trace
 from apps.memory_api.traces.ingest import (
     content_hash,
+    events_json,
     insert_events,
     insert_traces,
     trace_row,
@@ -47,12 +49,17 @@ Answers = dict[int, TraceAccepted | LineRefused]
 
 @dataclass(frozen=True)
 class Sent:
-    """A line that can be read, of a caller who may send it."""
+    """A line that can be read, of a caller who may send it; `row` and `events` (JSON) are what is
+    stored of it, without secrets.
+    """
 
-    number: int
+    line: int
     body: TraceIn
     project_id: str
     cleaned: bool
+    content: bytes
+    row: dict[str, Any]
+    events: str
 
     @property
     def address(self) -> tuple[str, str] | None:
@@ -61,14 +68,26 @@ class Sent:
         return None if name is None else (self.project_id, name)
 
 
+Read = Sent | LineRefused
+
+
+async def read_lines(intake: Intake, lines: Sequence[Line]) -> list[Read]:
+    """What can be done with some lines before they are stored. Gives way after each, for this is
+    work of the processor while others wait.
+    """
+    read: list[Read] = []
+    for line in lines:
+        read.append(_read(intake, *line))
+        await asyncio.sleep(0)
+    return read
+
+
 async def take_lines(
-    intake: Intake, session: AsyncSession, lines: Sequence[Line]
+    intake: Intake, session: AsyncSession, read: Sequence[Read]
 ) -> list[TraceAccepted | LineRefused]:
     """Some lines in the session's transaction; an answer each, in their order."""
-    answers: Answers = {}
-    read = [_read(intake, *line) for line in lines]
     sent = [one for one in read if isinstance(one, Sent)]
-    answers.update({one.line: one for one in read if isinstance(one, LineRefused)})
+    answers: Answers = {one.line: one for one in read if isinstance(one, LineRefused)}
     known = await known_externals(session, [one.address for one in sent if one.address])
     answers.update(await _again(intake, session, sent, known))
     plain = await _plain(intake, session, sent, set(known), answers)
@@ -80,21 +99,25 @@ async def take_lines(
             raise
         log.info("lines_taken_one_by_one", lines=len(plain), because=type(error).__name__)
     for one in sent:
-        if one.number not in answers:
-            answers[one.number] = await _alone(intake, session, one)
-    return [answers[number] for number, _ in lines]
+        if one.line not in answers:
+            answers[one.line] = await _alone(intake, session, one)
+    return [answers[one.line] for one in read]
 
 
-def _read(intake: Intake, number: int, raw: bytes | None) -> Sent | LineRefused:
+def _read(intake: Intake, line: int, raw: bytes | None) -> Read:
     try:
         if raw is None:
             raise TooLarge(f"A line may have {MAX_LINE} bytes.")
         parsed = parse(raw)
         body = TraceIn.model_validate(parsed.value)
         intake.caller.check_tenant(body.tenant_id)
-        return Sent(number, body, intake.caller.project(body.project_id), parsed.cleaned)
+        project_id = intake.caller.project(body.project_id)
+        content, clean = content_hash(body), without_secrets(body)
+        tenant_id, trace_id = intake.caller.tenant_id, intake.trace_id(line)
+        row = trace_row(tenant_id, clean, project_id, content, trace_id)
+        return Sent(line, body, project_id, parsed.cleaned, content, row, events_json(clean.events))
     except (HanseiError, ValidationError) as error:
-        return LineRefused(line=number, error=refusal(error))
+        return LineRefused(line=line, error=refusal(error))
 
 
 async def _again(
@@ -104,16 +127,16 @@ async def _again(
     known: Mapping[tuple[str, str], tuple[UUID, bytes]],
 ) -> Answers:
     """Lines that were sent before, word for word, and need nothing new."""
-    there = {one.number: known[one.address] for one in sent if one.address and one.address in known}
+    there = {one.line: known[one.address] for one in sent if one.address and one.address in known}
     runs = await latest_runs(session, [trace for trace, _ in there.values()], EVALUATE, REFLECT)
     answers: Answers = {}
     for one in sent:
-        trace_id, content = there.get(one.number, (None, None))
+        trace_id, content = there.get(one.line, (None, None))
         if trace_id is None or not intake.settled_by(runs.get(trace_id)):
             continue
-        if content == content_hash(one.body):
+        if content == one.content:
             answer = known_trace(trace_id, runs.get(trace_id), cleaned=one.cleaned)
-            answers[one.number] = answer.model_copy(update={"line": one.number})
+            answers[one.line] = answer.model_copy(update={"line": one.line})
     return answers
 
 
@@ -136,7 +159,7 @@ async def _plain(
             taken.add(one.address)
         if intake.learns_from(one.body.state, one.body.outcome):
             if room <= 0:
-                answers[one.number] = LineRefused(line=one.number, error=refusal(QueueFull()))
+                answers[one.line] = LineRefused(line=one.line, error=refusal(QueueFull()))
                 continue
             room -= 1
         plain.append(one)
@@ -145,32 +168,16 @@ async def _plain(
 
 async def _together(intake: Intake, session: AsyncSession, sent: Sequence[Sent]) -> Answers:
     """Lines that are new, stored with one statement for each table."""
-    rows: dict[int, dict[str, Any]] = {}
-    clean: dict[int, TraceIn] = {}
-    for one in sent:
-        clean[one.number] = without_secrets(one.body)
-        content = content_hash(one.body)
-        rows[one.number] = trace_row(
-            session, clean[one.number], one.project_id, content, intake.trace_id(one.number)
-        )
-    stored = await insert_traces(session, list(rows.values()))
-    fresh = [one for one in sent if rows[one.number]["id"] in stored]
-    await insert_events(
-        session,
-        [
-            (rows[one.number]["id"], seq, event)
-            for one in fresh
-            for seq, event in enumerate(clean[one.number].events)
-        ],
-    )
-    traces = {one.number: _as_trace(rows[one.number]) for one in fresh}
-    runs = await intake.learn_from_many(session, list(traces.values()))
+    stored = await insert_traces(session, [one.row for one in sent])
+    fresh = [one for one in sent if one.row["id"] in stored]
+    await insert_events(session, [(one.row["id"], 0, one.events) for one in fresh])
+    runs = await intake.learn_from_many(session, [_as_trace(one.row) for one in fresh])
     return {
-        one.number: TraceAccepted(
-            trace_id=traces[one.number].id,
-            run_id=run.id if (run := runs.get(traces[one.number].id)) else None,
+        one.line: TraceAccepted(
+            trace_id=one.row["id"],
+            run_id=run.id if (run := runs.get(one.row["id"])) else None,
             cleaned=one.cleaned,
-            line=one.number,
+            line=one.line,
         )
         for one in fresh
     }
@@ -185,17 +192,17 @@ def _as_trace(row: dict[str, Any]) -> Trace:
 async def _alone(intake: Intake, session: AsyncSession, one: Sent) -> TraceAccepted | LineRefused:
     try:
         async with session.begin_nested():
-            answer = await intake.one(session, one.body, cleaned=one.cleaned, number=one.number)
-        return answer.model_copy(update={"line": one.number})
+            answer = await intake.one(session, one.body, cleaned=one.cleaned, number=one.line)
+        return answer.model_copy(update={"line": one.line})
     except HanseiError as error:
-        return LineRefused(line=one.number, error=refusal(error))
+        return LineRefused(line=one.line, error=refusal(error))
     except (DBAPIError, asyncpg.PostgresError) as error:
         if is_away(error):
             raise
         if may_pass(error):
-            return LineRefused(line=one.number, error=refusal(Unavailable()))
-        log.error("line_failed", line=one.number, exc_info=error)
-        return LineRefused(line=one.number, error=OURS)
+            return LineRefused(line=one.line, error=refusal(Unavailable()))
+        log.error("line_failed", line=one.line, exc_info=error)
+        return LineRefused(line=one.line, error=OURS)
 
 
 def refusal(error: HanseiError | ValidationError) -> dict[str, Any]:

@@ -103,7 +103,8 @@ def _suspicious(models: Iterable[BaseModel], names: Iterable[str]) -> bool:
     texts: list[str] = []
     for model in models:
         for name in names:
-            _gather(getattr(model, name), texts)
+            if value := getattr(model, name):
+                _gather(value, texts)
     return bool(redact(_APART.join(texts)).kinds)
 
 
@@ -114,7 +115,8 @@ def _gather(value: Any, texts: list[str]) -> None:
     elif isinstance(value, ErrorInfo):
         _gather([value.error_message, value.context], texts)
     elif isinstance(value, dict):
-        for key, item in cast("dict[Any, Any]", value).items():
+        pairs = cast("dict[Any, Any]", value)
+        for key, item in pairs.items():
             _gather(item, texts)
             if isinstance(item, str):
                 texts.append(f'"{key}": "{"".join(item.split())}"')

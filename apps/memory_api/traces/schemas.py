@@ -44,9 +44,11 @@ def fold_unknown(data: Any, names: frozenset[str]) -> Any:
         return data
     body = cast(dict[str, Any], data)
     given = body.get("metadata", {})
-    rest = {key: value for key, value in body.items() if key not in names}
-    if not isinstance(given, dict | None) or (given is not None and not rest):
+    if given is not None and body.keys() <= names:
         return body
+    if not isinstance(given, dict | None):
+        return body
+    rest = {key: value for key, value in body.items() if key not in names}
     known = {key: value for key, value in body.items() if key in names}
     return known | {"metadata": rest | cast(dict[str, Any], given or {})}
 
