@@ -272,13 +272,6 @@ class MemoryRevision(Base):
     __tablename__ = "memory_revisions"
     __table_args__ = (
         Index(
-            "memory_revisions_version_idx",
-            "tenant_id",
-            "memory_id",
-            "version",
-            postgresql_where=text("version is not null"),
-        ),
-        Index(
             "memory_revisions_changed_idx",
             "tenant_id",
             "scope",

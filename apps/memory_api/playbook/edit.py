@@ -14,8 +14,8 @@ from apps.memory_api.memory.prepare import fingerprint
 from apps.memory_api.playbook.change import Outcome, Plan, Planner, Terms, change_playbook
 from apps.memory_api.playbook.deltas import DeltaError, apply_deltas, plain_words
 from apps.memory_api.playbook.errors import NoBullet, NoPlaybook, delta_refused
-from apps.memory_api.playbook.queries import all_bullets, find_bullets, get_playbook
-from apps.memory_api.playbook.rows import Author, Place, by_key, state_of, to_bullet
+from apps.memory_api.playbook.queries import bullets_as_of, find_bullets, get_playbook
+from apps.memory_api.playbook.rows import Author, Place, by_key, keyed, state_of
 from apps.memory_api.playbook.schemas import Bullet, DeltaContextItem, DeltaResult
 from apps.memory_api.playbook.sections import SectionDefinition, find_section, with_fallback
 from apps.memory_api.playbook.state import PlaybookState
@@ -236,7 +236,7 @@ async def delete_playbook(
     """Take all bullets out and the playbook off the list; `restore` brings both back."""
 
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> Plan:
-        bullets = {row.key: to_bullet(row) for row in await all_bullets(session, playbook.scope)}
+        bullets = keyed(await bullets_as_of(session, playbook.scope))
         empty = replace(state_of(playbook, {}), bullets={})
         return Plan("delete", bullets, empty, deletes_playbook=True)
 

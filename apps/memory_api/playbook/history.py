@@ -13,7 +13,6 @@ from apps.memory_api.core.errors import Invalid, NotFound
 from apps.memory_api.playbook.change import Outcome, Plan, Terms, change_playbook
 from apps.memory_api.playbook.import_export import metadata_of
 from apps.memory_api.playbook.queries import (
-    all_bullets,
     bullets_as_of,
     changed_between,
     get_version,
@@ -22,11 +21,11 @@ from apps.memory_api.playbook.queries import (
 )
 from apps.memory_api.playbook.rows import (
     Author,
-    BulletColumns,
     Place,
+    keyed,
     sections_of,
     state_of,
-    to_bullet,
+    to_bullets,
 )
 from apps.memory_api.playbook.schemas import Bullet, Playbook
 from apps.memory_api.playbook.sections import SectionDefinition
@@ -96,8 +95,7 @@ async def read_as_of(
         return 0, Playbook(metadata=metadata)
     rows = await bullets_as_of(session, playbook.scope, version.version)
     metadata.updated_at = version.created_at
-    bullets = [to_bullet(row) for row in rows]
-    return version.version, Playbook(metadata=metadata, bullets=bullets)
+    return version.version, Playbook.model_construct(metadata=metadata, bullets=to_bullets(rows))
 
 
 async def compare(
@@ -110,8 +108,8 @@ async def compare(
     scope = playbook.scope
     low, high = sorted((from_version, to_version))
     ids = await changed_between(session, scope, low, high)
-    before = _by_key(await bullets_as_of(session, scope, from_version, ids))
-    after = _by_key(await bullets_as_of(session, scope, to_version, ids))
+    before = keyed(await bullets_as_of(session, scope, from_version, ids))
+    after = keyed(await bullets_as_of(session, scope, to_version, ids))
     keys = dict.fromkeys([*before, *after])
     changed = [Changed(key, before.get(key), after.get(key)) for key in keys]
     return Diff(
@@ -121,10 +119,6 @@ async def compare(
         await _sections(session, scope, from_version),
         await _sections(session, scope, to_version),
     )
-
-
-def _by_key(rows: Sequence[BulletColumns]) -> dict[str, Bullet]:
-    return {row.key: to_bullet(row) for row in rows}
 
 
 async def _sections(session: AsyncSession, scope: int, version: int) -> list[SectionDefinition]:
@@ -147,8 +141,7 @@ async def restore(
 
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> Plan:
         version, then = await read_as_of(session, playbook, moment)
-        rows = await all_bullets(session, playbook.scope)
-        before = {row.key: to_bullet(row) for row in rows}
+        before = keyed(await bullets_as_of(session, playbook.scope))
         after = {b.id: _again(before.get(b.id), b) for b in then.bullets}
         sections = await _sections(session, playbook.scope, version) or sections_of(playbook)
         state = replace(state_of(playbook, after), sections=tuple(sections))

@@ -14,8 +14,8 @@ from apps.memory_api.playbook.change import Outcome, Plan, Terms, change_playboo
 from apps.memory_api.playbook.errors import corrupt
 from apps.memory_api.playbook.formats import Imported, import_playbook
 from apps.memory_api.playbook.keys import lift
-from apps.memory_api.playbook.queries import all_bullets
-from apps.memory_api.playbook.rows import Author, Place, sections_of, state_of, to_bullet
+from apps.memory_api.playbook.queries import bullets_as_of
+from apps.memory_api.playbook.rows import Author, Place, keyed, sections_of, state_of, to_bullets
 from apps.memory_api.playbook.schemas import Bullet, CorruptPlaybook, Playbook, PlaybookMetadata
 from apps.memory_api.playbook.sections import SectionDefinition, join_sections
 from apps.memory_api.playbook.tables import PlaybookRow
@@ -31,8 +31,8 @@ _CARRIED = ("section", "content", "helpful", "harmful")
 
 async def read_playbook(session: AsyncSession, playbook: PlaybookRow) -> Playbook:
     """The playbook as it is now: every bullet that is not deleted, in its order."""
-    bullets = [to_bullet(row) for row in await all_bullets(session, playbook.scope)]
-    return Playbook(metadata=metadata_of(playbook), bullets=bullets)
+    bullets = to_bullets(await bullets_as_of(session, playbook.scope))
+    return Playbook.model_construct(metadata=metadata_of(playbook), bullets=bullets)
 
 
 def metadata_of(playbook: PlaybookRow) -> PlaybookMetadata:
@@ -64,8 +64,8 @@ async def put_playbook(
 
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> Plan:
         found = imported(sections_of(playbook))
-        rows = await all_bullets(session, playbook.scope)
-        return _replace(playbook, {row.key: to_bullet(row) for row in rows}, found)
+        before = keyed(await bullets_as_of(session, playbook.scope))
+        return _replace(playbook, before, found)
 
     terms = Terms(if_match, create=True)
     outcome = await change_playbook(runtime, tenant_id, place, plan, author, terms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from apps.memory_api.core.sql import load, read
 from apps.memory_api.memory.schemas import Status
 from apps.memory_api.memory.scopes import ensure_scopes
 from apps.memory_api.memory.tables import Label, Memory, MemoryRevision, MemoryVector
-from apps.memory_api.playbook.rows import Author, PastBullet, Place
+from apps.memory_api.playbook.rows import Author, BulletRow, Place
 from apps.memory_api.playbook.sections import DEFAULT_SECTIONS
 from apps.memory_api.playbook.tables import (
     BulletEvaluation,
@@ -28,6 +29,8 @@ from apps.memory_api.playbook.tables import (
     Serving,
 )
 
+NOW = 2**31 - 1
+"""A version that no playbook reaches: what holds at it is what holds now."""
 AS_OF = read(__file__, "as_of.sql")
 PROVENANCE = load(__file__, "provenance.sql")
 USAGE = load(__file__, "usage.sql")
@@ -246,13 +249,14 @@ async def sections_at(session: AsyncSession, scope: int, version: int) -> list[d
 
 
 async def bullets_as_of(
-    session: AsyncSession, scope: int, version: int, ids: Sequence[UUID] | None = None
-) -> list[PastBullet]:
-    """The bullets of a version, all or these, in the playbook's order."""
+    session: AsyncSession, scope: int, version: int = NOW, ids: Sequence[UUID] | None = None
+) -> list[BulletRow]:
+    """The bullets of a version, all or these: first those that have a place, then as made."""
     await session.flush()
     driver = await raw_connection(session)
-    rows = await driver.fetch(AS_OF, tenant_of(session), scope, version, ids)
-    return [PastBullet(*row) for row in rows]
+    given = (tenant_of(session), scope, version, ids)
+    rows = await driver.fetch(AS_OF, *given, record_class=BulletRow)
+    return sorted(sorted(rows, key=itemgetter("n")), key=itemgetter("place"))
 
 
 async def changed_between(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
+
+import asyncpg
 
 from apps.memory_api.core.errors import Invalid
 from apps.memory_api.core.schemas import MAX_NAME, is_playbook_name
@@ -14,7 +15,7 @@ from apps.memory_api.memory.prepare import Draft
 from apps.memory_api.memory.schemas import Kind, Status
 from apps.memory_api.memory.scopes import Address
 from apps.memory_api.memory.tables import Memory
-from apps.memory_api.playbook.schemas import Bullet
+from apps.memory_api.playbook.schemas import Bullet, join_searchable
 from apps.memory_api.playbook.sections import SectionDefinition
 from apps.memory_api.playbook.state import PlaybookState
 from apps.memory_api.playbook.tables import PlaybookRow
@@ -70,56 +71,106 @@ class BulletColumns(Protocol):
     metadata_: Any
 
 
-@dataclass(slots=True)
-class PastBullet:
-    """A bullet at a version: the columns of `as_of.sql`, in their order."""
+class BulletRow(asyncpg.Record):
+    """A row of `as_of.sql`, with its columns as attributes."""
 
-    key: str
-    section: str | None
-    content: str
-    keywords: Any
-    when_to_use: str | None
-    title: str | None
-    tags: Any
-    status: str
-    pinned: bool
-    searchable_text: str | None
-    metadata_: Any
-    helpful: int
-    harmful: int
-    neutral: int
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        self.keywords = self.keywords or []
-        self.tags = self.tags or []
-        # the driver hands over jsonb as text
-        self.metadata_ = json.loads(self.metadata_) if self.metadata_ else {}
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def metadata_(self) -> dict[str, Any]:
+        return {TRAJECTORY: self["source_trajectory"] or ""}
 
 
 def to_bullet(row: BulletColumns) -> Bullet:
-    """`searchable_text` None means the one that follows from the other texts.
-
-    Nothing is validated: what is in a row was.
-    """
-    bullet = Bullet.model_construct(
-        id=row.key,
-        section=row.section or "",
-        content=row.content,
-        keywords=list(row.keywords),
-        helpful=row.helpful,
-        harmful=row.harmful,
-        neutral=row.neutral,
-        source_trajectory=row.metadata_.get(TRAJECTORY, ""),
-        when_to_use=row.when_to_use or "",
-        title=row.title or "",
-        tags=list(row.tags),
-        status=row.status,
-        pinned=row.pinned,
-        searchable_text=row.searchable_text,
+    """`searchable_text` None means the one that follows from the other texts."""
+    return _bullet(
+        row.key,
+        row.section,
+        row.content,
+        row.searchable_text,
+        row.keywords and list(row.keywords),
+        row.when_to_use,
+        row.title,
+        row.tags and list(row.tags),
+        row.status,
+        row.pinned,
+        row.metadata_.get(TRAJECTORY),
+        row.helpful,
+        row.harmful,
+        row.neutral,
     )
-    if row.searchable_text is None:
-        bullet.searchable_text = bullet.default_searchable_text()
+
+
+def to_bullets(rows: Iterable[BulletRow]) -> list[Bullet]:
+    """The same for a whole playbook."""
+    return [_bullet(*row) for row in rows]
+
+
+def keyed(rows: Iterable[BulletRow]) -> dict[str, Bullet]:
+    return {bullet.id: bullet for bullet in to_bullets(rows)}
+
+
+_FIELDS = set(Bullet.model_fields)
+"""A bullet from a row has every field set. Nothing takes one out of such a set: one serves all."""
+
+
+def _bullet(
+    key: str,
+    section: str | None,
+    content: str,
+    searchable_text: str | None,
+    keywords: list[str] | None,
+    when_to_use: str | None,
+    title: str | None,
+    tags: list[str] | None,
+    status: str,
+    pinned: bool,
+    source_trajectory: str | None,
+    helpful: int,
+    harmful: int,
+    neutral: int,
+    *_order: object,
+) -> Bullet:
+    """The columns of `as_of.sql` as a bullet: what `model_construct` does, in a fifth of its time,
+    for playbooks of ten thousand. Nothing is validated: what is in a row was.
+    """
+    if searchable_text is None:
+        if when_to_use or title or keywords:
+            said = (when_to_use or "", title or "", content, keywords or [])
+            searchable_text = join_searchable(*said)
+        else:
+            searchable_text = content
+    bullet = object.__new__(Bullet)
+    values: dict[str, Any] = {
+        "id": key,
+        "section": section or "",
+        "content": content,
+        "searchable_text": searchable_text,
+        "keywords": keywords or [],
+        "helpful": helpful,
+        "harmful": harmful,
+        "source_trajectory": source_trajectory or "",
+        "neutral": neutral,
+        "when_to_use": when_to_use or "",
+        "title": title or "",
+        "tags": tags or [],
+        "status": status,
+        "pinned": pinned,
+    }
+    _set(bullet, "__dict__", values)
+    _set(bullet, "__pydantic_fields_set__", _FIELDS)
+    _set(bullet, "__pydantic_extra__", None)
+    _set(bullet, "__pydantic_private__", None)
     return bullet
+
+
+_set = object.__setattr__
 
 
 def bullet_columns(bullet: Bullet) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from uuid import UUID
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
+    Computed,
     ForeignKeyConstraint,
     Index,
+    SmallInteger,
     UniqueConstraint,
     text,
 )
@@ -76,6 +78,38 @@ class PlaybookVersion(Base):
     actor: Mapped[OptStr]
     run_id: Mapped[UUID | None]
     created_at: Mapped[Now]
+
+
+class BulletSpan(Base):
+    """What a bullet said from version `since` up to, not including, `until`; written by the history
+    trigger when it changes. 2^width <= until - since < 2^(width+1). `searchable_text` None: the one
+    that follows from the other texts.
+    """
+
+    __tablename__ = "bullet_spans"
+    __table_args__ = (
+        CheckConstraint("since < until", name="length"),
+        Index("bullet_spans_held_idx", "tenant_id", "scope", "width", "until", "since"),
+    )
+
+    tenant_id: Mapped[TenantId]
+    bullet_id: Mapped[Id]
+    until: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    since: Mapped[int]
+    width: Mapped[int] = mapped_column(
+        SmallInteger,
+        Computed("length(ltrim((until - since)::bit(32)::text, '0')) - 1", persisted=True),
+    )
+    scope: Mapped[int]
+    section: Mapped[OptStr]
+    title: Mapped[OptStr]
+    when_to_use: Mapped[OptStr]
+    content: Mapped[Str]
+    searchable_text: Mapped[OptStr]
+    keywords: Mapped[StrList]
+    tags: Mapped[StrList]
+    status: Mapped[Str]
+    pinned: Mapped[bool]
 
 
 class BulletEvaluation(Base):
