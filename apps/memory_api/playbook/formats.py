@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from apps.memory_api.playbook.ace import read_ace, write_ace
 from apps.memory_api.playbook.found import Findings, Found
@@ -84,6 +85,8 @@ def export_playbook(
 
 
 def _dump(data: Any, indent: int | None) -> str:
+    if indent is None:
+        return to_json(data).decode() + "\n"
     return json.dumps(data, ensure_ascii=False, indent=indent) + "\n"
 
 

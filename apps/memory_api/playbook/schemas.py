@@ -117,15 +117,14 @@ class Playbook(BaseModel):
         """The stored JSON of spec 2: its fields always, ours only where they say something, nothing
         computed.
         """
-        data = self.model_dump(mode="json")
         silent = Bullet(id="-", section="", content="")
         unsaid = [(name, getattr(silent, name)) for name in EXTENSIONS]
-        for raw, bullet in zip(data["bullets"], self.bullets, strict=True):
-            del raw["confidence_score"]
+        bullets = [vars(bullet).copy() for bullet in self.bullets]  # texts, numbers, lists: is JSON
+        for raw in bullets:
             for name, nothing in unsaid:
-                if getattr(bullet, name) == nothing:
+                if raw[name] == nothing:
                     del raw[name]
-        return data
+        return {"metadata": self.metadata.model_dump(mode="json"), "bullets": bullets}
 
 
 def _upper(value: object) -> object:
