@@ -23,7 +23,6 @@ from tests.rules.sources import calls, files, name_of, tree
 
 API = "apps/memory_api/"
 TEXT = {
-    "core/db.py": "binds the tenant",
     "core/sql.py": "loads the .sql files",
     "core/migrate.py": "one migration at a time: an advisory lock",
     "memory/scopes.py": "an advisory lock",

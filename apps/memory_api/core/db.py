@@ -1,10 +1,11 @@
 """The database: engine, sessions, and the one place where a tenant is bound to a transaction.
 
 A session is a transaction. `Sessions.tenant(id)` opens one, binds the tenant with `SET LOCAL`
-(text, because SET takes
-no parameters and `set_config` would not travel to Citus workers), and commits on the way out.
-Row-level security does the rest:
-no tenant bound means no rows.
+(text, because SET takes no parameters and `set_config` would not travel to Citus workers), and
+commits on the way out. Row-level security does the rest: no tenant bound means no rows.
+
+BEGIN and the binding go in one round trip. So SQLAlchemy's engine is in autocommit, and its events
+begin, commit and roll back.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from uuid import UUID
 import asyncpg
 from pgvector.asyncpg import register_vector
 from pgvector.sqlalchemy import HALFVEC as TextHALFVEC
-from sqlalchemy import Dialect, MetaData, event, text
+from sqlalchemy import Connection, Dialect, MetaData, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.pool import NullPool
+
+TENANT = "tenant_id"
+"""What a session and the connection under it know their tenant by."""
 
 
 class Base(DeclarativeBase):
@@ -59,6 +63,7 @@ def open_engine(
     """`codecs=False` connects to a database that may not have the vector extension."""
     engine = create_async_engine(
         driver_url(url),
+        isolation_level="AUTOCOMMIT",  # transactions are begun and ended in `prepare_engine`
         pool_size=pool_size,
         max_overflow=0,
         hide_parameters=True,  # errors are logged and kept; what tenants store is not
@@ -68,24 +73,58 @@ def open_engine(
             "server_settings": {"application_name": "hansei", "jit": "off"},
         },
     )
-    return prepare_engine(engine) if codecs else engine
+    return prepare_engine(engine, codecs=codecs)
 
 
-def prepare_engine(engine: AsyncEngine) -> AsyncEngine:
-    """Register the binary vector codecs on every new connection, and hand out none that is closed:
-    the driver is told when the server goes, so nothing need be sent to find out.
+def prepare_engine(engine: AsyncEngine, *, codecs: bool = True) -> AsyncEngine:
+    """Register the binary vector codecs on every new connection, begin and end transactions, and
+    hand out no connection that is closed or still in a transaction: the driver knows, so nothing
+    need be sent to find out.
     """
+    listen = event.listens_for
 
-    @event.listens_for(engine.sync_engine, "connect")
+    @listen(engine.sync_engine, "connect")
     def register_codecs(connection: Any, _record: Any) -> None:  # pyright: ignore[reportUnusedFunction]
-        connection.run_async(register_vector)
+        if codecs:
+            connection.run_async(register_vector)
 
-    @event.listens_for(engine.sync_engine, "checkout")
+    @listen(engine.sync_engine, "checkout")
     def refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:  # pyright: ignore[reportUnusedFunction]
-        if connection.driver_connection.is_closed():
-            raise InvalidatePoolError("The server has closed this connection.")
+        driver = connection.driver_connection
+        if driver.is_closed() or driver.is_in_transaction():
+            raise InvalidatePoolError("This connection was closed, or left in the middle.")
+
+    @listen(engine.sync_engine, "begin")
+    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        tenant_id = connection.get_execution_options().get(TENANT)
+        _tell(connection, f"BEGIN; {_binding(tenant_id)}" if tenant_id is not None else "BEGIN")
+
+    @listen(engine.sync_engine, "commit")
+    def commit(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        _tell(connection, "COMMIT")
+
+    @listen(engine.sync_engine, "rollback")
+    def roll_back(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        driver = connection.connection.driver_connection
+        if driver is not None and not driver.is_closed():  # with it, its transaction is gone
+            _tell(connection, "ROLLBACK")
 
     return engine
+
+
+def _tell(connection: Connection, statement: str) -> None:
+    """Send a statement as it is: unprepared, so that no tenant's text stays in a cache."""
+
+    async def send(driver: asyncpg.Connection[Any]) -> None:
+        await driver.execute(statement)
+
+    adapted: Any = connection.connection.dbapi_connection
+    adapted.run_async(send)
+
+
+def _binding(tenant_id: UUID) -> str:
+    """`tenant_id` must be a UUID object: its text form is safe to splice."""
+    return f"SET LOCAL hansei.tenant_id = '{UUID(str(tenant_id))}'"
 
 
 class _Borrowed:
@@ -111,7 +150,12 @@ def engine_over(pool: asyncpg.Pool) -> AsyncEngine:
     async def borrow() -> Any:
         return _Borrowed(pool, await pool.acquire())
 
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=borrow, poolclass=NullPool)
+    engine = create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=borrow,
+        poolclass=NullPool,
+        isolation_level="AUTOCOMMIT",
+    )
     return prepare_engine(engine)
 
 
@@ -127,7 +171,8 @@ class Sessions:
         back on an error.
         """
         async with AsyncSession(self.engine, expire_on_commit=False) as session, session.begin():
-            await bind_tenant(session, tenant_id)
+            await session.connection(execution_options={TENANT: tenant_id})
+            session.info[TENANT] = tenant_id
             yield session
 
     @asynccontextmanager
@@ -150,17 +195,9 @@ class Sessions:
         await self.engine.dispose()
 
 
-async def bind_tenant(session: AsyncSession, tenant_id: UUID) -> None:
-    """Bind the running transaction to a tenant. `tenant_id` must be a UUID object: its text form is
-    safe to splice.
-    """
-    await session.execute(text(f"SET LOCAL hansei.tenant_id = '{UUID(str(tenant_id))}'"))
-    session.info["tenant_id"] = tenant_id
-
-
 def tenant_of(session: AsyncSession) -> UUID:
     """The tenant this session is bound to; statements name it beside row-level security."""
-    return session.info["tenant_id"]
+    return session.info[TENANT]
 
 
 async def raw_connection(session: AsyncSession) -> asyncpg.Connection[Any]:

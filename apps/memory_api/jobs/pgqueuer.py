@@ -91,7 +91,7 @@ class PgQueue:
 
     @asynccontextmanager
     async def _manager(self, seats: Seats):
-        async with asyncpg.create_pool(self.url, min_size=2, max_size=4) as pool:
+        async with asyncpg.create_pool(self.url, min_size=2, max_size=4, reset=_as_it_is) as pool:
             driver = AsyncpgPoolDriver(pool)
             yield PgQueuer(driver, queries=TurnQueries(driver, seats=seats))
 
@@ -105,6 +105,10 @@ class PgQueue:
         @manager.schedule(name, cron)
         async def run_tick(schedule: Schedule) -> None:  # pyright: ignore[reportUnusedFunction]
             await tick()
+
+
+async def _as_it_is(_connection: object) -> None:
+    """Nothing is set in these sessions, so nothing need be reset: it would be a round trip each."""
 
 
 async def _delivered(deliver: Deliver, job: Job) -> timedelta | None:
