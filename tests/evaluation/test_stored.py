@@ -10,12 +10,12 @@ import httpx2
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from apps.memory_api.core.errors import NotFound
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.evaluation.queries import list_evaluations
 from apps.memory_api.evaluation.run import evaluate_trace, store_evaluation
 from apps.memory_api.evaluation.schemas import Criterion, Found, Score, TraceEvaluation
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.queries import get_trace, list_events
 from apps.memory_api.traces.schemas import OutcomeType
 from tests.conftest import TestTenant
 from tests.evaluation.conftest import call
@@ -37,7 +37,10 @@ async def store(
     runtime: Runtime, tenant: TestTenant, trace_id: UUID, run_id: UUID | None = None
 ) -> TraceEvaluation:
     run_id = run_id or new_id()
-    evaluation = await evaluate_trace(runtime, tenant.id, trace_id, run_id)
+    async with runtime.sessions.tenant(tenant.id) as session:
+        trace, events = await get_trace(session, trace_id), await list_events(session, trace_id)
+    assert trace is not None
+    evaluation = await evaluate_trace(runtime, trace, events, run_id)
     await keep(runtime, tenant, trace_id, evaluation, run_id)
     return evaluation
 
@@ -152,8 +155,6 @@ async def test_another_tenant_sees_nothing_of_it(
     assert_problem(await http.get(path, headers=other.auth()), 404, "not_found")
     async with runtime.sessions.tenant(other.id) as session:
         assert await list_evaluations(session, trace_id) == []
-    with pytest.raises(NotFound):
-        await evaluate_trace(runtime, other.id, trace_id, new_id())
     with pytest.raises(IntegrityError):
         await keep(
             runtime,

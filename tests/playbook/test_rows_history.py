@@ -10,7 +10,7 @@ import pytest
 from httpx2 import AsyncClient
 
 from apps.memory_api.core.db import Sessions
-from apps.memory_api.memory.queries import link
+from apps.memory_api.memory.queries import Link, link
 from apps.memory_api.playbook.edit import apply_to_rows
 from apps.memory_api.playbook.rows import Author, Place
 from apps.memory_api.playbook.schemas import DeltaContextItem
@@ -156,7 +156,7 @@ async def test_provenance_leads_to_the_events(
     lesson = {"kind": "insight", "content": "Pending orders cannot be refunded."}
     insight = (await api.post("/api/v1/memories", json={**lesson, "trace_id": trace_id})).json()
     async with runtime.sessions.tenant(tenant.id) as session:
-        await link(session, insight["id"], "derived_from", "trace", [trace_id])
+        await link(session, [Link(insight["id"], "derived_from", "trace", trace_id)])
     add = DeltaContextItem(type="ADD", content="Cancel pending orders", reasoning="it was pending")
     sources = {0: [insight["id"]]}
     place = Place("default", "book")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.curator.schemas import Candidate, Lesson
-from apps.memory_api.memory.queries import link
+from apps.memory_api.memory.queries import Link, link
 from apps.memory_api.memory.schemas import Status
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.playbook.change import Plan
@@ -71,8 +71,8 @@ def new_is_weaker(old: Memory, witnesses: int, *, by_model: bool) -> bool:
 async def link_clashes(session: AsyncSession, scope: int, found: Sequence[Clash]) -> None:
     keys = {key for clash in found for key in (clash.new, clash.old)}
     rows = await find_bullets(session, scope, keys) if keys else {}
-    for clash in found:
-        await link(session, rows[clash.new].id, "contradicts", "memory", [rows[clash.old].id])
+    said = (Link(rows[c.new].id, "contradicts", "memory", rows[c.old].id) for c in found)
+    await link(session, said)
 
 
 def lesson_id(lesson: Lesson, index: int) -> object:

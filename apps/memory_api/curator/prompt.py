@@ -4,7 +4,6 @@ nearest bullets and lessons, without secrets, cut to a budget and fenced.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from apps.memory_api.curator.schemas import Lesson
 from apps.memory_api.curator.view import View
 from apps.memory_api.llm.fencing import cut_text, fence, new_delimiter
 from apps.memory_api.llm.port import Message
-from apps.memory_api.llm.structured import strict_schema
+from apps.memory_api.llm.structured import schema_text
 from apps.memory_api.playbook.schemas import Bullet
 from apps.memory_api.playbook.sections import with_fallback
 
@@ -68,7 +67,7 @@ def compose(
     template = prompt.text if "{lessons}" in prompt.text else prompt.text + DATA
     shown = nearest(asked, view)
     values = {
-        "schema": json.dumps(strict_schema(CuratorAnswer), ensure_ascii=False),
+        "schema": schema_text(CuratorAnswer),
         "sections": fence(
             "\n".join(f"{s.name}: {s.description}" for s in with_fallback(view.state.sections)),
             label="sections",

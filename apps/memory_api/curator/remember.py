@@ -12,7 +12,7 @@ from apps.memory_api.curator.queries import add_witnesses, remember
 from apps.memory_api.curator.renew import Renewed
 from apps.memory_api.curator.schemas import Decided, Lesson
 from apps.memory_api.memory.prepare import fingerprint
-from apps.memory_api.memory.queries import link
+from apps.memory_api.memory.queries import Link, link
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.playbook.queries import find_bullets
 from apps.memory_api.playbook.schemas import DeltaAction, DeltaResult
@@ -114,8 +114,13 @@ async def _count(
     traces = {lesson.trace_id for lesson in said if lesson.trace_id is not None}
     loose = [lesson for lesson in said if lesson.trace_id is None]
     memories = {lesson.memory_id for lesson in loose if lesson.memory_id is not None}
-    new = await link(session, row.id, WITNESSED, "trace", sorted(traces))
-    new += await link(session, row.id, WITNESSED, "memory", sorted(memories))
+    new = await link(
+        session,
+        [
+            *(Link(row.id, WITNESSED, "trace", trace) for trace in sorted(traces)),
+            *(Link(row.id, WITNESSED, "memory", memory) for memory in sorted(memories)),
+        ],
+    )
     if any(decision.decided == "added" for decision in about):
         new -= 1  # a bullet is born with its first witness
     if new > 0:

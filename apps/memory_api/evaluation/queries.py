@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -28,30 +28,32 @@ async def list_evaluations(session: AsyncSession, trace_id: UUID) -> Sequence[Ev
 
 
 async def keep_scores(
-    session: AsyncSession, trace_id: UUID, evaluator: str, run_id: UUID, scores: Sequence[Score]
+    session: AsyncSession, trace_id: UUID, run_id: UUID, found: Mapping[str, Sequence[Score]]
 ) -> None:
-    """Write an evaluator's scores of a trace over those of an earlier time."""
+    """Write what evaluators say of a trace (evaluator → scores) over what they said before."""
     tenant_id = tenant_of(session)
+    told = [(name, score.criterion.value) for name, scores in found.items() for score in scores]
     await session.execute(
         delete(EvaluationOfTrace).where(
             EvaluationOfTrace.tenant_id == tenant_id,
             EvaluationOfTrace.trace_id == trace_id,
-            EvaluationOfTrace.evaluator == evaluator,
-            EvaluationOfTrace.criterion.not_in([score.criterion.value for score in scores]),
+            EvaluationOfTrace.evaluator.in_(found),
+            tuple_(EvaluationOfTrace.evaluator, EvaluationOfTrace.criterion).not_in(told),
         )
     )
-    if not scores:
+    if not told:
         return
     rows = [
         {
             "tenant_id": tenant_id,
             "trace_id": trace_id,
-            "evaluator": evaluator,
+            "evaluator": name,
             "criterion": score.criterion.value,
             "score": score.score,
             "reasons": list(score.reasons),
             "run_id": run_id,
         }
+        for name, scores in found.items()
         for score in scores
     ]
     new = insert(EvaluationOfTrace).values(rows)

@@ -1,14 +1,14 @@
-"""Evaluates a stored trace: load, look, store. No transaction is open while evaluators look."""
+"""Evaluates a stored trace: look, store. No transaction is open while evaluators look."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.errors import NotFound
 from apps.memory_api.evaluation import queries
 from apps.memory_api.evaluation.case import case_of
 from apps.memory_api.evaluation.evaluate import evaluate
@@ -16,24 +16,24 @@ from apps.memory_api.evaluation.registry import open_evaluators
 from apps.memory_api.evaluation.schemas import Found, Score, TraceEvaluation
 from apps.memory_api.evaluation.threshold import thresholds_of
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.queries import get_trace, list_events
 from apps.memory_api.traces.quotes import cut
+from apps.memory_api.traces.tables import Trace, TraceEvent
 
 REASONS, REASON = 10, 400
 """Reasons of a score that are kept, and their length."""
 
 
 async def evaluate_trace(
-    runtime: Runtime, tenant_id: UUID, trace_id: UUID, run_id: UUID, *, or_rules: bool = False
+    runtime: Runtime,
+    trace: Trace,
+    events: Sequence[TraceEvent],
+    run_id: UUID,
+    *,
+    or_rules: bool = False,
 ) -> TraceEvaluation:
-    """What the configured evaluators say of a trace; nothing is stored. Raises `NotFound`, and the
-    `LLMError` of a model that fails unless `or_rules`.
+    """What the configured evaluators say of a trace; nothing is stored. Raises the `LLMError` of a
+    model that fails unless `or_rules`.
     """
-    async with runtime.sessions.tenant(tenant_id) as session:
-        trace = await get_trace(session, trace_id)
-        if trace is None:
-            raise NotFound
-        events = await list_events(session, trace_id)
     case = await asyncio.to_thread(case_of, trace, events, run_id)
     settings = runtime.settings
     evaluators = open_evaluators(settings, runtime.llm)
@@ -46,8 +46,8 @@ async def store_evaluation(
     """Keep the scores: one row per (trace, evaluator, criterion), however often it is done. A score
     that an evaluator no longer gives goes; those of evaluators that were not asked stay.
     """
-    for name, found in evaluation.found.items():
-        await queries.keep_scores(session, trace_id, name, run_id, _storable(found))
+    scores = {name: _storable(found) for name, found in evaluation.found.items()}
+    await queries.keep_scores(session, trace_id, run_id, scores)
 
 
 def _storable(found: Found) -> list[Score]:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import tenant_of
@@ -81,25 +81,46 @@ def hold(run: Run, owner: str, lease: timedelta) -> None:
 
 async def claim(session: AsyncSession, run_id: UUID, owner: str, lease: timedelta) -> Claim:
     """Take a run that waits, or whose holder's lease has run out. Counts the attempt."""
+    now = datetime.now(UTC)
+    taken = await session.scalar(
+        update(Run)
+        .where(
+            Run.tenant_id == tenant_of(session),
+            Run.id == run_id,
+            or_(Run.state == "queued", and_(Run.state == "running", _is_let_go(now))),
+            Run.attempts < Run.max_attempts,
+        )
+        .values(
+            state="running",
+            attempts=Run.attempts + 1,
+            lease_owner=owner,
+            lease_until=now + lease,
+            started_at=now,
+            updated_at=now,
+        )
+        .returning(Run)
+    )
+    return Claim(run=taken) if taken else await _not_taken(session, run_id, now)
+
+
+def _is_let_go(now: datetime) -> ColumnElement[bool]:
+    return func.coalesce(Run.lease_until, now) <= now
+
+
+async def _not_taken(session: AsyncSession, run_id: UUID, now: datetime) -> Claim:
+    """Somebody holds it, or it is settled, or it has had its attempts and is so now."""
     run = await session.scalar(
         select(Run).where(Run.tenant_id == tenant_of(session), Run.id == run_id).with_for_update()
     )
     if run is None or run.state not in ("queued", "running"):
         return Claim()
-    now = datetime.now(UTC)
     if run.state == "running" and run.lease_until is not None and run.lease_until > now:
         return Claim(wait=run.lease_until - now)
-    if run.attempts >= run.max_attempts:
-        _settle(run, "dead")
-        run.error = run.error or {
-            "message": f"Its worker died {run.attempts} times.",
-            "type": "Lost",
-        }
-        return Claim()
-    run.state, run.attempts = "running", run.attempts + 1
-    run.lease_owner, run.lease_until = owner, now + lease
-    run.started_at, run.updated_at = now, now
-    return Claim(run=run)
+    if run.attempts < run.max_attempts:  # it was given back between the two looks
+        return Claim(wait=timedelta())
+    _settle(run, "dead")
+    run.error = run.error or {"message": f"Its worker died {run.attempts} times.", "type": "Lost"}
+    return Claim()
 
 
 async def extend(session: AsyncSession, run_id: UUID, owner: str, lease: timedelta) -> bool:

@@ -3,6 +3,7 @@ visible failure."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from apps.memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
 from apps.memory_api.llm.parsing import parse_json, parsed, repaired
 from apps.memory_api.llm.port import LLM, JsonSchema, LLMReply, LLMRequest, Message
 
-__all__ = ["ask", "parse_json", "strict_schema"]
+__all__ = ["ask", "parse_json", "schema_text", "strict_schema"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -107,6 +108,12 @@ def schema_of(model_class: type[BaseModel]) -> JsonSchema:
     """The class as what a request asks for."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", model_class.__name__)[:64]
     return JsonSchema(name, strict_schema(model_class))
+
+
+@lru_cache(64)
+def schema_text(model_class: type[BaseModel]) -> str:
+    """The strict schema as a prompt shows it: JSON on one line."""
+    return json.dumps(strict_schema(model_class), ensure_ascii=False)
 
 
 def strict_schema(model_class: type[BaseModel]) -> dict[str, Any]:

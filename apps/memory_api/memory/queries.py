@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor, after
@@ -90,38 +91,52 @@ async def list_links(session: AsyncSession, memory_id: UUID) -> Sequence[MemoryL
     return rows.all()
 
 
-async def link(
-    session: AsyncSession, source_id: UUID, relation: str, target_kind: str, targets: Sequence[UUID]
-) -> int:
-    """Add links; those that exist stay. Answers how many are new."""
-    if not targets:
+class Link(NamedTuple):
+    """From a memory to another, or to a trace."""
+
+    source: UUID
+    relation: str
+    kind: Literal["memory", "trace"]
+    target: UUID
+
+
+async def link(session: AsyncSession, links: Iterable[Link]) -> int:
+    """Add links in one statement; those that exist stay. Answers how many are new."""
+    wanted = list(dict.fromkeys(links))
+    if not wanted:
         return 0
+    sources, relations, kinds, targets = zip(*wanted, strict=True)
     made = await session.execute(
         LINKS,
         {
-            "tenants": [tenant_of(session)] * len(targets),
-            "source_id": source_id,
-            "relation": relation,
-            "target_kind": target_kind,
-            "targets": list(targets),
+            "tenants": [tenant_of(session)] * len(wanted),
+            "sources": sources,
+            "relations": relations,
+            "kinds": kinds,
+            "targets": targets,
         },
     )
     return len(made.all())
 
 
-async def find_same(session: AsyncSession, scope: int, fingerprint: bytes) -> Memory | None:
-    """The memory of a scope that says exactly this, if one does."""
-    return await session.scalar(
-        select(Memory)
+Saying = tuple[int, bytes]
+"""A scope and the fingerprint of a text."""
+
+
+async def find_same(session: AsyncSession, sayings: Collection[Saying]) -> dict[Saying, UUID]:
+    """The first memory of a scope that says exactly this, for those texts that one says."""
+    if not sayings:
+        return {}
+    found = await session.execute(
+        select(Memory.scope, Memory.fingerprint, Memory.id)
         .where(
             Memory.tenant_id == tenant_of(session),
-            Memory.scope == scope,
-            Memory.fingerprint == fingerprint,
+            tuple_(Memory.scope, Memory.fingerprint).in_(sayings),
             Memory.status != Status.DELETED,
         )
-        .order_by(Memory.n)
-        .limit(1)
+        .order_by(Memory.n.desc())
     )
+    return {(scope, bytes(fingerprint)): identity for scope, fingerprint, identity in found}
 
 
 async def find_key(session: AsyncSession, address: Address, key: str) -> Memory | None:
@@ -136,13 +151,14 @@ async def find_key(session: AsyncSession, address: Address, key: str) -> Memory 
     )
 
 
-async def add_witness(session: AsyncSession, memory_id: UUID) -> None:
-    """One more run says the same."""
-    await session.execute(
-        update(Memory)
-        .where(Memory.tenant_id == tenant_of(session), Memory.id == memory_id)
-        .values(witnesses=Memory.witnesses + 1)
-    )
+async def add_witness(session: AsyncSession, memory_ids: Collection[UUID]) -> None:
+    """One more run says the same as these."""
+    if memory_ids:
+        await session.execute(
+            update(Memory)
+            .where(Memory.tenant_id == tenant_of(session), Memory.id.in_(memory_ids))
+            .values(witnesses=Memory.witnesses + 1)
+        )
 
 
 async def count_served(session: AsyncSession) -> dict[int, int]:

@@ -20,7 +20,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.memory.prepare import Prepared, fingerprint, prepare
 from apps.memory_api.memory.put import Columns, Stored, columns_of, serve, store, withdraw
-from apps.memory_api.memory.queries import link
+from apps.memory_api.memory.queries import Link, link
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.playbook.errors import Full, NoPlaybook, Stale, TooBusy
 from apps.memory_api.playbook.queries import (
@@ -288,11 +288,18 @@ class _Writer:
 
     async def relate(self) -> None:
         """Where bullets come from, and what a survivor stands for."""
-        for key, sources in self.plan.sources.items():
-            await link(self.session, self._stored(key).id, "derived_from", "memory", list(sources))
-        for key, keys in self.plan.absorbed.items():
-            merged = [self.rows[k].id for k in keys if k in self.rows]
-            await link(self.session, self._stored(key).id, "supersedes", "memory", merged)
+        links = [
+            Link(self._stored(key).id, "derived_from", "memory", source)
+            for key, sources in self.plan.sources.items()
+            for source in sources
+        ]
+        links += [
+            Link(self._stored(key).id, "supersedes", "memory", self.rows[gone].id)
+            for key, absorbed in self.plan.absorbed.items()
+            for gone in absorbed
+            if gone in self.rows
+        ]
+        await link(self.session, links)
 
     def _stored(self, key: str) -> Memory | Stored:
         return self.new.get(key) or self.rows[key]

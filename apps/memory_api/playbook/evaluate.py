@@ -15,7 +15,7 @@ from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.memory.prepare import Draft, Prepared, prepare
 from apps.memory_api.memory.put import put, withdraw
-from apps.memory_api.memory.queries import get_memory, link
+from apps.memory_api.memory.queries import Link, get_memory, link
 from apps.memory_api.memory.schemas import Kind, Status
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.playbook.edit import no_bullet
@@ -230,9 +230,10 @@ async def _remember(
         draft = _draft(place, verdict, bullet.key)
         (memory,) = await put(session, [replace(item, draft=draft)])
         row.memory_id = memory.id
-        await link(session, memory.id, RELATION[verdict.tag], "memory", [bullet.id])
+        links = [Link(memory.id, RELATION[verdict.tag], "memory", bullet.id)]
         if verdict.trace_id is not None:
-            await link(session, memory.id, "derived_from", "trace", [verdict.trace_id])
+            links.append(Link(memory.id, "derived_from", "trace", verdict.trace_id))
+        await link(session, links)
 
 
 def _draft(place: Place, verdict: Verdict, key: str | None = None) -> Draft:

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.memory.prepare import Draft, Prepared
 from apps.memory_api.memory.put import put
-from apps.memory_api.memory.queries import find_key, link
+from apps.memory_api.memory.queries import Link, find_key, link
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.reflection.material import Material
 from apps.memory_api.reflection.store import Kept
@@ -41,7 +41,7 @@ async def keep_episode(
     """One episode a trace, however often it is reflected on; the lessons are linked to it."""
     memory = await find_key(session, episode.draft.scope_address, str(material.trace.id))
     episode_id = memory.id if memory else (await put(session, [episode]))[0].id
+    links = [Link(lesson.memory_id, "derived_from", "memory", episode_id) for lesson in kept]
     if memory is None:
-        await link(session, episode_id, "derived_from", "trace", [material.trace.id])
-    for lesson in kept:
-        await link(session, lesson.memory_id, "derived_from", "memory", [episode_id])
+        links.append(Link(episode_id, "derived_from", "trace", material.trace.id))
+    await link(session, links)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from apps.memory_api.core.prompts import content_hash, folder_name, packaged_prompts
 from apps.memory_api.llm.fencing import cut_text, fence
-from apps.memory_api.llm.structured import strict_schema
+from apps.memory_api.llm.structured import schema_text
 from apps.memory_api.playbook.schemas import Bullet
 from apps.memory_api.reflection.insights import Insight, Trajectory
 from apps.memory_api.reflection.insights_answer import OneVerdict, ReflectorAnswer
@@ -240,7 +240,7 @@ def _filled(
     keys: tuple[str, ...],
 ) -> Question:
     whole = template if "{generated_answer}" in template else template + DATA[name]
-    schema = json.dumps(strict_schema(answer), ensure_ascii=False)
+    schema = schema_text(answer)
     asked = question(whole, {**values, "schema": schema}, keys)
     return replace(asked, hash=content_hash(template))
 

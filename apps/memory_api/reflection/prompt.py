@@ -14,7 +14,7 @@ from apps.memory_api.core.prompts import Prompt, render
 from apps.memory_api.core.redaction import redact, redact_value
 from apps.memory_api.llm.fencing import Piece, cut, cut_text, estimate_tokens, fence, new_delimiter
 from apps.memory_api.llm.port import Message
-from apps.memory_api.llm.structured import strict_schema
+from apps.memory_api.llm.structured import schema_text
 from apps.memory_api.reflection.evidence import Evidence, ShownBullet
 from apps.memory_api.reflection.findings.schemas import Attempt, Findings
 from apps.memory_api.reflection.group import group_block
@@ -168,7 +168,7 @@ def _values(
     left = budget - sum(map(estimate_tokens, parts.values()))
     events = fence(cut(_pieces(context.events), max(64, left)), label="events")
     return parts | {
-        "schema": json.dumps(strict_schema(LLMReflectionResponse), ensure_ascii=False),
+        "schema": schema_text(LLMReflectionResponse),
         "outcome": context.outcome.value,
         "language": _LANGUAGES.get(found.language, found.language),
         "events": events,

@@ -16,7 +16,8 @@ from apps.memory_api.jobs.chain import REFLECT, follow
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.errors import LLMPaused
 from apps.memory_api.memory.prepare import Draft, Prepared, prepare
-from apps.memory_api.memory.queries import link
+from apps.memory_api.memory.queries import Link, link
+from apps.memory_api.memory.scopes import find_scopes
 from apps.memory_api.playbook.evaluate import Verdict
 from apps.memory_api.reflection.episode import episode_of, keep_episode
 from apps.memory_api.reflection.general import is_of_one_task
@@ -65,6 +66,7 @@ async def reflect(
     shared = await prepare(embedder, _group_drafts(subject, own))
     episode = await prepare(embedder, [_episode(subject)])
     async with runtime.sessions.tenant(tenant_id) as session:
+        await find_scopes(session, {i.draft.scope_address for i in [*own, *shared, *episode]})
         await save_verdicts(session, subject.trace, verdicts)
         kept = await _keep(session, subject, thought, own)
         lessons = [*kept[1:], *await keep(session, shared)]
@@ -184,11 +186,13 @@ async def _keep(
         return []
     else:
         kept = await improve(session, earlier, own)
+    links: list[Link] = []
     if kept:
         related = subject.material.context.related_memory_ids
-        await link(session, kept[0].memory_id, "related_to", "memory", related)
+        links += [Link(kept[0].memory_id, "related_to", "memory", other) for other in related]
     if len(kept) > 1:
-        await link(session, kept[1].memory_id, "derived_from", "memory", [kept[0].memory_id])
+        links.append(Link(kept[1].memory_id, "derived_from", "memory", kept[0].memory_id))
+    await link(session, links)
     return kept
 
 

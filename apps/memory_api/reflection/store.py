@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.memory.find import Question, search
 from apps.memory_api.memory.prepare import Draft, Prepared
 from apps.memory_api.memory.put import put
-from apps.memory_api.memory.queries import add_witness, find_same, link
+from apps.memory_api.memory.queries import Link, add_witness, find_same, link
 from apps.memory_api.memory.schemas import Kind
-from apps.memory_api.memory.scopes import find_scopes, one_at_a_time
+from apps.memory_api.memory.scopes import Address, find_scopes, one_at_a_time
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
 
 SOURCE = "reflection_engine_v2"
@@ -99,32 +99,48 @@ async def keep(
     """Write what is new; what was said before gains a `witness`. Both are linked to the trace they
     come from.
     """
-    kept: list[Kept] = []
     for project_id in sorted({item.draft.project_id for item in items}):
         await one_at_a_time(session, f"lessons {project_id}")  # the same may be said beside us
+    kept: list[Kept] = []
+    same = await _word_for_word(session, items)
     for item in items:
-        known = await _said_before(session, item)
-        if known is None:
-            memory_id = (await put(session, [item]))[0].id
-        else:
-            memory_id = known
-            if witness:
-                await add_witness(session, memory_id)
-        if item.draft.trace_id is not None:
-            await link(session, memory_id, "derived_from", "trace", [item.draft.trace_id])
+        known = same.get(_saying(item)) or await _nearly(session, item)
+        memory_id = known or (await put(session, [item]))[0].id
+        same[_saying(item)] = memory_id
         kept.append(Kept(memory_id, new=known is None))
+    if witness:
+        await add_witness(session, {k.memory_id for k in kept if not k.new})
+    await link(
+        session,
+        (
+            Link(k.memory_id, "derived_from", "trace", item.draft.trace_id)
+            for k, item in zip(kept, items, strict=True)
+            if item.draft.trace_id is not None
+        ),
+    )
     return kept
 
 
-async def _said_before(session: AsyncSession, item: Prepared) -> UUID | None:
-    """The memory of the same project and kind that says this, word for word or nearly so."""
+Saying = tuple[Address, bytes]
+"""Where a text is kept, and its fingerprint."""
+
+
+def _saying(item: Prepared) -> Saying:
+    return item.draft.scope_address, item.fingerprint
+
+
+async def _word_for_word(session: AsyncSession, items: Sequence[Prepared]) -> dict[Saying, UUID]:
+    """Those memories of the same project and kind that say exactly one of these."""
+    scopes = await find_scopes(session, {item.draft.scope_address for item in items})
+    addresses = {scope: address for address, scope in scopes.items()}
+    asked = {(scopes[at], said) for at, said in map(_saying, items) if at in scopes}
+    found = await find_same(session, asked)
+    return {(addresses[scope], said): identity for (scope, said), identity in found.items()}
+
+
+async def _nearly(session: AsyncSession, item: Prepared) -> UUID | None:
+    """The memory of the same project and kind that says this in nearly the same words."""
     address = item.draft.scope_address
-    scope = (await find_scopes(session, [address])).get(address)
-    if scope is None:
-        return None
-    same = await find_same(session, scope, item.fingerprint)
-    if same is not None:
-        return same.id
     question = Question(item.model, item.vector, {})
     if question.is_empty:
         return None

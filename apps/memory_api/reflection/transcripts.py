@@ -5,7 +5,6 @@ it cited in; an analysis and tags out.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +21,7 @@ from apps.memory_api.llm.fallback import Fallback
 from apps.memory_api.llm.fencing import Piece, cut, cut_text, estimate_tokens, fence
 from apps.memory_api.llm.port import LLM, Wrapper
 from apps.memory_api.llm.retry import Retry
-from apps.memory_api.llm.structured import ask, strict_schema
+from apps.memory_api.llm.structured import ask, schema_text
 from apps.memory_api.playbook.render import format_playbook
 from apps.memory_api.playbook.schemas import Vote
 from apps.memory_api.reflection import rules
@@ -189,7 +188,7 @@ def compose(
     left = max(64, budget - estimate_tokens(cited) - estimate_tokens(known))
     pieces = [Piece(_line(event), bool(event.error)) for event in events]
     values = {
-        "schema": json.dumps(strict_schema(TranscriptAnswer), ensure_ascii=False),
+        "schema": schema_text(TranscriptAnswer),
         "cited_ids": cited,
         "playbook": known,
         "transcript": fence(cut(pieces, left), label="transcript") if pieces else _NONE,

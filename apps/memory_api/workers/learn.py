@@ -38,7 +38,7 @@ from apps.memory_api.reflection.onward import MEMORIES, PLAYBOOK, hints_in
 from apps.memory_api.reflection.subject import IMPORTANCE, OUTCOME
 from apps.memory_api.reflection.used import place_of
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.queries import get_trace, has_failed_attempt
+from apps.memory_api.traces.queries import get_trace, has_failed_attempt, list_events
 from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tables import Trace
 
@@ -55,8 +55,9 @@ async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) 
         step = await load(session, run_id)
         failed_before = await has_failed_attempt(session, step.trace)
         await _ensure_playbook(session, step.trace)
+        events = await list_events(session, step.trace.id)
     trace = step.trace
-    evaluation = await evaluate_trace(runtime, tenant_id, trace.id, run_id)
+    evaluation = await evaluate_trace(runtime, trace, events, run_id)
     told = OutcomeType(trace.outcome) if trace.outcome else None
     decision = decide(
         evaluation,
