@@ -7,12 +7,12 @@ a time, to compare two versions, and to read it as it is now.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import platform
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -20,6 +20,7 @@ import asyncpg
 import typer
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.core.collector import settle_collector
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.playbook.edit import find_playbook
@@ -27,9 +28,12 @@ from apps.memory_api.playbook.history import compare, read_as_of
 from apps.memory_api.playbook.import_export import read_playbook
 from apps.memory_api.playbook.queries import bullets_as_of
 from apps.memory_api.playbook.rows import Place
+from apps.memory_api.tenants.identity import Access
+from apps.memory_api.tenants.queries import create_key
 from bench.corpus import documents
 from bench.fill import PROJECT, add_tenants, tenant_named
-from bench.server import MeasuredServer, connect, measured_server
+from bench.http import Caller
+from bench.server import MeasuredServer, api, connect, measured_server
 from bench.tables import Report
 from bench.timing import spread
 
@@ -48,6 +52,10 @@ REVISIONS = (
     *("tenant_id", "memory_id", "revision", "version", "scope", "key", "section", "content"),
     *("tags", "importance", "status", "pinned", "created_at"),
 )
+SPANS = (
+    *("tenant_id", "bullet_id", "since", "until", "scope", "section", "content", "status"),
+    "pinned",
+)
 
 
 def changes(bullets: int, versions: int) -> list[list[int]]:
@@ -55,6 +63,9 @@ def changes(bullets: int, versions: int) -> list[list[int]]:
     draw = random.Random(3)
     return [sorted({1, *(draw.randint(2, versions) for _ in range(CHANGES - 1))})
             for _ in range(bullets)]  # fmt: skip
+
+
+TABLES = ("memories", "memory_revisions", "bullet_spans", "playbooks", "playbook_versions")
 
 
 async def fill(admin: asyncpg.Connection[Any], tenant: UUID, bullets: int, versions: int) -> int:
@@ -88,18 +99,28 @@ async def fill(admin: asyncpg.Connection[Any], tenant: UUID, bullets: int, versi
             )
 
     def revisions() -> Iterator[tuple[Any, ...]]:
-        for n, (identity, text, changed) in enumerate(zip(ids, texts, when, strict=True)):
-            for number, version in enumerate(changed, start=1):
-                yield (
-                    *(tenant, identity, number, version, 1, f"pat-{n:05d}", "PATTERNS"),
-                    *(f"{text} ({version})", [], 0.5, "active", False),
-                    BEGUN + timedelta(minutes=version),
-                )
+        """In the order in which the trigger would have written them."""
+        made = ((v, n, i) for n, changed in enumerate(when) for i, v in enumerate(changed, 1))
+        for version, n, number in sorted(made):
+            yield (
+                *(tenant, ids[n], number, version, 1, f"pat-{n:05d}", "PATTERNS"),
+                *(f"{texts[n]} ({version})", [], 0.5, "active", False),
+                BEGUN + timedelta(minutes=version),
+            )
+
+    def spans() -> Iterator[tuple[Any, ...]]:
+        ended = ((b, n, a) for n, changed in enumerate(when) for a, b in pairwise(changed))
+        for until, n, since in sorted(ended):
+            yield (
+                *(tenant, ids[n], since, until, 1, "PATTERNS", f"{texts[n]} ({since})"),
+                *("active", False),
+            )
 
     await admin.copy_records_to_table("memories", columns=MEMORIES, records=rows())
     await admin.copy_records_to_table("memory_revisions", columns=REVISIONS, records=revisions())
+    await admin.copy_records_to_table("bullet_spans", columns=SPANS, records=spans())
     await admin.execute("set session_replication_role = origin")
-    for table in ("memories", "memory_revisions", "playbooks", "playbook_versions"):
+    for table in TABLES:
         await admin.execute(f"vacuum (analyze) {table}")
     return sum(map(len, when))
 
@@ -109,7 +130,7 @@ async def measure(server: MeasuredServer, report: Report, bullets: int, versions
     tenant = tenant_named("history")
     total = await fill(admin, tenant, bullets, versions)
     await admin.close()
-    gc.freeze()  # what filling left here is not the service's to look through
+    settle_collector()  # as the service does
     sessions = Sessions(open_engine(server.url("hansei_app"), pool_size=1))
     for name, read in readers(versions).items():
 
@@ -118,8 +139,26 @@ async def measure(server: MeasuredServer, report: Report, bullets: int, versions
                 return await read(session, 1 + n * 7919 % versions)
 
         report.row("history", name, await spread(call, 40))
-    report.row("history", "bullets, revisions, versions", f"{bullets:,}, {total:,}, {versions:,}")
     await sessions.close()
+    await over_http(server, report, tenant, versions)
+    report.row("history", "bullets, revisions, versions", f"{bullets:,}, {total:,}, {versions:,}")
+
+
+async def over_http(server: MeasuredServer, report: Report, tenant: UUID, versions: int) -> None:
+    owner = Sessions(open_engine(server.url("hansei_owner"), pool_size=1))
+    async with owner.tenant(tenant) as session:
+        key = (await create_key(session, scopes=[Access.READ]))[1].text
+    await owner.close()
+    path = f"/api/v1/playbooks/{PLACE.name}"
+    with api(server) as port:
+        caller = Caller(port, key)
+        for name, query in (("as_of a version: over HTTP", "?as_of={}"), ("now: over HTTP", "")):
+
+            async def call(n: int, query: str = query) -> object:
+                return await caller.ask("GET", path + query.format(1 + n * 7919 % versions))
+
+            report.row("history", name, await spread(call, 40))
+        await caller.close()
 
 
 def readers(versions: int) -> dict[str, Reader]:

@@ -6,31 +6,37 @@ import asyncio
 import json
 from typing import Any
 
+LIMIT = 2**23
+"""Bytes that are read ahead: a whole playbook comes in one go."""
+
 
 class Caller:
-    """One kept connection to `POST /api/v1/search`."""
+    """One kept connection to the API."""
 
     def __init__(self, port: int, key: str) -> None:
         self.port, self.key = port, key
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def search(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer. Raises RuntimeError for any other status than 200."""
+        """The answer of `POST /api/v1/search`."""
+        return json.loads(await self.ask("POST", "/api/v1/search", json.dumps(body).encode()))
+
+    async def ask(self, method: str, path: str, payload: bytes = b"") -> bytes:
+        """The answer's body. Raises RuntimeError for any other status than 200."""
         if self.streams is None:
-            self.streams = await asyncio.open_connection("127.0.0.1", self.port)
+            self.streams = await asyncio.open_connection("127.0.0.1", self.port, limit=LIMIT)
         reader, writer = self.streams
-        payload = json.dumps(body).encode()
-        writer.write(
-            b"POST /api/v1/search HTTP/1.1\r\nHost: hansei\r\nContent-Type: application/json\r\n"
-            b"Authorization: Bearer " + self.key.encode() + b"\r\n"
-            b"Content-Length: " + str(len(payload)).encode() + b"\r\n\r\n" + payload
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: hansei\r\nContent-Type: application/json\r\n"
+            f"Authorization: Bearer {self.key}\r\nContent-Length: {len(payload)}\r\n\r\n"
         )
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+        writer.write(head.encode() + payload)
+        said = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(said.split(b"content-length:")[1].split(b"\r\n")[0])
         answer = await reader.readexactly(length)
-        if not head.startswith(b"http/1.1 200"):
-            raise RuntimeError(f"{head.splitlines()[0]!r}: {answer[:300]!r}")
-        return json.loads(answer)
+        if not said.startswith(b"http/1.1 200"):
+            raise RuntimeError(f"{said.splitlines()[0]!r}: {answer[:300]!r}")
+        return answer
 
     async def close(self) -> None:
         if self.streams:

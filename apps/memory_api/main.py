@@ -11,6 +11,7 @@ from apps.memory_api import health
 from apps.memory_api.account.budget_router import router as budgets
 from apps.memory_api.account.router import router as account
 from apps.memory_api.core import http, openapi
+from apps.memory_api.core.collector import settle_collector
 from apps.memory_api.core.middleware import RequestLog
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.evaluation.router import router as evaluations
@@ -43,6 +44,7 @@ def create_app(
             return
         async with open_runtime(settings, database_url) as opened:
             app.state.runtime = opened
+            settle_collector()
             yield
 
     app = FastAPI(
