@@ -115,9 +115,9 @@ async def test_half_a_body_stores_nothing(raw: Raw, tenant, runtime) -> None:
     assert (rows["traces"], rows["trace_events"], rows["runs"]) == (0, 0, 0)
 
 
-async def test_lines_that_came_whole_are_kept_by_hundreds(raw: Raw, tenant, runtime) -> None:
-    """A connection that breaks in the second hundred: the first is stored, the rest not at all."""
-    body = ndjson(trace(external_id=f"b-{n}") for n in range(150))
+async def test_lines_that_came_whole_are_kept_by_batches(raw: Raw, tenant, runtime) -> None:
+    """A connection that breaks in the second 250: the first are stored, the rest not at all."""
+    body = ndjson(trace(external_id=f"b-{n}") for n in range(300))
     kind = NDJSON["Content-Type"]
     await raw.head(tenant.auth(), Content_Type=kind, Content_Length=len(body) + 100)
     await raw.send(body)
@@ -130,7 +130,7 @@ async def test_lines_that_came_whole_are_kept_by_hundreds(raw: Raw, tenant, runt
     await raw.writer.wait_closed()
     await asyncio.sleep(0.3)
     rows = await count(runtime, tenant.id)
-    assert (rows["traces"], rows["trace_events"], rows["runs"]) == (100, 200, 100)
+    assert (rows["traces"], rows["trace_events"], rows["runs"]) == (250, 500, 250)
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,12 @@ async def test_when_the_database_goes_away_what_is_stored_is_told(
     api, tenant, runtime, fail_with: Fail
 ) -> None:
     await fail_with("57P01")
-    lines = [trace()] * 150 + [trace(events=[event("fail")])] + [trace()] * 100
+    lines = [trace()] * 300 + [trace(events=[event("fail")])] + [trace()] * 250
     told = (await send_lines(api, ndjson(lines))).json()
-    assert (told["stored"], told["refused"]) == (100, 151)
-    assert {item["error"]["code"] for item in told["items"][100:]} == {"unavailable"}
-    assert told["items"][100]["error"]["retry_after"] >= 1
-    assert (await count(runtime, tenant.id))["traces"] == 100
+    assert (told["stored"], told["refused"]) == (250, 301)
+    assert {item["error"]["code"] for item in told["items"][250:]} == {"unavailable"}
+    assert told["items"][250]["error"]["retry_after"] >= 1
+    assert (await count(runtime, tenant.id))["traces"] == 250
 
 
 async def test_when_nothing_is_stored_yet_it_is_503(api, tenant, runtime, fail_with: Fail) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -82,25 +82,29 @@ class Intake:
         """The first step of learning from a trace, queued, if it is to be learnt from. Raises
         `QueueFull`.
         """
-        return (await self.learn_from_many(session, [trace])).get(trace.id)
+        if not self.learns_from(trace.state, trace.outcome):
+            return None
+        runs = await self.learn_from_many(session, {trace.id: trace.project_id})
+        return runs[trace.id]
 
     async def learn_from_many(
-        self, session: AsyncSession, traces: Sequence[Trace]
+        self, session: AsyncSession, traces: Mapping[UUID, str]
     ) -> dict[UUID, Run]:
-        """The same for several: the run of each trace that is to be learnt from, by its id."""
-        wanted = [trace for trace in traces if self.learns_from(trace.state, trace.outcome)]
-        if not wanted:
+        """The same for several that are to be learnt from, given with their projects: the run of
+        each, by its trace.
+        """
+        if not traces:
             return {}
-        await self.runtime.queue.admit(session, len(wanted))
+        await self.runtime.queue.admit(session, len(traces))
         runs = {
-            trace.id: first_run(
+            trace_id: first_run(
                 session,
-                project_id=trace.project_id,
-                trace_id=trace.id,
+                project_id=project_id,
+                trace_id=trace_id,
                 reflect=self.reflect,
                 max_attempts=self.runtime.settings.max_attempts,
             )
-            for trace in wanted
+            for trace_id, project_id in traces.items()
         }
         await begin(self.runtime.queue, session, *runs.values())
         return runs

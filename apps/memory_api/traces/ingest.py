@@ -27,8 +27,11 @@ from apps.memory_api.traces.tables import Trace
 
 INSERT_TRACES = load(__file__, "insert_traces.sql")
 INSERT_EVENTS = load(__file__, "insert_events.sql")
-COLUMNS = {known.class_attribute: known.columns[0].name for known in Trace.__mapper__.column_attrs}
-"""The name of a trace's column, by its attribute."""
+_in_order = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+ATTRIBUTES = {
+    known.columns[0].name: known.class_attribute for known in Trace.__mapper__.column_attrs
+}
+"""A trace's attributes by the names of their columns."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ async def store_trace(
     if known is not None:
         return known
     body = without_secrets(body)
-    values = _values(tenant_of(session), body, project_id, content, trace_id)
-    statement = insert(Trace).values(values)
+    row = trace_row(tenant_of(session), body, project_id, content, trace_id)
+    statement = insert(Trace).values({ATTRIBUTES[name]: value for name, value in row.items()})
     trace = await session.scalar(statement.on_conflict_do_nothing().returning(Trace))
     if trace is None:  # somebody else stored this external_id a moment ago
         known = await _known(session, body, project_id, content)
@@ -110,17 +113,9 @@ async def insert_traces(session: AsyncSession, rows: Sequence[dict[str, Any]]) -
     """
     if not rows:
         return set()
-    found = await session.scalars(INSERT_TRACES, {"rows": to_json(rows).decode()})
+    sent = [row | {"content_hash": rf"\x{row['content_hash'].hex()}"} for row in rows]
+    found = await session.scalars(INSERT_TRACES, {"rows": to_json(sent).decode()})
     return {UUID(str(trace_id)) for trace_id in found}
-
-
-def trace_row(
-    tenant_id: UUID, body: TraceIn, project_id: str, content: bytes, trace_id: UUID | None
-) -> dict[str, Any]:
-    """A new trace by the names of its columns, for `insert_traces`."""
-    values = _values(tenant_id, body, project_id, content, trace_id)
-    row = {COLUMNS[attribute]: value for attribute, value in values.items()}
-    return row | {"content_hash": rf"\x{content.hex()}"}  # as PostgreSQL reads bytes in JSON
 
 
 def is_learnt_from(state: str, outcome: str | None, asked: Reflect) -> bool:
@@ -137,42 +132,42 @@ def content_hash(body: TraceIn) -> bytes:
     content = body.model_dump(
         mode="json", exclude={"tenant_id", "project_id"}, exclude_defaults=True
     )
-    text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).digest()
+    return hashlib.sha256(_in_order(content).encode()).digest()
 
 
-def _values(
+def trace_row(
     tenant_id: UUID, body: TraceIn, project_id: str, content: bytes, trace_id: UUID | None
-) -> dict[Any, Any]:
+) -> dict[str, Any]:
+    """A new trace by the names of its columns."""
     now = datetime.now(UTC)
     closed = body.state == "closed"
     return {
-        Trace.tenant_id: tenant_id,
-        Trace.id: trace_id or new_id(),
-        Trace.project_id: project_id,
-        Trace.external_id: body.external_id,
-        Trace.task_key: body.task_key,
-        Trace.parent_id: body.parent_id,
-        Trace.session_id: body.session_id,
-        Trace.playbook: body.playbook,
-        Trace.task_description: body.task_description,
-        Trace.task_goal: body.task_goal,
-        Trace.outcome: body.outcome.value if body.outcome else None,
-        Trace.state: body.state,
-        Trace.error: body.error.model_dump(mode="json") if body.error else None,
-        Trace.query: body.query,
-        Trace.generated_answer: body.generated_answer,
-        Trace.reasoning_steps: body.reasoning_steps or None,
-        Trace.ground_truth: body.ground_truth,
-        Trace.test_report: body.test_report,
-        Trace.used_keys: body.used_keys,
-        Trace.render_id: body.render_id,
-        Trace.related_memory_ids: [str(memory) for memory in body.related_memory_ids],
-        Trace.language: body.language,
-        Trace.metadata_: body.metadata,
-        Trace.event_count: len(body.events),
-        Trace.content_hash: content,
-        Trace.created_at: now,
-        Trace.updated_at: now,
-        Trace.closed_at: now if closed else None,
+        "tenant_id": tenant_id,
+        "id": trace_id or new_id(),
+        "project_id": project_id,
+        "external_id": body.external_id,
+        "task_key": body.task_key,
+        "parent_id": body.parent_id,
+        "session_id": body.session_id,
+        "playbook": body.playbook,
+        "task_description": body.task_description,
+        "task_goal": body.task_goal,
+        "outcome": body.outcome.value if body.outcome else None,
+        "state": body.state,
+        "error": body.error.model_dump(mode="json") if body.error else None,
+        "query": body.query,
+        "generated_answer": body.generated_answer,
+        "reasoning_steps": body.reasoning_steps or None,
+        "ground_truth": body.ground_truth,
+        "test_report": body.test_report,
+        "used_keys": body.used_keys,
+        "render_id": body.render_id,
+        "related_memory_ids": [str(memory) for memory in body.related_memory_ids],
+        "language": body.language,
+        "metadata": body.metadata,
+        "event_count": len(body.events),
+        "content_hash": content,
+        "created_at": now,
+        "updated_at": now,
+        "closed_at": now if closed else None,
     }

@@ -1,4 +1,4 @@
-"""Lines of NDJSON: a hundred at a time, in one transaction and a handful of statements.
+"""Lines of NDJSON: some hundreds at a time, in one transaction and a handful of statements.
 
 Each line succeeds or fails by itself. The many plain ones go in together; a line that is a
 duplicate, or any line when the database refuses them together, is taken alone in a savepoint.
@@ -37,11 +37,13 @@ from apps.memory_api.traces.ndjson import MAX_LINE, Line
 from apps.memory_api.traces.queries import known_externals
 from apps.memory_api.traces.redaction import without_secrets
 from apps.memory_api.traces.schemas import LineRefused, TraceAccepted, TraceIn
-from apps.memory_api.traces.tables import Trace
 
 log = structlog.get_logger()
 
 OURS = {"code": "internal_error", "detail": "This line could not be stored; it is in the log."}
+
+AT_A_TIME = 4
+"""Lines that are read without giving way."""
 
 Answers = dict[int, TraceAccepted | LineRefused]
 """By the number of the line."""
@@ -50,35 +52,41 @@ Answers = dict[int, TraceAccepted | LineRefused]
 @dataclass(frozen=True)
 class Sent:
     """A line that can be read, of a caller who may send it; `row` and `events` (JSON) are what is
-    stored of it, without secrets.
+    stored of it, without secrets. What was read is not kept but for these: most lines need no more.
     """
 
     line: int
-    body: TraceIn
-    project_id: str
+    raw: bytes
     cleaned: bool
-    content: bytes
     row: dict[str, Any]
     events: str
 
     @property
+    def trace_id(self) -> UUID:
+        return self.row["id"]
+
+    @property
     def address(self) -> tuple[str, str] | None:
         """What it is known by."""
-        name = self.body.external_id
-        return None if name is None else (self.project_id, name)
+        name = self.row["external_id"]
+        return None if name is None else (self.row["project_id"], name)
+
+    def is_learnt_from(self, intake: Intake) -> bool:
+        return intake.learns_from(self.row["state"], self.row["outcome"])
 
 
 Read = Sent | LineRefused
 
 
 async def read_lines(intake: Intake, lines: Sequence[Line]) -> list[Read]:
-    """What can be done with some lines before they are stored. Gives way after each, for this is
-    work of the processor while others wait.
+    """What can be done with some lines before they are stored. This is work of the processor: those
+    who wait for the database have a turn after every few lines.
     """
     read: list[Read] = []
     for line in lines:
         read.append(_read(intake, *line))
-        await asyncio.sleep(0)
+        if len(read) % AT_A_TIME == 0:
+            await asyncio.sleep(0)
     return read
 
 
@@ -110,12 +118,12 @@ def _read(intake: Intake, line: int, raw: bytes | None) -> Read:
             raise TooLarge(f"A line may have {MAX_LINE} bytes.")
         parsed = parse(raw)
         body = TraceIn.model_validate(parsed.value)
+        tenant_id = intake.caller.tenant_id
         intake.caller.check_tenant(body.tenant_id)
         project_id = intake.caller.project(body.project_id)
-        content, clean = content_hash(body), without_secrets(body)
-        tenant_id, trace_id = intake.caller.tenant_id, intake.trace_id(line)
-        row = trace_row(tenant_id, clean, project_id, content, trace_id)
-        return Sent(line, body, project_id, parsed.cleaned, content, row, events_json(clean.events))
+        clean, content = without_secrets(body), content_hash(body)
+        row = trace_row(tenant_id, clean, project_id, content, intake.trace_id(line))
+        return Sent(line, raw, parsed.cleaned, row, events_json(clean.events))
     except (HanseiError, ValidationError) as error:
         return LineRefused(line=line, error=refusal(error))
 
@@ -134,7 +142,7 @@ async def _again(
         trace_id, content = there.get(one.line, (None, None))
         if trace_id is None or not intake.settled_by(runs.get(trace_id)):
             continue
-        if content == one.content:
+        if content == one.row["content_hash"]:
             answer = known_trace(trace_id, runs.get(trace_id), cleaned=one.cleaned)
             answers[one.line] = answer.model_copy(update={"line": one.line})
     return answers
@@ -157,7 +165,7 @@ async def _plain(
             continue
         if one.address is not None:
             taken.add(one.address)
-        if intake.learns_from(one.body.state, one.body.outcome):
+        if one.is_learnt_from(intake):
             if room <= 0:
                 answers[one.line] = LineRefused(line=one.line, error=refusal(QueueFull()))
                 continue
@@ -169,13 +177,14 @@ async def _plain(
 async def _together(intake: Intake, session: AsyncSession, sent: Sequence[Sent]) -> Answers:
     """Lines that are new, stored with one statement for each table."""
     stored = await insert_traces(session, [one.row for one in sent])
-    fresh = [one for one in sent if one.row["id"] in stored]
-    await insert_events(session, [(one.row["id"], 0, one.events) for one in fresh])
-    runs = await intake.learn_from_many(session, [_as_trace(one.row) for one in fresh])
+    fresh = [one for one in sent if one.trace_id in stored]
+    await insert_events(session, [(one.trace_id, 0, one.events) for one in fresh])
+    learnt = {one.trace_id: one.row["project_id"] for one in fresh if one.is_learnt_from(intake)}
+    runs = await intake.learn_from_many(session, learnt)
     return {
         one.line: TraceAccepted(
-            trace_id=one.row["id"],
-            run_id=run.id if (run := runs.get(one.row["id"])) else None,
+            trace_id=one.trace_id,
+            run_id=run.id if (run := runs.get(one.trace_id)) else None,
             cleaned=one.cleaned,
             line=one.line,
         )
@@ -183,16 +192,11 @@ async def _together(intake: Intake, session: AsyncSession, sent: Sequence[Sent])
     }
 
 
-def _as_trace(row: dict[str, Any]) -> Trace:
-    """What is asked of a trace to decide whether it is learnt from; not of the session."""
-    names = ("tenant_id", "id", "project_id", "task_key", "outcome", "state", "created_at")
-    return Trace(**{name: row[name] for name in names})
-
-
 async def _alone(intake: Intake, session: AsyncSession, one: Sent) -> TraceAccepted | LineRefused:
+    body = TraceIn.model_validate(parse(one.raw).value)
     try:
         async with session.begin_nested():
-            answer = await intake.one(session, one.body, cleaned=one.cleaned, number=one.line)
+            answer = await intake.one(session, body, cleaned=one.cleaned, number=one.line)
         return answer.model_copy(update={"line": one.line})
     except HanseiError as error:
         return LineRefused(line=one.line, error=refusal(error))

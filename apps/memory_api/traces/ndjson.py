@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
 
-BATCH_LINES = 100
+BATCH_LINES = 250
 BATCH_BYTES = 8 * 1024 * 1024
 MAX_LINE = 16 * 1024 * 1024
 
@@ -13,7 +13,7 @@ Line = tuple[int, bytes | None]
 
 
 async def batches(body: AsyncIterable[bytes]) -> AsyncIterator[list[Line]]:
-    """Up to a hundred lines or eight megabytes at a time; empty lines are skipped but counted."""
+    """Up to 250 lines or eight megabytes at a time; empty lines are skipped but counted."""
     held: list[Line] = []
     size, number = 0, 0
     async for line in _lines(body):

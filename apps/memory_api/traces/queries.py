@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import ARRAY, CollectionAggregate, Text, any_, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor, after
@@ -40,11 +41,16 @@ async def known_externals(
     rows = await session.execute(
         select(Trace.project_id, Trace.external_id, Trace.id, Trace.content_hash).where(
             Trace.tenant_id == tenant_of(session),
-            Trace.project_id.in_({project for project, _ in addresses}),
-            Trace.external_id.in_({name for _, name in addresses}),
+            Trace.project_id == _any({project for project, _ in addresses}),
+            Trace.external_id == _any({name for _, name in addresses}),
         )
     )
     return {(project, name): (id, content) for project, name, id, content in rows if name}
+
+
+def _any(texts: Iterable[str]) -> CollectionAggregate[Any]:
+    """One parameter, however many they are."""
+    return any_(literal(list(texts), ARRAY(Text)))
 
 
 async def list_traces(

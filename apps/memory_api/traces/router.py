@@ -85,7 +85,7 @@ async def take_many(
     reserved: ReservedDep,
     reflect: ReflectQuery = "auto",
 ) -> StreamingResponse:
-    """Store traces, one a line: a hundred lines a transaction; each succeeds or fails by itself.
+    """Store traces, one a line: 250 lines a transaction; each succeeds or fails by itself.
     Answers a `BatchAnswer`.
     """
     answer = await take_body(Intake(runtime, caller, reflect, reserved), request.stream())
