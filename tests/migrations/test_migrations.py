@@ -269,3 +269,46 @@ async def test_two_at_once_end_well(empty: Empty) -> None:
     await asyncio.gather(*(migrate.upgrade(empty.owner) for _ in range(3)))
     assert await ask(empty.owner, "select version_num from alembic_version") == [migrate.head()]
     await remember(empty.owner, uuid4())
+
+
+BULLET = (
+    "insert into memories (tenant_id, id, n, project_id, layer, kind, scope, key, content,"
+    " searchable_text, keywords, source, tokenizer, fingerprint, version) overriding system value"
+    " values ($1, $2, 50, 'p', 'rm', 'bullet', 1, 'pat-1', 'one', 'own', '{k}', 't', 't', '', 1)"
+)
+CHANGES = (
+    "update memories set content = 'two', searchable_text = E'two\\nk', version = 4 where n = 50",
+    "update memories set searchable_text = 'own', version = 6 where n = 50",
+    "update memories set status = 'deleted', version = 14 where n = 50",
+    "update memories set helpful = 3 where n = 50",
+)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["by the trigger", "from the revisions"])
+async def test_spans_of_what_changed_before_and_after_they_were_kept(
+    empty: Empty, known: bool
+) -> None:
+    """From the revisions they are the same, but that a search text of its own is today's and what
+    changed no word made no span.
+    """
+    await migrate.upgrade(empty.owner)
+    if not known:
+        await migrate.downgrade(empty.owner, "0010")
+    tenant, bullet = uuid4(), uuid4()
+    await remember(empty.owner, tenant)
+    await ask(empty.superuser, BULLET, tenant, bullet, tenant=tenant)
+    for statement in CHANGES:
+        await ask(empty.superuser, statement, tenant=tenant)
+    await migrate.upgrade(empty.owner)
+    spans = await ask(
+        empty.superuser,
+        "select (since, until, width, content, searchable_text, status, keywords)::text"
+        " from bullet_spans where tenant_id = $1 and bullet_id = $2 order by until",
+        tenant,
+        bullet,
+    )
+    assert spans == (
+        ["(1,4,1,one,own,active,{k})", "(4,6,1,two,,active,{k})", "(6,14,3,two,own,active,{k})"]
+        if known
+        else ["(1,4,1,one,,active,{k})", "(4,14,3,two,own,active,{k})"]
+    )

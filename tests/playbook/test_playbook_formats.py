@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from apps.memory_api.playbook.formats import (
     Form,
     detect_form,
+    export_bytes,
     export_playbook,
     import_playbook,
 )
@@ -40,6 +41,18 @@ def test_spec2_round_trip_changes_nothing(playbook: Playbook) -> None:
     read = import_playbook(text)
     assert (read.form, read.playbook) == ("spec2", playbook)
     assert export_playbook(read.playbook, "spec2") == text
+
+
+@pytest.mark.parametrize("form", ["spec2", "spec4", "ace"])
+@settings(max_examples=100)
+@given(playbook=playbooks())
+def test_what_is_sent_says_what_a_file_says(form: Form, playbook: Playbook) -> None:
+    try:
+        text = export_playbook(playbook, form)
+    except ValueError:  # a key that the form cannot hold
+        return
+    sent = export_bytes(playbook, form).decode()
+    assert sent == text if form == "ace" else json.loads(sent) == json.loads(text)
 
 
 @pytest.mark.parametrize("form", ["spec4", "ace"])

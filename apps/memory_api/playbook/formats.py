@@ -71,23 +71,31 @@ def import_playbook(
 
 
 def export_playbook(
-    playbook: Playbook,
-    form: Form,
-    sections: Sequence[SectionDefinition] = DEFAULT_SECTIONS,
-    *,
-    indent: int | None = 2,
+    playbook: Playbook, form: Form, sections: Sequence[SectionDefinition] = DEFAULT_SECTIONS
 ) -> str:
     """The playbook as text; spec 4 and ACE show these sections first, empty ones too."""
+    data = _exported(playbook, form, sections)
+    if isinstance(data, str):
+        return data
+    return json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+
+
+def export_bytes(
+    playbook: Playbook, form: Form, sections: Sequence[SectionDefinition] = DEFAULT_SECTIONS
+) -> bytes:
+    """The same for sending: UTF-8, JSON without spaces. A large one is copied less."""
+    data = _exported(playbook, form, sections)
+    return data.encode() if isinstance(data, str) else to_json(data)
+
+
+def _exported(
+    playbook: Playbook, form: Form, sections: Sequence[SectionDefinition]
+) -> str | dict[str, Any]:
+    """ACE's text, or the JSON of the other forms."""
     if form == "spec2":
-        return _dump(playbook.document(), indent)
+        return playbook.document()
     groups = _by_section(playbook, sections)
-    return write_ace(groups) if form == "ace" else _dump(write_spec4(groups, playbook), indent)
-
-
-def _dump(data: Any, indent: int | None) -> str:
-    if indent is None:
-        return to_json(data).decode() + "\n"
-    return json.dumps(data, ensure_ascii=False, indent=indent) + "\n"
+    return write_ace(groups) if form == "ace" else write_spec4(groups, playbook)
 
 
 def _decode(text: str | bytes) -> str:

@@ -26,7 +26,7 @@ from apps.memory_api.playbook.change import Outcome
 from apps.memory_api.playbook.configure import configure
 from apps.memory_api.playbook.edit import delete_playbook, find_playbook, try_deltas
 from apps.memory_api.playbook.effect_router import router as effects
-from apps.memory_api.playbook.formats import Form, export_playbook
+from apps.memory_api.playbook.formats import Form, export_bytes
 from apps.memory_api.playbook.history import read_as_of, read_moment
 from apps.memory_api.playbook.history_router import router as history
 from apps.memory_api.playbook.import_export import put_playbook, read_playbook
@@ -125,10 +125,10 @@ async def read_one(
     else:
         version, playbook = await read_as_of(session, row, read_moment(as_of, "as_of"))
     try:
-        text = export_playbook(playbook, form, sections_of(row), indent=None)
+        body = export_bytes(playbook, form, sections_of(row))
     except ValueError as error:
         raise Invalid(str(error), field="form") from error
-    response = Response(text, media_type="text/plain" if form == "ace" else "application/json")
+    response = Response(body, media_type="text/plain" if form == "ace" else "application/json")
     tag(response, version)
     return response
 
