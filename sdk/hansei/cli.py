@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from hansei.commands.memory import memory
 from hansei.commands.money import budget, usage
+from hansei.commands.playbook import playbook
 from hansei.commands.reflect import reflect
 from hansei.commands.runs import runs
 from hansei.commands.search import search
@@ -51,9 +52,10 @@ app.command("search", rich_help_panel=PANEL)(search)
 app.command("runs", rich_help_panel=PANEL)(runs)
 app.command("budget", rich_help_panel=PANEL)(budget)
 app.command("usage", rich_help_panel=PANEL)(usage)
+app.add_typer(playbook, rich_help_panel=PANEL)
 app.add_typer(trace, rich_help_panel=PANEL)
 app.add_typer(memory, rich_help_panel=PANEL)
-OWN = ("reflect", "search", "runs", "budget", "usage", "trace", "memory")
+OWN = ("reflect", "search", "runs", "budget", "usage", "playbook", "trace", "memory")
 
 
 def _show_version(wanted: bool) -> None:

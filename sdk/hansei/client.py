@@ -20,7 +20,9 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
+from hansei import bullets as of_bullets
 from hansei import flows, money, reflector, routes, workflow
+from hansei import playbooks as of_playbooks
 from hansei.credentials import resolve
 from hansei.errors import NotConfigured
 from hansei.exchange import Exchange, Pause
@@ -68,6 +70,32 @@ class Methods:
     revisions = Items(routes.revisions)
     links = Items(routes.links)
     search = Value(routes.search)
+
+    playbooks = Items(of_playbooks.playbooks)
+    playbook = Value(of_playbooks.playbook)
+    export_playbook = Value(of_playbooks.export_playbook)
+    put_playbook = Value(of_playbooks.put_playbook)
+    configure_playbook = Value(of_playbooks.configure_playbook)
+    delete_playbook = Value(of_playbooks.delete_playbook)
+    search_playbook = Value(of_bullets.search_playbook)
+    render_playbook = Value(of_bullets.render_playbook)
+    edit_playbook = Value(of_bullets.edit_playbook)
+    playbook_history = Items(of_playbooks.playbook_history)
+    diff_playbook = Value(of_playbooks.diff_playbook)
+    restore_playbook = Value(of_playbooks.restore_playbook)
+    playbook_effects = Items(of_playbooks.playbook_effects)
+    proposals = Items(of_playbooks.proposals)
+    accept_proposal = Value(of_playbooks.accept_proposal)
+    reject_proposal = Value(of_playbooks.reject_proposal)
+
+    bullets = Items(of_bullets.bullets)
+    bullet = Value(of_bullets.bullet)
+    add_bullet = Value(of_bullets.add_bullet)
+    update_bullet = Value(of_bullets.update_bullet)
+    delete_bullet = Value(of_bullets.delete_bullet)
+    judge_bullet = Value(of_bullets.judge_bullet)
+    verdicts = Items(of_bullets.verdicts)
+    provenance = Value(of_bullets.provenance)
 
     runs = Items(routes.runs)
     run = Value(routes.run)

@@ -79,10 +79,13 @@ class Exchange(Generic[T]):
     def _content(self, response: httpx2.Response) -> Any:
         if response.status_code == 204 or not response.content:
             return None
+        if self.request.form == "text":
+            return response.text
         try:
-            return response.json()
+            value = response.json()
         except ValueError:
             raise self._unexpected(response) from None
+        return value | _version(response) if self.request.form == "versioned" else value
 
     def _refused(self, response: httpx2.Response) -> HanseiError:
         problem = _problem(response)
@@ -170,6 +173,12 @@ def _retry_after(response: httpx2.Response) -> float | None:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time())
     except ValueError:
         return None
+
+
+def _version(response: httpx2.Response) -> dict[str, int]:
+    """The version of a playbook, which its ETag holds as `"7"`."""
+    tag = response.headers.get("etag", "").strip('"')
+    return {"version": int(tag)} if tag.isdigit() else {}
 
 
 def _gist(response: httpx2.Response) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import PurePath
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 from urllib.parse import quote
 from uuid import UUID, uuid4
 
@@ -15,13 +15,15 @@ from hansei.answers import Page
 
 T = TypeVar("T")
 Id = str | UUID
+Form = Literal["json", "versioned", "text"]
 API = "/api/v1"
 
 
 @dataclass(frozen=True)
 class Request(Generic[T]):
     """One call of the service, answered with a T. `fine` is a failing status that is also an
-    answer.
+    answer. `form` says how the answer is read: JSON; JSON with the `version` that its ETag tells;
+    or text as it is.
     """
 
     method: str
@@ -30,6 +32,7 @@ class Request(Generic[T]):
     body: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict[str, str])
     fine: int | None = None
+    form: Form = "json"
 
 
 def read(path: str, **params: Any) -> Request[T]:
@@ -60,9 +63,14 @@ def write(
     )
 
 
-def one(folder: str, key: Id, rest: str = "") -> str:
-    """The path of one thing in a folder of the API."""
-    return f"{API}/{folder}/{quote(str(key), safe='')}{rest}"
+def at_version(version: int | None) -> dict[str, str]:
+    """The header that lets a change through only at this version of a playbook; else 412."""
+    return {} if version is None else {"If-Match": f'"{version}"'}
+
+
+def one(*parts: Id) -> str:
+    """The path of one thing of the API, or of a part of it: `one("runs", run_id, "retry")`."""
+    return "/".join([API, *(quote(str(part), safe="") for part in parts)])
 
 
 def encode(value: object) -> bytes:

@@ -89,13 +89,13 @@ def send_trace(
 
 def add_events(trace_id: Id, events: Iterable[Mapping[str, Any]]) -> Request[Trace]:
     """More events of an open trace, in order."""
-    return write("POST", one("traces", trace_id, "/events"), {"events": list(events)})
+    return write("POST", one("traces", trace_id, "events"), {"events": list(events)})
 
 
 def tell_outcome(trace_id: Id, outcome: Outcome, **verdict: Unpack[Verdict]) -> Request[Sent]:
     """How a run turned out, when that is known later."""
     body = {"outcome": outcome, **given(verdict)}
-    return write("POST", one("traces", trace_id, "/outcome"), body)
+    return write("POST", one("traces", trace_id, "outcome"), body)
 
 
 def close_trace(
@@ -107,7 +107,7 @@ def close_trace(
 ) -> Request[Sent]:
     """The end of an open trace, which is then reflected on."""
     body = given({"outcome": outcome, "error": error, "reflect": reflect})
-    return write("POST", one("traces", trace_id, "/close"), body)
+    return write("POST", one("traces", trace_id, "close"), body)
 
 
 def traces(
@@ -136,7 +136,7 @@ def trace(trace_id: Id) -> Request[TraceDetail]:
 
 def evaluations(trace_id: Id) -> Request[Page[Evaluation]]:
     """How a run went, by each evaluator and criterion, with reasons."""
-    return read(one("traces", trace_id, "/evaluations"))
+    return read(one("traces", trace_id, "evaluations"))
 
 
 def bring_memory(content: str, **fields: Unpack[MemoryFields]) -> Request[Memory]:
@@ -184,12 +184,12 @@ def forget(memory_id: Id, *, reason: str | None = None) -> Request[None]:
 
 def revisions(memory_id: Id) -> Request[Page[Revision]]:
     """How a memory came to say what it says, oldest first."""
-    return read(one("memories", memory_id, "/revisions"))
+    return read(one("memories", memory_id, "revisions"))
 
 
 def links(memory_id: Id) -> Request[Page[Link]]:
     """What a memory was derived from, what it supports, what supports it."""
-    return read(one("memories", memory_id, "/links"))
+    return read(one("memories", memory_id, "links"))
 
 
 def search(query_text: str, **options: Unpack[SearchOptions]) -> Request[Hits]:
@@ -227,7 +227,7 @@ def run(run_id: Id) -> Request[Run]:
 
 def retry_run(run_id: Id) -> Request[Run]:
     """Queue a dead or failed run again."""
-    return write("POST", one("runs", run_id, "/retry"))
+    return write("POST", one("runs", run_id, "retry"))
 
 
 def keys() -> Request[Page[Key]]:

@@ -6,11 +6,12 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from hansei.client import Hansei
@@ -19,6 +20,9 @@ from hansei.errors import HanseiError, ServerError, TimedOut, Unauthorized, Unre
 
 out = Console(highlight=False, markup=False)
 err = Console(stderr=True, highlight=False, markup=False)
+
+WIDEST = 10_000
+"""Columns of a table that goes to a pipe: a cell there is one line."""
 
 # Traces come from strangers: an escape sequence in one must not move the cursor of whoever reads
 # it, nor may marks of direction reorder the line.
@@ -48,6 +52,20 @@ def show(text: str = "", *, indent: int = 0, style: str = "") -> None:
         line.rstrip()
         line.pad_left(indent)
         out.print(line, soft_wrap=True)
+
+
+def show_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table, as wide as the terminal; whole lines for a pipe."""
+    table = Table(*head, box=None, pad_edge=False, header_style="dim")
+    for row in rows:
+        table.add_row(*(Text(readable(cell)) for cell in row))
+    out.print(table, width=None if out.is_terminal else WIDEST, crop=False)
+
+
+def show_text(text: str) -> None:
+    """A document, as it is for a pipe."""
+    sys.stdout.write(readable(text) if out.is_terminal else text)
+    sys.stdout.flush()
 
 
 def show_json(value: object) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -15,6 +11,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hansei.client import Hansei
+from hansei.commands.files import STDIN, opened, readable_file
 from hansei.commands.report import show_report
 from hansei.errors import HanseiError
 from hansei.learnt import Learnt
@@ -22,15 +19,6 @@ from hansei.terminal import connect, count, err, say, show_json
 
 STILL = 20.0
 """Seconds without a single trace done, after which we ask whether anybody works at all."""
-
-
-def _must_be_readable(file: str) -> str:
-    if file != "-":
-        if Path(file).is_dir():
-            raise typer.BadParameter(f"{file} is a folder.")
-        if not os.access(file, os.R_OK):
-            raise typer.BadParameter(f"{file} does not exist, or may not be read.")
-    return file
 
 
 @dataclass(frozen=True)
@@ -45,11 +33,11 @@ class Task:
 
 def reflect(
     file: Annotated[
-        str,  # not Path: typer checks a Path, and does not know `-` again once it is one
+        str,
         typer.Argument(
             metavar="FILE",
             help="Traces: one a line, a list, or a single one as JSON. `-` is stdin.",
-            callback=_must_be_readable,
+            callback=readable_file,
         ),
     ],
     project: Annotated[str | None, typer.Option(help="The project they belong to.")] = None,
@@ -66,8 +54,8 @@ def reflect(
     """
     started = time.monotonic()
     learnt = Learnt()
-    with connect() as client, _open(file) as source:
-        size = Path(file).stat().st_size if file != "-" else None
+    with connect() as client, opened(file) as source:
+        size = Path(file).stat().st_size if file != STDIN else None
         waiting = _work(client, Task(source, size, project, playbook), learnt, wait=not no_wait)
     seconds = time.monotonic() - started
     if as_json:
@@ -76,15 +64,6 @@ def reflect(
         show_report(learnt, seconds, waiting)
     if not learnt.good or learnt.sent == 0:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _open(file: str) -> Generator[BinaryIO]:
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    with Path(file).open("rb") as opened:
-        yield opened
 
 
 def _work(client: Hansei, task: Task, learnt: Learnt, *, wait: bool) -> set[str]:

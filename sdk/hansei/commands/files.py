@@ -1,0 +1,36 @@
+"""A file that a command reads, or standard input as `-`.
+
+An argument of type `Path` would not do: typer checks it, and does not know `-` again as no file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import typer
+
+STDIN = "-"
+
+
+def readable_file(name: str) -> str:
+    """The callback of such an argument. Raises `BadParameter`."""
+    if name != STDIN:
+        if Path(name).is_dir():
+            raise typer.BadParameter(f"{name} is a folder.")
+        if not os.access(name, os.R_OK):
+            raise typer.BadParameter(f"{name} does not exist, or may not be read.")
+    return name
+
+
+@contextmanager
+def opened(name: str) -> Generator[BinaryIO]:
+    if name == STDIN:
+        yield sys.stdin.buffer
+        return
+    with Path(name).open("rb") as file:
+        yield file
