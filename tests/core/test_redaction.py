@@ -267,3 +267,17 @@ def test_five_megabytes_of_almost_secrets_come_back(unit: str) -> None:
 def test_real_traces_hold_no_false_positive() -> None:
     """551 public runs, read by eye: there is no secret in them."""
     assert redact(TRACES.read_text(encoding="utf-8")).kinds == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TOKEN = 'a1b2c3d4e5f6'",
+        "to\N{KELVIN SIGN}en = 'a1b2c3d4e5f6'",
+        "\ud800 token = 'a1b2c3d4e5f6'",
+        "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE} Token = 'a1b2c3d4e5f6'",
+    ],
+    ids=["capitals", "a capital that is no ASCII", "half a pair", "a lower case of two letters"],
+)
+def test_no_letter_hides_a_name(text: str) -> None:
+    assert redact(text).kinds == {"credential": 1}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
+from apps.memory_api.jobs.bounds import Bounds
 from apps.memory_api.traces.ndjson import MAX_LINE, batches
 from tests.http.calls import NDJSON, count, event, ndjson, new_key, send_lines, trace
 from tests.http.problems import assert_problem
@@ -121,10 +122,14 @@ async def test_more_than_a_json_body_may_have(api: AsyncClient) -> None:
 
 
 async def test_ten_thousand_events_in_a_line(api: AsyncClient) -> None:
-    events = [event(f"step {n}") for n in range(10_000)]
+    events = [event(f"step {n}") for n in range(10_001)]
     answer = await send_lines(api, ndjson([trace(events=events)]))
     trace_id = answer.json()["items"][0]["trace_id"]
-    assert (await api.get(f"/api/v1/traces/{trace_id}")).json()["event_count"] == 10_000
+    whole = (await api.get(f"/api/v1/traces/{trace_id}")).json()
+    assert whole["event_count"] == 10_001
+    for n in (0, 9_999, 10_000):
+        told = whole["events"][n]
+        assert (told["seq"], told["event_id"], told["content"]) == (n, f"e{n:04d}", f"step {n}")
 
 
 async def test_the_same_file_again_adds_nothing(api, tenant, runtime) -> None:
@@ -136,6 +141,16 @@ async def test_the_same_file_again_adds_nothing(api, tenant, runtime) -> None:
     assert [i["trace_id"] for i in second["items"]] == [i["trace_id"] for i in first["items"]]
     assert [i["run_id"] for i in second["items"]] == [i["run_id"] for i in first["items"]]
     assert await count(runtime, tenant.id) == before
+
+
+async def test_a_full_queue_needs_no_room_for_what_is_here(api, runtime, monkeypatch) -> None:
+    known = [trace(external_id=f"k-{n}") for n in range(3)]
+    await send_lines(api, ndjson(known), "")
+    monkeypatch.setattr(runtime.queue, "bounds", Bounds(4, 10**9))
+    raw = ndjson([*known, trace(external_id="new"), trace(external_id="too many")])
+    told = (await send_lines(api, raw, "")).json()
+    assert (told["stored"], told["duplicates"], told["refused"]) == (1, 3, 1)
+    assert told["items"][4]["error"]["code"] == "queue_full"
 
 
 @pytest.fixture

@@ -9,3 +9,4 @@ from
         event_id text, event_type text, content text, timestamp timestamptz, metadata jsonb, tool_name text, error jsonb, agent text
     )) with ordinality event (event_id, event_type, content, timestamp, metadata, tool_name, error, agent, place),
     lateral (select cast(first + place - 1 as int) as seq) numbered
+returning 1

@@ -7,7 +7,7 @@ duplicate, or any line when the database refuses them together, is taken alone i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -96,9 +96,7 @@ async def take_lines(
     """Some lines in the session's transaction; an answer each, in their order."""
     sent = [one for one in read if isinstance(one, Sent)]
     answers: Answers = {one.line: one for one in read if isinstance(one, LineRefused)}
-    known = await known_externals(session, [one.address for one in sent if one.address])
-    answers.update(await _again(intake, session, sent, known))
-    plain = await _plain(intake, session, sent, set(known), answers)
+    plain = await _plain(intake, session, sent, answers)
     try:
         async with session.begin_nested():
             answers.update(await _together(intake, session, plain))
@@ -106,7 +104,9 @@ async def take_lines(
         if is_away(error):
             raise
         log.info("lines_taken_one_by_one", lines=len(plain), because=type(error).__name__)
-    for one in sent:
+    left = [one for one in sent if one.line not in answers]
+    answers.update(await _again(intake, session, left))
+    for one in left:
         if one.line not in answers:
             answers[one.line] = await _alone(intake, session, one)
     return [answers[one.line] for one in read]
@@ -128,13 +128,9 @@ def _read(intake: Intake, line: int, raw: bytes | None) -> Read:
         return LineRefused(line=line, error=refusal(error))
 
 
-async def _again(
-    intake: Intake,
-    session: AsyncSession,
-    sent: Sequence[Sent],
-    known: Mapping[tuple[str, str], tuple[UUID, bytes]],
-) -> Answers:
+async def _again(intake: Intake, session: AsyncSession, sent: Sequence[Sent]) -> Answers:
     """Lines that were sent before, word for word, and need nothing new."""
+    known = await _known(session, sent)
     there = {one.line: known[one.address] for one in sent if one.address and one.address in known}
     runs = await latest_runs(session, [trace for trace, _ in there.values()], EVALUATE, REFLECT)
     answers: Answers = {}
@@ -148,17 +144,22 @@ async def _again(
     return answers
 
 
+async def _known(
+    session: AsyncSession, sent: Sequence[Sent]
+) -> dict[tuple[str, str], tuple[UUID, bytes]]:
+    return await known_externals(session, [one.address for one in sent if one.address])
+
+
 async def _plain(
-    intake: Intake,
-    session: AsyncSession,
-    sent: Sequence[Sent],
-    taken: set[tuple[str, str]],
-    answers: Answers,
+    intake: Intake, session: AsyncSession, sent: Sequence[Sent], answers: Answers
 ) -> list[Sent]:
-    """The lines that are new and that the queue has room for. Answers those it has none for.
-    `taken` are names that have a trace.
+    """The first line of each name, as far as the queue has room. Answers those it has none for.
+    Which names have a trace already shows when they are stored; when room is short it is asked
+    before, for those need none.
     """
     room = await intake.runtime.queue.room(session)
+    short = room < sum(one.is_learnt_from(intake) for one in sent)
+    taken = set(await _known(session, sent) if short else ())
     plain: list[Sent] = []
     for one in sent:
         if one.address in taken:
@@ -175,7 +176,7 @@ async def _plain(
 
 
 async def _together(intake: Intake, session: AsyncSession, sent: Sequence[Sent]) -> Answers:
-    """Lines that are new, stored with one statement for each table."""
+    """Those that are new, stored with one statement for each table."""
     stored = await insert_traces(session, [one.row for one in sent])
     fresh = [one for one in sent if one.trace_id in stored]
     await insert_events(session, [(one.trace_id, 0, one.events) for one in fresh])
