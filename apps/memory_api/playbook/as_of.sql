@@ -13,32 +13,30 @@ from memories m
 where m.tenant_id = $1 and m.scope = $2 and m.key is not null and m.version <= $3::int and m.status <> 'deleted'
   and ($4::uuid[] is null or m.id = any($4))
 union all
-select m.key, s.section, s.content, s.searchable_text, s.keywords, s.when_to_use, s.title, s.tags, nullif(s.status, 'active'),
-       nullif(s.pinned, false), m.metadata ->> 'source_trajectory', nullif(m.helpful, 0), nullif(m.harmful, 0),
-       nullif(m.neutral, 0), coalesce(m.place::bigint, 2147483648) place, m.n
-from (
-    select held.*
-    from generate_series(0, 30) w(idth)
-    cross join lateral (
-        select p.bullet_id, p.section, p.content, p.searchable_text, nullif(p.keywords, '{}') keywords, p.when_to_use, p.title,
-               nullif(p.tags, '{}') tags, p.status, p.pinned
-        from bullet_spans p
-        where p.tenant_id = $1 and p.scope = $2 and p.width = w.idth
-          and p.until > $3 and p.until < $3 + (2::bigint << w.idth) and p.since <= $3
-        offset 0
-    ) held
-    where $4 is null
-    union all
-    select held.*
-    from unnest($4) b(id)
-    cross join lateral (
-        select p.bullet_id, p.section, p.content, p.searchable_text, nullif(p.keywords, '{}'), p.when_to_use, p.title,
-               nullif(p.tags, '{}'), p.status, p.pinned
-        from bullet_spans p
-        where p.tenant_id = $1 and p.bullet_id = b.id and p.until > $3 and p.since <= $3
-        order by p.until
-        limit 1
-    ) held
-) s
-join memories m on m.id = s.bullet_id
-where m.tenant_id = $1 and m.scope = $2 and m.key is not null and s.status <> 'deleted'
+select m.key, p.section, p.content, p.searchable_text, nullif(p.keywords, '{}'), p.when_to_use, p.title, nullif(p.tags, '{}'),
+       nullif(p.status, 'active'), nullif(p.pinned, false), m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
+       nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.place::bigint, 2147483648), m.n
+from generate_series(0, 30) w(idth)
+cross join lateral (
+    select p.*
+    from bullet_spans p
+    where p.tenant_id = $1 and p.scope = $2 and p.width = w.idth
+      and p.until > $3 and p.until < $3 + (2::bigint << w.idth) and p.since <= $3
+    offset 0
+) p
+join memories m on m.id = p.bullet_id
+where $4 is null and m.tenant_id = $1 and m.scope = $2 and m.key is not null and p.status <> 'deleted'
+union all
+select m.key, p.section, p.content, p.searchable_text, nullif(p.keywords, '{}'), p.when_to_use, p.title, nullif(p.tags, '{}'),
+       nullif(p.status, 'active'), nullif(p.pinned, false), m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
+       nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.place::bigint, 2147483648), m.n
+from unnest($4) b(id)
+cross join lateral (
+    select p.*
+    from bullet_spans p
+    where p.tenant_id = $1 and p.bullet_id = b.id and p.until > $3 and p.since <= $3
+    order by p.until
+    limit 1
+) p
+join memories m on m.id = b.id
+where m.tenant_id = $1 and m.scope = $2 and m.key is not null and p.status <> 'deleted'
