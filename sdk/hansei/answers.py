@@ -11,7 +11,6 @@ Outcome = Literal["success", "failure", "partial", "timeout", "error"]
 Reflect = Literal["auto", "always", "never"]
 Kind = Literal["reflection", "strategy", "insight", "bullet", "evaluation", "episode", "chunk"]
 State = Literal["queued", "running", "waiting", "done", "failed", "dead"]
-Scope = Literal["read", "write", "admin"]
 Json = dict[str, Any]
 Item = TypeVar("Item")
 
@@ -43,6 +42,7 @@ class Reflected(TypedDict):
     cleaned: NotRequired[bool]
     next_run_id: NotRequired[str | None]
     verdicts: NotRequired[list[Judged]]
+    strategies: NotRequired[list[Taught]]
 
 
 class Judged(TypedDict):
@@ -52,6 +52,13 @@ class Judged(TypedDict):
     tag: Literal["helpful", "harmful", "neutral"]
     judge: str
     reason: str | None
+
+
+class Taught(TypedDict):
+    """A strategy that a run came to; `new` is false where it was said before."""
+
+    id: str
+    new: bool
 
 
 class Brought(TypedDict):
@@ -229,32 +236,6 @@ class Run(TypedDict):
     created_at: str
     started_at: str | None
     finished_at: str | None
-
-
-class Key(TypedDict):
-    id: str
-    name: str
-    scopes: list[str]
-    project_id: str | None
-    expires_at: str | None
-    revoked_at: str | None
-    last_used_at: str | None
-    created_at: str
-
-
-class NewKey(Key):
-    key: str
-
-
-class Tenant(TypedDict):
-    id: str
-    slug: str
-    status: str
-    created_at: str
-
-
-class NewTenant(Tenant):
-    key: str | None
 
 
 # What may be given. A value of None is left out of what is sent, except in `MemoryChanges`.

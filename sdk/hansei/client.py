@@ -20,8 +20,8 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
+from hansei import account, flows, money, reflector, routes, workflow
 from hansei import bullets as of_bullets
-from hansei import flows, money, reflector, routes, workflow
 from hansei import playbooks as of_playbooks
 from hansei.credentials import resolve
 from hansei.errors import NotConfigured
@@ -108,11 +108,11 @@ class Methods:
     budgets = Items(money.budgets)
     set_budgets = Value(money.set_budgets)
     usage = Items(money.usage)
-    keys = Items(routes.keys)
-    make_key = Value(routes.make_key)
-    revoke_key = Value(routes.revoke_key)
-    tenants = Items(routes.tenants)
-    make_tenant = Value(routes.make_tenant)
+    keys = Items(account.keys)
+    make_key = Value(account.make_key)
+    revoke_key = Value(account.revoke_key)
+    tenants = Items(account.tenants)
+    make_tenant = Value(account.make_tenant)
     health = Value(routes.health)
     ready = Value(routes.ready)
 

@@ -46,6 +46,9 @@ class Learnt:
     """Runs of traces that were there already: somebody may still be at work on them."""
     nothing_found: int = 0
     witnessed: int = 0
+    """Traces whose reflection was here before."""
+    strategies_witnessed: int = 0
+    """How often a strategy was said that was here before."""
     degraded: int = 0
     left_out: int = 0
     """Traces that needed no reflection, as their evaluation found."""
@@ -98,6 +101,11 @@ class Learnt:
         answer: Reflected = run["result"]
         self.degraded += run["degraded"]
         self.verdicts.update(verdict["tag"] for verdict in answer.get("verdicts", ()))
+        for taught in answer.get("strategies", ()):
+            if taught["new"]:
+                self._strategies.add(taught["id"])
+            else:
+                self.strategies_witnessed += 1
         key = answer.get("reflection_id")
         if key is None:
             self.nothing_found += 1
@@ -106,8 +114,6 @@ class Learnt:
             self.witnessed += 1
         else:
             self._stored.add(key)
-        strategy = answer.get("strategy_id")
-        self._strategies |= {strategy} if strategy else set()
         lesson = self._lessons.setdefault(key, Lesson(answer, []))
         lesson.lines.append(self.line_of(run))
 
@@ -121,11 +127,12 @@ class Learnt:
 
     @property
     def reflections(self) -> int:
-        """New ones; `witnessed` is how many traces said what was known already."""
+        """New ones."""
         return len(self._stored)
 
     @property
     def strategies(self) -> int:
+        """New ones."""
         return len(self._strategies)
 
     @property
@@ -151,6 +158,7 @@ class Learnt:
             "reflections": self.reflections,
             "strategies": self.strategies,
             "witnessed": self.witnessed,
+            "strategies_witnessed": self.strategies_witnessed,
             "nothing_found": self.nothing_found,
             "degraded": self.degraded,
             "left_out": self.left_out,

@@ -10,7 +10,6 @@ from hansei.answers import (
     Evaluation,
     Hits,
     Json,
-    Key,
     LessonFields,
     LessonFilter,
     Lessons,
@@ -18,8 +17,6 @@ from hansei.answers import (
     Memory,
     MemoryChanges,
     MemoryFields,
-    NewKey,
-    NewTenant,
     Outcome,
     Page,
     Reflect,
@@ -27,10 +24,8 @@ from hansei.answers import (
     Revision,
     Run,
     RunOptions,
-    Scope,
     SearchOptions,
     Sent,
-    Tenant,
     Trace,
     TraceDetail,
     Verdict,
@@ -228,35 +223,3 @@ def run(run_id: Id) -> Request[Run]:
 def retry_run(run_id: Id) -> Request[Run]:
     """Queue a dead or failed run again."""
     return write("POST", one("runs", run_id, "retry"))
-
-
-def keys() -> Request[Page[Key]]:
-    """The keys of your tenant, without their secrets."""
-    return read(f"{API}/keys")
-
-
-def make_key(
-    name: str | None = None,
-    *,
-    scopes: Sequence[Scope] = ("write",),
-    project_id: str | None = None,
-    expires_at: str | None = None,
-) -> Request[NewKey]:
-    """Make a key of your tenant; this answer is the only one that shows it."""
-    body = {"name": name, "scopes": list(scopes), "project_id": project_id}
-    return write("POST", f"{API}/keys", given(body | {"expires_at": expires_at}))
-
-
-def revoke_key(key_id: Id) -> Request[None]:
-    """Revoke a key at once."""
-    return write("DELETE", one("keys", key_id))
-
-
-def tenants() -> Request[Page[Tenant]]:
-    """The tenants this key belongs to: its own."""
-    return read(f"{API}/tenants")
-
-
-def make_tenant(name: str) -> Request[NewTenant]:
-    """Create a tenant and its administrator's key; needs an operator key."""
-    return write("POST", f"{API}/tenants", {"name": name})

@@ -129,6 +129,18 @@ async def test_search_names_what_can_be_cited(playbook: Command) -> None:
     assert "Nothing found." in sure.stderr
 
 
+async def test_a_search_of_all_names_playbook_and_key(playbook: Command, command: Command) -> None:
+    await taken(playbook)
+    done = await command("search", "payment timed out", "--kind", "bullet")
+    assert done.exit_code == 0, done.output
+    assert "· bullet · mis-00007 of pay · MISTAKES TO AVOID ·" in done.stdout
+    narrow = ["--playbook", "pay", "--section", "USER PREFERENCES", "--fusion", "rrf", "--json"]
+    found = json.loads((await command("search", "brief", *narrow)).stdout)
+    assert [hit["memory"]["key"] for hit in found["results"]] == ["pref-00002"]
+    tagged = await command("search", "payment", "--playbook", "pay", "--tag", "nobody")
+    assert "Nothing found." in tagged.stderr
+
+
 async def test_export_and_import_are_each_others_way_back(
     playbook: Command, tmp_path: Path
 ) -> None:

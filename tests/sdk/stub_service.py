@@ -252,6 +252,9 @@ def settle(each: dict[str, Any]) -> None:
             "reflection_id": None if nothing else f"memory-{each['_says']}",
             "strategy_id": None if nothing else f"strategy-{each['_says']}",
             "importance": None if nothing else each["_importance"],
+            "strategies": [] if nothing else [
+                {"id": f"strategy-{each['_says']}", "new": each["_ends"] == "stored"}
+            ],
         },
     }  # fmt: skip
 

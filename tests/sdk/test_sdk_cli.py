@@ -53,8 +53,8 @@ def test_reflect_says_what_was_learnt(known: StubService) -> None:
     assert "4 traces in" in result.stdout
     assert "4 new, 0 here already, 0 refused" in result.stdout
     assert (
-        "2 new reflections, 2 strategies, 1 said before, 1 with nothing to learn, 0 failed"
-        in result.stdout
+        "2 new reflections (1 said before), 2 new strategies (1 said before), "
+        "1 with nothing to learn, 0 failed" in result.stdout
     )
     first, second = result.stdout.index("Check the status first."), result.stdout.index("Minor.")
     assert first < second
@@ -194,7 +194,7 @@ def test_runs_shows_dead_letters_and_retries_them(known: StubService) -> None:
     dead = run("runs", "--state", "dead", "--state", "failed")
     assert dead.exit_code == 0
     assert "run-1 · reflect · dead" in dead.stdout
-    assert "try 5 of 5" in dead.stdout
+    assert "try 5 of 5 · trace trace-a\n" in dead.stdout
     assert "  The model is away." in dead.stdout
     assert "run-2" not in dead.stdout
     retried = json.loads(run("runs", "--retry", "run-1", "--json").stdout)

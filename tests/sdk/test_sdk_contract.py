@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from apps.memory_api.account import schemas as account
+from apps.memory_api.account import schemas as accounts
 from apps.memory_api.budget import schemas as budget
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.evaluation import schemas as evaluation
@@ -29,7 +29,7 @@ from apps.memory_api.reflection import insights, insights_wire, transcripts, tra
 from apps.memory_api.reflection import schemas as reflection
 from apps.memory_api.traces import schemas as traces
 from apps.memory_api.workers import answer_wire
-from hansei import answers, bullets, flows, money, playbooks, reflector, routes, workflow
+from hansei import account, answers, bullets, flows, money, playbooks, reflector, routes, workflow
 from hansei.client import Methods
 from hansei.commands.choices import Kind, State
 from hansei.request import Request
@@ -37,6 +37,7 @@ from tests.sdk.stub_service import RECORDED
 
 SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (answers.Reflected, reflection.GenerateAnswer, [RECORDED["generate"]]),
+    (answers.Taught, reflection.Taught, []),
     (answers.Brought, reflection.Brought, [RECORDED["brought"]]),
     (answers.Lessons, reflection.ReflectionsAnswer, [RECORDED["lessons"]]),
     (answers.Lesson, reflection.ReflectionHit, RECORDED["lessons"]["reflections"]),
@@ -49,10 +50,10 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (answers.TraceDetail, traces.TraceDetail, [RECORDED["trace_detail"]]),
     (answers.Evaluation, evaluation.EvaluationView, [evaluation.EXAMPLE]),
     (answers.Event, traces.EventView, RECORDED["trace_detail"]["events"]),
-    (answers.Run, account.RunView, [RECORDED["run_done"]]),
-    (answers.Key, account.KeyView, [RECORDED["key"]]),
-    (answers.NewKey, account.KeyMade, [RECORDED["new_key"]]),
-    (answers.Tenant, account.TenantView, [RECORDED["tenant"]]),
+    (answers.Run, accounts.RunView, [RECORDED["run_done"]]),
+    (account.Key, accounts.KeyView, [RECORDED["key"]]),
+    (account.NewKey, accounts.KeyMade, [RECORDED["new_key"]]),
+    (account.Tenant, accounts.TenantView, [RECORDED["tenant"]]),
     (reflector.TrajectoryReflected, insights_wire.TrajectoryAnswer, []),
     (reflector.TranscriptReflected, transcripts_wire.TranscriptReflection, []),
     (workflow.Answered, answer_wire.WorkflowAnswer, []),
@@ -64,7 +65,7 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (money.Budget, budget.BudgetView, []),
     (money.BudgetLimit, budget.BudgetIn, []),
     (money.Usage, budget.UsageRow, []),
-    (answers.NewTenant, account.TenantMade, [RECORDED["tenant"] | {"key": None}]),
+    (account.NewTenant, accounts.TenantMade, [RECORDED["tenant"] | {"key": None}]),
     (bullets.Bullet, schemas.Bullet, []),
     (bullets.BulletView, wire.BulletView, []),
     (bullets.BulletStored, wire.BulletStored, []),
@@ -204,11 +205,11 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     money.budgets: (),
     money.set_budgets: ([],),
     money.usage: (),
-    routes.keys: (),
-    routes.make_key: (),
-    routes.revoke_key: ("ID",),
-    routes.tenants: (),
-    routes.make_tenant: ("name",),
+    account.keys: (),
+    account.make_key: (),
+    account.revoke_key: ("ID",),
+    account.tenants: (),
+    account.make_tenant: ("name",),
 }
 FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
     routes.traces: {"project_id": "p", "outcome": "error", "state": "open", "task_key": "k"},

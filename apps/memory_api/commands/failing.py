@@ -1,4 +1,6 @@
-"""A command that fails says so in one line: status 1, or 2 when its configuration is wrong."""
+"""A command that fails says so in one line: status 1, or 2 when its options or its configuration
+are wrong.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,10 @@ class Failed(Exception):
     """What went wrong, and what to do about it."""
 
 
+class WrongUsage(Exception):
+    """The options do not go together, and which would."""
+
+
 @contextmanager
 def one_line() -> Generator[None]:
     """Turn an expected failure into a line on standard error and an exit status."""
@@ -23,7 +29,7 @@ def one_line() -> Generator[None]:
         yield
     except (Failed, HanseiError) as error:
         _leave(str(error), 1)
-    except Misconfigured as error:
+    except (Misconfigured, WrongUsage) as error:
         _leave(str(error), 2)
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())

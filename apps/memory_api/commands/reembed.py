@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from apps.memory_api.commands.database import Urls, database
-from apps.memory_api.commands.failing import Failed, one_line
+from apps.memory_api.commands.failing import Failed, WrongUsage, one_line
+from apps.memory_api.core.errors import Misconfigured
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure
 from apps.memory_api.embeddings.loaded import Spec
+from apps.memory_api.embeddings.registry import PROVIDERS
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.lease import held
 from apps.memory_api.jobs.queries import get_run
@@ -49,36 +51,39 @@ def run(
     """Move one tenant or every one; `cancel` stops a move instead."""
     target = Spec(provider, model, dimensions, base_url) if provider else None
     with one_line():
+        _check_options(tenant, every, provider, cancel)
         settings = Settings.load()
         configure(settings.log_format, "warning")
         with database(settings, data_dir) as urls:
             known = settings.model_copy(update={"owner_url": urls.owner})
-            done = asyncio.run(_run(known, urls, tenant, every, target, cancel, json))
+            done = asyncio.run(_run(known, urls, tenant, target, cancel, json))
     if json:
         typer.echo(jsonlib.dumps(done, ensure_ascii=False))
+
+
+def _check_options(tenant: str | None, every: bool, provider: str | None, cancel: bool) -> None:
+    if every == (tenant is not None):
+        raise WrongUsage("Say --tenant NAME, or --all.")
+    if not cancel and provider not in PROVIDERS:
+        raise WrongUsage(f"Say where to with --provider: {', '.join(PROVIDERS)}.")
 
 
 async def _run(
     settings: Settings,
     urls: Urls,
     tenant: str | None,
-    every: bool,
     spec: Spec | None,
     cancel: bool,
     json: bool,
 ) -> list[dict[str, Any]]:
     async with open_runtime(settings, urls.worker, background=True) as runtime:
-        tenants = await _tenants(runtime, tenant, every)
-        if cancel:
+        tenants = await _tenants(runtime, tenant)
+        if spec is None or cancel:
             return [await _cancel(runtime, one, json) for one in tenants]
-        if spec is None:
-            raise Failed("Say where to: --provider, and --model where it has more than one.")
         return [await _move(runtime, one, spec, json) for one in tenants]
 
 
-async def _tenants(runtime: Runtime, tenant: str | None, every: bool) -> list[UUID]:
-    if every == (tenant is not None):
-        raise Failed("Say --tenant NAME, or --all.")
+async def _tenants(runtime: Runtime, tenant: str | None) -> list[UUID]:
     if tenant is None:
         async with runtime.sessions.shared() as session:
             found = list(await active_tenants(session))
@@ -105,7 +110,7 @@ async def _move(runtime: Runtime, tenant_id: UUID, spec: Spec, json: bool) -> di
     try:
         run = await reembed.start(runtime, tenant_id, spec)
     except ValueError as error:
-        raise Failed(str(error)) from error
+        raise Misconfigured(str(error)) from error
     if run is None:
         label = (await runtime.embedder_of(tenant_id)).model
         if not json:

@@ -15,7 +15,7 @@ import typer
 from sqlalchemy import select
 
 from apps.memory_api.commands.database import database
-from apps.memory_api.commands.failing import Failed, one_line
+from apps.memory_api.commands.failing import Failed, WrongUsage, one_line
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.tenants import queries
@@ -86,7 +86,7 @@ def revoke_key(key: str, tenant: str | None, data_dir: Path | None) -> None:
         if key.startswith("hsk_"):
             tenant_id, secret_hash = read_key(key)
         elif tenant is None:
-            raise Failed("Say --tenant with the id of a key.")
+            raise WrongUsage("Say --tenant with the id of a key.")
         else:
             tenant_id, secret_hash = tenant_id_of(tenant), None
         async with sessions.tenant(tenant_id) as session:
@@ -127,7 +127,7 @@ def _scope(name: str) -> Access:
     try:
         return Access(name)
     except ValueError:
-        raise Failed(f"'{name}' is not a scope: read, write, admin or operator.") from None
+        raise WrongUsage(f"'{name}' is not a scope: read, write, admin or operator.") from None
 
 
 def _describe(key: ApiKey) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from apps.memory_api.reflection.known import related_lessons
 from apps.memory_api.reflection.material import Material
 from apps.memory_api.reflection.mind import Mind, mind_for
 from apps.memory_api.reflection.onward import to_curator
-from apps.memory_api.reflection.schemas import GenerateAnswer, Judged, ReflectionResult
+from apps.memory_api.reflection.schemas import GenerateAnswer, Judged, ReflectionResult, Taught
 from apps.memory_api.reflection.store import Kept, drafts, keep
 from apps.memory_api.reflection.subject import IMPORTANCE, Subject, load_subject
 from apps.memory_api.reflection.think import Thought, think
@@ -74,7 +74,7 @@ async def reflect(
         said = [*own[1 : len(kept)], *shared]
         rules = [k for k, item in zip(lessons, said, strict=True) if _is_for_all(item.draft)]
         step = await _go_on(runtime, session, subject, thought, kept, rules, verdicts)
-        answer = _answer(subject, thought, kept, verdicts, step)
+        answer = _answer(subject, thought, kept, lessons, verdicts, step)
         await runs.finish(
             session,
             run_id,
@@ -239,6 +239,7 @@ def _answer(
     subject: Subject,
     thought: Thought,
     kept: Sequence[Kept],
+    lessons: Sequence[Kept],
     ready: Ready,
     step: Run | None,
 ) -> GenerateAnswer:
@@ -252,6 +253,7 @@ def _answer(
         verdicts=[
             Judged(key=v.key, tag=v.tag, judge=v.judge, reason=v.reason) for v in ready.verdicts
         ],
+        strategies=[Taught(id=lesson.memory_id, new=lesson.new) for lesson in lessons],
         next_run_id=step.id if step else None,
     )
     if result is None:

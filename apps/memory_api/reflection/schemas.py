@@ -87,8 +87,19 @@ class Judged(Model):
     reason: str | None = None
 
 
+class Taught(Model):
+    """A strategy that a run came to; `new` is false where it was said before."""
+
+    id: UUID
+    new: bool
+
+
 class GenerateAnswer(Model):
-    """What was learnt from a run. `result`: stored, witnessed (said before), or nothing_found."""
+    """What was learnt from a run. `result`: stored, witnessed (said before), or nothing_found.
+
+    `strategies` are all it taught: its own (`strategy_id`) first, then what the attempts of its
+    task teach together.
+    """
 
     reflection_id: UUID | None = None
     strategy_id: UUID | None = None
@@ -107,6 +118,7 @@ class GenerateAnswer(Model):
     duplicate: bool = False
     cleaned: bool = False
     verdicts: list[Judged] = Field(default_factory=list["Judged"])
+    strategies: list[Taught] = Field(default_factory=list["Taught"])
     next_run_id: UUID | None = None
     """The run that goes on with this: it brings the lesson into the playbook, or writes again with
     the model what rules wrote."""

@@ -47,9 +47,9 @@ def _summary(learnt: Learnt, seconds: float) -> str:
 
 def _outcome(learnt: Learnt) -> str:
     parts = [
-        count(learnt.reflections, "new reflection"),
-        count(learnt.strategies, "strategy", "strategies"),
-        f"{learnt.witnessed} said before",
+        count(learnt.reflections, "new reflection") + _before(learnt.witnessed),
+        count(learnt.strategies, "new strategy", "new strategies")
+        + _before(learnt.strategies_witnessed),
         f"{learnt.nothing_found} with nothing to learn",
         f"{len(learnt.failed)} failed",
     ]
@@ -58,6 +58,10 @@ def _outcome(learnt: Learnt) -> str:
     if learnt.degraded:
         parts.append(f"{learnt.degraded} by rules, because the model failed")
     return f"Learnt: {', '.join(parts)}."
+
+
+def _before(number: int) -> str:
+    return f" ({number} said before)" if number else ""
 
 
 def _show_playbook(learnt: Learnt) -> None:

@@ -20,11 +20,11 @@ def runs(
     kind: Annotated[str | None, typer.Option(help="Only this kind of work, as `reflect`.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
     retry: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Queue this dead run again.")
+        list[str] | None, typer.Option(metavar="ID", help="Queue this dead or failed run again.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """List work, newest first, or queue dead runs again."""
+    """List work, newest first, or queue dead and failed runs again."""
     with connect() as client:
         if retry:
             found = [client.retry_run(run_id) for run_id in retry]
@@ -43,6 +43,7 @@ def runs(
 def _show_run(run: Run) -> None:
     tried = f"try {run['attempts']} of {run['max_attempts']}"
     facts = [run["id"], run["kind"], run["state"], ago(run["created_at"]), tried]
+    facts += [f"trace {run['trace_id']}"] if run["trace_id"] else []
     show(" · ".join(facts), style="red" if run["state"] in ("failed", "dead") else "")
     if run["error"]:
         show(cause(run["error"]), indent=2)
