@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import structlog
 from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -21,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.body import ReadRequest, Tail, read, read_json
 from apps.memory_api.core.errors import Invalid
 from apps.memory_api.core.redaction import redact_value
+from apps.memory_api.core.schemas import MAX_NAME
 from apps.memory_api.deps import bearer, identify, runtime_of
 from apps.memory_api.jobs import idempotency
 from apps.memory_api.jobs.idempotency import Remembered
@@ -38,6 +40,7 @@ class ApiRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         takes_json = self.body_field is not None
+        parameters = _parameters(self.dependant)
 
         async def guarded(request: Request) -> Response:
             tail = Tail(request)
@@ -50,7 +53,7 @@ class ApiRoute(APIRoute):
         async def checked(request: Request) -> Response:
             runtime = runtime_of(request)
             caller = await identify(request, runtime, await bearer(request))
-            _refuse_nul(request)
+            _check_query(request, parameters)
             if takes_json:
                 request = await read_json(request)
                 _check_tenant(caller, request)
@@ -155,8 +158,22 @@ def _replay(known: Remembered) -> Response:
     return JSONResponse(known.body, status_code=known.status, headers=headers)
 
 
-def _refuse_nul(request: Request) -> None:
-    """PostgreSQL cannot compare with a NUL, so nothing could ever be found by one."""
+def _parameters(dependant: Dependant) -> frozenset[str]:
+    """The names that a route and what it depends on read from the query."""
+    own = frozenset(field.alias for field in dependant.query_params)
+    return own.union(*map(_parameters, dependant.dependencies))
+
+
+def _check_query(request: Request, known: frozenset[str]) -> None:
+    """A parameter that nobody reads would be a filter that does not filter. PostgreSQL cannot
+    compare with a NUL, so nothing could ever be found by one.
+    """
+    for name in request.query_params:
+        if name not in known:
+            told = ", ".join(sorted(known)) or "none"
+            raise Invalid(
+                f"There is no such parameter here; there are: {told}.", field=name[:MAX_NAME]
+            )
     for name, value in (*request.query_params.multi_items(), *request.path_params.items()):
         if "\0" in value:
             raise Invalid("NUL is not allowed here.", field=name)

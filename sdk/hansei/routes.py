@@ -111,6 +111,7 @@ def traces(
     outcome: Outcome | None = None,
     state: str | None = None,
     task_key: str | None = None,
+    playbook: str | None = None,
     limit: int = PAGE,
 ) -> Request[Page[Trace]]:
     """All traces, newest first; `limit` is the length of a page."""
@@ -120,6 +121,7 @@ def traces(
         outcome=outcome,
         state=state,
         task_key=task_key,
+        playbook=playbook,
         limit=limit,
     )
 

@@ -212,7 +212,9 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     account.make_tenant: ("name",),
 }
 FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
-    routes.traces: {"project_id": "p", "outcome": "error", "state": "open", "task_key": "k"},
+    routes.traces: {
+        "project_id": "p", "outcome": "error", "state": "open", "task_key": "k", "playbook": "b",
+    },
     routes.memories: {
         "project_id": "p", "kind": ["k"], "layer": ["rm"], "status": "active", "tag": ["t"],
         "trace_id": "t",

@@ -318,6 +318,9 @@ async def test_lists_are_filtered(api: AsyncClient) -> None:
     assert await ids("?project_id=other") == [elsewhere]
     assert await ids("?project=other") == [elsewhere]
     assert await ids("?project_id=nobody") == []
+    taught = await new_trace(api, playbook="pay")
+    assert await ids("?playbook=pay") == [taught]
+    assert await ids("?playbook=nope") == []
     for query, field in (
         ("?outcome=won", "outcome"),
         ("?state=x", "state"),

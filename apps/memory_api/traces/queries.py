@@ -60,19 +60,22 @@ async def list_traces(
     outcome: str | None = None,
     state: str | None = None,
     task_key: str | None = None,
+    playbook: str | None = None,
     cursor: Cursor | None = None,
     limit: int = 50,
 ) -> Sequence[Trace]:
     """Newest first; one row more than `limit` when there is a next page."""
+    wanted = {
+        Trace.outcome: outcome,
+        Trace.state: state,
+        Trace.task_key: task_key,
+        Trace.playbook: playbook,
+    }
     query = select(Trace).where(
-        Trace.tenant_id == tenant_of(session), Trace.project_id == project_id
+        Trace.tenant_id == tenant_of(session),
+        Trace.project_id == project_id,
+        *(column == value for column, value in wanted.items() if value is not None),
     )
-    if outcome is not None:
-        query = query.where(Trace.outcome == outcome)
-    if state is not None:
-        query = query.where(Trace.state == state)
-    if task_key is not None:
-        query = query.where(Trace.task_key == task_key)
     query = after(query, Trace.created_at, Trace.id, cursor)
     return (await session.scalars(query.limit(limit + 1))).all()
 

@@ -140,6 +140,7 @@ async def list_all(
     outcome: OutcomeType | None = None,
     state: Literal["open", "closed"] | None = None,
     task_key: Annotated[str | None, Query(max_length=128)] = None,
+    playbook: Annotated[str | None, Query(max_length=128)] = None,
     limit: Limit = 50,
 ) -> Page[TraceView]:
     """Traces of a project, newest first."""
@@ -149,6 +150,7 @@ async def list_all(
         outcome=outcome,
         state=state,
         task_key=task_key,
+        playbook=playbook,
         cursor=cursor,
         limit=limit,
     )
