@@ -70,7 +70,8 @@ class Home:
 
     def options(self) -> dict[str, Any]:
         home = {"HOME": str(self.folder), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-        env = home | {"HANSEI_DATA_DIR": str(self.data), **self.extra}
+        sources = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}  # these, whatever is installed
+        env = home | sources | {"HANSEI_DATA_DIR": str(self.data), **self.extra}
         account: dict[str, Any] = {}
         if self.user is not None:
             entry = pwd.getpwnam(self.user)

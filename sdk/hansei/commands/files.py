@@ -9,12 +9,15 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import typer
 
 STDIN = "-"
+HEAD = 64 * 1024
+"""Bytes of a file that can be looked at before it is read."""
 
 
 def readable_file(name: str) -> str:
@@ -28,9 +31,13 @@ def readable_file(name: str) -> str:
 
 
 @contextmanager
-def opened(name: str) -> Generator[BinaryIO]:
-    if name == STDIN:
-        yield sys.stdin.buffer
+def opened(name: str) -> Generator[BufferedReader[Any]]:
+    if name != STDIN:
+        with BufferedReader(FileIO(name), HEAD) as file:
+            yield file
         return
-    with Path(name).open("rb") as file:
-        yield file
+    source = BufferedReader(sys.stdin.buffer, HEAD)  # pyright: ignore[reportArgumentType]
+    try:
+        yield source
+    finally:
+        source.detach()  # standard input is not ours to close

@@ -13,8 +13,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from hansei.client import Hansei
 from hansei.commands.files import STDIN, opened, readable_file
 from hansei.commands.report import show_report
+from hansei.commands.session import reflect_session
 from hansei.errors import HanseiError
 from hansei.learnt import Learnt
+from hansei.sessions import is_session, read_session
 from hansei.terminal import connect, count, err, say, show_json
 
 STILL = 20.0
@@ -36,7 +38,8 @@ def reflect(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Traces: one a line, a list, or a single one as JSON. `-` is stdin.",
+            help="Traces: one a line, a list, or a single one as JSON; or the session file of a "
+            "coding agent. `-` is stdin.",
             callback=readable_file,
         ),
     ],
@@ -48,13 +51,23 @@ def reflect(
     ] = False,
 ) -> None:
     """Learn from the traces of a file, and print what was learnt: reflections, strategies and, with
-    a playbook, what became of its bullets.
+    a playbook, what became of its bullets. A session file is reflected on as one run.
 
-    Traces that are here already are left alone, so a broken run is just repeated.
+    What is here already is left alone, so a broken run is just repeated.
     """
     started = time.monotonic()
     learnt = Learnt()
     with connect() as client, opened(file) as source:
+        if is_session(source.peek()):
+            reflect_session(
+                client,
+                read_session(source.read()),
+                project=project,
+                playbook=playbook,
+                wait=not no_wait,
+                as_json=as_json,
+            )
+            return
         size = Path(file).stat().st_size if file != STDIN else None
         waiting = _work(client, Task(source, size, project, playbook), learnt, wait=not no_wait)
     seconds = time.monotonic() - started

@@ -26,7 +26,7 @@ def show_report(learnt: Learnt, seconds: float, waiting: Collection[str]) -> Non
         return
     if learnt.new or learnt.most_important():
         show(_outcome(learnt))
-    _show_playbook(learnt)
+    show_playbook(learnt)
     _show_failed(learnt)
     lessons = learnt.most_important()
     if len(lessons) > MOST:
@@ -64,7 +64,8 @@ def _before(number: int) -> str:
     return f" ({number} said before)" if number else ""
 
 
-def _show_playbook(learnt: Learnt) -> None:
+def show_playbook(learnt: Learnt) -> None:
+    """What became of the bullets."""
     if learnt.verdicts:
         told = ", ".join(f"{number} {tag}" for tag, number in learnt.verdicts.most_common())
         show(f"Verdicts on the bullets that were used: {told}.")
