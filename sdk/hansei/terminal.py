@@ -20,9 +20,8 @@ from hansei.errors import HanseiError, ServerError, TimedOut, Unauthorized, Unre
 
 out = Console(highlight=False, markup=False)
 err = Console(stderr=True, highlight=False, markup=False)
-
-WIDEST = 10_000
-"""Columns of a table that goes to a pipe: a cell there is one line."""
+wide = Console(highlight=False, markup=False, width=10_000)
+"""For tables that go to a pipe: a cell there is one line."""
 
 # Traces come from strangers: an escape sequence in one must not move the cursor of whoever reads
 # it, nor may marks of direction reorder the line.
@@ -41,7 +40,7 @@ def connect() -> Hansei:
 
 def say(text: str) -> None:
     """A message for people, on stderr."""
-    err.print(Text(readable(text)))
+    err.print(Text(readable(text)), soft_wrap=not err.is_terminal)
 
 
 def show(text: str = "", *, indent: int = 0, style: str = "") -> None:
@@ -59,7 +58,7 @@ def show_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(*head, box=None, pad_edge=False, header_style="dim")
     for row in rows:
         table.add_row(*(Text(readable(cell)) for cell in row))
-    out.print(table, width=None if out.is_terminal else WIDEST, crop=False)
+    (out if out.is_terminal else wide).print(table)
 
 
 def show_text(text: str) -> None:

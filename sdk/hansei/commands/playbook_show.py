@@ -65,8 +65,9 @@ def _facts(bullet: Bullet) -> list[str]:
 
 
 def _said(bullet: Bullet) -> str:
-    when = bullet.get("when_to_use")
-    return f"{when}: {bullet['content']}" if when else bullet["content"]
+    """The advice, with when to use it where it does not say so itself."""
+    when, content = bullet.get("when_to_use", ""), bullet["content"]
+    return content if when.casefold() in content.casefold() else f"{when}: {content}"
 
 
 def show_found(hits: Sequence[BulletHit]) -> None:

@@ -11,7 +11,10 @@ MOST = 5
 """Lessons shown."""
 MOST_REFUSED = 20
 LONGEST_TEXT = 600
-OTHER_ACTIONS = ("updated", "merged", "deleted", "kept")
+OTHER_ACTIONS = {
+    "updated": "updated", "merged": "merged", "deleted": "deleted", "kept": "said before"
+}  # fmt: skip
+"""What else may happen to a bullet, and in what words."""
 
 
 def show_report(learnt: Learnt, seconds: float, waiting: Collection[str]) -> None:
@@ -71,10 +74,11 @@ def show_playbook(learnt: Learnt) -> None:
         show(f"Verdicts on the bullets that were used: {told}.")
     if learnt.changes:
         done = [f"{count(learnt.counted('added'), 'bullet')} added"]
-        others = ((learnt.counted(action), action) for action in OTHER_ACTIONS)
-        done += [f"{number} {action}" for number, action in others if number]
+        others = ((learnt.counted(action), told) for action, told in OTHER_ACTIONS.items())
+        done += [f"{number} {told}" for number, told in others if number]
         names = sorted({change.playbook for change in learnt.changes})
-        show(f"Playbook {', '.join(names)}: {', '.join(done)}.")
+        more = f"`hansei playbook show {names[0]}` prints it."
+        show(f"Playbook {', '.join(names)}: {', '.join(done)}. {more}")
     if learnt.proposals:
         show(f"{count(learnt.proposals, 'proposal')} wait for a person to accept them.")
     for change in [each for each in learnt.changes if each.action == "added"][:MOST]:
