@@ -86,7 +86,7 @@ async def test_withdrawing_goes_by_the_key(runtime, here, hearing) -> None:
 @pytest.mark.parametrize(
     ("path", "table"),
     [
-        ("/api/v1/memories?kinds=reflection", "memories"),
+        ("/api/v1/memories?kind=reflection", "memories"),
         ("/api/v1/runs", "runs"),
         ("/api/v1/traces", "traces"),
     ],

@@ -137,7 +137,7 @@ async def test_every_statement_sent_names_the_tenant_of_every_table(
         for read in (
             "traces",
             f"traces/{trace['trace_id']}",
-            "memories?tags=x",
+            "memories?tag=x",
             "runs",
             "keys",
             "budgets",
