@@ -1,7 +1,7 @@
 """Learning: `python -m bench learn [--short]`.
 
 How many traces a second are learnt from by rules; how near a model that takes 500 ms comes to the
-ideal with 16 runs at a time, and what it costs in calls and tokens; what one lesson costs the
+ideal with 16 calls at a time, and what it costs in calls and tokens; what one lesson costs the
 curator as the playbook grows. Brings its own PostgreSQL and workers.
 """
 
@@ -41,7 +41,10 @@ from bench.server import MeasuredServer, api, connect, measured_server, worker
 from bench.tables import Report
 from tests.stub_provider import Answer, Call, StubProvider, answer
 
-SEATS = 16
+CALLS = 16
+"""Calls of the model under way at once, of all workers together."""
+SEATS = 24
+"""Runs at once: who reads or writes needs a seat too."""
 DELAY = 0.5
 """Seconds the stub takes to answer."""
 PLACE = Place("default", "main")
@@ -102,7 +105,7 @@ def by_rules(server: MeasuredServer, report: Report, count: int) -> None:
 
 def by_model(server: MeasuredServer, report: Report, count: int) -> None:
     report.table(
-        *("model", f"A model that takes {DELAY * 1000:.0f} ms, {SEATS} runs at a time; goal 85 %"),
+        *("model", f"A model that takes {DELAY * 1000:.0f} ms, {CALLS} calls at a time; goal 85 %"),
         *("workers × seats", "playbooks", "traces", "dead", "calls", "ideal, s", "s"),
         *("share of the ideal", "CPU of the workers a trace, ms"),
     )
@@ -120,7 +123,7 @@ def by_model(server: MeasuredServer, report: Report, count: int) -> None:
         with stub() as url:
             seconds, busy = learnt(server, slug, form, count, asks(url))
         done = asyncio.run(settled(server, slug))
-        ideal = done["calls"] * DELAY / SEATS
+        ideal = done["calls"] * DELAY / CALLS
         report.row(
             *("model", form, form.playbooks, count, done["dead"], done["calls"]),
             *(f"{ideal:.1f}", f"{seconds:.1f}", f"{ideal / seconds:.0%}"),
@@ -145,7 +148,10 @@ def learnt(
     with api(server) as port:
         key = asyncio.run(new_tenant(server, slug))
         send(port, key, named(count, slug, form.playbooks), "always")
-    seats = {"HANSEI_WORKER_CONCURRENCY": str(SEATS // form.processes)}
+    seats = {
+        "HANSEI_WORKER_CONCURRENCY": str(SEATS // form.processes),
+        "HANSEI_LLM_CONCURRENCY": str(CALLS // form.processes),
+    }
     with ExitStack() as stack:
         pids = [
             stack.enter_context(worker(server, settings | seats)) for _ in range(form.processes)

@@ -28,6 +28,7 @@ from apps.memory_api.llm.pause import Gate, Gated
 from apps.memory_api.llm.port import LLM
 from apps.memory_api.llm.registry import compose
 from apps.memory_api.llm.retry import FOREGROUND_ATTEMPTS, WORKER_ATTEMPTS
+from apps.memory_api.llm.slots import Slotted
 from apps.memory_api.tenants.known import KnownKeys
 
 
@@ -84,7 +85,8 @@ async def open_runtime(
     )
     sessions, gate = Sessions(engine), Gate()
     attempts = WORKER_ATTEMPTS if background else FOREGROUND_ATTEMPTS
-    llm = compose_model(models, sessions, gate, attempts=attempts) if models else None
+    slots = settings.llm_concurrency
+    llm = compose_model(models, sessions, gate, attempts=attempts, slots=slots) if models else None
     runtime = Runtime(settings, sessions, embedder, queue, llm, gate)
     try:
         yield runtime
@@ -95,9 +97,11 @@ async def open_runtime(
         await engine.dispose()
 
 
-def compose_model(models: Sequence[LLM], sessions: Sessions, gate: Gate, *, attempts: int) -> LLM:
-    """The models as the service asks them: recorded, paid for from the tenant's budget, tried
-    again, and left alone while their provider fails.
+def compose_model(
+    models: Sequence[LLM], sessions: Sessions, gate: Gate, *, attempts: int, slots: int
+) -> LLM:
+    """The models as the service asks them: so many at once, recorded, paid for from the tenant's
+    budget, tried again, and left alone while their provider fails.
     """
     chain = compose(
         models,
@@ -105,4 +109,4 @@ def compose_model(models: Sequence[LLM], sessions: Sessions, gate: Gate, *, atte
         budget=DatabaseBudget(sessions),
         attempts=attempts,
     )
-    return Gated(chain, gate)
+    return Slotted(Gated(chain, gate), slots)

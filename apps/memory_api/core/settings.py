@@ -99,6 +99,9 @@ class Settings(BaseSettings):
         "chat", description="Which of OpenAI's two protocols the provider openai is asked in."
     )
     llm_timeout: float = Field(60, gt=0, description="Seconds one exchange with a model may take.")
+    llm_concurrency: int = Field(
+        32, ge=1, description="Calls of a model that one process has under way at once."
+    )
     llm_max_tokens: int = Field(
         4096, ge=256, description="Longest answer of a model, its thinking included."
     )
