@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from apps.memory_api.reflection.contrast import LEAST, SURE, Sides, chance_better, contrast
 from apps.memory_api.reflection.count import count
 from apps.memory_api.reflection.judge import outcome_verdict
-from apps.memory_api.reflection.used import place_of, used_bullets
+from apps.memory_api.reflection.used import use_of
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.queries import get_trace, list_events
 from apps.memory_api.traces.schemas import OutcomeType
@@ -103,10 +103,10 @@ class Task:
         async with self.runtime.sessions.tenant(self.tenant_id) as session:
             trace = await get_trace(session, trace_id)
             assert trace is not None
-            used = await used_bullets(session, trace, await list_events(session, trace_id))
+            use = await use_of(session, trace, await list_events(session, trace_id))
             outcome = OutcomeType(trace.outcome or "partial")
-            verdicts = [outcome_verdict(bullet, outcome, trace_id) for bullet in used]
-            await count(session, await place_of(session, trace), trace, verdicts, {})
+            verdicts = [outcome_verdict(bullet, outcome, trace_id) for bullet in use.bullets]
+            await count(session, use.place, trace, verdicts, {})
 
     async def attempt(self, outcome: str, keys: str, **more: Any) -> UUID:
         trace_id = await self.send(outcome, keys, **more)

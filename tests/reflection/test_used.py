@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from httpx2 import AsyncClient
 
-from apps.memory_api.reflection.used import UsedBullet, place_of, served_texts, used_bullets
+from apps.memory_api.reflection.used import UsedBullet, use_of
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.queries import get_trace, list_events
 from tests.playbook.rows import Book
@@ -42,7 +42,7 @@ def used(book: Book, runtime: Runtime, tenant: Any, app: FastAPI) -> Any:
         async with runtime.sessions.tenant(tenant.id) as session:
             trace = await get_trace(session, UUID(sent.json()["trace_id"]))
             assert trace is not None
-            return await used_bullets(session, trace, await list_events(session, trace.id))
+            return [*(await use_of(session, trace, await list_events(session, trace.id))).bullets]
 
     return send
 
@@ -114,7 +114,7 @@ async def test_a_render_leads_to_its_playbook_within_the_project(
     async with runtime.sessions.tenant(tenant.id) as session:
         row = await get_trace(session, UUID(sent.json()["trace_id"]))
         assert row is not None
-        place = await place_of(session, row)
+        place = (await use_of(session, row, [])).place
     assert place is not None
     assert place.name == book.name
 
@@ -132,7 +132,7 @@ async def test_texts_are_as_they_were_served(
     async with runtime.sessions.tenant(tenant.id) as session:
         trace = await get_trace(session, UUID(sent.json()["trace_id"]))
         assert trace is not None
-        texts = await served_texts(session, trace)
+        texts = (await use_of(session, trace, [])).told
     assert texts == {f"pat-0000{n}": text for n, text in enumerate(SAID, 1)}
 
 
@@ -147,6 +147,6 @@ async def test_a_large_playbook_costs_no_more_statements(
         assert trace is not None
         events = await list_events(session, trace.id)
         with listening(runtime) as statements:
-            found = await used_bullets(session, trace, events)
+            found = [*(await use_of(session, trace, events)).bullets]
     assert hows(found) == {"pat-00003": "named", "pat-00001": "cited", "pat-00002": "cited"}
     assert len(statements) == 2

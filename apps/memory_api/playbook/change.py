@@ -118,14 +118,20 @@ async def change_playbook(
     author: Author,
     terms: Terms | None = None,
 ) -> Outcome:
-    """Plan and write. Raises what the planner raises, `NoPlaybook`, `Stale`, `Full`, `TooBusy`."""
+    """Plan and write, under the playbook's lock, which is let go of while new texts are embedded.
+
+    Raises what the planner raises, `NoPlaybook`, `Stale`, `Full`, `TooBusy`."""
     terms = terms or Terms()
     ready: dict[str, Prepared] = {}
     for attempt in range(ATTEMPTS):
         async with runtime.sessions.tenant(tenant_id) as session:
-            plan, playbook = await _plan(session, place, planner, terms, lock=attempt > 0)
+            playbook = await get_playbook(session, place, lock=True)
+            terms.check(playbook)
+            if playbook is None and attempt > 0:
+                playbook = await ensure_playbook(session, place)
+            plan = await planner(session, playbook or _blank(session, place))
             missing = {text: b for text, b in plan.texts.items() if text not in ready}
-            if attempt > 0 and not missing:
+            if playbook is not None and not missing:
                 outcome = await write(session, playbook, place, plan, ready, author)
                 if plan.settle is not None:
                     await plan.settle(outcome)
@@ -134,16 +140,6 @@ async def change_playbook(
         items = await prepare(await runtime.embedder_of(tenant_id), drafts)
         ready |= dict(zip(missing, items, strict=True))
     raise TooBusy
-
-
-async def _plan(
-    session: AsyncSession, place: Place, planner: Planner, terms: Terms, *, lock: bool
-) -> tuple[Plan, PlaybookRow]:
-    playbook = await get_playbook(session, place, lock=lock)
-    terms.check(playbook)
-    if playbook is None:
-        playbook = await ensure_playbook(session, place) if lock else _blank(session, place)
-    return await planner(session, playbook), playbook
 
 
 def _blank(session: AsyncSession, place: Place) -> PlaybookRow:

@@ -112,6 +112,8 @@ async def find_bullets(
     lock: bool = False,
 ) -> dict[str, Memory]:
     """The rows under these keys, deleted or not, and the live ones that say these words."""
+    if not keys and not said:
+        return {}
     wanted = Memory.key == any_(literal(list(keys), ARRAY(Text)))
     if said:
         same = Memory.fingerprint.in_(said) & (Memory.status != Status.DELETED)

@@ -34,13 +34,7 @@ from apps.memory_api.reflection.onward import to_curator
 from apps.memory_api.reflection.response import BulletVerdict
 from apps.memory_api.reflection.run import mind_of
 from apps.memory_api.reflection.store import Kept, keep
-from apps.memory_api.reflection.used import (
-    UsedBullet,
-    place_of,
-    served_texts,
-    text_of,
-    used_bullets,
-)
+from apps.memory_api.reflection.used import UsedBullet, use_of
 from apps.memory_api.reflection.verdicts import (
     by_model,
     by_rules,
@@ -123,10 +117,9 @@ async def _load(session: AsyncSession, run_id: UUID) -> Loaded:
         raise NotFound
     material = await load(session, run.trace_id)
     trace = material.trace
-    used = await used_bullets(session, trace, material.context.events)
-    place = await place_of(session, trace)
-    told = {one.key: text_of(one.bullet) for one in used} | await served_texts(session, trace)
-    return Loaded(run, material, place, [one for one in used if one.how in USED], told)
+    use = await use_of(session, trace, material.context.events)
+    used = [one for one in use.bullets if one.how in USED]
+    return Loaded(run, material, use.place, used, use.told)
 
 
 def _case(loaded: Loaded, lessons: Sequence[str]) -> Case:

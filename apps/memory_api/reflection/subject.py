@@ -16,13 +16,7 @@ from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection.evidence import Evidence, ShownBullet
 from apps.memory_api.reflection.group import TaskLesson, task_lessons
 from apps.memory_api.reflection.material import Material, load
-from apps.memory_api.reflection.used import (
-    UsedBullet,
-    place_of,
-    served_texts,
-    text_of,
-    used_bullets,
-)
+from apps.memory_api.reflection.used import UsedBullet, text_of, use_of
 from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tables import Trace
 
@@ -76,7 +70,6 @@ async def load_subject(session: AsyncSession, run_id: UUID) -> Subject:
         context = material.context.model_copy(update={"outcome": OutcomeType(ended)})
         material = replace(material, context=context)
     trace = material.trace
-    used = await used_bullets(session, trace, material.context.events)
-    told = {one.key: text_of(one.bullet) for one in used} | await served_texts(session, trace)
-    place = await place_of(session, trace)
-    return Subject(run, material, place, used, told, await task_lessons(session, trace))
+    use = await use_of(session, trace, material.context.events)
+    taught = await task_lessons(session, trace)
+    return Subject(run, material, use.place, use.bullets, use.told, taught)

@@ -47,7 +47,7 @@ from apps.memory_api.reflection.transcripts import (
 )
 from apps.memory_api.reflection.transcripts_wire import TranscriptReflection
 from apps.memory_api.reflection.trust import sound
-from apps.memory_api.reflection.used import UsedBullet, place_of, used_bullets
+from apps.memory_api.reflection.used import UsedBullet, use_of
 from apps.memory_api.reflection.verdicts import (
     by_model,
     by_rules,
@@ -137,8 +137,8 @@ async def _load(session: AsyncSession, run_id: UUID) -> Session:
     material = await load(session, run.trace_id)
     trace, events = material.trace, material.context.events
     given: list[str] | None = run.input.get(CITED)
-    place = await place_of(session, trace)
-    playbook = await get_playbook(session, place) if place else None
+    use = await use_of(session, trace, events)
+    playbook = await get_playbook(session, use.place) if use.place else None
     if playbook is None or playbook.deleted_at is not None:
         return Session(run, material, None, [], {}, [], given or _cited(events))
     rows = [row for row in await all_bullets(session, playbook.scope) if row.status == "active"]
@@ -146,10 +146,10 @@ async def _load(session: AsyncSession, run_id: UUID) -> Session:
     return Session(
         run,
         material,
-        place,
+        use.place,
         [to_bullet(row) for row in rows],
         {row.key: row.id for row in rows},
-        await used_bullets(session, trace, events),
+        use.bullets,
         _cited(events, slugs) if given is None else given,
     )
 

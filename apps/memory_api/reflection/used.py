@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
@@ -51,15 +51,41 @@ class UsedBullet:
     memory_id: UUID
 
 
-async def used_bullets(
-    session: AsyncSession, trace: Trace, events: Sequence[Said]
-) -> list[UsedBullet]:
-    """Each bullet once, the surest first; a merged key means its survivor, and ids that mean no
-    bullet, or not only one, are left out. Two statements at most.
+@dataclass(frozen=True)
+class Use:
+    """What a run had of its playbook."""
+
+    place: Place | None = None
+    """The playbook it belongs to: the one it names, else the one its render came from."""
+    bullets: Sequence[UsedBullet] = ()
+    """Each once, the surest first; a merged key means its survivor, and ids that mean no bullet, or
+    not only one, are left out.
     """
+    told: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Key → what stood in its prompt: title, when to use it, content, in the words of today and of
+    then.
+    """
+
+
+async def use_of(session: AsyncSession, trace: Trace, events: Sequence[Said]) -> Use:
+    """Two statements, and two more where a render handed something out."""
     home = await _home(session, trace)
     if home is None:
-        return []
+        return Use()
+    used = await _used(session, trace, events, home)
+    told = {one.key: text_of(one.bullet) for one in used} | await _served_texts(session, home)
+    return Use(Place(home.project_id, home.name), used, told)
+
+
+async def place_of(session: AsyncSession, trace: Trace) -> Place | None:
+    """The playbook a run belongs to."""
+    home = await _home(session, trace)
+    return Place(home.project_id, home.name) if home is not None else None
+
+
+async def _used(
+    session: AsyncSession, trace: Trace, events: Sequence[Said], home: Any
+) -> list[UsedBullet]:
     cited = extract_cited_ids(_messages(trace, events), _slugs(home.sections))
     asked = list(dict.fromkeys([*trace.used_keys, *cited, *home.keys]))
     if not asked:
@@ -83,18 +109,9 @@ async def used_bullets(
     return list(found.values())
 
 
-async def place_of(session: AsyncSession, trace: Trace) -> Place | None:
-    """The playbook a run belongs to: the one it names, else the one its render came from."""
-    home = await _home(session, trace)
-    return Place(home.project_id, home.name) if home is not None else None
-
-
-async def served_texts(session: AsyncSession, trace: Trace) -> dict[str, str]:
-    """Key → what the bullet said when it was served to this run: title, when to use it, content.
-    Empty without a render.
-    """
-    home = await _home(session, trace)
-    if home is None or not home.keys:
+async def _served_texts(session: AsyncSession, home: Any) -> dict[str, str]:
+    """What the bullets said when they were served to this run."""
+    if not home.keys:
         return {}
     rows = await find_bullets(session, home.scope, home.keys)
     ids = [row.id for row in rows.values()]
