@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
+from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.budget.queries import Spent, list_budgets, settle, sum_spent
@@ -17,6 +18,7 @@ from apps.memory_api.llm.budget import Estimate
 from apps.memory_api.llm.errors import LLMOverBudget, LLMUnpriced
 from apps.memory_api.llm.port import Usage
 
+_RESERVE = insert(Reservation.__table__)  # pyright: ignore[reportArgumentType] - a Table
 EXPIRES = timedelta(minutes=15)
 """After which a reservation counts no more: whoever made it is gone."""
 
@@ -45,19 +47,18 @@ class DatabaseBudget:
         async with self._sessions.tenant(estimate.tenant_id) as session:
             # The lock makes calls of one tenant wait for each other here, and only here.
             await _check(session, await list_budgets(session, lock=True), estimate, now)
-            session.add(
-                Reservation(
-                    tenant_id=estimate.tenant_id,
-                    id=reservation,
-                    run_id=estimate.run_id,
-                    provider=estimate.provider,
-                    model=estimate.model,
-                    purpose=estimate.purpose,
-                    usd=estimate.usd,
-                    created_at=now,
-                    expires_at=now + EXPIRES,
-                )
-            )
+            aside = {
+                "tenant_id": estimate.tenant_id,
+                "id": reservation,
+                "run_id": estimate.run_id,
+                "provider": estimate.provider,
+                "model": estimate.model,
+                "purpose": estimate.purpose,
+                "usd": estimate.usd,
+                "created_at": now,
+                "expires_at": now + EXPIRES,
+            }
+            await session.execute(_RESERVE, aside)
         self._whose[reservation] = estimate.tenant_id
         return reservation
 

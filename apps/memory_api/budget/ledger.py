@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from sqlalchemy import insert
+
 from apps.memory_api.budget.tables import LLMCall
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.ids import new_id
@@ -21,30 +25,33 @@ class DatabaseLedger:
         if attempt.tenant_id is None:
             raise ValueError("a call of a model needs the tenant in whose name it is made")
         async with self._sessions.tenant(attempt.tenant_id) as session:
-            session.add(_row(attempt))
+            await session.execute(_RECORD, _row(attempt))
 
 
-def _row(attempt: Attempt) -> LLMCall:
+_RECORD = insert(LLMCall.__table__)  # pyright: ignore[reportArgumentType] - a Table
+
+
+def _row(attempt: Attempt) -> dict[str, Any]:
     # A provider may quote what it was sent, and with it a key.
     detail = redact(attempt.detail).text[:2000] if attempt.detail else None
-    return LLMCall(
-        tenant_id=attempt.tenant_id,
-        id=new_id(),
-        run_id=attempt.run_id,
-        provider=attempt.provider,
-        model=attempt.model,
-        purpose=attempt.purpose,
-        prompt_hash=attempt.prompt_hash,
-        status=attempt.status,
-        error=attempt.error,
-        detail=detail,
-        finish_reason=attempt.finish_reason,
-        usd=attempt.usd,
-        latency_ms=attempt.latency_ms,
-        request_id=attempt.request_id,
-        created_at=attempt.started_at,
+    return {
+        "tenant_id": attempt.tenant_id,
+        "id": new_id(),
+        "run_id": attempt.run_id,
+        "provider": attempt.provider,
+        "model": attempt.model,
+        "purpose": attempt.purpose,
+        "prompt_hash": attempt.prompt_hash,
+        "status": attempt.status,
+        "error": attempt.error,
+        "detail": detail,
+        "finish_reason": attempt.finish_reason,
+        "usd": attempt.usd,
+        "latency_ms": attempt.latency_ms,
+        "request_id": attempt.request_id,
+        "created_at": attempt.started_at,
         **_tokens(attempt.usage),
-    )
+    }
 
 
 def _tokens(usage: Usage | None) -> dict[str, int | None]:

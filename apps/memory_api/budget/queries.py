@@ -8,12 +8,28 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Date, cast, delete, func, select, update
+from sqlalchemy import ColumnElement, Date, bindparam, cast, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from apps.memory_api.budget.tables import BudgetRow, LLMCall, Reservation
 from apps.memory_api.core.db import tenant_of
+
+_BUDGETS = (
+    select(BudgetRow).where(BudgetRow.tenant_id == bindparam("tenant")).order_by(BudgetRow.period)
+)
+_BUDGETS_LOCKED = _BUDGETS.with_for_update()
+_SETTLE = (
+    update(Reservation)
+    .where(
+        Reservation.tenant_id == bindparam("tenant"),
+        Reservation.id == bindparam("reservation"),
+        Reservation.settled_at.is_(None),
+    )
+    .values(usd=bindparam("cost"), settled_at=func.now())
+    .returning(Reservation.id)
+    .execution_options(synchronize_session=False)
+)
 
 
 class Spent(NamedTuple):
@@ -25,12 +41,8 @@ class Spent(NamedTuple):
 
 async def list_budgets(session: AsyncSession, *, lock: bool = False) -> Sequence[BudgetRow]:
     """By period. Locked, nobody else of the tenant reserves meanwhile."""
-    query = (
-        select(BudgetRow)
-        .where(BudgetRow.tenant_id == tenant_of(session))
-        .order_by(BudgetRow.period)
-    )
-    return (await session.scalars(query.with_for_update() if lock else query)).all()
+    query = _BUDGETS_LOCKED if lock else _BUDGETS
+    return (await session.scalars(query, {"tenant": tenant_of(session)})).all()
 
 
 async def replace_budgets(session: AsyncSession, rows: Sequence[BudgetRow]) -> None:
@@ -55,17 +67,8 @@ async def sum_spent(session: AsyncSession, since: datetime) -> Spent:
 
 async def settle(session: AsyncSession, reservation_id: UUID, usd: Decimal | None) -> bool:
     """Write down what a call did cost; False when that was done before."""
-    found = await session.scalar(
-        update(Reservation)
-        .where(
-            Reservation.tenant_id == tenant_of(session),
-            Reservation.id == reservation_id,
-            Reservation.settled_at.is_(None),
-        )
-        .values(usd=usd, settled_at=func.now())
-        .returning(Reservation.id)
-    )
-    return found is not None
+    given = {"tenant": tenant_of(session), "reservation": reservation_id, "cost": usd}
+    return await session.scalar(_SETTLE, given) is not None
 
 
 _BY: dict[str, ColumnElement[Any] | InstrumentedAttribute[str]] = {

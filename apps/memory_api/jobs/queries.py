@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor, after
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.jobs.tables import Run
 
+_RUN = select(Run).where(Run.tenant_id == bindparam("tenant"), Run.id == bindparam("run"))
+
 
 async def get_run(session: AsyncSession, run_id: UUID) -> Run | None:
-    return await session.get(Run, (tenant_of(session), run_id))
+    return await session.scalar(_RUN, {"tenant": tenant_of(session), "run": run_id})
 
 
 async def list_runs(

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import and_, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import tenant_of
@@ -43,6 +43,58 @@ class Claim:
 
     run: Run | None = None
     wait: timedelta | None = None
+
+
+_CLAIM = (
+    update(Run)
+    .where(
+        Run.tenant_id == bindparam("tenant"),
+        Run.id == bindparam("run"),
+        or_(
+            Run.state == "queued",
+            and_(
+                Run.state == "running",
+                func.coalesce(Run.lease_until, bindparam("now")) <= bindparam("now"),
+            ),
+        ),
+        Run.attempts < Run.max_attempts,
+    )
+    .values(
+        state="running",
+        attempts=Run.attempts + 1,
+        lease_owner=bindparam("owner"),
+        lease_until=bindparam("until"),
+        started_at=bindparam("now"),
+        updated_at=bindparam("now"),
+    )
+    .returning(Run)
+    .execution_options(synchronize_session=False)
+)
+
+_FINISH = (
+    update(Run)
+    .where(
+        Run.tenant_id == bindparam("tenant"),
+        Run.id == bindparam("run"),
+        Run.lease_owner == bindparam("owner"),
+        Run.state == "running",
+    )
+    .values(
+        state="done",
+        result=bindparam("its_result"),
+        error=bindparam("its_error"),
+        engine=bindparam("its_engine"),
+        degraded=bindparam("is_degraded"),
+        prompt_hash=bindparam("its_prompt"),
+        usage=bindparam("its_usage"),
+        lease_until=None,
+        lease_owner=None,
+        finished_at=func.now(),
+        updated_at=func.now(),
+    )
+    .returning(Run.id)
+    .execution_options(synchronize_session=False)
+)
 
 
 def new_run(
@@ -82,29 +134,9 @@ def hold(run: Run, owner: str, lease: timedelta) -> None:
 async def claim(session: AsyncSession, run_id: UUID, owner: str, lease: timedelta) -> Claim:
     """Take a run that waits, or whose holder's lease has run out. Counts the attempt."""
     now = datetime.now(UTC)
-    taken = await session.scalar(
-        update(Run)
-        .where(
-            Run.tenant_id == tenant_of(session),
-            Run.id == run_id,
-            or_(Run.state == "queued", and_(Run.state == "running", _is_let_go(now))),
-            Run.attempts < Run.max_attempts,
-        )
-        .values(
-            state="running",
-            attempts=Run.attempts + 1,
-            lease_owner=owner,
-            lease_until=now + lease,
-            started_at=now,
-            updated_at=now,
-        )
-        .returning(Run)
-    )
+    held = {"owner": owner, "now": now, "until": now + lease}
+    taken = await session.scalar(_CLAIM, {"tenant": tenant_of(session), "run": run_id, **held})
     return Claim(run=taken) if taken else await _not_taken(session, run_id, now)
-
-
-def _is_let_go(now: datetime) -> ColumnElement[bool]:
-    return func.coalesce(Run.lease_until, now) <= now
 
 
 async def _not_taken(session: AsyncSession, run_id: UUID, now: datetime) -> Claim:
@@ -153,30 +185,16 @@ async def finish(
     """Mark a run done, in the transaction that stores what it found. `degraded_by` is why it was
     done with less than was configured. Raises `LeaseLost`.
     """
-    found = await session.scalar(
-        update(Run)
-        .where(
-            Run.tenant_id == tenant_of(session),
-            Run.id == run_id,
-            Run.lease_owner == owner,
-            Run.state == "running",
-        )
-        .values(
-            state="done",
-            result=result,
-            error=describe(degraded_by) if degraded_by else None,
-            engine=engine,
-            degraded=degraded_by is not None,
-            prompt_hash=prompt_hash,
-            usage=usage,
-            lease_until=None,
-            lease_owner=None,
-            finished_at=func.now(),
-            updated_at=func.now(),
-        )
-        .returning(Run.id)
-    )
-    if found is None:
+    told = {
+        "its_result": result,
+        "its_error": describe(degraded_by) if degraded_by else None,
+        "its_engine": engine,
+        "is_degraded": degraded_by is not None,
+        "its_prompt": prompt_hash,
+        "its_usage": usage,
+    }
+    held = {"tenant": tenant_of(session), "run": run_id, "owner": owner}
+    if await session.scalar(_FINISH, {**held, **told}) is None:
         raise LeaseLost
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, or_, select, tuple_, update
+from sqlalchemy import bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor, after
@@ -23,6 +23,13 @@ from apps.memory_api.memory.tables import (
 )
 
 LINKS = load(__file__, "links.sql")
+SAME = load(__file__, "find_same.sql")
+_KEYED = select(Memory).where(
+    Memory.tenant_id == bindparam("tenant"),
+    Memory.scope == bindparam("scope"),
+    Memory.key == bindparam("key"),
+)
+WITNESSED = load(__file__, "add_witness.sql")
 
 
 async def get_memory(
@@ -127,16 +134,10 @@ async def find_same(session: AsyncSession, sayings: Collection[Saying]) -> dict[
     """The first memory of a scope that says exactly this, for those texts that one says."""
     if not sayings:
         return {}
-    found = await session.execute(
-        select(Memory.scope, Memory.fingerprint, Memory.id)
-        .where(
-            Memory.tenant_id == tenant_of(session),
-            tuple_(Memory.scope, Memory.fingerprint).in_(sayings),
-            Memory.status != Status.DELETED,
-        )
-        .order_by(Memory.n.desc())
-    )
-    return {(scope, bytes(fingerprint)): identity for scope, fingerprint, identity in found}
+    scopes, fingerprints = zip(*sayings, strict=True)
+    given = {"tenant": tenant_of(session), "scopes": scopes, "fingerprints": fingerprints}
+    found = await session.execute(SAME, given)
+    return {(scope, bytes(said)): identity for scope, said, identity in found}
 
 
 async def find_key(session: AsyncSession, address: Address, key: str) -> Memory | None:
@@ -144,21 +145,14 @@ async def find_key(session: AsyncSession, address: Address, key: str) -> Memory 
     scope = (await find_scopes(session, [address])).get(address)
     if scope is None:
         return None
-    return await session.scalar(
-        select(Memory).where(
-            Memory.tenant_id == tenant_of(session), Memory.scope == scope, Memory.key == key
-        )
-    )
+    given = {"tenant": tenant_of(session), "scope": scope, "key": key}
+    return await session.scalar(_KEYED, given)
 
 
 async def add_witness(session: AsyncSession, memory_ids: Collection[UUID]) -> None:
     """One more run says the same as these."""
     if memory_ids:
-        await session.execute(
-            update(Memory)
-            .where(Memory.tenant_id == tenant_of(session), Memory.id.in_(memory_ids))
-            .values(witnesses=Memory.witnesses + 1)
-        )
+        await session.execute(WITNESSED, {"tenant": tenant_of(session), "ids": list(memory_ids)})
 
 
 async def count_served(session: AsyncSession) -> dict[int, int]:

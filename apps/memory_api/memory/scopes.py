@@ -6,13 +6,17 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from sqlalchemy import func, select, text, tuple_
+from sqlalchemy import func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import tenant_of
+from apps.memory_api.core.sql import load
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.memory.tables import Label, Scope
+
+FIND_SCOPES = load(__file__, "find_scopes.sql")
+FIND_LABELS = load(__file__, "find_labels.sql")
 
 Address = tuple[str, str, str]
 """(project, area, name): area is `kind`, `playbook` or `collection`."""
@@ -41,12 +45,9 @@ async def find_scopes(session: AsyncSession, addresses: Iterable[Address]) -> di
     wanted = set(addresses)
     missing = sorted(wanted - known.keys())
     if missing:
-        rows = await session.execute(
-            select(Scope.project_id, Scope.area, Scope.name, Scope.scope).where(
-                Scope.tenant_id == tenant_of(session),
-                tuple_(Scope.project_id, Scope.area, Scope.name).in_(missing),
-            )
-        )
+        projects, areas, names = zip(*missing, strict=True)
+        given = {"projects": projects, "areas": areas, "names": names}
+        rows = await session.execute(FIND_SCOPES, {"tenant": tenant_of(session), **given})
         known |= {(project, area, name): scope for project, area, name, scope in rows}
     return {address: known[address] for address in sorted(wanted & known.keys())}
 
@@ -80,12 +81,9 @@ async def find_labels(session: AsyncSession, names: Iterable[Name]) -> dict[Name
     wanted = set(names)
     missing = sorted(wanted - known.keys())
     if missing:
-        rows = await session.execute(
-            select(Label.space, Label.name, Label.id).where(
-                Label.tenant_id == tenant_of(session),
-                tuple_(Label.space, Label.name).in_(missing),
-            )
-        )
+        spaces, named = zip(*missing, strict=True)
+        given = {"tenant": tenant_of(session), "spaces": spaces, "names": named}
+        rows = await session.execute(FIND_LABELS, given)
         known |= {(space, name): number for space, name, number in rows}
     return {name: known[name] for name in wanted & known.keys()}
 

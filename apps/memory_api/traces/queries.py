@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, CollectionAggregate, Text, any_, func, literal, select
+from sqlalchemy import ARRAY, CollectionAggregate, Text, any_, bindparam, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor, after
@@ -14,12 +14,19 @@ from apps.memory_api.core.db import tenant_of
 from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tables import Trace, TraceEvent
 
+_TRACE = select(Trace).where(Trace.tenant_id == bindparam("tenant"), Trace.id == bindparam("trace"))
+_EVENTS = (
+    select(TraceEvent)
+    .where(TraceEvent.tenant_id == bindparam("tenant"), TraceEvent.trace_id == bindparam("trace"))
+    .order_by(TraceEvent.seq)
+)
+
 
 async def get_trace(
     session: AsyncSession, trace_id: UUID, *, for_update: bool = False
 ) -> Trace | None:
-    query = select(Trace).where(Trace.tenant_id == tenant_of(session), Trace.id == trace_id)
-    return await session.scalar(query.with_for_update() if for_update else query)
+    query = _TRACE.with_for_update() if for_update else _TRACE
+    return await session.scalar(query, {"tenant": tenant_of(session), "trace": trace_id})
 
 
 async def find_external(session: AsyncSession, project_id: str, external_id: str) -> Trace | None:
@@ -81,11 +88,7 @@ async def list_traces(
 
 
 async def list_events(session: AsyncSession, trace_id: UUID) -> Sequence[TraceEvent]:
-    rows = await session.scalars(
-        select(TraceEvent)
-        .where(TraceEvent.tenant_id == tenant_of(session), TraceEvent.trace_id == trace_id)
-        .order_by(TraceEvent.seq)
-    )
+    rows = await session.scalars(_EVENTS, {"tenant": tenant_of(session), "trace": trace_id})
     return rows.all()
 
 
