@@ -247,8 +247,8 @@ def slow_model() -> Iterator[str]:
 def main(short: Annotated[bool, typer.Option(help="A tenth, writes no file.")] = False) -> None:
     report = Report(
         "work",
-        f"One API process, one worker process unless said otherwise, small failed traces, rules think unless a "
-        f"model is named. {platform.machine()}, {os.cpu_count()} cores, Python "
+        "One API process, one worker process unless said otherwise, small failed traces, rules "
+        f"think unless a model is named. {platform.machine()}, {os.cpu_count()} cores, Python "
         f"{platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start. A trace takes "
         "two runs here (evaluate, reflect); a job is a run.",
     )

@@ -7,18 +7,16 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.budget.queries import Spent, list_budgets, settle, sum_spent
-from apps.memory_api.budget.tables import BudgetRow, Reservation
+from apps.memory_api.budget.queries import Spent, list_budgets, set_aside, settle, sum_spent
+from apps.memory_api.budget.tables import BudgetRow
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.llm.budget import Estimate
 from apps.memory_api.llm.errors import LLMOverBudget, LLMUnpriced
 from apps.memory_api.llm.port import Usage
 
-_RESERVE = insert(Reservation.__table__)  # pyright: ignore[reportArgumentType] - a Table
 EXPIRES = timedelta(minutes=15)
 """After which a reservation counts no more: whoever made it is gone."""
 
@@ -58,7 +56,7 @@ class DatabaseBudget:
                 "created_at": now,
                 "expires_at": now + EXPIRES,
             }
-            await session.execute(_RESERVE, aside)
+            await set_aside(session, aside)
         self._whose[reservation] = estimate.tenant_id
         return reservation
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import insert
-
-from apps.memory_api.budget.tables import LLMCall
+from apps.memory_api.budget.queries import record_call
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.redaction import redact
@@ -25,10 +23,7 @@ class DatabaseLedger:
         if attempt.tenant_id is None:
             raise ValueError("a call of a model needs the tenant in whose name it is made")
         async with self._sessions.tenant(attempt.tenant_id) as session:
-            await session.execute(_RECORD, _row(attempt))
-
-
-_RECORD = insert(LLMCall.__table__)  # pyright: ignore[reportArgumentType] - a Table
+            await record_call(session, _row(attempt))
 
 
 def _row(attempt: Attempt) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Date, bindparam, cast, delete, func, select, update
+from sqlalchemy import ColumnElement, Date, bindparam, cast, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -30,6 +30,10 @@ _SETTLE = (
     .returning(Reservation.id)
     .execution_options(synchronize_session=False)
 )
+
+
+_RECORD = insert(LLMCall.__table__)  # pyright: ignore[reportArgumentType] - a Table
+_SET_ASIDE = insert(Reservation.__table__)  # pyright: ignore[reportArgumentType] - a Table
 
 
 class Spent(NamedTuple):
@@ -63,6 +67,16 @@ async def sum_spent(session: AsyncSession, since: datetime) -> Spent:
         ).where(Reservation.tenant_id == tenant_of(session), Reservation.created_at >= since)
     )
     return Spent(*row.one())
+
+
+async def record_call(session: AsyncSession, row: Mapping[str, Any]) -> None:
+    """A row of the ledger."""
+    await session.execute(_RECORD, row)
+
+
+async def set_aside(session: AsyncSession, row: Mapping[str, Any]) -> None:
+    """A reservation."""
+    await session.execute(_SET_ASIDE, row)
 
 
 async def settle(session: AsyncSession, reservation_id: UUID, usd: Decimal | None) -> bool:

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Text, any_, bindparam, func, insert, literal, or_, select, update
+from sqlalchemy import Text, any_, func, insert, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -36,20 +36,18 @@ PROVENANCE = load(__file__, "provenance.sql")
 USAGE = load(__file__, "usage.sql")
 
 
-_PLAYBOOK = select(PlaybookRow).where(
-    PlaybookRow.tenant_id == bindparam("tenant"),
-    PlaybookRow.project_id == bindparam("project"),
-    PlaybookRow.name == bindparam("name"),
-)
-
-
 async def get_playbook(
     session: AsyncSession, place: Place, *, lock: bool = False, share: bool = False
 ) -> PlaybookRow | None:
     """The playbook, deleted or not. `share` lets others share it and keeps those who change out."""
-    query = _PLAYBOOK.with_for_update(read=share) if lock or share else _PLAYBOOK
-    where = {"tenant": tenant_of(session), "project": place.project_id, "name": place.name}
-    return await session.scalar(query, where)
+    query = select(PlaybookRow).where(
+        PlaybookRow.tenant_id == tenant_of(session),
+        PlaybookRow.project_id == place.project_id,
+        PlaybookRow.name == place.name,
+    )
+    if lock or share:
+        query = query.with_for_update(read=share)
+    return await session.scalar(query)
 
 
 async def ensure_playbook(session: AsyncSession, place: Place) -> PlaybookRow:
