@@ -13,6 +13,7 @@ from uuid import UUID
 import structlog
 
 from apps.memory_api.core.away import is_away, may_pass
+from apps.memory_api.core.collector import settle_collector
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curator import upkeep as tidying
@@ -123,6 +124,7 @@ async def serve(runtime: Runtime, stop: asyncio.Event) -> None:
 async def main(settings: Settings, database_url: str, stop: asyncio.Event) -> None:
     """Work until told to stop; wait while the database is away."""
     async with open_runtime(settings, database_url, background=True) as runtime:
+        settle_collector()
         log.info("worker_started", name=runtime.name)
         while not stop.is_set():
             try:

@@ -118,10 +118,8 @@ async def find_bullets(
     if said:
         same = Memory.fingerprint.in_(said) & (Memory.status != Status.DELETED)
         wanted = or_(wanted, same & Memory.key.is_not(None))
-    query = select(Memory).where(
-        Memory.tenant_id == tenant_of(session), Memory.scope == scope, wanted
-    )
-    query = query.order_by(Memory.id)
+    here = (Memory.tenant_id == tenant_of(session), Memory.scope == scope)
+    query = select(Memory).where(*here, wanted).order_by(Memory.id)
     if lock:
         query = query.with_for_update().execution_options(populate_existing=True)
     return {row.key or "": row for row in await session.scalars(query)}
