@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from alembic import op
 
-from apps.memory_api.memory.hybrid import definition, dropped
-from migrations.rls import ROLES
+from migrations.search import drop, install
 
 revision = "0004"
 down_revision = "0003"
@@ -16,11 +14,9 @@ depends_on = None
 
 def upgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
-    op.execute(sa.text(definition().replace(":", r"\:")))
-    op.execute("revoke execute on function hansei_search from public")
-    op.execute(f"grant execute on function hansei_search to {', '.join(ROLES)}, current_user")
+    install("0004_search")
 
 
 def downgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
-    op.execute(dropped())
+    drop()

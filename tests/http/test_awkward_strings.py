@@ -224,10 +224,13 @@ async def test_in_every_question(api: AsyncClient, strings: list[str]) -> None:
     await new_memory(api, "something to find", tags=["a"])
     for string in strings:
         tags = {"tags": [string], "section_filter": [string]} if 1 <= len(string) <= 64 else {}
-        names = {"playbook": string, "project_id": string} if is_name(string) else {}
+        names = {"project_id": string} if is_name(string) else {}
         body = {"query_text": string} | (tags | names if len(string) % 2 else {})
         answer = await api.post("/api/v1/search", json=body)
         assert answer.status_code == 200, (string, answer.text)
+        answer = await api.post("/api/v1/search", json={"query_text": "x", "playbook": string})
+        unknown = 404 if is_playbook_name(string) else 422
+        assert answer.status_code == unknown, (string, answer.text)
     for string in strings[::3]:
         answer = await api.post("/api/v1/reflections/query", json={"query_text": string})
         assert answer.status_code == 200, (string, answer.text)

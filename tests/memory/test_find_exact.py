@@ -12,7 +12,7 @@ from sqlalchemy import delete
 from apps.memory_api.memory.find import ALPHA, Filters, Question, ask, search
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.memory.tables import ScopeStat
-from tests.memory.world import drafts, search_slowly, write
+from tests.memory.world import drafts, ranks, search_slowly, write
 
 QUERIES = (
     "retry after a timeout",
@@ -61,6 +61,14 @@ async def compare(runtime, tenant, items, question, filters, addresses, **how) -
         assert got == pytest.approx(wanted, abs=2e-4)
     best = sorted((want.combined for want in expected.values()), reverse=True)
     assert [hit.combined_score for hit in hits] == pytest.approx(best[: len(hits)], abs=2e-4)
+    if how.get("explain"):
+        ids, wants = list(expected), list(expected.values())
+        words = dict(zip(ids, ranks(np.array([w.bm25 for w in wants])), strict=True))
+        dense = dict(zip(ids, ranks(np.array([w.cosine for w in wants])), strict=True))
+        for hit in hits:
+            assert hit.lexical_rank == words[hit.memory.id]
+            if hit.dense_rank != dense[hit.memory.id]:  # rounding between two of one score
+                assert abs((hit.dense_rank or 0) - (dense[hit.memory.id] or 0)) == 1
     ties = [(-hit.combined_score, -hit.memory.n) for hit in hits]
     assert ties == sorted(ties)
 
@@ -71,7 +79,7 @@ async def test_ids_and_scores_are_those_of_the_slow_way(runtime, tenant, fusion:
     for query in QUERIES:
         question = await ask(runtime.embedder, query)
         for top_k, alpha in ((10, None), (90, 0.0), (90, 0.7)):
-            how = {"top_k": top_k, "alpha": alpha, "fusion": fusion}
+            how = {"top_k": top_k, "alpha": alpha, "fusion": fusion, "explain": top_k == 90}
             await compare(runtime, tenant, items, question, Filters(), [ADDRESS], **how)
 
 
@@ -189,3 +197,46 @@ async def test_nothing_there_is_nothing_found(runtime, tenant) -> None:
         assert await search(session, nobody, [ADDRESS]) == []
         unused = Filters(tags=("a tag nobody used",))
         assert await search(session, question, [ADDRESS], filters=unused) == []
+
+
+async def test_a_leg_that_does_not_find_a_row_gives_it_no_rank_and_no_score(
+    runtime, tenant
+) -> None:
+    """Reciprocal rank fusion: one row has the word, the others live of the vector alone."""
+    rows = drafts(40, seed=13)
+    rows[7] = replace(rows[7], content="The quaxolotl waits for a seat")
+    await write(runtime, tenant.id, rows)
+    question = await ask(runtime.embedder, "quaxolotl")
+    async with runtime.sessions.tenant(tenant.id) as session:
+        hits = await search(session, question, [ADDRESS], top_k=40, fusion="rrf", explain=True)
+        nothing = await search(
+            session, await ask(runtime.embedder, "zebra"), [ADDRESS], top_k=40, explain=True
+        )
+    found = [hit for hit in hits if hit.bm25]
+    assert [(hit.memory.id, hit.lexical_rank) for hit in found] == [(rows[7].id, 1)]
+    assert found[0].bm25_score == pytest.approx(1 / 61)
+    assert len(hits) == 40
+    for hit in hits:
+        if not hit.bm25:
+            assert (hit.lexical_rank, hit.bm25_score) == (None, 0)
+        if (hit.cosine or 0) <= 0:
+            assert (hit.dense_rank, hit.vector_score) == (None, 0)
+    assert {hit.lexical_rank for hit in nothing} == {None}
+    assert {hit.explained()["why"] for hit in nothing} <= {"meaning", "usefulness"}
+
+
+async def test_past_the_candidates_the_vector_ranks_the_nearest_alone(runtime, tenant) -> None:
+    await write(runtime, tenant.id, drafts(2_300, seed=14))
+    question = await ask(runtime.embedder, "retry after a timeout at the seat")
+    async with runtime.sessions.tenant(tenant.id) as session:
+        hits = await search(session, question, [ADDRESS], top_k=150, fusion="rrf", explain=True)
+    near = [hit for hit in hits if hit.dense_rank]
+    far = [hit for hit in hits if not hit.dense_rank]
+    assert near
+    assert far
+    assert max(hit.dense_rank or 0 for hit in near) <= 300
+    assert min(hit.cosine or 0 for hit in near) >= max(hit.cosine or 0 for hit in far)
+    for hit in hits:
+        dense = 1 / (60 + hit.dense_rank) if hit.dense_rank else 0
+        words = 1 / (60 + hit.lexical_rank) if hit.lexical_rank else 0
+        assert hit.combined_score == pytest.approx((dense + words) / 2, abs=1e-6)

@@ -8,7 +8,7 @@ import pytest
 from httpx2 import AsyncClient
 
 from tests.http.calls import new_memory
-from tests.http.problems import assert_names
+from tests.http.problems import assert_names, assert_problem
 
 TEXTS = {
     "timeout": "The database query ran into a timeout after thirty seconds",
@@ -82,7 +82,6 @@ async def test_filters(api: AsyncClient) -> None:
     assert await names(api, "order", min_confidence=0.51) == []
     assert await names(api, "order", error_categories=["tool_error"]) == []
     assert await names(api, "order", section_filter=["nobody"]) == []
-    assert await names(api, "order", playbook="nobody") == []
     assert await names(api, "order", project_id="nobody") == []
     assert len(await names(api, "order", since="2020-01-01T00:00:00Z")) == 4
     assert await names(api, "order", until="2020-01-01T00:00:00Z") == []
@@ -103,7 +102,7 @@ async def test_filters_hold_without_a_query_too(api: AsyncClient) -> None:
 
 @pytest.mark.usefixtures("memories")
 async def test_top_k_is_a_limit(api: AsyncClient) -> None:
-    for k in (1, 3, 4, 1000):
+    for k in (0, 1, 3, 4, 1000):
         assert len(await hits(api, "order", top_k=k)) == min(k, 4)
 
 
@@ -124,7 +123,7 @@ async def test_a_search_in_nothing_is_empty(api: AsyncClient) -> None:
         ({"query_text": "x" * 10_001}, "query_text"),
         ({"query_text": None}, "query_text"),
         ({"query_text": 7}, "query_text"),
-        ({"top_k": 0}, "top_k"),
+        ({"top_k": -1}, "top_k"),
         ({"top_k": 1001}, "top_k"),
         ({"top_k": 10**30}, "top_k"),
         ({"top_k": 1.5}, "top_k"),
@@ -141,6 +140,10 @@ async def test_a_search_in_nothing_is_empty(api: AsyncClient) -> None:
         ({"since": "x"}, "since"),
         ({"until": "9999-12-31T23:59:59-12:00"}, "until"),
         ({"playbook": "x" * 129}, "playbook"),
+        ({"playbook": "../../etc/passwd"}, "playbook"),
+        ({"section_filter": ["x" * 129]}, "section_filter.0"),
+        ({"section_filter": ["x"] * 65}, "section_filter"),
+        ({"status": "deleted"}, "status"),
         ({"project_id": "x" * 129}, "project_id"),
         ({"explain": "x"}, "explain"),
     ],
@@ -153,4 +156,10 @@ async def test_what_is_wrong_is_named(api: AsyncClient, more, field: str) -> Non
 async def test_project_and_dataset_are_other_names(api: AsyncClient) -> None:
     await new_memory(api, "somewhere", title="here", project="p")
     assert await names(api, "somewhere", project="p") == ["here"]
-    assert await names(api, "somewhere", dataset="none") == []
+
+
+async def test_an_unknown_playbook_is_told_and_not_made(api: AsyncClient) -> None:
+    for name in ("playbook", "dataset"):
+        answer = await api.post("/api/v1/search", json={"query_text": "x", name: "nobody"})
+        assert_problem(answer, 404, "not_found")
+    assert (await api.get("/api/v1/playbooks")).json()["items"] == []

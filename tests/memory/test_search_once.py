@@ -5,6 +5,7 @@ in Python does.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from apps.memory_api.core.db import raw_connection
-from apps.memory_api.memory.find import CALL, FoundMemory, ask, call_of, search, search_once
-from apps.memory_api.memory.hybrid import definition
+from apps.memory_api.memory.find import CALL, Question, ask, call_of, search, search_once
+from apps.memory_api.memory.found import FoundMemory, Hit
+from apps.memory_api.memory.hybrid import definition, part
 from apps.memory_api.memory.prepare import Draft, prepare
 from apps.memory_api.memory.put import put
 from apps.memory_api.memory.schemas import Kind
@@ -22,6 +24,10 @@ from bench.retrieval_quality import anchored, lexical, load, minmax
 from tests.memory.world import drafts, write
 
 ADDRESS = ("p", "collection", "c0")
+
+
+async def found(runtime: Any, tenant: Any, question: Question, **how: Any) -> list[Hit]:
+    return (await search_once(runtime.sessions, tenant.id, question, [ADDRESS], **how)).hits
 
 
 async def test_a_search_is_one_statement_and_no_transaction(runtime: Any, tenant: Any) -> None:
@@ -36,7 +42,7 @@ async def test_a_search_is_one_statement_and_no_transaction(runtime: Any, tenant
         driver.add_query_logger(hear)
     try:
         for _ in range(runtime.settings.pool_size * 2):  # whichever connection it gets
-            assert await search_once(runtime.sessions, tenant.id, question, [ADDRESS])
+            assert await found(runtime, tenant, question)
     finally:
         driver.remove_query_logger(hear)
     assert sent
@@ -46,7 +52,7 @@ async def test_a_search_is_one_statement_and_no_transaction(runtime: Any, tenant
 async def test_it_finds_what_the_search_in_a_transaction_finds(runtime: Any, tenant: Any) -> None:
     await write(runtime, tenant.id, drafts(50, seed=2))
     question = await ask(runtime.embedder, "login token expired at the proxy")
-    once = await search_once(runtime.sessions, tenant.id, question, [ADDRESS], explain=True)
+    once = await found(runtime, tenant, question, explain=True)
     async with runtime.sessions.tenant(tenant.id) as session:
         assert await search(session, question, [ADDRESS], explain=True) == once
 
@@ -79,10 +85,13 @@ async def test_the_database_has_this_function(runtime: Any) -> None:
     assert source in definition()
 
 
-def test_found_memories_have_the_columns_of_the_statement() -> None:
-    returned = definition().split("playbook_version int,")[1].split(") language")[0]
+def test_the_function_returns_the_columns_that_it_selects() -> None:
+    """It names its columns twice: in what it returns and in what it selects."""
+    returned = definition().split("returns table (")[1].split(") language")[0]
     names = [column.split()[0] for column in returned.split(",")]
-    assert [field.name.rstrip("_") for field in fields(FoundMemory)] == names
+    selected = re.findall(r"m\.(\w+)", part("columns"))
+    assert names[-len(selected) :] == selected
+    assert {field.name.rstrip("_") for field in fields(FoundMemory)} == set(selected)
 
 
 async def test_rank_by_usefulness_weighs_the_score(runtime: Any, tenant: Any) -> None:
@@ -96,10 +105,8 @@ async def test_rank_by_usefulness_weighs_the_score(runtime: Any, tenant: Any) ->
             )
     question = await ask(runtime.embedder, "retry after a timeout")
     how = {"top_k": 60, "filters": None}
-    plain = await search_once(runtime.sessions, tenant.id, question, [ADDRESS], **how)
-    useful = await search_once(
-        runtime.sessions, tenant.id, question, [ADDRESS], rank_by="usefulness", **how
-    )
+    plain = await found(runtime, tenant, question, **how)
+    useful = await found(runtime, tenant, question, rank_by="usefulness", **how)
     weighed = [hit.combined_score * (0.5 + hit.memory.usefulness) for hit in useful]
     assert weighed == sorted(weighed, reverse=True)
     assert {hit.memory.id for hit in useful} == {hit.memory.id for hit in plain}
@@ -126,9 +133,7 @@ async def test_a_large_playbook_is_ranked_like_a_small_one(
         dense = (vectors @ question.vector.astype(np.float16).astype(np.float64))[np.newaxis]
         words = lexical([i.weights for i in items], [question.terms])
         best = np.sort({"anchored": anchored, "minmax": minmax}[fusion](dense, words)[0])[::-1]
-        hits = await search_once(
-            runtime.sessions, tenant.id, question, [ADDRESS], fusion=fusion, top_k=20
-        )
+        hits = await found(runtime, tenant, question, fusion=fusion, top_k=20)
         assert [h.combined_score for h in hits] == pytest.approx(best[:20].tolist(), abs=2e-4)
 
 
@@ -136,7 +141,7 @@ async def test_the_useful_of_a_large_playbook_come_from_its_best(runtime: Any, t
     """Four times as many as are asked for are weighed by usefulness, near or not."""
     await write(runtime, tenant.id, drafts(2_300, seed=8))
     question = await ask(runtime.embedder, "retry after a timeout at the seat")
-    plain = await search_once(runtime.sessions, tenant.id, question, [ADDRESS], top_k=400)
+    plain = await found(runtime, tenant, question, top_k=400)
     useful = plain[300:]
     async with runtime.sessions.tenant(tenant.id) as session:
         driver = await raw_connection(session)
@@ -144,9 +149,7 @@ async def test_the_useful_of_a_large_playbook_come_from_its_best(runtime: Any, t
             "update memories set usefulness = 1 where tenant_id = $1 and id = any($2)",
             *(tenant.id, [hit.memory.id for hit in useful]),
         )
-    found = await search_once(
-        runtime.sessions, tenant.id, question, [ADDRESS], top_k=100, rank_by="usefulness"
-    )
+    hits = await found(runtime, tenant, question, top_k=100, rank_by="usefulness")
     weighed = {
         hit.memory.id: hit.combined_score * (1.5 if hit in useful else 0.5 + hit.memory.usefulness)
         for hit in plain
@@ -154,7 +157,7 @@ async def test_the_useful_of_a_large_playbook_come_from_its_best(runtime: Any, t
     best = sorted(weighed, key=lambda key: -weighed[key])[:100]
     assert {hit.memory.id for hit in useful} & set(best)
     assert sorted(weighed[key] for key in best) == pytest.approx(
-        sorted(weighed[hit.memory.id] for hit in found)
+        sorted(weighed[hit.memory.id] for hit in hits)
     )
 
 
@@ -177,7 +180,7 @@ async def test_sql_ranks_as_the_bench_of_quality_does(
     )
     places = {item.draft.id: place for place, item in enumerate(items)}
     for question, row in zip(asked, scores, strict=True):
-        hits = await search_once(runtime.sessions, tenant.id, question, [ADDRESS])
+        hits = await found(runtime, tenant, question)
         best = np.sort(row)[::-1][:10]
         for hit, score in zip(hits, best, strict=True):
             assert math.isclose(row[places[hit.memory.id]], score, abs_tol=2e-3)

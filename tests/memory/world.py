@@ -132,7 +132,11 @@ def _minmax(scores: np.ndarray) -> np.ndarray:
     return (scores - low) / (high - low) if high > low else np.full_like(scores, 0.5)
 
 
-def _rrf(scores: np.ndarray) -> np.ndarray:
+def ranks(scores: np.ndarray) -> list[int | None]:
+    """From 1; None for what scores nothing, equal scores the same."""
     rounded = scores.astype(np.float32)
-    ranks = np.array([1 + int((rounded > score).sum()) for score in rounded])
-    return 1 / (60 + ranks)
+    return [1 + int((rounded > s).sum()) if s > 0 else None for s in rounded]
+
+
+def _rrf(scores: np.ndarray) -> np.ndarray:
+    return np.array([1 / (60 + rank) if rank else 0.0 for rank in ranks(scores)])

@@ -22,6 +22,8 @@ from sqlalchemy.pool import NullPool
 
 from apps.memory_api.core import migrate
 from apps.memory_api.core.db import Base, driver_url
+from apps.memory_api.memory.hybrid import definition
+from migrations.statements import FOLDER
 from tests.postgres import Server
 
 TABLES = "select tablename from pg_tables where schemaname = 'public' order by 1"
@@ -124,6 +126,22 @@ async def test_each_step_goes_down_and_up_again_with_data(empty: Empty) -> None:
     assert await ask(empty.superuser, "select id from memories") == [memory]
     await migrate.upgrade(empty.owner)
     assert await ask(empty.superuser, "select id from memories") == [memory]
+
+
+async def test_an_old_revision_installs_its_own_search(empty: Empty) -> None:
+    """Not today's: each has a text of its own, and the last is what the service is made for."""
+    texts = {path.stem[:4]: path.read_text() for path in (FOLDER).glob("*_search.sql")}
+    assert texts[max(texts)] == definition(), "freeze definition() for a new migration"
+    assert len(set(texts.values())) == len(texts)
+    source = "select prosrc from pg_proc where proname = 'hansei_search'"
+    for revision, text in sorted(texts.items()):
+        await migrate.upgrade(empty.owner, revision)
+        (installed,) = await ask(empty.owner, source)
+        assert installed in text, revision
+    for revision in sorted(texts, reverse=True)[1:]:
+        await migrate.downgrade(empty.owner, revision)
+        (installed,) = await ask(empty.owner, source)
+        assert installed in texts[revision], revision
 
 
 async def test_up_again_does_nothing(empty: Empty) -> None:

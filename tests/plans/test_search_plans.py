@@ -47,6 +47,7 @@ def values(planned: Planned, who: str, scopes: list[int], filters: dict[str, Any
         "_candidates": 100,
         "_ranked": False,
         "_by_usefulness": False,
+        "_status": "active",
         **filters,
     }
 
@@ -59,7 +60,7 @@ async def test_the_statements_explained_are_those_of_the_function(app_role: Any)
     source, settings = await app_role.fetchrow(
         "select prosrc, proconfig from pg_proc where proname = 'hansei_search'"
     )
-    for name in ("named", "whole", "nearest", "candidates", "listed", "indexed"):
+    for name in ("head", "meant", "named", "whole", "nearest", "candidates", "listed", "indexed"):
         assert part(name).strip() in source, name
     assert settings == ["plan_cache_mode=force_generic_plan", "enable_sort=off"]
 
@@ -129,7 +130,6 @@ async def test_scopes_are_found_by_name(
     for table, keys in (
         ("scopes", ["area = "]),
         ("scope_stats", ["scope = "]),
-        ("playbooks", ["scope = ", "name = "]),  # either key of a playbook
     ):
         found = scans(plan, table)
         assert found, table
@@ -139,6 +139,20 @@ async def test_scopes_are_found_by_name(
     assert [n for n in nodes(plan) if n["Node Type"] == "Seq Scan"] == []
     scopes = [node["Actual Rows"] for node in scans(plan, "scopes") if node["Actual Loops"]]
     assert sum(scopes) == (1 if name else 2)
+
+
+@pytest.mark.parametrize("statement", ["head", "meant"])
+async def test_a_playbook_is_found_by_its_keys(
+    planned: Planned, app_role: Any, statement: str
+) -> None:
+    """Its own row, and what the names of its sections mean."""
+    named = {"_projects": ["p"], "_names": ["a"], "_scopes": [1], "_sections": ["pat"]}
+    plan = await explain(app_role, statement, {"_t": planned.tenants["big"], **named})
+    found = scans(plan, "playbooks") + scans(plan, "labels")
+    assert found
+    for node in found:
+        assert "tenant_id = " in node.get("Index Cond", node.get("Recheck Cond", ""))
+    assert [n for n in nodes(plan) if n["Node Type"] == "Seq Scan"] == []
 
 
 async def test_listing_goes_by_the_tenants_scope(planned: Planned, app_role: Any) -> None:

@@ -92,6 +92,24 @@ def test_property_5_filters(
     }
 
 
+def test_filters_beyond_those_of_the_spec() -> None:
+    shop = bullet("1", "a b", section="MISTAKES TO AVOID", tags=["shop"])
+    rest = bullet("2", "a b", section="Mistakes to avoid")
+    aside = bullet("3", "a b", section="OTHERS", status="quarantined")
+    playbook = Playbook(bullets=[shop, rest, aside])
+
+    def found(**more: Any) -> list[str]:
+        query = SearchQuery.model_validate({"query_text": "a"} | more)
+        return [hit.bullet.id for hit in searcher().search(query, playbook)]
+
+    for name in ("mistakes_to_avoid", "MISTAKES TO AVOID", "mis"):
+        assert found(section_filter=[name]) == ["1", "2"]
+    assert found(section_filter=["mis"], tags=["shop", "net"]) == ["1"]
+    assert found(tags=["net"]) == []
+    assert found(status="quarantined") == ["3"]
+    assert found(status="archived") == []
+
+
 # Feature: self-reflection-system, Property 6: hits are sorted by combined score, at most top_k
 @settings(max_examples=150)
 @given(playbooks(), texts, st.integers(0, 10))

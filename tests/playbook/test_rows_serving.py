@@ -8,11 +8,15 @@ from uuid import UUID
 import pytest
 from fastapi import FastAPI
 from httpx2 import AsyncClient
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.ids import new_id
+from apps.memory_api.memory.find import Filters
+from apps.memory_api.playbook.errors import NoPlaybook
 from apps.memory_api.playbook.queries import get_serving
+from apps.memory_api.playbook.rows import Place
+from apps.memory_api.playbook.serve import Order, render_playbook, search_bullets
 from apps.memory_api.playbook.servings import Served, ServingLog
 from apps.memory_api.playbook.tables import MemoryUsage, Serving
 from apps.memory_api.runtime import Runtime
@@ -59,10 +63,114 @@ async def test_scores_are_those_of_the_sum(book: Book) -> None:
 
 
 async def test_sections_in_any_spelling(book: Book) -> None:
-    for name in ("MISTAKES TO AVOID", "mistakes_to_avoid", "mis"):
-        assert set(await book.search("order", section_filter=[name])) == {"mis-00001", "mis-00002"}
-    assert await book.search("order", section_filter=["no such section"]) == []
-    assert len(await book.search("order", section_filter=[])) == 6
+    """On every route that takes a section, with a query and without; an unknown one is empty."""
+    mistakes = {"mis-00001", "mis-00002"}
+    for query in ("order", ""):
+        for name in ("MISTAKES TO AVOID", "mistakes_to_avoid", " Mistakes  to-avoid! ", "mis"):
+            assert set(await book.search(query, section_filter=[name])) == mistakes
+            assert set(await everywhere(book, query, section_filter=[name])) == mistakes
+        assert await book.search(query, section_filter=["no such section"]) == []
+        assert await everywhere(book, query, section_filter=["no such section"]) == []
+        assert len(await book.search(query, section_filter=["mis", "Other"])) == 4
+        assert len(await book.search(query, section_filter=[])) == 6
+    for name in ("MISTAKES TO AVOID", "mistakes-to-avoid", "mis"):
+        listed = await book.api.get(f"{book.url}/bullets", params={"section": name})
+        assert {bullet["id"] for bullet in listed.json()["items"]} == mistakes
+        block = (await book.post("render", section_filter=[name])).json()
+        assert set(block["keys"]) == mistakes
+    listed = await book.api.get(f"{book.url}/bullets", params={"section": "no such section"})
+    assert listed.json()["items"] == []
+
+
+async def test_filters_are_the_same_on_both_routes(book: Book) -> None:
+    await book.api.patch(f"{book.url}/bullets/pat-00001", json={"tags": ["shop"]})
+    for query in ("order", ""):
+        for some in (
+            {"tags": ["shop"]},
+            {"kinds": ["bullet"]},
+            {"kinds": ["strategy"]},
+            {"min_confidence": 0.6},
+            {"min_importance": 0.6},
+            {"error_categories": ["tool_error"]},
+            {"since": "2020-01-01"},
+            {"until": "2020-01-01"},
+            {"status": "active"},
+            {"status": "archived"},
+            {"top_k": 0},
+        ):
+            here = await book.search(query, **({"min_confidence": 0.3} | some))
+            assert here == await everywhere(book, query, **some), some
+    assert await book.search("order", tags=["shop"]) == ["pat-00001"]
+    assert len(await book.search("order", kinds=["bullet"])) == 6
+    assert await book.search("order", kinds=["strategy"]) == []
+    assert await book.search("order", until="2020-01-01") == []
+
+
+async def everywhere(book: Book, query: str, **more: Any) -> list[str]:
+    """The keys that the project's search finds in this playbook."""
+    body = {"query_text": query, "playbook": book.url.rpartition("/")[2]} | more
+    answer = await book.api.post("/api/v1/search", json=body)
+    assert answer.status_code == 200, answer.text
+    return [hit["memory"]["key"] for hit in answer.json()["results"]]
+
+
+@pytest.mark.parametrize("fusion", ["anchored", "minmax", "rrf"])
+async def test_what_is_set_aside_is_ranked_by_the_same_formula(book: Book, fusion: str) -> None:
+    """The same bullets get the same scores, active or not."""
+    query = "Look up an order before a payment"
+    how: dict[str, Any] = {"fusion": fusion, "explain": True, "min_confidence": 0, "top_k": 5}
+    active = (await book.post("search", query_text=query, **how)).json()["results"]
+    for n, key in enumerate(k for s in LESSONS for k in (f"{s}-00001", f"{s}-00002")):
+        status = "quarantined" if n % 2 else "archived"
+        patched = await book.api.patch(f"{book.url}/bullets/{key}", json={"status": status})
+        assert patched.status_code == 200
+        assert await book.search(query, min_confidence=0, status=status) != []
+    for key in await book.search("", status="archived", min_confidence=0):
+        await book.api.patch(f"{book.url}/bullets/{key}", json={"status": "quarantined"})
+    aside = (await book.post("search", query_text=query, status="quarantined", **how)).json()
+    assert await book.search(query) == []
+    assert [hit["bullet"]["id"] for hit in aside["results"]] == [h["bullet"]["id"] for h in active]
+    for before, now in zip(active, aside["results"], strict=True):
+        assert now["bullet"]["status"] == "quarantined"
+        assert now["explain"] == pytest.approx(before["explain"], abs=1e-3)
+        for score in ("vector_score", "bm25_score", "combined_score"):
+            assert now[score] == pytest.approx(before[score], abs=1e-3)
+    assert aside["version"] > 1
+    assert await everywhere(book, query, status="quarantined", top_k=2) == await book.search(
+        query, status="quarantined", top_k=2, min_confidence=0
+    )
+
+
+async def test_a_search_or_render_of_a_playbook_is_one_round_trip(
+    book: Book, runtime: Runtime, tenant: Any, app: FastAPI
+) -> None:
+    place, log = Place("default", book.url.rpartition("/")[2]), app.state.servings
+    sent: list[str] = []
+    borrowed: list[Any] = []
+    engine = runtime.sessions.engine.sync_engine
+
+    def hear(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        sent.append(statement)
+
+    def lend(*_connection: Any) -> None:
+        borrowed.append(1)
+
+    await search_bullets(runtime, log, tenant.id, place, "order")
+    event.listen(engine, "before_cursor_execute", hear)
+    event.listen(engine, "checkout", lend)
+    try:
+        for sections in ((), ("mis",), ("no such section",)):
+            filters = Filters(sections=sections)
+            await search_bullets(runtime, log, tenant.id, place, "order", filters=filters)
+            await search_bullets(runtime, log, tenant.id, place, "order", filters=filters, top_k=0)
+            await render_playbook(runtime, log, tenant.id, place, Order("x", sections=sections))
+        with pytest.raises(NoPlaybook):
+            await search_bullets(runtime, log, tenant.id, Place("default", "nobody"), "order")
+    finally:
+        event.remove(engine, "before_cursor_execute", hear)
+        event.remove(engine, "checkout", lend)
+    assert sent == [], "beside the one call, which goes past SQLAlchemy"
+    assert len(borrowed) == 10
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ PLAYBOOK = f"{OURS}.playbook"
 PURE = {
     "schemas": set(),
     "keys": set(),
-    "hybrid": {"schemas"},
+    "hybrid": {"schemas", "sections"},
     "store": {"schemas"},
     "citations": {"keys"},
     "tags": set(),

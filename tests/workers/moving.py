@@ -14,7 +14,8 @@ from apps.memory_api.embeddings.tables import EmbeddingModel
 from apps.memory_api.embeddings.tenant import TenantModels
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.tables import Run
-from apps.memory_api.memory.find import Hit, ask, search_once
+from apps.memory_api.memory.find import ask, search_once
+from apps.memory_api.memory.found import Hit
 from apps.memory_api.memory.prepare import Draft, prepare
 from apps.memory_api.memory.put import put
 from apps.memory_api.memory.schemas import Kind
@@ -62,7 +63,8 @@ async def remember(runtime: Runtime, tenant_id: UUID, drafts: list[Draft]) -> No
 
 async def find(runtime: Runtime, tenant_id: UUID, text: str, top_k: int = 5) -> list[Hit]:
     question = await ask(await runtime.embedder_of(tenant_id), text)
-    return await search_once(runtime.sessions, tenant_id, question, [HERE], top_k=top_k)
+    found = await search_once(runtime.sessions, tenant_id, question, [HERE], top_k=top_k)
+    return found.hits
 
 
 async def vectors(runtime: Runtime, tenant_id: UUID) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """The parts of `hybrid.sql`, and the database function made of them.
 
-The text stands once: migrations install what `definition()` says, the tests of query plans explain
-what `part()` gives. After a change of `hybrid.sql` a new migration installs it again.
+The tests of query plans explain what `part()` gives. A migration installs a text of its own
+(`migrations/sql/*_search.sql`), so that an old one never installs what came later: after a change
+of `hybrid.sql`, `definition()` is frozen as the next one's, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -28,8 +29,3 @@ def part(name: str) -> str:
 def definition() -> str:
     """`create or replace function hansei_search …`: one statement."""
     return part("function")
-
-
-def dropped() -> str:
-    """The statement that takes the function away, whatever its arguments."""
-    return "drop function if exists hansei_search"

@@ -7,16 +7,11 @@
 
 -- :named
 -- A name that is null stands for every scope of its area.
-select array_agg(a.scope), array_agg(a.size), array_agg(a.playbook), array_agg(a.version), sum(a.size)
-into _scopes, _sizes, _playbooks, _versions, _total
+select array_agg(a.scope), array_agg(a.size), array_agg(a.playbook), sum(a.size) into _scopes, _sizes, _playbooks, _total
 from (
     select s.scope,
            (select coalesce(sum(k.delta), 1) from scope_stats k where k.tenant_id = _t and k.scope = s.scope) size,
-           case when w.area = 'playbook' then s.name end playbook,
-           -- By both of its keys, so that it is one look-up whichever of them the planner takes.
-           (select b.version from playbooks b
-            where b.tenant_id = _t and b.scope = s.scope and b.project_id = w.project_id and b.name = s.name
-              and w.area = 'playbook' and b.deleted_at is null) version
+           case when w.area = 'playbook' then s.name end playbook
     from unnest(_projects, _areas, _names) w(project_id, area, name)
     cross join lateral (
         (select z.scope, z.name from scopes z
@@ -26,6 +21,46 @@ from (
         where w.name is null and z.tenant_id = _t and z.project_id = w.project_id and z.area = w.area
     ) s
 ) a
+
+-- :head
+-- The playbook that is searched, as it is now. By both of its keys, so that it is one look-up whichever of them the planner takes.
+select b.name, b.version, b.scope,
+       jsonb_build_object('sections', b.sections, 'token_budget', b.token_budget, 'holdout', b.holdout)
+from playbooks b
+where b.tenant_id = _t and b.scope = _scopes[1] and b.project_id = _projects[1] and b.name = _names[1]
+  and b.deleted_at is null
+
+-- :meant
+-- What section names mean: each spelling of a name that bullets have, and the names behind a slug of the playbooks searched.
+with known as (
+    select l.name, null slug, false wanted from labels l where l.tenant_id = _t and l.space = 'section'
+    union all
+    select d.name, d.slug, false
+    from unnest(_scopes) s(scope)
+    cross join lateral (select k.sections from playbooks k where k.tenant_id = _t and k.scope = s.scope limit 1) b
+    cross join lateral jsonb_to_recordset(b.sections) d(name text, slug text)
+    union all
+    select w.name, null, true from unnest(_sections) w(name)
+),
+said as (
+--> plain
+)
+select array_agg(distinct a.name) into _section_names
+from said a
+where a.plain in (select w.plain from said w where w.wanted
+                  union all
+                  select d.plain from said w join said d on d.slug = w.plain where w.wanted)
+
+-- :plain
+-- `normal_name` of playbook/sections.py, by characters and not by the locale of the database; a test compares the two.
+    select k.name, k.slug, k.wanted, case w.words when '' then btrim(k.name) when 'other' then 'others' else w.words end plain
+    from known k
+    cross join lateral (
+        select btrim(regexp_replace(replace(lower(k.name), '&', ' and '),
+            '[\u0001-\u002f\u003a-\u0040\u005b-\u0060\u007b-\u00a9\u00ab-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7'
+            '\u2010-\u206f\u20a0-\u20c0\u2190-\u23ff\u2500-\u2775\u3000-\u3004\u3008-\u3020\u3030\u30fb'
+            '\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]+', '_', 'g'), '_') words
+    ) w
 
 -- :hits
 -- One row per posting of the query's terms. df is counted by a scan of its own, so that a term's idf is computed once.
@@ -75,7 +110,7 @@ with scored as materialized (
 
 -- :nearest
 -- The dense leg of large scopes, exact. The order is an expression that no vector index can serve.
-select array_agg(d.n), array_agg(-d.distance), min(-d.distance) into _more, _more_vs, _farthest
+select array_agg(d.n), array_agg(-d.distance) into _more, _more_vs
 from (
     select v.n, (v.emb <#> _q) + 0 distance
     from memory_vectors v
@@ -195,7 +230,10 @@ placed as (
     select s.n, s.vs, s.ls, null::bigint dense_rank, null::bigint lexical_rank
     from scored s cross join edge e where not _ranked and (s.ls > 0 or s.vs >= e.near_vs)
     union all
-    select s.n, s.vs, s.ls, rank() over (order by s.vs desc), rank() over (order by s.ls desc)
+    -- A leg ranks what it found: words that are shared, a direction that is, among the nearest where only those were looked for.
+    select s.n, s.vs, s.ls,
+           case when s.vs > 0 and s.vs >= coalesce(_farthest::real, s.vs) then rank() over (order by s.vs desc) end,
+           case when s.ls > 0 then rank() over (order by s.ls desc) end
     from scored s where _ranked
 ),
 weighed as (
@@ -203,11 +241,11 @@ weighed as (
            case _fusion
                when 'anchored' then coalesce(greatest(p.vs, 0) / nullif(greatest(e.max_vs, 0), 0), 0)
                when 'minmax' then coalesce((p.vs - e.min_vs) / nullif(e.max_vs - e.min_vs, 0), 0.5)
-               else 1.0 / (60 + p.dense_rank) end vector_score,
+               else coalesce(1.0 / (60 + p.dense_rank), 0) end vector_score,
            case _fusion
                when 'anchored' then coalesce(p.ls / nullif(e.max_ls, 0), 0)
                when 'minmax' then coalesce((p.ls - e.min_ls) / nullif(e.max_ls - e.min_ls, 0), 0.5)
-               else 1.0 / (60 + p.lexical_rank) end bm25_score
+               else coalesce(1.0 / (60 + p.lexical_rank), 0) end bm25_score
     from placed p cross join edge e
 ),
 best as materialized (
@@ -217,7 +255,7 @@ best as materialized (
     limit _width
 )
 select b.vector_score::real, b.bm25_score::real, b.combined_score, b.vs, b.ls, b.dense_rank, b.lexical_rank,
-       _playbooks[array_position(_scopes, m.scope)], _versions[array_position(_scopes, m.scope)],
+       _playbooks[array_position(_scopes, m.scope)],
 --> columns
 from best b
 cross join lateral (select * from memories k where k.tenant_id = _t and k.n = b.n limit 1) m
@@ -225,14 +263,14 @@ order by b.combined_score * case when _by_usefulness then 0.5 + m.usefulness els
 limit _top_k
 
 -- :listed
--- A query with nothing to look for lists what is served, the most useful first.
+-- A query with nothing to look for lists what has the status, the most useful first.
 select 0::real, 0::real, 0::real, null::real, null::real, null::bigint, null::bigint,
-       _playbooks[array_position(_scopes, m.scope)], _versions[array_position(_scopes, m.scope)],
+       _playbooks[array_position(_scopes, m.scope)],
 --> columns
 from memories m
-where m.tenant_id = _t and m.scope = any(_scopes) and m.status = 'active'
+where m.tenant_id = _t and m.scope = any(_scopes) and m.status = _status
   and (_kinds is null or m.kind = any(_kind_names))
-  and (_sections is null or m.section = any(_sections))
+  and (_sections is null or m.section = any(_section_names))
   and (_errors is null or m.error_category = any(_errors))
   and (_tags is null or m.tags && _tags)
   and m.confidence_score::real >= _min_confidence and m.importance::real >= _min_importance -- a bound is in its band
@@ -252,27 +290,27 @@ limit _top_k
 create or replace function hansei_search(
     _t uuid, _projects text[], _areas text[], _names text[], _model text, _q halfvec, _terms int[], _frequencies real[],
     _kinds smallint[], _kind_names text[], _sections text[], _errors text[], _tags text[],
-    _min_confidence real, _min_importance real, _since timestamptz, _until timestamptz,
-    _fusion text, _alpha float8, _top_k int, _explain boolean, _by_usefulness boolean
+    _status text, _min_confidence real, _min_importance real, _since timestamptz, _until timestamptz,
+    _fusion text, _alpha float8, _top_k int, _explain boolean, _by_usefulness boolean, _head boolean
 ) returns table (
     vector_score real, bm25_score real, combined_score real, cosine real, bm25 real, dense_rank bigint, lexical_rank bigint,
-    playbook text, playbook_version int, id uuid, n bigint, scope int, project_id text, layer text, kind text, key text, section text, title text,
+    playbook text, id uuid, n bigint, scope int, project_id text, layer text, kind text, key text, section text, title text,
     when_to_use text, content text, searchable_text text, keywords text[], tags text[], importance float8, strength float8,
     confidence float8, confidence_score float8, usefulness float8, helpful int, harmful int, neutral int, witnesses int,
     status text, pinned boolean, source text, error_category text, outcome text, session_id text, trace_id uuid,
     source_event_ids text[], metadata jsonb, terms int[], revision int, version int, place int, created_at timestamptz,
     updated_at timestamptz
 ) language plpgsql volatile
-set plan_cache_mode = force_generic_plan set enable_sort = off as $search$
+set plan_cache_mode = force_generic_plan set enable_sort = off as $$
 #variable_conflict use_column
 declare
     _bound text := current_setting('hansei.tenant_id', true);
     _scopes int[];
     _sizes bigint[];
     _playbooks text[];
-    _versions int[];
     _total bigint;
     _model_id int;
+    _section_names text[];
     _section_ids int[];
     _error_ids int[];
     _tag_ids int[];
@@ -299,10 +337,21 @@ begin
 
 --> named
     ;
-    if _scopes is null then
+    if _head then
+        for playbook, version, scope, metadata in
+--> head
+        loop
+            return next;
+        end loop;
+    end if;
+    if _scopes is null or _top_k = 0 then
         return;
     end if;
 
+    if _sections is not null then
+--> meant
+        ;
+    end if;
     if _q is null then
         return query
 --> listed
@@ -318,7 +367,7 @@ begin
         -- A name nobody ever used has no number, and finds nothing.
         if _sections is not null then
             _section_ids := array(select l.id from labels l
-                                  where l.tenant_id = _t and l.space = 'section' and l.name = any(_sections));
+                                  where l.tenant_id = _t and l.space = 'section' and l.name = any(_section_names));
         end if;
         if _errors is not null then
             _error_ids := array(select l.id from labels l
@@ -347,9 +396,10 @@ begin
         _near := _near || _more;
         _near_vs := _near_vs || _more_vs;
     end if;
+    _farthest := (select min(d.vs) from unnest(_near_vs) d(vs));
     -- A vector index may miss near rows; and so many rows must be near as can be the best.
     _bounded := _open and not _ranked and _scanned = _scopes and _width <= _candidates;
     return query
 --> candidates
     ;
-end $search$
+end $$

@@ -22,8 +22,10 @@ from apps.memory_api.deps import (
     Session,
     Writer,
 )
+from apps.memory_api.memory.aside import search_text
 from apps.memory_api.memory.change import bring, change, remove
-from apps.memory_api.memory.find import Filters, FoundMemory, Hit, ask, search_once, weight
+from apps.memory_api.memory.find import how_of
+from apps.memory_api.memory.found import FoundMemory, Hit
 from apps.memory_api.memory.queries import get_memory, list_links, list_memories, list_revisions
 from apps.memory_api.memory.schemas import (
     LAYER_OF,
@@ -162,33 +164,18 @@ async def search_memories(body: SearchQuery, runtime: RuntimeDep, caller: Reader
     """Hybrid full-text and vector search over any layer and kind of a project.
 
     An empty `query_text` lists by usefulness. Scores are relative to the best candidate of this
-    search; `explain` shows
-    the raw cosine and BM25.
+    search; `explain` shows the raw cosine and BM25. A `playbook` that is not there is a 404.
     """
     addresses = _addresses(body, caller.project(body.project_id))
-    question = await ask(await runtime.embedder_of(caller.tenant_id), body.query_text)
-    hits = await search_once(
-        runtime.sessions,
-        caller.tenant_id,
-        question,
-        addresses,
-        top_k=body.top_k,
-        filters=Filters(
-            kinds=tuple(body.kinds),
-            sections=tuple(body.section_filter),
-            tags=tuple(body.tags),
-            error_categories=tuple(body.error_categories),
-            min_confidence=body.min_confidence,
-            min_importance=body.min_importance,
-            since=body.since,
-            until=body.until,
-        ),
-        fusion=body.fusion,
-        alpha=weight(runtime.settings, body.fusion, body.alpha),
-        explain=body.explain,
-        rank_by=body.rank_by,
+    how = how_of(body, runtime.settings)
+    how["head"] = body.playbook is not None
+    embedder = await runtime.embedder_of(caller.tenant_id)
+    found = await search_text(
+        runtime.sessions, embedder, caller.tenant_id, body.query_text, addresses, **how
     )
-    return SearchAnswer(results=[_show_hit(hit, body.explain) for hit in hits])
+    if body.playbook is not None and found.head is None:
+        raise NotFound("There is no such playbook.")
+    return SearchAnswer(results=[_show_hit(hit, body.explain) for hit in found.hits])
 
 
 def _addresses(body: SearchQuery, project_id: str) -> list[Address | Area]:
@@ -204,20 +191,13 @@ def _addresses(body: SearchQuery, project_id: str) -> list[Address | Area]:
 
 
 def _show_hit(hit: Hit, explain: bool) -> SearchHit:
-    why = {
-        "cosine": hit.cosine,
-        "bm25": hit.bm25,
-        "dense_rank": hit.dense_rank,
-        "lexical_rank": hit.lexical_rank,
-        "usefulness": hit.memory.usefulness,
-    }
     return SearchHit(
         memory=show(hit.memory),
         playbook=hit.playbook,
         vector_score=hit.vector_score,
         bm25_score=hit.bm25_score,
         combined_score=hit.combined_score,
-        explain=why if explain else None,
+        explain=hit.explained() if explain else None,
     )
 
 

@@ -9,7 +9,21 @@ from uuid import UUID
 from pydantic import AliasChoices, Field
 
 from apps.memory_api.core.openapi import shown
-from apps.memory_api.core.schemas import Metadata, Model, Name, Tags, TenantBody, Time, Unit
+from apps.memory_api.core.schemas import (
+    Metadata,
+    Model,
+    Name,
+    PlaybookName,
+    Tags,
+    TenantBody,
+    Time,
+    Unit,
+)
+
+Fusion = Literal["anchored", "minmax", "rrf"]
+RankBy = Literal["score", "usefulness"]
+Explained = dict[str, float | int | str | None]
+"""Both legs of a hit: `cosine`, `bm25`, their ranks, `usefulness`, and `why` it was found."""
 
 
 class Layer(StrEnum):
@@ -233,30 +247,45 @@ class LinkView(Model):
     created_at: Time
 
 
-class SearchQuery(TenantBody):
-    """A hybrid search over the memories of a project."""
+class SearchBody(TenantBody):
+    """What every search takes. Lists mean any of; what is empty filters nothing."""
 
     project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     query_text: str = Field(max_length=10_000)
-    top_k: int = Field(10, ge=1, le=1000)
+    top_k: int = Field(10, ge=0, le=1000)
     kinds: list[Kind] = Field(default_factory=list, max_length=len(Kind))
-    layers: list[Layer] = Field(default_factory=list, max_length=len(Layer))
-    playbook: Name | None = Field(None, validation_alias=AliasChoices("playbook", "dataset"))
-    section_filter: Tags = Field(default_factory=list)
+    section_filter: list[Name] | None = Field(
+        None,
+        max_length=64,
+        description="Sections in any spelling, or by slug; an unknown one finds nothing.",
+    )
     tags: Tags = Field(default_factory=list)
     error_categories: Tags = Field(default_factory=list)
+    status: Literal["active", "quarantined", "archived"] = Field(
+        "active",
+        description="What is set aside is read and scored by the query: slower, for a review.",
+    )
     min_confidence: Unit = 0.0
     min_importance: Unit = 0.0
     since: Time | None = None
     until: Time | None = None
-    fusion: Literal["anchored", "minmax", "rrf"] = "anchored"
+    fusion: Fusion = "anchored"
     alpha: Unit | None = Field(
         None, description="Weight of the vector score; the fusion's own default when unset."
     )
-    rank_by: Literal["score", "usefulness"] = Field(
+    rank_by: RankBy = Field(
         "score", description="usefulness: order by combined_score × (0.5 + usefulness)."
     )
     explain: bool = False
+
+
+class SearchQuery(SearchBody):
+    """A hybrid search over the memories of a project."""
+
+    layers: list[Layer] = Field(default_factory=list, max_length=len(Layer))
+    playbook: PlaybookName | None = Field(
+        None, validation_alias=AliasChoices("playbook", "dataset")
+    )
 
 
 class SearchHit(Model):
@@ -267,7 +296,7 @@ class SearchHit(Model):
     vector_score: float
     bm25_score: float
     combined_score: float
-    explain: dict[str, float | int | None] | None = None
+    explain: Explained | None = None
 
 
 class SearchAnswer(Model):

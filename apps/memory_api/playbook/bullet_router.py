@@ -34,11 +34,13 @@ from apps.memory_api.playbook.queries import (
     find_origins,
     list_bullets,
     list_verdicts,
+    section_labels,
 )
 from apps.memory_api.playbook.requests import IfMatch, decode_cursor, encode_cursor, tag
-from apps.memory_api.playbook.rows import Author, Place, to_bullet
+from apps.memory_api.playbook.rows import Author, Place, sections_of, to_bullet
 from apps.memory_api.playbook.schemas import DeltaContextItem
-from apps.memory_api.playbook.tables import BulletEvaluation
+from apps.memory_api.playbook.sections import spellings
+from apps.memory_api.playbook.tables import BulletEvaluation, PlaybookRow
 from apps.memory_api.playbook.wire import (
     BulletIn,
     BulletPatch,
@@ -78,12 +80,14 @@ async def list_all(
     cursor: str | None = None,
     limit: Limit = 50,
 ) -> Page[BulletView]:
-    """The bullets of a playbook, by key; those that are not deleted unless `status` says which."""
+    """The bullets of a playbook, by key; those that are not deleted unless `status` says which.
+    `section` in any spelling, or by slug.
+    """
     playbook = await find_playbook(session, Place(caller.project(project_id), name))
     rows = await list_bullets(
         session,
         playbook.scope,
-        section=section,
+        sections=None if section is None else await _spelled(session, playbook, section),
         status=status,
         tag=tag,
         behind=decode_cursor(cursor),
@@ -92,6 +96,13 @@ async def list_all(
     shown = rows[:limit]
     following = encode_cursor(shown[-1].key or "") if len(rows) > limit else None
     return Page[BulletView](items=[show(row) for row in shown], next_cursor=following)
+
+
+async def _spelled(session: Session, playbook: PlaybookRow, section: str) -> list[str]:
+    """The names under which bullets of this section may stand."""
+    defined = sections_of(playbook)
+    names = {section, *(d.name for d in defined), *await section_labels(session)}
+    return spellings(defined, names, section)
 
 
 def show(row: Memory) -> BulletView:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.memory_api.playbook.schemas import Bullet, Playbook, SearchQuery, SearchResult
+from apps.memory_api.playbook.sections import DEFAULT_SECTIONS, spellings
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -109,8 +110,8 @@ class HybridSearch:
         self.tokenize = tokenize
 
     def search(self, query: SearchQuery, playbook: Playbook) -> list[SearchResult]:
-        """At most `top_k` hits, best first, ties in the order of the playbook; only bullets that
-        are active.
+        """At most `top_k` hits, best first, ties in the order of the playbook; of the bullets that
+        pass the query's filters.
 
         An error of the embedding is logged and raised.
         """
@@ -144,14 +145,20 @@ class HybridSearch:
 
 
 def filter_candidates(query: SearchQuery, bullets: Sequence[Bullet]) -> list[Bullet]:
-    """Active bullets in one of the sections, with at least the confidence asked for."""
-    sections = set(query.section_filter or ())
+    """Bullets of the status (active unless asked otherwise), in one of the sections, with one of
+    the tags and at least the confidence asked for.
+    """
+    names = {bullet.section for bullet in bullets}
+    wanted = query.section_filter or ()
+    sections = {n for name in wanted for n in spellings(DEFAULT_SECTIONS, names, name)}
+    tags = set(query.tags)
     return [
         bullet
         for bullet in bullets
-        if (not sections or bullet.section in sections)
+        if (not wanted or bullet.section in sections)
+        and (not tags or not tags.isdisjoint(bullet.tags))
         and bullet.confidence_score >= query.min_confidence
-        and bullet.status == "active"
+        and bullet.status == query.status
     ]
 
 

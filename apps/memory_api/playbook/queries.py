@@ -129,7 +129,7 @@ async def list_bullets(
     session: AsyncSession,
     scope: int,
     *,
-    section: str | None = None,
+    sections: Collection[str] | None = None,
     status: str | None = None,
     tag: str | None = None,
     behind: str | None = None,
@@ -140,8 +140,8 @@ async def list_bullets(
         Memory.tenant_id == tenant_of(session), Memory.scope == scope, Memory.key.is_not(None)
     )
     query = query.where(Memory.status == status if status else Memory.status != Status.DELETED)
-    if section is not None:
-        query = query.where(Memory.section == section)
+    if sections is not None:
+        query = query.where(Memory.section.in_(sections))
     if tag is not None:
         query = query.where(Memory.tags.contains([tag]))
     if behind is not None:

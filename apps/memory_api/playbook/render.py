@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from apps.memory_api.core import prompts
 from apps.memory_api.playbook.keys import sort_key
@@ -22,6 +22,10 @@ SHORT_INJECT = (
 _WIDE = re.compile(
     "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
 )
+
+
+Form = Literal["prompt", "ace"]
+"""A bullet's line: its title, when to use it and its advice; or ACE's, with its votes."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ def render(
     token_budget: int | None = None,
     count_tokens: Callable[[str], int] = estimate_tokens,
     template: str | None = None,
+    form: Form = "prompt",
 ) -> Rendered:
     """The text for a prompt out of `bullets`, given best first; empty when there is nothing to say
     or no room.
@@ -54,10 +59,11 @@ def render(
     ranking was.
     """
     frame = _inject() if template is None else template
+    line = LINES[form]
     left = None if token_budget is None else token_budget - count_tokens(_fill(frame, ""))
-    chosen = list(bullets) if left is None else _fitting(bullets, left, count_tokens)
+    chosen = list(bullets) if left is None else _fitting(bullets, left, count_tokens, line)
     while chosen:
-        ordered, body = _body(chosen, sections)
+        ordered, body = _body(chosen, sections, line)
         text = _fill(frame, body)
         tokens = count_tokens(text)
         if token_budget is None or tokens <= token_budget:
@@ -106,17 +112,28 @@ def _line(bullet: Bullet) -> str:
     return f"- [{bullet.id}] {text}"
 
 
+def _ace_line(bullet: Bullet) -> str:
+    votes = {"helpful": bullet.helpful, "harmful": bullet.harmful}
+    return "\n  ".join(_point({"name": bullet.id, "text": bullet.content, **votes}).splitlines())
+
+
+LINES: dict[Form, Callable[[Bullet], str]] = {"prompt": _line, "ace": _ace_line}
+
+
 def _heading(section: str) -> str:
     return f"## {' '.join(section.split())}"
 
 
 def _fitting(
-    bullets: Sequence[Bullet], room: int, count_tokens: Callable[[str], int]
+    bullets: Sequence[Bullet],
+    room: int,
+    count_tokens: Callable[[str], int],
+    line: Callable[[Bullet], str],
 ) -> list[Bullet]:
     chosen: list[Bullet] = []
     headed: set[str] = set()
     for bullet in bullets:
-        cost = count_tokens(f"{_line(bullet)}\n")
+        cost = count_tokens(f"{line(bullet)}\n")
         if bullet.section not in headed:
             cost += count_tokens(f"{_heading(bullet.section)}\n\n")
         if cost <= room:
@@ -127,12 +144,14 @@ def _fitting(
 
 
 def _body(
-    bullets: Sequence[Bullet], sections: Sequence[SectionDefinition]
+    bullets: Sequence[Bullet],
+    sections: Sequence[SectionDefinition],
+    line: Callable[[Bullet], str],
 ) -> tuple[list[Bullet], str]:
     places = {normal_name(section.name): n for n, section in enumerate(sections)}
     by_section: dict[str, list[Bullet]] = {}
     for bullet in sorted(bullets, key=lambda b: sort_key(b.id)):
         by_section.setdefault(bullet.section, []).append(bullet)
     names = sorted(by_section, key=lambda n: (places.get(normal_name(n), len(places)), n))
-    blocks = ["\n".join([_heading(n), *map(_line, by_section[n])]) for n in names]
+    blocks = ["\n".join([_heading(n), *map(line, by_section[n])]) for n in names]
     return [bullet for name in names for bullet in by_section[name]], "\n\n".join(blocks)

@@ -231,7 +231,12 @@ def needs_text(before: Bullet | None, after: Bullet) -> bool:
 
 
 def sections_of(playbook: PlaybookRow) -> tuple[SectionDefinition, ...]:
-    return tuple(SectionDefinition.model_validate(section) for section in playbook.sections)
+    return sections_in(playbook.sections)
+
+
+def sections_in(column: Iterable[Mapping[str, Any]]) -> tuple[SectionDefinition, ...]:
+    """The sections that a playbook's row holds."""
+    return tuple(SectionDefinition.model_validate(section) for section in column)
 
 
 def state_of(playbook: PlaybookRow, bullets: Mapping[str, Bullet]) -> PlaybookState:

@@ -179,11 +179,15 @@ class DeltaResult(BaseModel):
 
 
 class SearchQuery(BaseModel):
-    """What to look for. An empty or missing `section_filter` means every section."""
+    """What to look for. Lists mean any of; an empty or missing one filters nothing. Sections in any
+    spelling, or by slug. A bullet of a file has neither kind nor time to filter by.
+    """
 
     query_text: str
     top_k: int = Field(10, ge=0)
     section_filter: list[str] | None = None
+    tags: list[str] = Field(default_factory=list)
+    status: BulletStatus = "active"
     min_confidence: float = Field(0.3, ge=0.0, le=1.0, allow_inf_nan=False)
 
 

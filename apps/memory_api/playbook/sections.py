@@ -105,6 +105,15 @@ def find_section(sections: Iterable[SectionDefinition], name: str) -> SectionDef
     return by_slug
 
 
+def spellings(
+    sections: Iterable[SectionDefinition], names: Iterable[str], wanted: str
+) -> list[str]:
+    """Those of `names` that are the section `wanted`: its name in any spelling, or its slug."""
+    defined = find_section(sections, wanted)
+    plain = {normal_name(wanted), normal_name(defined.name if defined else wanted)}
+    return [name for name in names if normal_name(name) in plain]
+
+
 class SectionLoader:
     """Reads sections from YAML: a mapping of playbook name to a list of `{name, description,
     slug?}`.

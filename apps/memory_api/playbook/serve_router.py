@@ -9,17 +9,16 @@ from fastapi import APIRouter, Response
 from apps.memory_api.api_route import ApiRoute
 from apps.memory_api.core.openapi import example
 from apps.memory_api.deps import Reader, RuntimeDep
-from apps.memory_api.memory.find import weight
+from apps.memory_api.memory.find import how_of
 from apps.memory_api.playbook.requests import Servings
 from apps.memory_api.playbook.rows import Place, to_bullet
-from apps.memory_api.playbook.serve import Found, Order, Wish, render_playbook, search_bullets
+from apps.memory_api.playbook.serve import Order, render_playbook, search_bullets
 from apps.memory_api.playbook.wire_serving import (
     BulletsFound,
     Hit,
     RenderAnswer,
     RenderIn,
     SearchIn,
-    explained,
 )
 
 router = APIRouter(prefix="/{name}", route_class=ApiRoute)
@@ -37,33 +36,19 @@ async def search(
     Scores are relative to the best candidate of this search. `render_id` names this serving.
     """
     place = Place(caller.project(body.project_id), name)
-    wish = Wish(
-        query_text=body.query_text,
-        top_k=body.top_k,
-        sections=body.section_filter or (),
-        tags=body.tags,
-        min_confidence=body.min_confidence,
-        fusion=body.fusion,
-        alpha=weight(runtime.settings, body.fusion, body.alpha),
-        rank_by=body.rank_by,
-        explain=body.explain,
-    )
-    found = await search_bullets(runtime, servings, caller.tenant_id, place, wish)
-    results = _hits(found, body.explain)
-    return BulletsFound(results=results, version=found.version, render_id=found.render_id)
-
-
-def _hits(found: Found, explain: bool) -> list[Hit]:
-    return [
+    how = how_of(body, runtime.settings)
+    found = await search_bullets(runtime, servings, caller.tenant_id, place, body.query_text, **how)
+    results = [
         Hit(
             bullet=to_bullet(hit.memory),
             vector_score=hit.vector_score,
             bm25_score=hit.bm25_score,
             combined_score=hit.combined_score,
-            explain=explained(hit) if explain else None,
+            explain=hit.explained() if body.explain else None,
         )
         for hit in found.hits
     ]
+    return BulletsFound(results=results, version=found.version, render_id=found.render_id)
 
 
 @router.post("/render", openapi_extra=example(RENDER))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from apps.memory_api.memory.find import Filters, Hit, ask, search
+from apps.memory_api.memory.find import Filters, ask, search
+from apps.memory_api.memory.found import Hit
 from apps.memory_api.memory.prepare import prepare
 from apps.memory_api.memory.scopes import kind_scope
 from apps.memory_api.reflection.schemas import ReflectionQuery, ReflectionResult

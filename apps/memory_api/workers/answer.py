@@ -19,11 +19,13 @@ from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.llm.counted import Counted
 from apps.memory_api.llm.errors import LLMError, LLMRefused, LLMTruncated
 from apps.memory_api.llm.port import LLMRequest, Message
+from apps.memory_api.memory.find import Filters
+from apps.memory_api.memory.schemas import Status
 from apps.memory_api.playbook.citations import extract_cited_ids
 from apps.memory_api.playbook.errors import NoPlaybook
 from apps.memory_api.playbook.rows import Place, to_bullet
 from apps.memory_api.playbook.schemas import Playbook, SearchQuery, SearchResult
-from apps.memory_api.playbook.serve import Wish, search_bullets
+from apps.memory_api.playbook.serve import search_bullets
 from apps.memory_api.playbook.servings import ServingLog
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.ingest import add_events
@@ -61,10 +63,21 @@ class Desk:
 
     async def search(self, query: SearchQuery, playbook: Playbook) -> list[SearchResult]:
         """The bullets that matter; none where there is no such playbook yet."""
-        wish = Wish(query.query_text, query.top_k, min_confidence=query.min_confidence)
+        filters = Filters(
+            sections=query.section_filter or (),
+            tags=query.tags,
+            status=Status(query.status),
+            min_confidence=query.min_confidence,
+        )
         try:
             found = await search_bullets(
-                self.runtime, self.servings, self.tenant_id, self.place, wish
+                self.runtime,
+                self.servings,
+                self.tenant_id,
+                self.place,
+                query.query_text,
+                top_k=query.top_k,
+                filters=filters,
             )
         except NoPlaybook:
             return []
