@@ -113,21 +113,6 @@ class Lessons(TypedDict):
     reflections: list[Lesson]
 
 
-class Hit(TypedDict):
-    """A memory found by `search`; the scores are those used in the sum."""
-
-    memory: Memory
-    playbook: str | None
-    vector_score: float
-    bm25_score: float
-    combined_score: float
-    explain: dict[str, float | int | None] | None
-
-
-class Hits(TypedDict):
-    results: list[Hit]
-
-
 class Revision(TypedDict):
     revision: int
     content: str
@@ -302,25 +287,6 @@ class MemoryChanges(TypedDict, total=False):
     status: Literal["active", "quarantined", "archived"]
     pinned: bool
     reason: str | None
-
-
-class SearchOptions(TypedDict, total=False):
-    project_id: str | None
-    top_k: int | None
-    kinds: list[str] | None
-    layers: list[str] | None
-    playbook: str | None
-    section_filter: list[str] | None
-    tags: list[str] | None
-    error_categories: list[str] | None
-    min_confidence: float | None
-    min_importance: float | None
-    since: str | None
-    until: str | None
-    fusion: Literal["anchored", "minmax", "rrf"] | None
-    alpha: float | None
-    rank_by: Literal["score", "usefulness"] | None
-    explain: bool | None
 
 
 class Verdict(TypedDict, total=False):

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
 from hansei.answers import Json, Page
+from hansei.finding import SearchFields
 from hansei.reflector import Tag
 from hansei.request import Id, Request, ask, at_version, given, one, read, write
 from hansei.routes import PAGE
 
 BulletStatus = Literal["active", "quarantined", "archived"]
 DeltaType = Literal["ADD", "UPDATE", "DELETE", "MERGE", "KEEP"]
-Fusion = Literal["anchored", "minmax", "rrf"]
 
 
 class Bullet(TypedDict):
@@ -173,16 +173,8 @@ class Provenance(TypedDict):
     links: list[Origin]
 
 
-class BulletSearch(TypedDict, total=False):
-    project_id: str | None
-    top_k: int | None
-    section_filter: Sequence[str] | None
-    tags: Sequence[str] | None
-    min_confidence: float | None
-    alpha: float | None
-    fusion: Fusion | None
-    rank_by: Literal["score", "usefulness"] | None
-    explain: bool | None
+class BulletSearch(SearchFields, total=False):
+    """Its `min_confidence` is .3 unless told."""
 
 
 class RenderOptions(TypedDict, total=False):

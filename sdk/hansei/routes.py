@@ -8,7 +8,6 @@ from typing import Any, TypeVar, Unpack
 from hansei.answers import (
     Brought,
     Evaluation,
-    Hits,
     Json,
     LessonFields,
     LessonFilter,
@@ -24,12 +23,12 @@ from hansei.answers import (
     Revision,
     Run,
     RunOptions,
-    SearchOptions,
     Sent,
     Trace,
     TraceDetail,
     Verdict,
 )
+from hansei.finding import Hits, SearchOptions
 from hansei.request import API, Id, Request, ask, given, one, read, write
 
 PAGE = 200

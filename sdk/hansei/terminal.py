@@ -61,6 +61,13 @@ def show_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     (out if out.is_terminal else wide).print(table)
 
 
+def show_parts(parts: Mapping[str, float | str | None]) -> None:
+    """What a score was made of, one a line."""
+    for name, value in parts.items():
+        told = f"{value:.4g}" if isinstance(value, float) else value
+        show(f"{name} {'-' if told is None else told}", indent=2, style="cyan")
+
+
 def show_text(text: str) -> None:
     """A document, as it is for a pipe."""
     sys.stdout.write(readable(text) if out.is_terminal else text)

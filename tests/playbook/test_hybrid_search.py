@@ -8,6 +8,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest

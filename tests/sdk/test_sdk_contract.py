@@ -29,7 +29,18 @@ from apps.memory_api.reflection import insights, insights_wire, transcripts, tra
 from apps.memory_api.reflection import schemas as reflection
 from apps.memory_api.traces import schemas as traces
 from apps.memory_api.workers import answer_wire
-from hansei import account, answers, bullets, flows, money, playbooks, reflector, routes, workflow
+from hansei import (
+    account,
+    answers,
+    bullets,
+    finding,
+    flows,
+    money,
+    playbooks,
+    reflector,
+    routes,
+    workflow,
+)
 from hansei.client import Methods
 from hansei.commands.choices import Kind, State
 from hansei.request import Request
@@ -42,8 +53,8 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (answers.Lessons, reflection.ReflectionsAnswer, [RECORDED["lessons"]]),
     (answers.Lesson, reflection.ReflectionHit, RECORDED["lessons"]["reflections"]),
     (answers.Memory, memory.MemoryView, [RECORDED["memory"]]),
-    (answers.Hit, memory.SearchHit, [RECORDED["hit"]]),
-    (answers.Hits, memory.SearchAnswer, [{"results": [RECORDED["hit"]]}]),
+    (finding.Hit, memory.SearchHit, [RECORDED["hit"]]),
+    (finding.Hits, memory.SearchAnswer, [{"results": [RECORDED["hit"]]}]),
     (answers.Revision, memory.RevisionView, [RECORDED["revision"]]),
     (answers.Link, memory.LinkView, [RECORDED["link"]]),
     (answers.Trace, traces.TraceView, [RECORDED["trace"]]),
@@ -97,7 +108,7 @@ OPTIONS: list[tuple[type, type[BaseModel], set[str]]] = [
     (answers.LessonFilter, reflection.ReflectionQuery, {"query_text"}),
     (answers.MemoryFields, memory.NewMemory, {"content"}),
     (answers.MemoryChanges, memory.MemoryPatch, set()),
-    (answers.SearchOptions, memory.SearchQuery, {"query_text"}),
+    (finding.SearchOptions, memory.SearchQuery, {"query_text"}),
     (answers.Verdict, traces.OutcomeIn, {"outcome"}),
     (reflector.TrajectoryOptions, insights_wire.TrajectoryIn, {"trajectory"}),
     (reflector.TranscriptOptions, transcripts_wire.TranscriptIn, {"messages"}),

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from hansei.bullets import Fusion
 from hansei.client import Hansei
 from hansei.commands.files import opened, readable_file
 from hansei.commands.playbook_show import (
@@ -24,6 +23,7 @@ from hansei.commands.playbook_show import (
     show_versions,
 )
 from hansei.errors import NotFound
+from hansei.finding import Fusion
 from hansei.playbooks import Form, Moment
 from hansei.reflector import Tag
 from hansei.routes import PAGE

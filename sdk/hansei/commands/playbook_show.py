@@ -7,7 +7,7 @@ from typing import Literal
 
 from hansei.bullets import Bullet, BulletHit
 from hansei.playbooks import Difference, Playbook, PlaybookView, Version
-from hansei.terminal import ago, count, say, show, show_table
+from hansei.terminal import ago, count, say, show, show_parts, show_table
 
 Shown = Literal["active", "quarantined", "archived", "all"]
 
@@ -80,9 +80,7 @@ def show_found(hits: Sequence[BulletHit]) -> None:
             show()
         show(" · ".join(facts), style="dim")
         show(_said(bullet))
-        for name, value in (hit["explain"] or {}).items():
-            told = f"{value:.4g}" if isinstance(value, float) else value
-            show(f"{name} {'-' if told is None else told}", indent=2, style="cyan")
+        show_parts(hit["explain"] or {})
 
 
 def show_versions(found: Iterable[Version]) -> None:

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from hansei.answers import Hit
-from hansei.bullets import Fusion
 from hansei.commands.choices import Kind
-from hansei.terminal import connect, cut, say, show, show_json
+from hansei.finding import Fusion, Hit
+from hansei.terminal import connect, cut, say, show, show_json, show_parts
 
 LONGEST_TEXT = 600
 
@@ -62,14 +61,7 @@ def _show_hit(place: int, hit: Hit) -> None:
         show()
     show(" · ".join(facts), style="dim")
     show(cut(memory["content"], LONGEST_TEXT))
-    for name, value in _parts(hit).items():
-        show(f"{name} {'-' if value is None else f'{value:.4g}'}", indent=2, style="cyan")
+    if hit["explain"] is not None:
+        used = {"vector_score": hit["vector_score"], "bm25_score": hit["bm25_score"]}
+        show_parts(used | hit["explain"])
     show(memory["id"], style="dim")
-
-
-def _parts(hit: Hit) -> dict[str, float | int | None]:
-    """What a score was made of; nothing unless that was asked for."""
-    if hit["explain"] is None:
-        return {}
-    used = {"vector_score": hit["vector_score"], "bm25_score": hit["bm25_score"]}
-    return used | hit["explain"]
