@@ -112,8 +112,9 @@ class Settings(BaseSettings):
     )
     on_model_failure: Literal["rules", "fail"] = Field(
         "rules",
-        description="When a caller waits and the model fails: rules answer (degraded, improved "
-        "later), or 502.",
+        description="What a waiting caller gets when the model fails. fail: 502. rules: a "
+        "reflection and a workflow's answer by rules, degraded, the reflection improved later; of "
+        "a trajectory or a transcript an empty answer that says why, to be retried.",
     )
     evaluators: str = Field(
         "deterministic,threshold",
