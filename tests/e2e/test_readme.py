@@ -5,47 +5,67 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
+from hansei import Hansei
 from tests.e2e.conftest import ROOT, Home, StartUp
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PLAYBOOKS = (ROOT / "docs/playbooks.md").read_text(encoding="utf-8")
+
+NEW = {"reflection": r"(\d+) new reflections?\b", "strategy": r"(\d+) new strateg(?:y|ies)\b"}
+"""How `hansei reflect` says how many rows of a kind it brought about."""
 
 
-def commands() -> list[str]:
-    """What stands behind `$ ` in the tour, with the lines it goes on in."""
+def tour() -> list[str]:
+    """The shell commands of the tour in their order: what stands behind `$ ` with the lines it goes
+    on in, and programs as they are.
+    """
     found: list[str] = []
-    for block in re.findall(r"```console\n(.*?)```", README, re.S):
-        quoted = block.split("\n")
-        command = quoted[0].removeprefix("$ ")
-        for line in quoted[1:]:
-            if not line.startswith("    "):
-                break
-            command += "\n" + line
-        found.append(command)
+    for kind, block in re.findall(r"```(console|python)\n(.*?)```", README, re.S):
+        if kind == "python":
+            found.append(f"python - <<'END'\n{block}END")
+            continue
+        command, *rest = block.split("\n")
+        more = takewhile(lambda line: line.startswith("    "), rest)
+        found.append("\n".join([command.removeprefix("$ "), *more]))
     return found
 
 
 def test_the_tour_runs_as_printed(home: Home, up: StartUp) -> None:
     running = up()
     (home.folder / "examples").symlink_to(ROOT / "examples")
-    found = commands()
-    assert len(found) == 4
-    outputs: list[str] = []
-    for command in found:
-        options = home.options()
-        options["env"]["HANSEI_API_KEY"] = running.told["api_key"]
-        options["env"]["HANSEI_URL"] = running.told["url"]
-        options["env"]["PATH"] = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    home.extra = {
+        "HANSEI_API_KEY": running.told["api_key"],
+        "HANSEI_URL": running.told["url"],
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+    }
+
+    def run(command: str) -> str:
         here = command.replace("localhost:8321", running.told["url"].removeprefix("http://"))
         done = subprocess.run(
-            ["bash", "-c", here], **options, text=True, capture_output=True, timeout=90
+            ["bash", "-c", here], **home.options(), text=True, capture_output=True, timeout=90
         )
         assert done.returncode == 0, (command, done.stderr)
-        outputs.append(done.stdout)
-    first, again, search, curl = outputs
+        return done.stdout
+
+    send, *others = tour()
+    first = run(send)
     assert "26 new" in first
+    with Hansei(running.told["url"], running.told["api_key"]) as hansei:
+        learnt = {kind: len(list(hansei.memories(kind=[kind]))) for kind in NEW}
+    assert learnt == {kind: int(re.findall(words, first)[0]) for kind, words in NEW.items()}
+
+    for program in re.findall(r"```python\n(.*?)```", PLAYBOOKS, re.S):
+        assert "'import'" in run(f"python - <<'END'\n{program}END")
+
+    again, shown, block, program, search, curl = map(run, others)
     assert "26 traces were here already" in again
+    assert shown.startswith("support · version ")
+    assert re.search(r"^pat-00001$", shown, re.M)
+    assert re.search(r"\[pat-\d{5}\]", block)
+    assert program.startswith("evaluate done\nreflect done\n")
     assert "strategy" in search
     assert '"engine":"rules"' in curl
 
