@@ -10,6 +10,7 @@ HanseiError                 everything below; catch this one
 ├── Forbidden     403       a good key, but not for this
 ├── NotFound      404       no such thing for this key
 ├── Conflict      409       already there with other content, or still being worked on
+├── Stale         412       the playbook is not at the version of `if_match` any more
 ├── Busy          429       come back after `retry_after` seconds
 └── ServerError   5xx       the service failed; `Unavailable` (503) may pass
 """
@@ -87,6 +88,10 @@ class Conflict(HanseiError):
     code = "conflict"
 
 
+class Stale(HanseiError):
+    code = "precondition_failed"
+
+
 class Busy(HanseiError):
     code = "busy"
 
@@ -104,6 +109,7 @@ _BY_STATUS = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
+    412: Stale,
     429: Busy,
     503: Unavailable,
 }

@@ -151,9 +151,12 @@ class PlaybookChanges(TypedDict, total=False):
     reason: str | None
 
 
-def playbooks(*, project_id: str | None = None, limit: int = PAGE) -> Request[Page[PlaybookView]]:
-    """The playbooks of a project, by name."""
-    return read(f"{API}/playbooks", project_id=project_id, limit=limit)
+def playbooks(
+    *, deleted: bool = False, project_id: str | None = None, limit: int = PAGE
+) -> Request[Page[PlaybookView]]:
+    """The playbooks of a project, by name; or those that `restore_playbook` can bring back."""
+    path = f"{API}/playbooks"
+    return read(path, deleted=deleted or None, project_id=project_id, limit=limit)
 
 
 def playbook(

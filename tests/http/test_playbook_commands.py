@@ -168,6 +168,17 @@ async def test_import_is_refused_where_it_would_be_lost_work(
     assert len((await document(playbook, "show", "pay"))["bullets"]) == 2
 
 
+async def test_a_copy_has_the_same_bullets_and_overwrites_none(playbook: Command) -> None:
+    await taken(playbook)
+    assert (await playbook("copy", "pay", "bill")).stdout == "bill has the 2 bullets of pay.\n"
+    ace = [(await playbook("export", name, "--form", "ace")).stdout for name in ("pay", "bill")]
+    assert ace[0] == ace[1]
+    assert "copy of pay at version 1" in (await playbook("history", "bill")).stdout
+    again = await playbook("copy", "pay", "bill")
+    assert again.exit_code == 1
+    assert again.stderr == "error: There is a playbook bill already, or a deleted one.\n"
+
+
 async def test_history_diff_and_restore(playbook: Command, client: Hansei) -> None:
     await taken(playbook)
     why = "The tone of what we send is a matter of taste, " * 3 + "and this is ours."
@@ -203,7 +214,11 @@ async def test_judge_and_delete(playbook: Command) -> None:
     gone = await playbook("delete", "pay", "--reason", "Done.")
     assert gone.stdout == "Deleted. `hansei playbook restore pay 1` brings it back.\n"
     assert (await playbook("show", "pay")).exit_code == 1
+    assert (await document(playbook, "list"))["items"] == []
+    (deleted,) = (await document(playbook, "list", "--deleted"))["items"]
+    assert (deleted["name"], deleted["active"]) == ("pay", 0)
     assert (await playbook("restore", "pay", "1")).exit_code == 0
+    assert "No playbook was deleted." in (await playbook("list", "--deleted")).stderr
     assert "pref-00002 · 1 helpful" in (await playbook("show", "pay")).stdout
 
 

@@ -233,7 +233,7 @@ FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
     routes.runs: {"state": ["done"], "kind": "k", "project_id": "p", "trace_id": "t"},
     routes.send_trace: {"reflect": "never", "project_id": "p"},
     routes.forget: {"reason": "r"},
-    playbooks.playbooks: {"project_id": "p"},
+    playbooks.playbooks: {"project_id": "p", "deleted": True},
     playbooks.playbook: {"as_of": 3, "project_id": "p"},
     playbooks.put_playbook: {"reason": "r", "project_id": "p", "if_match": 3},
     playbooks.delete_playbook: {"reason": "r", "project_id": "p"},

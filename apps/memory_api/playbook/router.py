@@ -93,12 +93,14 @@ async def list_all(
     session: Session,
     caller: Reader,
     project_id: ProjectQuery,
+    deleted: bool = False,
     cursor: str | None = None,
     limit: Limit = 50,
 ) -> Page[PlaybookView]:
-    """The playbooks of a project, by name."""
+    """The playbooks of a project, by name; with `deleted` those that `restore` can bring back."""
+    behind = decode_cursor(cursor)
     project = caller.project(project_id)
-    rows = await list_playbooks(session, project, behind=decode_cursor(cursor), limit=limit)
+    rows = await list_playbooks(session, project, deleted=deleted, behind=behind, limit=limit)
     shown = rows[:limit]
     following = encode_cursor(shown[-1].name) if len(rows) > limit else None
     return Page[PlaybookView](items=[show(row) for row in shown], next_cursor=following)

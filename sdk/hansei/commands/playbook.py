@@ -22,7 +22,7 @@ from hansei.commands.playbook_show import (
     show_playbooks,
     show_versions,
 )
-from hansei.errors import NotFound
+from hansei.errors import NotFound, Stale
 from hansei.finding import Fusion
 from hansei.playbooks import Form, Moment
 from hansei.reflector import Tag
@@ -71,12 +71,20 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 
 @playbook.command("list")
-def list_all(project: Project = None, as_json: AsJson = False) -> None:
+def list_all(
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Those that `restore` can bring back.")
+    ] = False,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
     """List the playbooks of a project."""
     with _client() as client:
-        found = list(client.playbooks(project_id=project))
+        found = list(client.playbooks(deleted=deleted, project_id=project))
     if as_json:
         show_json({"items": found})
+    elif deleted and not found:
+        say("No playbook was deleted.")
     elif not found:
         say("There is no playbook yet; `hansei reflect FILE --playbook NAME` makes one.")
     else:
@@ -217,6 +225,28 @@ def take(
     show(f"{name} is at version {done['version']} with {count(done['active'], 'bullet')}.")
     for note in done["notes"]:
         show(note, indent=2)
+
+
+@playbook.command("copy")
+def copy(
+    name: Name,
+    to: Annotated[str, typer.Argument(metavar="NEW", help="A name that no playbook has.")],
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make another playbook of one: bullets with keys and votes. Its history begins with that."""
+    with _client() as client:
+        found = client.playbook(name, project_id=project)
+        reason = f"copy of {name} at version {found['version']}"
+        try:
+            done = client.put_playbook(to, found, if_match=0, reason=reason, project_id=project)
+        except Stale as error:
+            error.detail = f"There is a playbook {to} already, or a deleted one."
+            raise
+    if as_json:
+        show_json(done)
+    else:
+        show(f"{to} has the {count(done['active'], 'bullet')} of {name}.")
 
 
 @playbook.command("history")
