@@ -73,20 +73,13 @@ async def ensure_playbook(session: AsyncSession, place: Place) -> PlaybookRow:
 
 
 async def list_playbooks(
-    session: AsyncSession,
-    project_id: str,
-    *,
-    deleted: bool = False,
-    behind: str | None = None,
-    limit: int = 50,
+    session: AsyncSession, project_id: str, *, deleted: bool, behind: str | None, limit: int
 ) -> Sequence[PlaybookRow]:
-    """By name, those that are there or those that were taken away; one row more than `limit` when
-    there is a next page.
-    """
+    """By name, those there are or those deleted; one row more than `limit` for a next page."""
     query = select(PlaybookRow).where(
         PlaybookRow.tenant_id == tenant_of(session),
         PlaybookRow.project_id == project_id,
-        PlaybookRow.deleted_at.is_not(None) if deleted else PlaybookRow.deleted_at.is_(None),
+        PlaybookRow.deleted_at.is_not(None) == deleted,
     )
     if behind is not None:
         query = query.where(PlaybookRow.name > behind)
