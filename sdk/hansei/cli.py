@@ -19,6 +19,7 @@ from hansei.commands.memory import memory
 from hansei.commands.money import budget, usage
 from hansei.commands.playbook import playbook
 from hansei.commands.reflect import reflect
+from hansei.commands.review import accept, proposals, reject
 from hansei.commands.runs import runs
 from hansei.commands.search import search
 from hansei.commands.trace import trace
@@ -52,6 +53,8 @@ app.command("search", rich_help_panel=PANEL)(search)
 app.command("runs", rich_help_panel=PANEL)(runs)
 app.command("budget", rich_help_panel=PANEL)(budget)
 app.command("usage", rich_help_panel=PANEL)(usage)
+for command in (proposals, accept, reject):
+    playbook.command()(command)
 app.add_typer(playbook, rich_help_panel=PANEL)
 app.add_typer(trace, rich_help_panel=PANEL)
 app.add_typer(memory, rich_help_panel=PANEL)

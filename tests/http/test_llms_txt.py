@@ -36,9 +36,8 @@ def test_all_of_playbooks_is_told() -> None:
 def test_commands_and_methods_are_there() -> None:
     (told,) = re.findall(r"hansei playbook ([\w|]+);", TEXT)
     group = next(g for g in app.registered_groups if g.typer_instance.info.name == "playbook")
-    assert {command.name for command in group.typer_instance.registered_commands} == {
-        *told.split("|")
-    }
+    commands = group.typer_instance.registered_commands
+    assert {each.name or each.callback.__name__ for each in commands} == {*told.split("|")}
     (line,) = re.findall(r"^From Python: (.*)$", TEXT, re.M)
     for name in re.findall(r"\b([a-z]+_[a-z_]+)\b", line):
         assert hasattr(Hansei, name), name

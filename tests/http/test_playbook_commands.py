@@ -222,6 +222,25 @@ async def test_judge_and_delete(playbook: Command) -> None:
     assert "pref-00002 · 1 helpful" in (await playbook("show", "pay")).stdout
 
 
+async def test_a_person_decides_what_was_proposed(playbook: Command, client: Hansei) -> None:
+    await taken(playbook)
+    client.configure_playbook("pay", review="required")
+    client.edit_playbook(
+        "pay", [{"type": "DELETE", "bullet_id": "pref-00002", "reasoning": "Long is fine."}]
+    )
+    client.edit_playbook("pay", [{"type": "ADD", "section": "OTHERS", "content": "Be kind."}])
+    shown = (await playbook("proposals", "pay")).stdout
+    assert "  ADD OTHERS Be kind." in shown
+    assert "  DELETE pref-00002\n    because: Long is fine." in shown
+    newer, older = (await document(playbook, "proposals", "pay"))["items"]
+    done = await playbook("accept", "pay", older["id"])
+    assert done.stdout == "1 change accepted: pay is at version 2.\n", done.stderr
+    assert (await playbook("reject", "pay", newer["id"])).stdout == "Rejected.\n"
+    assert "No proposal is waiting." in (await playbook("proposals", "pay")).stderr
+    left = await document(playbook, "show", "pay")
+    assert [bullet["id"] for bullet in left["bullets"]] == ["mis-00007"]
+
+
 async def test_an_unknown_playbook_is_one_clear_line(playbook: Command) -> None:
     for arguments in (["show"], ["render"], ["search"], ["history"], ["diff"], ["restore"]):
         more = {"search": ["x"], "diff": ["1"], "restore": ["1"]}.get(arguments[0], [])

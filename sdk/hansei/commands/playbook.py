@@ -48,7 +48,7 @@ def _moment(text: str) -> Moment:
 
 
 @contextmanager
-def _client() -> Generator[Hansei]:
+def looking() -> Generator[Hansei]:
     """Whoever asks for a playbook that is not there is told how to see those that are."""
     with connect() as client:
         try:
@@ -79,7 +79,7 @@ def list_all(
     as_json: AsJson = False,
 ) -> None:
     """List the playbooks of a project."""
-    with _client() as client:
+    with looking() as client:
         found = list(client.playbooks(deleted=deleted, project_id=project))
     if as_json:
         show_json({"items": found})
@@ -101,7 +101,7 @@ def show_one(
     as_json: AsJson = False,
 ) -> None:
     """Show what a playbook says, and how often each bullet helped or harmed."""
-    with _client() as client:
+    with looking() as client:
         found = client.playbook(name, as_of=as_of, project_id=project)
     bullets = choose(found["bullets"], section or (), status)
     if as_json:
@@ -122,7 +122,7 @@ def render(
     as_json: AsJson = False,
 ) -> None:
     """Print the block to put in a prompt: the bullets that matter, with the request to cite."""
-    with _client() as client:
+    with looking() as client:
         block = client.render_playbook(
             name,
             query,
@@ -159,7 +159,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Search one playbook."""
-    with _client() as client:
+    with looking() as client:
         found = client.search_playbook(
             name,
             query,
@@ -188,7 +188,7 @@ def export(
     project: Project = None,
 ) -> None:
     """Write a playbook as a document that `import` takes."""
-    with _client() as client:
+    with looking() as client:
         text = client.export_playbook(name, form, as_of=as_of, project_id=project)
     if output is None:
         show_text(text)
@@ -215,7 +215,7 @@ def take(
     as_json: AsJson = False,
 ) -> None:
     """Make a playbook what a file says. Bullets that are not in it go: `restore` undoes it."""
-    with _client() as client, opened(file) as source:
+    with looking() as client, opened(file) as source:
         done = client.put_playbook(
             name, source.read(), if_match=if_match, reason=reason, project_id=project
         )
@@ -235,7 +235,7 @@ def copy(
     as_json: AsJson = False,
 ) -> None:
     """Make another playbook of one: bullets with keys and votes. Its history begins with that."""
-    with _client() as client:
+    with looking() as client:
         found = client.playbook(name, project_id=project)
         reason = f"copy of {name} at version {found['version']}"
         try:
@@ -257,7 +257,7 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List the versions of a playbook: what changed, who did it and why."""
-    with _client() as client:
+    with looking() as client:
         every = client.playbook_history(name, project_id=project, limit=min(limit, PAGE))
         found = list(islice(every, limit))
     if as_json:
@@ -275,7 +275,7 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Show what changed between two versions or times; TO is now unless it is given."""
-    with _client() as client:
+    with looking() as client:
         found = client.diff_playbook(name, first, last, project_id=project)
     if as_json:
         show_json(found)
@@ -292,7 +292,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Make a playbook what it was, as a new version. A deleted one comes back."""
-    with _client() as client:
+    with looking() as client:
         done = client.restore_playbook(name, to, reason=reason, project_id=project)
     if as_json:
         show_json(done)
@@ -331,7 +331,7 @@ def delete(
     name: Name, reason: Reason = None, project: Project = None, as_json: AsJson = False
 ) -> None:
     """Take a playbook and its bullets away; `restore` brings both back."""
-    with _client() as client:
+    with looking() as client:
         last = next(client.playbook_history(name, project_id=project, limit=1))["version"]
         client.delete_playbook(name, reason=reason, project_id=project)
     if as_json:
