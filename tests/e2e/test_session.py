@@ -36,7 +36,11 @@ def test_a_session_file_is_reflected_on_once(home: Home, up: StartUp) -> None:
     sent = ("reflect", "session.jsonl", "--playbook", "coding")
     told = home.run(*sent, capture_output=True)
     assert told.returncode == 0, told.stderr
-    assert "forms.yaml" in told.stdout or "tests" in told.stdout, told.stdout
+    heading, analysis, reflection_id = told.stdout.splitlines()
+    assert heading == "A session of 5 messages."
+    assert "forms.yaml" in analysis
+    seen = home.run("memory", "show", reflection_id, "--json", capture_output=True)
+    assert json.loads(seen.stdout)["content"] == analysis
     again = home.run(*sent, "--json", capture_output=True)
     assert again.returncode == 0, again.stderr
     report = json.loads(again.stdout)

@@ -41,6 +41,7 @@ def reflect_session(
     if as_json:
         show_json(_document(sent, runs[0], learnt))
     else:
+        show(f"A session of {count(len(session.messages), 'message')}.", style="bold")
         _tell(sent, runs[0], learnt)
     if not learnt.good:
         raise typer.Exit(1)
@@ -67,6 +68,8 @@ def _tell(sent: TranscriptReflected, first: Run, learnt: Learnt) -> None:
         show(answer.get("analysis", ""))
     for tag in answer.get("bullet_tags", ()):
         show(f"{tag['name']} · {tag['tag']} · {tag['rationale']}", indent=2)
+    if answer.get("reflection_id"):
+        show(f"{answer.get('reflection_id')}", style="dim")
     show_playbook(learnt)
     for run in learnt.failed:
         say(f"error: {cause(run['error'])}")
