@@ -37,16 +37,24 @@ Columns = dict[str, Any]
 T = TypeVar("T")
 
 
-class Servable(Protocol):
+class Labelled(Protocol):
+    """What has labels: a draft, or a memory."""
+
+    @property
+    def section(self) -> Any: ...
+    @property
+    def tags(self) -> Any: ...
+    @property
+    def error_category(self) -> Any: ...
+
+
+class Servable(Labelled, Protocol):
     """What of a memory is served: a `Memory`, or one just `Stored`."""
 
     n: Any
     scope: Any
     kind: Any
-    section: Any
     status: Any
-    tags: Any
-    error_category: Any
     importance: Any
     confidence_score: Any
     created_at: Any
@@ -82,6 +90,15 @@ async def put(session: AsyncSession, items: Sequence[Prepared]) -> list[Stored]:
     stored = await store(session, rows)
     await serve(session, stored, items)
     return stored
+
+
+async def make_room(session: AsyncSession, items: Sequence[Prepared]) -> None:
+    """Make the scopes and labels of what is to be put. Who takes a lock of its own before it puts
+    calls this first, so that all locks are taken in one order.
+    """
+    await ensure_scopes(session, {item.draft.scope_address for item in items})
+    names = (_names_of(item.draft, item) for item in items)
+    await ensure_labels(session, set[Name]().union(*names))
 
 
 async def store(session: AsyncSession, rows: Sequence[Columns]) -> list[Stored]:
@@ -121,22 +138,22 @@ async def serve(
     pairs = [(m, i) for m, i in zip(memories, items, strict=True) if m.status == Status.ACTIVE]
     if not pairs:
         return
-    labels = await ensure_labels(session, _names(pairs))
+    names = (_names_of(memory, item) for memory, item in pairs)
+    labels = await ensure_labels(session, set[Name]().union(*names))
     for batch in _batches(pairs):
         await _embed(session, batch, labels)
         await _post(session, batch)
     await _count(session, [memory.scope for memory, _ in pairs], +1)
 
 
-def _names(pairs: Sequence[Served]) -> set[Name]:
-    """The labels that these are served under."""
-    names: set[Name] = {("model", model) for _, item in pairs for model in item.vectors}
-    for memory, _ in pairs:
-        names |= {("tag", tag) for tag in memory.tags}
-        if memory.section:
-            names.add(("section", memory.section))
-        if memory.error_category:
-            names.add(("error", memory.error_category))
+def _names_of(memory: Labelled, item: Prepared) -> set[Name]:
+    """The labels that it is served under."""
+    names: set[Name] = {("model", model) for model in item.vectors}
+    names |= {("tag", tag) for tag in memory.tags}
+    if memory.section:
+        names.add(("section", memory.section))
+    if memory.error_category:
+        names.add(("error", memory.error_category))
     return names
 
 

@@ -1,8 +1,8 @@
-"""The episode of a trace (layer em): what happened, kept once, with the lessons linked to it."""
+"""The episode of a trace (layer em): what happened, kept once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -11,7 +11,6 @@ from apps.memory_api.memory.put import put
 from apps.memory_api.memory.queries import Link, find_key, link
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.reflection.material import Material
-from apps.memory_api.reflection.store import Kept
 from apps.memory_api.traces.episodes import episode_text
 from apps.memory_api.traces.schemas import OutcomeType
 
@@ -35,13 +34,11 @@ def episode_of(material: Material, importance: float | None = None) -> Draft:
     )
 
 
-async def keep_episode(
-    session: AsyncSession, material: Material, episode: Prepared, kept: Sequence[Kept]
-) -> None:
-    """One episode a trace, however often it is reflected on; the lessons are linked to it."""
+async def keep_episode(session: AsyncSession, material: Material, episode: Prepared) -> UUID:
+    """One episode a trace, however often it is reflected on."""
     memory = await find_key(session, episode.draft.scope_address, str(material.trace.id))
-    episode_id = memory.id if memory else (await put(session, [episode]))[0].id
-    links = [Link(lesson.memory_id, "derived_from", "memory", episode_id) for lesson in kept]
-    if memory is None:
-        links.append(Link(episode_id, "derived_from", "trace", material.trace.id))
-    await link(session, links)
+    if memory is not None:
+        return memory.id
+    episode_id = (await put(session, [episode]))[0].id
+    await link(session, [Link(episode_id, "derived_from", "trace", material.trace.id)])
+    return episode_id

@@ -4,7 +4,7 @@ while it thinks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -16,8 +16,8 @@ from apps.memory_api.jobs.chain import REFLECT, follow
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.errors import LLMPaused
 from apps.memory_api.memory.prepare import Draft, Prepared, prepare
+from apps.memory_api.memory.put import make_room
 from apps.memory_api.memory.queries import Link, link
-from apps.memory_api.memory.scopes import find_scopes
 from apps.memory_api.playbook.evaluate import Verdict
 from apps.memory_api.reflection.episode import episode_of, keep_episode
 from apps.memory_api.reflection.general import is_of_one_task
@@ -66,11 +66,12 @@ async def reflect(
     shared = await prepare(embedder, _group_drafts(subject, own))
     episode = await prepare(embedder, [_episode(subject)])
     async with runtime.sessions.tenant(tenant_id) as session:
-        await find_scopes(session, {i.draft.scope_address for i in [*own, *shared, *episode]})
+        await make_room(session, [*own, *shared, *episode])
         await save_verdicts(session, subject.trace, verdicts)
-        kept = await _keep(session, subject, thought, own)
-        lessons = [*kept[1:], *await keep(session, shared)]
-        await keep_episode(session, subject.material, episode[0], [*kept[:1], *lessons])
+        episode_id = await keep_episode(session, subject.material, episode[0])
+        kept, others = await _keep(session, subject, thought, own, shared)
+        lessons = [*kept[1:], *others]
+        await link(session, _links(subject, kept, lessons, episode_id))
         said = [*own[1 : len(kept)], *shared]
         rules = [k for k, item in zip(lessons, said, strict=True) if _is_for_all(item.draft)]
         step = await _go_on(runtime, session, subject, thought, kept, rules, verdicts)
@@ -176,24 +177,35 @@ def _episode(subject: Subject) -> Draft:
 
 
 async def _keep(
-    session: AsyncSession, subject: Subject, thought: Thought, own: Sequence[Prepared]
-) -> list[Kept]:
-    """The reflection and its strategy, linked to each other and to what they are related to."""
+    session: AsyncSession,
+    subject: Subject,
+    thought: Thought,
+    own: Sequence[Prepared],
+    shared: Sequence[Prepared],
+) -> tuple[list[Kept], list[Kept]]:
+    """The reflection and its strategy, and what the attempts of the task teach together."""
     earlier = earlier_of(subject.run)
     if earlier is None:
-        kept = await keep(session, own)
-    elif thought.engine == "rules":  # the model was switched off meanwhile: nothing to improve with
-        return []
-    else:
-        kept = await improve(session, earlier, own)
-    links: list[Link] = []
+        kept = await keep(session, [*own, *shared])
+        return kept[: len(own)], kept[len(own) :]
+    if thought.engine == "rules":  # the model was switched off meanwhile: nothing to improve with
+        return [], []
+    return await improve(session, earlier, own), []
+
+
+def _links(
+    subject: Subject, kept: Sequence[Kept], lessons: Sequence[Kept], episode_id: UUID
+) -> Iterator[Link]:
+    """From all that was learnt to the episode, from the reflection to what it is related to, and
+    from the strategy to the reflection.
+    """
+    for one in (*kept[:1], *lessons):
+        yield Link(one.memory_id, "derived_from", "memory", episode_id)
     if kept:
-        related = subject.material.context.related_memory_ids
-        links += [Link(kept[0].memory_id, "related_to", "memory", other) for other in related]
+        for other in subject.material.context.related_memory_ids:
+            yield Link(kept[0].memory_id, "related_to", "memory", other)
     if len(kept) > 1:
-        links.append(Link(kept[1].memory_id, "derived_from", "memory", kept[0].memory_id))
-    await link(session, links)
-    return kept
+        yield Link(kept[1].memory_id, "derived_from", "memory", kept[0].memory_id)
 
 
 async def _go_on(

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.memory.find import Question, search
 from apps.memory_api.memory.prepare import Draft, Prepared
-from apps.memory_api.memory.put import put
+from apps.memory_api.memory.put import make_room, put
 from apps.memory_api.memory.queries import Link, add_witness, find_same, link
 from apps.memory_api.memory.schemas import Kind
 from apps.memory_api.memory.scopes import Address, find_scopes, one_at_a_time
@@ -98,7 +98,10 @@ async def keep(
 ) -> list[Kept]:
     """Write what is new; what was said before gains a `witness`. Both are linked to the trace they
     come from.
+
+    One transaction of a project at a time goes past here, so the sooner it ends the better.
     """
+    await make_room(session, items)
     for project_id in sorted({item.draft.project_id for item in items}):
         await one_at_a_time(session, f"lessons {project_id}")  # the same may be said beside us
     kept: list[Kept] = []
