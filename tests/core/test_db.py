@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 from sqlalchemy import select, text
 
+from apps.memory_api.core.away import is_away
 from apps.memory_api.core.db import Sessions, open_engine, raw_connection
 from apps.memory_api.tenants.tables import Tenant
 from tests.conftest import Database, TestTenant
@@ -78,6 +79,33 @@ async def test_what_is_not_ended_well_is_undone(
     async with alone.tenant(tenant.id) as session:
         labels = await session.execute(text("select name from labels where name = :n"), {"n": how})
         assert labels.all() == []
+
+
+@pytest.mark.parametrize("sent", ["statement", "raw", "nothing"])
+async def test_a_connection_that_dies_says_so_and_is_replaced(
+    alone: Sessions, database: Database, tenant: TestTenant, sent: str
+) -> None:
+    async def break_off() -> None:
+        async with alone.tenant(tenant.id) as session:
+            driver = await raw_connection(session)
+            await kill(database, driver.get_server_pid())
+            if sent == "statement":
+                await session.execute(text("select 1"))
+            elif sent == "raw":
+                await driver.execute("select 1")
+
+    (ended,) = await asyncio.gather(break_off(), return_exceptions=True)
+    assert is_away(ended)
+    async with alone.tenant(tenant.id) as session:
+        assert await bound(await raw_connection(session)) == str(tenant.id)
+
+
+async def kill(database: Database, pid: int) -> None:
+    other = await asyncpg.connect(database.url("hansei_app"))
+    try:
+        assert await other.fetchval("select pg_terminate_backend($1, 5000)", pid)
+    finally:
+        await other.close()
 
 
 async def test_a_connection_left_in_the_middle_is_not_handed_out(

@@ -105,8 +105,10 @@ def prepare_engine(engine: AsyncEngine, *, codecs: bool = True) -> AsyncEngine:
 
     @listen(engine.sync_engine, "rollback")
     def roll_back(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        if connection.invalidated:  # with the connection, its transaction is gone
+            return
         driver = connection.connection.driver_connection
-        if driver is not None and not driver.is_closed():  # with it, its transaction is gone
+        if driver is not None and not driver.is_closed():
             _tell(connection, "ROLLBACK")
 
     return engine
