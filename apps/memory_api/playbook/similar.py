@@ -47,6 +47,11 @@ def wording_similarity(a: str, b: str) -> float:
     return _dice(a, _units(a), b, _units(b))
 
 
+def likeness_once(a: str, b: str) -> float:
+    """The same of long texts that nobody asks about again: nothing of them is kept."""
+    return _dice(a, _units.__wrapped__(a), b, _units.__wrapped__(b))
+
+
 def only_words(a: str, b: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The words that only the first text has (or has more often), and those of the second."""
     first, second = _units(a), _units(b)

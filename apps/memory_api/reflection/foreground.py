@@ -18,11 +18,12 @@ from apps.memory_api.jobs.queries import get_run, latest_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.reflection.attend import attend
 from apps.memory_api.reflection.improve import earlier_of
+from apps.memory_api.reflection.resent import find_first
 from apps.memory_api.reflection.run import reflect
 from apps.memory_api.reflection.schemas import GenerateAnswer, GenerateIn
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.identity import Identity
-from apps.memory_api.traces.ingest import store_trace
+from apps.memory_api.traces.ingest import Stored, store_trace
 from apps.memory_api.traces.schemas import TraceIn
 
 
@@ -55,7 +56,7 @@ async def reflect_now(
         project_id = caller.project(body.project_id)
         trace_body = TraceIn(**body.model_dump(exclude={"project_id", "tenant_id"}))
         stored = await store_trace(session, trace_body, project_id, trace_id)
-        known = await latest_run(session, stored.trace.id, REFLECT) if stored.duplicate else None
+        known = await _learnt_before(session, stored)
         if known is not None:
             return _known(stored.trace.id, await _readable(session, known))
         if not wait:
@@ -82,6 +83,14 @@ async def reflect_now(
 
 def _or_rules(runtime: Runtime) -> bool:
     return runtime.settings.on_model_failure == "rules"
+
+
+async def _learnt_before(session: AsyncSession, stored: Stored) -> Run | None:
+    """The run of a trace that is here, or of one that this is once more without its name."""
+    if stored.duplicate:
+        return await latest_run(session, stored.trace.id, REFLECT)
+    first = await find_first(session, stored.trace)
+    return first if first and first.kind == REFLECT and first.state == "done" else None
 
 
 async def _readable(session: AsyncSession, run: Run) -> Run:

@@ -3,7 +3,7 @@ with attempt as materialized (
     select t.id
     from traces t
     where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task and t.state = 'closed'
-      and t.outcome in ('success', 'failure', 'error', 'timeout')
+      and t.same_as is null and t.outcome in ('success', 'failure', 'error', 'timeout')
     order by t.created_at desc, t.id desc
     limit :latest
 )

@@ -36,6 +36,7 @@ TRACE: Json = {
     "used_keys": [],
     "metadata": {},
     "event_count": 1,
+    "same_as": None,
     "created_at": "2026-11-21T09:00:00Z",
     "closed_at": "2026-11-21T09:00:00Z",
 }

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, CollectionAggregate, Text, any_, bindparam, func, literal, select
+from sqlalchemy import (
+    ARRAY,
+    CollectionAggregate,
+    Select,
+    Text,
+    any_,
+    bindparam,
+    func,
+    literal,
+    or_,
+    select,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.cursor import Cursor, after
@@ -93,23 +105,56 @@ async def list_events(session: AsyncSession, trace_id: UUID) -> Sequence[TraceEv
 
 
 async def earlier_attempts(session: AsyncSession, trace: Trace, limit: int = 8) -> Sequence[Trace]:
-    """Closed traces of the same task that came before this one, newest first."""
+    """Closed traces of the same task that came before this one (before the one that it is once
+    more), newest first, each once.
+    """
+    if trace.task_key is None:
+        return []
+    came = trace.created_at
+    if trace.same_as is not None and (first := await get_trace(session, trace.same_as)):
+        came = first.created_at
+    rows = await session.scalars(
+        _of_task(session, trace, came).order_by(Trace.created_at.desc()).limit(limit)
+    )
+    return rows.all()
+
+
+async def look_alikes(session: AsyncSession, trace: Trace, limit: int = 8) -> Sequence[Trace]:
+    """Earlier attempts of the same task that may be this one sent again, newest first: of the same
+    length and outcome, for the same playbook, told the same and checked against the same, and not both of them named.
+    """
     if trace.task_key is None:
         return []
     rows = await session.scalars(
-        select(Trace)
+        _of_task(session, trace, trace.created_at)
         .where(
-            Trace.tenant_id == tenant_of(session),
-            Trace.project_id == trace.project_id,
-            Trace.task_key == trace.task_key,
-            Trace.created_at < trace.created_at,
-            Trace.state == "closed",
-            Trace.outcome.is_not(None),
+            Trace.outcome == trace.outcome,
+            Trace.event_count == trace.event_count,
+            Trace.playbook.is_not_distinct_from(trace.playbook),
+            Trace.render_id.is_not_distinct_from(trace.render_id),
+            Trace.test_report.is_not_distinct_from(trace.test_report),
+            or_(trace.external_id is None, Trace.external_id.is_(None)),
         )
         .order_by(Trace.created_at.desc())
         .limit(limit)
     )
-    return rows.all()
+    return [
+        row
+        for row in rows
+        if row.ground_truth == trace.ground_truth and row.used_keys == trace.used_keys
+    ]
+
+
+def _of_task(session: AsyncSession, trace: Trace, came: datetime) -> Select[Trace]:
+    return select(Trace).where(
+        Trace.tenant_id == tenant_of(session),
+        Trace.project_id == trace.project_id,
+        Trace.task_key == trace.task_key,
+        Trace.created_at < came,
+        Trace.state == "closed",
+        Trace.outcome.is_not(None),
+        Trace.same_as.is_(None),
+    )
 
 
 async def has_failed_attempt(session: AsyncSession, trace: Trace) -> bool:

@@ -291,6 +291,7 @@ class TraceView(Model):
     used_keys: list[str]
     metadata: Metadata
     event_count: int
+    same_as: UUID | None
     created_at: Time
     closed_at: Time | None
 

@@ -85,6 +85,8 @@ class Trace(Base):
     metadata_: Mapped[Json] = mapped_column("metadata")
     event_count: Mapped[int] = mapped_column(server_default="0")
     content_hash: Mapped[bytes] = mapped_column(LargeBinary)
+    same_as: Mapped[UUID | None]
+    """The trace that this is once more, sent again without its name."""
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
     closed_at: Mapped[OptTime]

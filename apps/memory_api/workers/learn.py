@@ -35,6 +35,7 @@ from apps.memory_api.playbook.rows import Author, Place
 from apps.memory_api.reflection import run as reflection
 from apps.memory_api.reflection.credit import credit
 from apps.memory_api.reflection.onward import MEMORIES, PLAYBOOK, hints_in
+from apps.memory_api.reflection.resent import find_first
 from apps.memory_api.reflection.subject import IMPORTANCE, OUTCOME
 from apps.memory_api.reflection.used import place_of
 from apps.memory_api.runtime import Runtime
@@ -43,6 +44,8 @@ from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tables import Trace
 
 ACTOR = "curator"
+SAME = "same_as"
+"""In the result of the first step: the trace that this one is once more."""
 CURATION = "curation"
 """In the input of the step that merges: what the step before it thought out."""
 
@@ -53,6 +56,9 @@ async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) 
     """
     async with runtime.sessions.tenant(tenant_id) as session:
         step = await load(session, run_id)
+        if await find_first(session, step.trace):
+            await runs.finish(session, run_id, owner, _sent_before(step.trace), engine="rules")
+            return
         failed_before = await has_failed_attempt(session, step.trace)
         await _ensure_playbook(session, step.trace)
         events = await list_events(session, step.trace.id)
@@ -164,6 +170,10 @@ async def load(session: AsyncSession, run_id: UUID) -> Step:
     if run is None or trace is None:
         raise NotFound
     return Step(run, trace)
+
+
+def _sent_before(trace: Trace) -> dict[str, Any]:
+    return {"reflect": False, "reason": "it was sent before", SAME: str(trace.same_as)}
 
 
 async def _next(
