@@ -1,0 +1,120 @@
+"""A trace that is sent again without its name is the same trace, not a second attempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from httpx2 import AsyncClient
+
+from tests.conftest import TestTenant
+
+REQUEST = "Please move my flight of the 27th from Denver to Houston to the quickest one"
+EVENTS: list[dict[str, Any]] = [
+    {"event_id": "a1", "event_type": "system_event", "content": "You change flights. Today: May 15"},
+    {"event_id": "a2", "event_type": "user_message", "content": REQUEST},
+    {"event_id": "a3", "event_type": "llm_response", "content": "I need your user id, please."},
+    {"event_id": "a4", "event_type": "user_message", "content": "It is mia_li_3668."},
+    {
+        "event_id": "a5",
+        "event_type": "tool_call",
+        "tool_name": "search_flights",
+        "content": '{"origin": "DEN", "destination": "IAH", "date": "2024-05-27"}',
+    },
+    {
+        "event_id": "a6",
+        "event_type": "tool_response",
+        "tool_name": "search_flights",
+        "content": "Error: no such route",
+        "error": {"message": "no such route"},
+    },
+    {"event_id": "a7", "event_type": "llm_response", "content": "I could not find a flight for you."},
+]
+TRACE: dict[str, Any] = {
+    "outcome": "failure",
+    "task_key": "quickest-flight",
+    "playbook": "air",
+    "task_description": REQUEST,
+    "events": EVENTS,
+}
+
+
+def reworded() -> dict[str, Any]:
+    """Without ids, with a word and a date changed."""
+    events = [{k: v for k, v in event.items() if k != "event_id"} for event in EVENTS]
+    events[0]["content"] = "You change flights. Today: May 16"
+    events[2]["content"] = "I need your user id, kindly."
+    return TRACE | {"events": events}
+
+
+@pytest.fixture
+def send(api: AsyncClient, tenant: TestTenant, drain: Any):
+    async def send(body: dict[str, Any], reflect: str = "auto") -> dict[str, Any]:
+        answer = await api.post(f"/api/v1/traces?reflect={reflect}", json=body)
+        assert answer.status_code == 201, answer.text
+        await drain(tenant.id)
+        run = await api.get(f"/api/v1/runs/{answer.json()['run_id']}")
+        return {"trace_id": answer.json()["trace_id"], **run.json()["result"]}
+
+    return send
+
+
+async def texts(api: AsyncClient, kind: str) -> list[str]:
+    found = await api.get(f"/api/v1/memories?kind={kind}&limit=100")
+    return [memory["content"] for memory in found.json()["items"]]
+
+
+@pytest.mark.parametrize("again", [TRACE, reworded()], ids=["same words", "other words"])
+async def test_without_its_name_it_is_the_same_trace(
+    api: AsyncClient, send: Any, again: dict[str, Any]
+) -> None:
+    first = await send(TRACE | {"external_id": "run-1"})
+    said = await texts(api, "reflection")
+    second = await send(again)
+    assert second["reflect"] is False
+    assert second["same_as"] == first["trace_id"]
+    assert await texts(api, "reflection") == said
+    trace = (await api.get(f"/api/v1/traces/{second['trace_id']}")).json()
+    assert trace["same_as"] == first["trace_id"]
+
+
+async def test_another_name_is_another_attempt(api: AsyncClient, send: Any) -> None:
+    await send(TRACE | {"external_id": "run-1"})
+    await send(TRACE)  # a copy is no attempt: the next is the second
+    second = await send(TRACE | {"external_id": "run-2"})
+    assert second["reflect"] is True
+    told = await texts(api, "reflection")
+    assert any("the second attempt to make exactly these calls" in text for text in told)
+    assert not any("third attempt" in text for text in told)
+
+
+async def test_another_course_is_another_attempt(api: AsyncClient, send: Any) -> None:
+    await send(TRACE)
+    other = [*EVENTS[:4], EVENTS[4] | {"content": '{"user": "mia_li_3668"}'}, *EVENTS[5:]]
+    assert (await send(TRACE | {"events": other}))["reflect"] is True
+    assert (await send(TRACE | {"outcome": "error"}))["reflect"] is True
+    assert (await send(TRACE | {"playbook": "sea"}))["reflect"] is True
+    assert (await send(TRACE | {"used_keys": ["pat-00001"]}))["reflect"] is True
+
+
+async def test_asked_for_it_is_thought_about_as_the_first_time(api: AsyncClient, send: Any) -> None:
+    await send(TRACE | {"external_id": "run-1"})
+    said = await texts(api, "reflection")
+    assert (await send(TRACE, reflect="always"))["reflect"] is True
+    assert await texts(api, "reflection") == said
+
+
+async def test_what_was_only_stored_can_be_learnt_from_later(api: AsyncClient, send: Any) -> None:
+    answer = await api.post("/api/v1/traces?reflect=never", json=TRACE)
+    assert answer.status_code == 201
+    assert (await send(TRACE))["reflect"] is True
+
+
+async def test_who_waits_gets_the_first_answer(api: AsyncClient) -> None:
+    body = TRACE | {"playbook": None}
+    first = await api.post("/api/v1/reflections/generate", json=body)
+    again = await api.post("/api/v1/reflections/generate", json=reworded() | {"playbook": None})
+    assert first.status_code == again.status_code == 200
+    assert again.json()["reflection_id"] == first.json()["reflection_id"]
+    assert again.json()["duplicate"] is True
+    assert await texts(api, "reflection") == [first.json()["reflection_text"]]
