@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from apps.memory_api.playbook.rolls import join
 from apps.memory_api.playbook.schemas import Bullet
 from apps.memory_api.playbook.similar import wording_similarity
 from apps.memory_api.playbook.unlike import contradict, unlike, without_examples
@@ -47,6 +48,11 @@ def twins(text: str, near: Iterable[Near]) -> list[Near]:
     """The bullets that say the same as a text, the most alike first."""
     found = [n for n in near if same(text, n.bullet.content, n.cosine)]
     return sorted(found, key=lambda n: -likeness(text, n.bullet.content))
+
+
+def relative(text: str, near: Iterable[Near]) -> Near | None:
+    """The bullet that gives the same advice, maybe for other tools."""
+    return next((n for n in near if join(n.bullet.content, text) is not None), None)
 
 
 def opponents(text: str, near: Iterable[Near]) -> list[Near]:

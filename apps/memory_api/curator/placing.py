@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from apps.memory_api.curator.schemas import Lesson, delta
+from apps.memory_api.playbook.rolls import head_of
 from apps.memory_api.playbook.schemas import DeltaContextItem
 from apps.memory_api.playbook.sections import SectionDefinition, find_section, with_fallback
 
@@ -87,7 +88,7 @@ def section_of(lesson: Lesson, sections: Sequence[SectionDefinition]) -> str:
 
 def kind_of(text: str) -> str:
     """`pref`, `mis`, `ctx`, `pat` or `oth`, after spec 4's five sections."""
-    text = text.strip()
+    text = head_of(text).strip()
     condition, rest = condition_of(text)
     if _PREFERS.search(text):
         return "pref"

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from apps.memory_api.curator.clean import clean
-from apps.memory_api.curator.duplicates import Near, opponents, same, twins
+from apps.memory_api.curator.duplicates import Near, opponents, relative, same, twins
+from apps.memory_api.curator.rules import grown
 from apps.memory_api.curator.schemas import Candidate, Curation, KeptLesson, LeftOut
 from apps.memory_api.curator.view import Known
+from apps.memory_api.playbook.rolls import join
 from apps.memory_api.playbook.schemas import DeltaContextItem
 from apps.memory_api.playbook.state import PlaybookState
 
@@ -85,6 +87,8 @@ def _again(candidate: Candidate, curation: Curation, today: Today) -> Candidate 
         return candidate
     survivor = today.state.resolve(_keys(change)[0])
     near = [n for n in today.fresh if n.bullet.id == survivor]
+    if change.content and (family := relative(change.content, near)):
+        return _grown(candidate, family)
     if survivor and change.content and twins(change.content, near):
         return survivor
     return LeftOut(reason=f"{moved[0]} was changed meanwhile", lessons=candidate.lessons)
@@ -96,6 +100,8 @@ def _add(candidate: Candidate, curation: Curation, today: Today) -> Candidate | 
         if known.key is not None:
             return known.key
     texts = [candidate.delta.content, *(curation.lessons[n].text for n in candidate.lessons)]
+    if family := relative(candidate.delta.content or "", today.fresh):
+        return _grown(candidate, family)
     for text in texts:
         if said := twins(text, today.fresh):
             return said[0].bullet.id
@@ -108,6 +114,15 @@ def _add(candidate: Candidate, curation: Curation, today: Today) -> Candidate | 
     return candidate.model_copy(
         update={"contradicts": list(dict.fromkeys(key for key in keys if key is not None))}
     )
+
+
+def _grown(candidate: Candidate, family: Near) -> Candidate | str:
+    """What the bullet of the family does not have yet goes into its roll."""
+    bullet = family.bullet
+    whole = join(bullet.content, candidate.delta.content or "")
+    if whole is None or whole == bullet.content or bullet.pinned:
+        return bullet.id
+    return candidate.model_copy(update={"delta": grown(bullet.id, whole), "contradicts": []})
 
 
 def _keys(change: DeltaContextItem) -> list[str]:

@@ -1,7 +1,8 @@
 """The curator without a model: each lesson is new, is said already, or says more than what is said.
 
-What a bullet says already is kept out and counts as a witness. A lesson that holds all the words of
-a bullet and adds something concrete takes its place. A lesson that says the contrary of a bullet is
+What a bullet says already is kept out and counts as a witness. The advice of a bullet for one more
+tool goes into the roll of that bullet (`playbook/rolls.py`). A lesson that holds all the words of a
+bullet and adds something concrete takes its place. A lesson that says the contrary of a bullet is
 added beside it and named as such.
 """
 
@@ -10,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from apps.memory_api.curator.duplicates import Near, first_same, opponents, same, twins
+from apps.memory_api.curator.duplicates import Near, first_same, opponents, relative, same, twins
 from apps.memory_api.curator.placing import as_add
 from apps.memory_api.curator.schemas import Candidate, HintIn, KeptLesson, LeftOut, Lesson, delta
 from apps.memory_api.curator.view import View
+from apps.memory_api.playbook.rolls import join
 from apps.memory_api.playbook.schemas import Bullet, DeltaContextItem
 from apps.memory_api.playbook.similar import contained
 from apps.memory_api.playbook.unlike import concrete
@@ -71,6 +73,9 @@ def _settle(settled: Settled, index: int, lesson: Lesson, view: View) -> None:
     if known is not None and known.key is not None:
         settled.kept.append(KeptLesson(lesson=index, key=known.key, reason=known.reason))
         return
+    if family := relative(text, view.near[index]):
+        _grow(settled, index, text, family.bullet)
+        return
     found = twins(text, view.near[index])
     if found:
         _beside(settled, index, lesson, found)
@@ -80,6 +85,35 @@ def _settle(settled: Settled, index: int, lesson: Lesson, view: View) -> None:
         settled.dropped.append(LeftOut(reason="a person was asked already", lessons=[index]))
     elif not _joins(settled, index, text):
         _add(settled, index, lesson, view)
+
+
+def _grow(settled: Settled, index: int, text: str, bullet: Bullet) -> None:
+    """The bullet says the advice; its roll gets what the lesson has more."""
+    wanted = next((c for c in settled.candidates if c.delta.bullet_id == bullet.id), None)
+    if wanted is not None and wanted.delta.content:
+        _into(wanted, index, text)
+        return
+    whole = join(bullet.content, text)
+    if whole == bullet.content or whole is None or not _is_free(bullet) or wanted is not None:
+        settled.kept.append(KeptLesson(lesson=index, key=bullet.id, reason=f"{bullet.id} says it"))
+        return
+    settled.candidates.append(Candidate(delta=grown(bullet.id, whole), lessons=[index]))
+
+
+def grown(key: str, content: str) -> DeltaContextItem:
+    """A bullet with a longer roll."""
+    reason = "the same advice was needed elsewhere"
+    return delta("UPDATE", bullet_id=key, content=content, reasoning=reason)
+
+
+def _into(wanted: Candidate, index: int, text: str) -> bool:
+    """Whether a change that is wanted already takes this lesson's roll in."""
+    whole = join(wanted.delta.content or "", text)
+    if whole is None:
+        return False
+    wanted.delta.content = whole
+    wanted.lessons.append(index)
+    return True
 
 
 def _beside(settled: Settled, index: int, lesson: Lesson, found: Sequence[Near]) -> None:
@@ -104,11 +138,15 @@ def fuller(text: str, bullet: Bullet) -> bool:
     """Whether a text says all that a bullet says and something concrete besides: a name, a
     number.
     """
-    if bullet.pinned or bullet.status != "active":
+    if not _is_free(bullet):
         return False
     return contained(bullet.content, text) >= FULLER and bool(
         concrete(text) - concrete(bullet.content)
     )
+
+
+def _is_free(bullet: Bullet) -> bool:
+    return bullet.status == "active" and not bullet.pinned
 
 
 def merged(first: Near, second: Near) -> DeltaContextItem:
@@ -128,7 +166,7 @@ def evidence(near: Near) -> int:
 
 
 def _mergeable(found: Sequence[Near]) -> tuple[Near, Near] | None:
-    free = [n for n in found if n.bullet.status == "active" and not n.bullet.pinned]
+    free = [n for n in found if _is_free(n.bullet)]
     if len(free) < 2 or not same(free[0].bullet.content, free[1].bullet.content):
         return None
     return free[0], free[1]
@@ -136,6 +174,8 @@ def _mergeable(found: Sequence[Near]) -> tuple[Near, Near] | None:
 
 def _joins(settled: Settled, index: int, text: str) -> bool:
     """Whether another lesson of this run says it already."""
+    if any(_into(wanted, index, text) for wanted in settled.candidates):
+        return True
     said = {str(n): c.delta.content for n, c in enumerate(settled.candidates) if c.delta.content}
     place = first_same(text, said)
     if place is None:

@@ -5,33 +5,13 @@ from __future__ import annotations
 import re
 
 _NESTED = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"
-_EXAMPLE = re.compile(
-    rf"\s*\(here {_NESTED}\)|; that worked here with [^\]\n]*\]|（ここでは[^（）]*）"
-    r"|[A-Za-z]\w*(?:、[A-Za-z]\w*)* のような(?=必須でない)"
-)
-_CARRIED = re.compile(rf"(?<=carry over )(\w+) \({_NESTED}\)")
-_VALUE = re.compile(r"(?<=[A-Za-z0-9_])（[^（）]*）(?=[、 をはが])")
-_INDEX = re.compile(r"(?<=\w)\[\d+\](?=\.\w)")
-_LIST = re.compile(r"(?:[\w.\[\]]+, )*[\w.\[\]]+ and [\w.\[\]]+")
+_EXAMPLE = re.compile(rf"\s*\(here {_NESTED}\)|（ここでは[^（）]*）")
 _ONE_TASK = re.compile(r"\b(?:task|question) like this\b|\bfor such a task\b|同様の(?:依頼|質問)")
 
 
 def general(text: str) -> str:
-    """The rule without what only its own run shows: examples, values, which item of a list. Rules
-    that differ in these alone are one rule.
-    """
-    text = _EXAMPLE.sub("", text)
-    text = _CARRIED.sub(r"\1", text)
-    text = _VALUE.sub("", text)
-    if _INDEX.search(text):
-        text = _LIST.sub(_each_once, _INDEX.sub("[]", text))
-    return text
-
-
-def _each_once(found: re.Match[str]) -> str:
-    """`flights[].date, flights[].date and name` names two things."""
-    items = list(dict.fromkeys(re.split(r", | and ", found[0])))
-    return " and ".join(part for part in (", ".join(items[:-1]), items[-1]) if part)
+    """The rule without examples of its own run. Rules that differ in these alone are one rule."""
+    return _EXAMPLE.sub("", text)
 
 
 def is_of_one_task(text: str) -> bool:

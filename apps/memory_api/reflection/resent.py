@@ -1,4 +1,4 @@
-"""A trace that was sent again without its name: it is no second attempt of its task, teaches nothing
+"""A trace that was sent again without its name is no second attempt of its task: it teaches nothing
 new and counts for nothing.
 
 Two named traces are two runs, however alike. Of others, one is taken for another of the same task

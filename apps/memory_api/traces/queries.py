@@ -121,7 +121,8 @@ async def earlier_attempts(session: AsyncSession, trace: Trace, limit: int = 8) 
 
 async def look_alikes(session: AsyncSession, trace: Trace, limit: int = 8) -> Sequence[Trace]:
     """Earlier attempts of the same task that may be this one sent again, newest first: of the same
-    length and outcome, for the same playbook, told the same and checked against the same, and not both of them named.
+    length and outcome, for the same playbook, told the same and checked against the same, and not
+    both of them named.
     """
     if trace.task_key is None:
         return []

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from apps.memory_api.playbook.rolls import with_roll
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -25,43 +26,51 @@ from apps.memory_api.reflection.findings.schemas import (
     Untold,
 )
 from apps.memory_api.reflection.findings.words.en import listed
+from apps.memory_api.reflection.findings.words.names import (
+    arguments,
+    in_general,
+    sources,
+    tool_of,
+    tools,
+)
 from apps.memory_api.traces.arguments import MARKS, SPACE, named
 
+_SEEN = "Seen with"
+_NOT_FOUND = "When something is not found, never reword the same query again and again: check the exact name in a listing or with a shorter query, and after a second miss start from another fact of the task."
+_AT_THE_EDGE = "Before a call that changes something, check that the rules allow it in this very case and that the user asked for it; before declining, look for the part or the other way that they do allow."
+_ANOTHER_CHOICE = "When what the user wants is not to be had, ask which one condition may give way, change or drop that one and keep the rest."
 _GUARDS = {
-    "timeout": "When {what} runs into a time limit, narrow or split the work before sending it again; the same call will hit the same limit.",
-    "rate_limit": "When {what} is refused for too many requests, wait and send fewer, larger requests instead of repeating at once.",
-    "permission": "When {what} is refused for lack of permission, stop and get the right or another account; do not vary the arguments.",
-    "network": "When {what} cannot reach its server, check address and connection once, wait, then retry a limited number of times.",
-    "syntax": "When {what} reports a syntax error, send the complete block again with all opening and closing lines inside the replaced range, and check the brackets first.",
-    "shortage": "When {what} says that amounts do not fit, recompute every part (fees, baggage, number of people) from the tool's own total before asking for consent again.",
-    "missing": "When {what} does not find something, check the exact name or path with a listing or a shorter query before the next try.",
-    "unavailable": "When {what} is not available as asked, offer the nearest other time or choice at once and keep the remaining conditions.",
-    "invalid": "When {what} rejects its input, compare each argument with the form the message names and change only the one at fault.",
-    "parse": "When text written by the model is parsed as code or arguments ({what}), catch the parse error, show it to the model and ask once more instead of ending the run.",
-    "double": "When two lookups are wanted, send them as two calls: {what} takes everything up to the end of the line as one argument.",
-    "model": "When {what} exceeds what the model takes, shorten the input to the parts needed before calling again.",
+    "timeout": "When a call runs into a time limit, narrow or split the work before sending it again: the same call meets the same limit.",
+    "rate_limit": "When too many requests are refused, wait and send fewer, larger ones instead of repeating at once.",
+    "permission": "When permission is lacking, stop and get the right or another account: other arguments do not help.",
+    "network": "When a server cannot be reached, check address and connection once, wait, then retry a limited number of times.",
+    "syntax": "When a syntax error is reported, send the complete block again with all opening and closing lines inside the replaced range, and check the brackets first.",
+    "shortage": "When amounts do not fit, recompute every part (fees, extras, number of people) from the tool's own total before asking for consent again.",
+    "missing": _NOT_FOUND,
+    "unavailable": "When something is not available as asked, offer the nearest other time or choice at once and keep the remaining conditions.",
+    "invalid": "When input is rejected, compare each argument with the form the message names and change only the one at fault.",
+    "parse": "When text written by the model is parsed as code or arguments, catch the parse error, show it to the model and ask once more instead of ending the run.",
+    "double": "When two lookups are wanted, send them as two calls: one call takes everything up to the end of the line as one argument.",
+    "model": "When the text exceeds what the model takes, shorten it to the parts needed before calling again.",
 }
 
 
-def _short(tool: str) -> str:
-    return tool or "a call"
-
-
 class EnglishAdvice:
-    """Implements `Advice`."""
+    """Implements `Advice`. What is said of a tool is said of any, with the tool in a roll at the
+    end: the same advice on another is the same sentence.
+    """
 
     def drop_quotes(self, tool: str) -> str:
-        return f"When {tool} does not find a name written in quotation marks, send the name again without them before changing any word."
+        rule = "When a name in quotation marks is not found, send it again without them before changing any word."
+        return with_roll(rule, _SEEN, tools(tool))
 
     def take_offer(self, tool: str, offered: Sequence[str]) -> str:
-        return (
-            f"When {tool} finds nothing but lists similar entries, open the listed entry closest to the question next "
-            f"(here {listed(offered[:2], 'or')}) instead of rewording the same query."
-        )
+        here = f" (here {listed(offered[:2], 'or')})" if offered else ""
+        rule = f"When nothing is found but similar entries are listed, open the listed entry closest to the question{here}, written exactly as listed, instead of rewording the query."
+        return with_roll(rule, _SEEN, tools(tool))
 
     def give_up_rewording(self, s: Streak) -> str:
-        kept = f" around “{s.kept}”" if s.kept else ""
-        return f"When two {_short(s.tool)} calls{kept} fail, do not send a third rewording: start from another fact of the task."
+        return with_roll(_NOT_FOUND, _SEEN, tools(s.tool))
 
     def convert(self, c: Crash) -> str:
         return f"When a result of type {c.got} is passed on where a {c.wanted} is required, convert it before handing it over; test that with one numeric result."
@@ -69,12 +78,10 @@ class EnglishAdvice:
     def guard(self, kind: str, what: str, message: str, repeated: bool) -> str | None:
         rule = _GUARDS.get(kind)
         if rule is None:
-            return (
-                f"When {what} answers “{message}” a second time, change the approach instead of sending it again."
-                if repeated
-                else None
-            )
-        return rule.replace("{what}", what)
+            if not repeated:
+                return None
+            rule = f"When a call answers “{in_general(message)}” a second time, change the approach instead of sending it again."
+        return with_roll(rule, _SEEN, tools(tool_of(what)))
 
     def exact_form(self, a: Answer) -> str:
         return "When an answer is checked by exact match, give just the name or phrase as the source writes it, in full and with no word added."
@@ -95,23 +102,18 @@ class EnglishAdvice:
         return "When the first page found seems to settle a question, check whether another person, work or place fits its wording too, and open that page before finishing."
 
     def settle(self, d: Departure) -> str:
-        names = listed(
-            list(dict.fromkeys(c.name if named(c) else "the argument" for c in d.changes[:3]))
-        )
-        return (
-            f"When about to call {d.tool}, settle {names} first: derive each from the request, the rules and what the tools returned, "
-            "and read it back to the user. The tool does not reject a wrong value."
-        )
+        rule = "Before a call that changes something, never guess an argument: a wrong value may raise no error. Derive each from the request, the rules and the responses, and read it back to the user."
+        return with_roll(rule, "Wrong before", {d.tool: arguments(d.changes)})
 
     def hold_back(self, d: Departure) -> str:
-        return f"When a request leads towards {d.tool}, check that the rules allow it in this very case and that nothing else was asked for; if not, say so and change nothing."
+        return with_roll(_AT_THE_EDGE, "Called without need", tools(d.tool))
 
     def before_declining(self, d: Departure) -> str:
-        return f"When inclined to decline or hand over a request that {d.tool} could serve, look for the permitted way first (another order of steps, part of the request) and offer it."
+        return with_roll(_AT_THE_EDGE, "Declined too early", tools(d.tool))
 
     def all_parts(self, d: Sequence[Departure]) -> str:
-        tools = listed(list(dict.fromkeys(x.tool for x in d))[:3])
-        return f"When a request has several parts, keep them as a list and do not close before each has its call; look for open {tools} calls in particular."
+        rule = "When a request has several parts, never close before each has its call: list the parts first and tick them off."
+        return with_roll(rule, "Left out before", tools(*(x.tool for x in d[:3])))
 
     def tell_figure(self, u: Untold) -> str:
         return "When the user asks for an amount or a count, work it out over all items concerned, have it calculated, and say the figure itself before closing."
@@ -122,9 +124,9 @@ class EnglishAdvice:
                 list(dict.fromkeys(x.name if named(x) else "the argument" for x in c.changes[:3]))
             )
             return f"When calling {c.tool} for such a task, read {names} off a response or the user's words and check it once more: success and failure parted just there."
-        tools = c.tools_ours if c.we_succeeded else c.tools_theirs
-        if tools:
-            return f"When a task like this comes up, plan {listed(tools)} into the run: only the successful attempts used it."
+        used = c.tools_ours if c.we_succeeded else c.tools_theirs
+        if used:
+            return f"When a task like this comes up, plan {listed(used)} into the run: only the successful attempts used it."
         good, bad = (c.ours, c.theirs) if c.we_succeeded else (c.theirs, c.ours)
         if not good or not bad or "[" not in good[0]:
             return None
@@ -132,52 +134,66 @@ class EnglishAdvice:
 
     def change_it(self, r: Retry) -> str | None:
         if r.took_offer:
-            return f"When {r.tool} finds nothing but lists similar entries, send the listed name exactly as written; that worked here with {r.after}."
+            return self.take_offer(r.tool, ())
         if any(c.name == MARKS and (c.after or "")[:1] in "\"'" for c in r.changes):
-            return f"When {r.tool} rejects an argument that has spaces or braces, put the whole argument into quotation marks before changing its words."
+            rule = "When an argument with spaces or braces is rejected, put the whole argument into quotation marks before changing its words."
+            return with_roll(rule, _SEEN, tools(r.tool))
         if any(c.name == MARKS for c in r.changes):
             return self.drop_quotes(r.tool)
         if any(c.name == SPACE for c in r.changes):
-            return f"When {r.tool} complains about indentation, resend the same lines with the exact leading spaces of the lines around them."
+            rule = "When the indentation is at fault, resend the same lines with the exact leading spaces of the lines around them."
+            return with_roll(rule, _SEEN, tools(r.tool))
         if r.via and r.taken:
-            return f"When {r.tool} needs {r.taken}, take it from the response of {r.via} rather than building it from what was said."
-        names = [c.name for c in r.changes[:3] if named(c)]
-        if r.kind == "unavailable" and names:
-            return f"When {r.tool} cannot be had as asked, propose another {listed(names)} to the user and keep the other arguments."
-        if names:
-            return f"When {r.tool} fails with “{r.message}”, look at {listed(names)} first and leave the other arguments as they are."
+            return self._copied(r.tool, {r.taken: r.via})
+        if any(named(c) for c in r.changes):
+            return self._changed(r)
         only = r.changes[0] if len(r.changes) == 1 else None
         if only and only.before and not only.after:
-            return f"When {r.tool} does not find an entry with an addition such as “{only.before}”, drop the addition and keep the name."
+            rule = f"When a name with an addition (here “{only.before}”) is not found, drop the addition and keep the name."
+            return with_roll(rule, _SEEN, tools(r.tool))
         if only and only.after and not only.before:
-            return f"When {r.tool} fails on a bare name, add what tells it apart, such as “{only.after}”."
+            rule = f"When a bare name is not found, add what tells it apart (here “{only.after}”)."
+            return with_roll(rule, _SEEN, tools(r.tool))
         return self.guard(r.kind, r.tool, r.message, False)
 
+    def _changed(self, r: Retry) -> str:
+        """Named arguments were changed, and it worked."""
+        if r.kind == "unavailable":
+            label = "Dropped" if all(c.after is None for c in r.changes) else "Changed"
+            return with_roll(_ANOTHER_CHOICE, label, {r.tool: arguments(r.changes)})
+        rule = f"When a call fails with “{in_general(r.message)}”, change only the argument at fault and leave the others as they are."
+        return with_roll(rule, "At fault before", {r.tool: arguments(r.changes)})
+
     def look_up(self, f: Failure) -> str:
-        names = listed([x.split("=", 1)[0] for x in f.invented])
-        return f"When {f.tool} needs {names}, read the value from an earlier response; if there is none, fetch it first and never compose one."
+        rule = "Never make up an id or a name that a call needs: read it off an earlier response, and fetch it first when there is none."
+        return with_roll(rule, "Made up before", {f.tool: [x.split("=", 1)[0] for x in f.invented]})
 
     def start_otherwise(self, a: Again) -> str:
-        return f"When an earlier attempt at the same task failed, do not open with its first call again (here {a.first_call}): start from another fact of the task, or open an entry passed over last time."
+        return f"When an earlier attempt at the same task failed, never open with its first call again (here {a.first_call}): start from another fact of the task, or open an entry passed over last time."
 
     def no_repeat(self, r: Repeat) -> str:
-        return f"When a {_short(r.tool)} call has brought nothing, do not send it again unchanged: note the result and change the argument or the tool."
+        rule = "When a call has brought nothing, never send it again unchanged: note the result and change the argument or the tool."
+        return with_roll(rule, _SEEN, tools(r.tool))
 
     def ask_first(self, u: Unconfirmed) -> str:
-        return f"When the rules ask for consent, list the details of {u.tool} and wait for a plain yes before calling it."
+        rule = "When the rules ask for consent, list the details of the call and wait for a plain yes before making it."
+        return with_roll(rule, "Made without before", tools(u.tool))
 
     def follow_name(self, hops: Sequence[Hop]) -> str:
         return "When a question hides a name behind a description, find the page that names it, search that name literally next, and answer in the words of the page."
 
     def fill_from(self, o: Origin) -> str | None:
         if o.from_tools:
-            names = listed(list(dict.fromkeys(n for n, _, _ in o.from_tools))[:3])
-            tools = listed(list(dict.fromkeys(t for _, _, t in o.from_tools))[:2])
-            end = ", then get the user's yes before sending it" if o.confirmed else ""
-            return f"When preparing {o.tool}, call {tools} first and copy {names} from the response{end}."
+            return self._copied(o.tool, {name: tool for name, _, tool in o.from_tools})
         if o.carried:
-            return f"When going on to {o.tool}, carry over {listed([f'{n} ({v})' for n, v in o.carried])} from the earlier calls instead of asking again."
+            rule = "Do not ask again for what the user or an earlier call has given: reuse it in the next call."
+            return with_roll(rule, "Reused", {o.tool: [name for name, _ in o.carried]})
         return None
+
+    def _copied(self, tool: str, source: Mapping[str, str]) -> str:
+        name = f"`{tool}`" if tool else "The call"
+        rule = f"{name} takes exact values from earlier responses, so make those calls first."
+        return with_roll(rule, "Copy", sources(source))
 
     def assertion(self, a: Assertion) -> str:
         name = a.test.split("::")[-1] if a.test else "the failing test"

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from apps.memory_api.playbook.rolls import with_roll
 from apps.memory_api.reflection.findings.schemas import (
     Again,
     Answer,
@@ -25,39 +26,54 @@ from apps.memory_api.reflection.findings.schemas import (
     Untold,
 )
 from apps.memory_api.reflection.findings.words.ja import listed
+from apps.memory_api.reflection.findings.words.names import (
+    arguments,
+    in_general,
+    sources,
+    tool_of,
+    tools,
+)
 from apps.memory_api.traces.arguments import MARKS, SPACE, named
 
+_SEEN = "例"
+_NOT_FOUND = "見つからないときは、同じ語の言い換えを繰り返さない。一覧か短い語で正確な名称を確かめ、二度見つからなければ依頼の別の事実から調べ直す。"
+_AT_THE_EDGE = "変更を伴う呼び出しの前に、この場合に規則が許すか、利用者が求めたかを確かめる。断る前には、認められる手順や一部だけ行う方法を探して提案する。"
+_ANOTHER_CHOICE = "条件に合うものが無いときは、変えられる条件を利用者に尋ね、一つだけ変えるか外して、ほかはそのままで調べ直す。"
+_SMALL_TALK = (
+    "雑談では、一般論で受けず、相手の話の具体的な点を一つ受けてから、それについて短く問い返す。"
+)
 _GUARDS = {
-    "timeout": "{what} が時間の上限に達したら、同じ内容を送り直さず、範囲を絞るか分割してから実行する。",
-    "rate_limit": "{what} が回数制限で断られたら、間を置き、まとめた少ない回数で送る。",
-    "permission": "{what} が権限不足で断られたら、引数を変えて繰り返さず、正しい権限を得てから行う。",
-    "network": "{what} が接続できないときは、宛先と接続を一度確かめ、待ってから回数を決めて再試行する。",
-    "syntax": "{what} が構文エラーを返したら、置き換える範囲の先頭と末尾を含めた全体を送り直し、先に括弧の対応を確かめる。",
-    "shortage": "{what} が金額や数の不一致を返したら、道具の示した合計から内訳をすべて計算し直し、あらためて同意を得る。",
-    "missing": "{what} で見つからないときは、次を試す前に一覧か短い語で正確な名称を確かめる。",
-    "unavailable": "{what} が希望の条件で取れないときは、近い時刻や別の候補をすぐに示し、ほかの条件は変えずに送り直す。",
-    "invalid": "{what} が入力を受け付けないときは、メッセージの示す形式と引数を一つずつ比べ、合わないものだけを直す。",
-    "parse": "モデルの書いた文をコードや引数として解析する箇所（{what}）では、解析エラーを捕らえ、内容をモデルに示して一度だけ書き直させる。",
-    "double": "二つ調べたいときは呼び出しを二回に分ける。{what} は行の終わりまでを一つの引数として受け取る。",
-    "model": "{what} がモデルの上限を超えたら、必要な部分だけに縮めてから呼び直す。",
+    "timeout": "時間の上限に達したら、同じ内容を送り直さず、範囲を絞るか分割してから実行する。",
+    "rate_limit": "回数制限で断られたら、間を置き、まとめた少ない回数で送る。",
+    "permission": "権限不足で断られたら、引数を変えて繰り返さず、正しい権限を得てから行う。",
+    "network": "接続できないときは、宛先と接続を一度確かめ、待ってから回数を決めて再試行する。",
+    "syntax": "構文エラーが返ったら、置き換える範囲の先頭と末尾を含めた全体を送り直し、先に括弧の対応を確かめる。",
+    "shortage": "金額や数が合わないときは、道具の示した合計から内訳をすべて計算し直し、あらためて同意を得る。",
+    "missing": _NOT_FOUND,
+    "unavailable": _ANOTHER_CHOICE,
+    "invalid": "入力が受け付けられないときは、メッセージの示す形式と引数を一つずつ比べ、合わないものだけを直す。",
+    "parse": "モデルの書いた文をコードや引数として解析する箇所では、解析エラーを捕らえ、内容をモデルに示して一度だけ書き直させる。",
+    "double": "二つ調べたいときは呼び出しを二回に分ける。一回の呼び出しは行の終わりまでを一つの引数として受け取る。",
+    "model": "モデルの上限を超えたら、必要な部分だけに縮めてから呼び直す。",
 }
 
 
 class JapaneseAdvice:
-    """Implements `Advice`."""
+    """Implements `Advice`. What is said of a tool is said of any, with the tool in a roll at the
+    end: the same advice on another is the same sentence.
+    """
 
     def drop_quotes(self, tool: str) -> str:
-        return (
-            f"{tool} で引用符付きの名称が見つからないときは、語を変える前に引用符を外して送り直す。"
-        )
+        rule = "引用符付きの名称が見つからないときは、語を変える前に引用符を外して送り直す。"
+        return with_roll(rule, _SEEN, tools(tool))
 
     def take_offer(self, tool: str, offered: Sequence[str]) -> str:
-        return f"{tool} が見つからない代わりに候補を挙げたときは、言い換えずに、最も近い候補（ここでは {listed(offered[:2])}）を次に開く。"
+        here = f"（ここでは {listed(offered[:2])}）" if offered else ""
+        rule = f"見つからない代わりに候補が挙がったときは、言い換えずに、最も近い候補{here}を表記どおりに開く。"
+        return with_roll(rule, _SEEN, tools(tool))
 
     def give_up_rewording(self, s: Streak) -> str:
-        return (
-            f"{s.tool} が二度続けて失敗したら、三度目の言い換えはせず、依頼の別の事実から調べ直す。"
-        )
+        return with_roll(_NOT_FOUND, _SEEN, tools(s.tool))
 
     def convert(self, c: Crash) -> str:
         return f"{c.wanted} 型を求める箇所に {c.got} 型の結果を渡すときは、先に変換する。数値の結果で一度試しておく。"
@@ -65,12 +81,10 @@ class JapaneseAdvice:
     def guard(self, kind: str, what: str, message: str, repeated: bool) -> str | None:
         rule = _GUARDS.get(kind)
         if rule is None:
-            return (
-                f"{what} が二度続けて「{message}」を返したら、繰り返さずにやり方を変える。"
-                if repeated
-                else None
-            )
-        return rule.replace("{what}", what)
+            if not repeated:
+                return None
+            rule = "同じ失敗が二度続いたら、繰り返さずにやり方を変える。"
+        return with_roll(rule, _SEEN, tools(tool_of(what)))
 
     def exact_form(self, a: Answer) -> str:
         return "完全一致で採点されるときは、出典の表記どおりの名称だけを過不足なく答える。"
@@ -93,20 +107,18 @@ class JapaneseAdvice:
         return "最初のページで答えが出たように見えても、質問の言葉に当てはまる別の人物・作品・場所が無いか確かめてから答える。"
 
     def settle(self, d: Departure) -> str:
-        names = listed(list(dict.fromkeys(c.name if named(c) else "引数" for c in d.changes[:3])))
-        return f"{d.tool} を呼ぶ前に、{names} を依頼・規則・応答から決め、利用者に読み上げて確かめる。誤った値でも道具は断らない。"
+        rule = "変更を伴う呼び出しの引数は、推測で決めない。誤った値でも道具は断らないので、依頼・規則・応答から決め、利用者に読み上げて確かめる。"
+        return with_roll(rule, "誤った引数", {d.tool: arguments(d.changes)})
 
     def hold_back(self, d: Departure) -> str:
-        return f"依頼が {d.tool} に向かうときは、この場合に規則が許すかを確かめ、許さないならそう伝えて何も変更しない。"
+        return with_roll(_AT_THE_EDGE, "不要だった呼び出し", tools(d.tool))
 
     def before_declining(self, d: Departure) -> str:
-        return f"{d.tool} で応じられそうな依頼を断る前に、認められる手順（順序を変える、一部だけ行う）を探して提案する。"
+        return with_roll(_AT_THE_EDGE, "早く断りすぎた呼び出し", tools(d.tool))
 
     def all_parts(self, d: Sequence[Departure]) -> str:
-        tools = listed(list(dict.fromkeys(x.tool for x in d))[:3])
-        return (
-            f"依頼が複数あるときは一覧にし、それぞれの呼び出し（特に {tools}）が済むまで終えない。"
-        )
+        rule = "依頼が複数あるときは、先に一覧にし、すべての呼び出しが済むまで決して終えない。"
+        return with_roll(rule, "抜けていた呼び出し", tools(*(x.tool for x in d[:3])))
 
     def tell_figure(self, u: Untold) -> str:
         return "金額や件数を聞かれたら、対象をすべて含めて計算し、数値そのものを伝えてから終える。"
@@ -127,52 +139,67 @@ class JapaneseAdvice:
 
     def change_it(self, r: Retry) -> str | None:
         if r.took_offer:
-            return f"{r.tool} が候補を挙げて失敗したときは、候補の名称をそのまま送る。"
+            return self.take_offer(r.tool, ())
         if any(c.name == MARKS and (c.after or "")[:1] in "\"'" for c in r.changes):
-            return f"{r.tool} が空白や括弧を含む引数を受け付けないときは、語を変える前に全体を引用符で囲む。"
+            rule = (
+                "空白や括弧を含む引数が受け付けられないときは、語を変える前に全体を引用符で囲む。"
+            )
+            return with_roll(rule, _SEEN, tools(r.tool))
         if any(c.name == MARKS for c in r.changes):
             return self.drop_quotes(r.tool)
         if any(c.name == SPACE for c in r.changes):
-            return f"{r.tool} が字下げの誤りを返したら、前後の行と同じ空白で同じ内容を送り直す。"
+            rule = "字下げの誤りが返ったら、前後の行と同じ空白で同じ内容を送り直す。"
+            return with_roll(rule, _SEEN, tools(r.tool))
         if r.via and r.taken:
-            return f"{r.tool} に渡す {r.taken} は、会話から組み立てず {r.via} の応答から取る。"
-        names = [c.name for c in r.changes[:3] if named(c)]
-        if names and all(c.after is None for c in r.changes):
-            return f"{r.tool} で該当が無いときは、{listed(names)} のような必須でない条件を一つ外せるか尋ね、外して調べ直す。"
-        if r.kind == "unavailable" and names:
-            return f"{r.tool} が希望の条件で取れないときは、{listed(names)} をずらした案を利用者に尋ね、ほかの引数は変えずに送り直す。"
-        if names:
-            return f"{r.tool} が「{r.message}」で失敗したら、まず {listed(names)} を見直し、ほかの引数は変えない。"
+            return self._copied(r.tool, {r.taken: r.via})
+        if any(named(c) for c in r.changes):
+            return self._changed(r)
         only = r.changes[0] if len(r.changes) == 1 else None
         if only and only.before and not only.after:
-            return f"{r.tool} で「{only.before}」のような付け足しのある名称が見つからないときは、付け足しを外す。"
+            rule = f"付け足しのある名称（ここでは {only.before}）が見つからないときは、付け足しを外す。"
+            return with_roll(rule, _SEEN, tools(r.tool))
         return self.guard(r.kind, r.tool, r.message, False)
 
+    def _changed(self, r: Retry) -> str:
+        """Named arguments were changed, and it worked."""
+        if r.kind in ("missing", "unavailable", "failed"):
+            label = "外した条件" if all(c.after is None for c in r.changes) else "変えた条件"
+            return with_roll(_ANOTHER_CHOICE, label, {r.tool: arguments(r.changes)})
+        rule = f"「{in_general(r.message)}」で失敗したら、合わない引数だけを直し、ほかは変えない。"
+        return with_roll(rule, "直した引数", {r.tool: arguments(r.changes)})
+
     def look_up(self, f: Failure) -> str:
-        names = listed([x.split("=", 1)[0] for x in f.invented])
-        return f"{f.tool} に渡す {names} は前の応答から取り、無ければ先に調べる。自分で作らない。"
+        rule = "呼び出しに要る番号や名称は自分で作らない。前の応答から取り、無ければ先に調べる。"
+        return with_roll(rule, "作られた値", {f.tool: [x.split("=", 1)[0] for x in f.invented]})
 
     def start_otherwise(self, a: Again) -> str:
         return f"同じ依頼で前の試行が失敗しているときは、同じ呼び出し（ここでは {a.first_call}）から始めず、依頼の別の事実か前回見送った候補から調べる。"
 
     def no_repeat(self, r: Repeat) -> str:
-        return f"{r.tool} の結果が得られなかったときは、同じ内容を送り直さず、引数か道具を変える。"
+        rule = "結果が得られなかった呼び出しは、同じ内容で送り直さない。引数か道具を変える。"
+        return with_roll(rule, _SEEN, tools(r.tool))
 
     def ask_first(self, u: Unconfirmed) -> str:
-        return f"規則が同意を求めるときは、{u.tool} の内容を示し、はっきりした同意を得てから呼ぶ。"
+        rule = "規則が同意を求めるときは、内容を示し、はっきりした同意を得てから呼ぶ。"
+        return with_roll(rule, "同意の無かった呼び出し", tools(u.tool))
 
     def follow_name(self, hops: Sequence[Hop]) -> str:
         return "質問が名称を伏せて説明しているときは、その名称が出るページを見つけ、次にその名称をそのまま検索する。"
 
     def fill_from(self, o: Origin) -> str | None:
         if o.from_tools:
-            names = listed(list(dict.fromkeys(n for n, _, _ in o.from_tools))[:3])
-            tools = listed(list(dict.fromkeys(t for _, _, t in o.from_tools))[:2])
-            end = "、利用者の同意を得てから送る" if o.confirmed else ""
-            return f"{o.tool} の前に {tools} を呼び、{names} を応答から写し{end or 'て使う'}。"
+            return self._copied(o.tool, {name: tool for name, _, tool in o.from_tools})
         if o.carried:
-            return f"{o.tool} に進むときは、{listed([f'{n}（{v}）' for n, v in o.carried])} を聞き直さず、前の呼び出しから引き継ぐ。"
+            rule = (
+                "利用者や前の呼び出しがすでに示した値は、聞き直さず、次の呼び出しにそのまま使う。"
+            )
+            return with_roll(rule, "引き継いだ値", {o.tool: [name for name, _ in o.carried]})
         return None
+
+    def _copied(self, tool: str, source: Mapping[str, str]) -> str:
+        name = f"`{tool}`" if tool else "その呼び出し"
+        rule = f"{name} に渡す正確な値は、先に次の道具を呼び、応答から写す。"
+        return with_roll(rule, "写す値", sources(source))
 
     def assertion(self, a: Assertion) -> str:
         name = a.test.split("::")[-1] if a.test else "失敗しているテスト"
@@ -181,22 +208,14 @@ class JapaneseAdvice:
     def talk(self, d: Dialogue, won: bool) -> str | None:
         if won:
             strong = d.asked_back * 2 >= d.replies and d.taken_up * 2 >= d.replies
-            return (
-                "雑談では、相手の言葉を一つ受けてから、それについて短く問い返す。"
-                if strong
-                else None
-            )
+            return _SMALL_TALK if strong else None
         if d.unhappy:
             return "利用者が不満や疑問を示したら、話を進める前にその点に答え、返し方を変える。"
         if d.replies >= 5 and d.asked_back * 4 <= d.replies:
-            return "雑談では、二回に一度は相手の直前の話について問い返す。"
+            return _SMALL_TALK
         if d.repeated:
             return "返答が続くときは言い回しを変え、一度使った決まり文句を繰り返さない。"
-        return (
-            "相手が話題を挙げたときは、一般論で受けずに、その話題の具体的な点を一つ挙げてから問い返す。"
-            if d.asked_back * 2 > d.replies
-            else None
-        )
+        return _SMALL_TALK if d.asked_back * 2 > d.replies else None
 
     def stand_firm(self, r: Refusal) -> str:
         if r.kind == "handed_over":
