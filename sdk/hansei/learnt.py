@@ -52,6 +52,8 @@ class Learnt:
     degraded: int = 0
     left_out: int = 0
     """Traces that needed no reflection, as their evaluation found."""
+    resent: int = 0
+    """Traces without a name that were here already, known by what happened in them."""
     verdicts: Counter[str] = field(default_factory=Counter[str])
     """On the bullets that were used: helpful, harmful, neutral."""
     changes: list[Change] = field(default_factory=list["Change"])
@@ -83,7 +85,9 @@ class Learnt:
             return
         match run["kind"]:
             case "evaluate":
-                self.left_out += run["next_run_id"] is None
+                resent = "same_as" in run["result"]
+                self.resent += resent
+                self.left_out += run["next_run_id"] is None and not resent
             case "merge":
                 self._add_changes(run)
             case "reflect":
@@ -162,6 +166,7 @@ class Learnt:
             "nothing_found": self.nothing_found,
             "degraded": self.degraded,
             "left_out": self.left_out,
+            "resent": self.resent,
             "verdicts": dict(self.verdicts),
             "changes": [asdict(change) for change in self.changes],
             "proposals": self.proposals,

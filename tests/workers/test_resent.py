@@ -11,7 +11,11 @@ from tests.conftest import TestTenant
 
 REQUEST = "Please move my flight of the 27th from Denver to Houston to the quickest one"
 EVENTS: list[dict[str, Any]] = [
-    {"event_id": "a1", "event_type": "system_event", "content": "You change flights. Today: May 15"},
+    {
+        "event_id": "a1",
+        "event_type": "system_event",
+        "content": "You change flights. Today: May 15",
+    },
     {"event_id": "a2", "event_type": "user_message", "content": REQUEST},
     {"event_id": "a3", "event_type": "llm_response", "content": "I need your user id, please."},
     {"event_id": "a4", "event_type": "user_message", "content": "It is mia_li_3668."},
@@ -28,7 +32,11 @@ EVENTS: list[dict[str, Any]] = [
         "content": "Error: no such route",
         "error": {"message": "no such route"},
     },
-    {"event_id": "a7", "event_type": "llm_response", "content": "I could not find a flight for you."},
+    {
+        "event_id": "a7",
+        "event_type": "llm_response",
+        "content": "I could not find a flight for you.",
+    },
 ]
 TRACE: dict[str, Any] = {
     "outcome": "failure",
@@ -97,11 +105,9 @@ async def test_another_course_is_another_attempt(api: AsyncClient, send: Any) ->
     assert (await send(TRACE | {"used_keys": ["pat-00001"]}))["reflect"] is True
 
 
-async def test_asked_for_it_is_thought_about_as_the_first_time(api: AsyncClient, send: Any) -> None:
-    await send(TRACE | {"external_id": "run-1"})
-    said = await texts(api, "reflection")
-    assert (await send(TRACE, reflect="always"))["reflect"] is True
-    assert await texts(api, "reflection") == said
+async def test_also_when_every_trace_is_to_be_reflected_on(api: AsyncClient, send: Any) -> None:
+    await send(TRACE | {"external_id": "run-1"}, reflect="always")
+    assert (await send(TRACE, reflect="always"))["reflect"] is False
 
 
 async def test_what_was_only_stored_can_be_learnt_from_later(api: AsyncClient, send: Any) -> None:

@@ -134,7 +134,7 @@ async def look_alikes(session: AsyncSession, trace: Trace, limit: int = 8) -> Se
             Trace.playbook.is_not_distinct_from(trace.playbook),
             Trace.render_id.is_not_distinct_from(trace.render_id),
             Trace.test_report.is_not_distinct_from(trace.test_report),
-            or_(trace.external_id is None, Trace.external_id.is_(None)),
+            or_(literal(trace.external_id is None), Trace.external_id.is_(None)),
         )
         .order_by(Trace.created_at.desc())
         .limit(limit)

@@ -58,6 +58,8 @@ def _outcome(learnt: Learnt) -> str:
     ]
     if learnt.left_out:
         parts.append(f"{learnt.left_out} that needed no reflection")
+    if learnt.resent:
+        parts.append(f"{learnt.resent} sent before without a name")
     if learnt.degraded:
         parts.append(f"{learnt.degraded} by rules, because the model failed")
     return f"Learnt: {', '.join(parts)}."
