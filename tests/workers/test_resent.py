@@ -9,12 +9,13 @@ from httpx2 import AsyncClient
 
 from tests.conftest import TestTenant
 
+TODAY = "You change flights, and say what a change costs. Today: May 15"
 REQUEST = "Please move my flight of the 27th from Denver to Houston to the quickest one"
 EVENTS: list[dict[str, Any]] = [
     {
         "event_id": "a1",
         "event_type": "system_event",
-        "content": "You change flights. Today: May 15",
+        "content": TODAY,
     },
     {"event_id": "a2", "event_type": "user_message", "content": REQUEST},
     {"event_id": "a3", "event_type": "llm_response", "content": "I need your user id, please."},
@@ -35,7 +36,7 @@ EVENTS: list[dict[str, Any]] = [
     {
         "event_id": "a7",
         "event_type": "llm_response",
-        "content": "I could not find a flight for you.",
+        "content": "I found no flight for you.",
     },
 ]
 TRACE: dict[str, Any] = {
@@ -50,7 +51,7 @@ TRACE: dict[str, Any] = {
 def reworded() -> dict[str, Any]:
     """Without ids, with a word and a date changed."""
     events = [{k: v for k, v in event.items() if k != "event_id"} for event in EVENTS]
-    events[0]["content"] = "You change flights. Today: May 16"
+    events[0]["content"] = TODAY.replace("15", "16")
     events[2]["content"] = "I need your user id, kindly."
     return TRACE | {"events": events}
 
@@ -108,6 +109,12 @@ async def test_another_course_is_another_attempt(api: AsyncClient, send: Any) ->
 async def test_also_when_every_trace_is_to_be_reflected_on(api: AsyncClient, send: Any) -> None:
     await send(TRACE | {"external_id": "run-1"}, reflect="always")
     assert (await send(TRACE, reflect="always"))["reflect"] is False
+
+
+async def test_a_short_run_may_go_the_same_way_twice(api: AsyncClient, send: Any) -> None:
+    short = TRACE | {"events": EVENTS[1:4]}
+    await send(short)
+    assert (await send(short))["reflect"] is True
 
 
 async def test_what_was_only_stored_can_be_learnt_from_later(api: AsyncClient, send: Any) -> None:
