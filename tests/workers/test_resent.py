@@ -9,7 +9,10 @@ from httpx2 import AsyncClient
 
 from tests.conftest import TestTenant
 
-TODAY = "You change flights, and say what a change costs. Today: May 15"
+TODAY = (
+    "You change flights. Say what a change costs before you make it, and ask for a plain yes. A "
+    "basic fare cannot be changed. Today: May 15"
+)
 REQUEST = "Please move my flight of the 27th from Denver to Houston to the quickest one"
 EVENTS: list[dict[str, Any]] = [
     {

@@ -35,7 +35,7 @@ from apps.memory_api.reflection.mind import Mind
 from apps.memory_api.reflection.prompt import Question
 from apps.memory_api.reflection.response import BulletVerdict
 from apps.memory_api.reflection.schemas import ReflectionContext
-from apps.memory_api.reflection.trust import sound
+from apps.memory_api.reflection.trust import borrowed, sound, written
 
 log = structlog.get_logger()
 
@@ -101,15 +101,22 @@ async def analyse(
     context, found = await asyncio.to_thread(case.read)
     if mind is None:
         return Analysis(_result(case, insights_by_rules(context, found), (), rounds=1), found)
-    return await _Rounds(case, builder, mind, found).go(max(1, max_iterations))
+    rounds = _Rounds(case, builder, mind, found, written(context))
+    return await rounds.go(max(1, max_iterations))
 
 
 class _Rounds:
     """One conversation with a model about one case."""
 
     def __init__(
-        self, case: Case, builder: ReflectorPromptBuilder, mind: Mind, found: Findings
+        self,
+        case: Case,
+        builder: ReflectorPromptBuilder,
+        mind: Mind,
+        found: Findings,
+        given: Sequence[str] = (),
     ) -> None:
+        self.given = given
         self.case = case
         self.builder = builder
         self.llm = Counted(mind.llm)
@@ -161,6 +168,9 @@ class _Rounds:
         before = len(self.insights)
         for insight in answer.insights:
             same = fingerprint(insight.key_insight)
+            if await asyncio.to_thread(borrowed, insight.key_insight, self.given):
+                log.warning("insight_repeats_the_trajectory")
+                continue
             if insight.key_insight.strip() and same not in self.known:
                 self.known.add(same)
                 self.insights.append(_without_secrets(insight))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -28,7 +29,7 @@ from apps.memory_api.reflection.response import (
     LLMReflectionResponse,
 )
 from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
-from apps.memory_api.reflection.trust import repeats, sound
+from apps.memory_api.reflection.trust import borrowed, repeats, sound, written
 
 __all__ = ["Evidence", "Thought", "think"]
 
@@ -104,6 +105,9 @@ async def think(
     verdicts = sound(answer.verdicts, question.keys, question.shown)
     if parroted(answer, question):
         answer, verdicts = _scored_by_rules(answer, base), []
+    elif answer.strategy and await aside(partial(borrowed, answer.strategy, written(context))):
+        log.warning("strategy_repeats_the_trace")
+        answer = answer.model_copy(update={"strategy": None})
     result = _result(context, found, base, answer, reply)
     return Thought(
         result,
@@ -131,6 +135,7 @@ def _scored_by_rules(
         "confidence": base.confidence if base else 0.5,
         "tags": list(base.tags) if base else [],
         "source_event_ids": [],
+        "strategy": None,
     }
     return answer.model_copy(update=scores)
 

@@ -6,16 +6,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from itertools import pairwise
 
 import structlog
 
 from apps.memory_api.core.redaction import redact
 from apps.memory_api.playbook.citations import resolve
+from apps.memory_api.playbook.recognise import recognise
 from apps.memory_api.reflection.response import BulletVerdict
+from apps.memory_api.reflection.schemas import ReflectionContext
+from apps.memory_api.traces.schemas import EventType
 
 log = structlog.get_logger()
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_SENTENCE = re.compile(r"(?<=[.!?;])[\s\"']+|[。！？\n]+")
+_WORD = 8
+"""Characters of a sentence at least, where words are not told apart."""
+_OWN = (EventType.SYSTEM_EVENT, EventType.TOOL_CALL)
 _PLAIN = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -26,10 +34,48 @@ def repeats(said: str, shown: str) -> bool:
     return _folded(said) in _read(shown)
 
 
+def written(context: ReflectionContext) -> list[str]:
+    """What people and tools wrote into a run, and what the agent said to that. Its instructions are
+    its operator's, and what it called is what it did.
+    """
+    said = [event.content for event in context.events if event.event_type not in _OWN]
+    return [*said, context.task_description or "", context.task_goal or ""]
+
+
+def borrowed(said: str, given: Iterable[str]) -> bool:
+    """Whether any sentence of a lesson is what somebody wrote into the run: word for word, or with
+    words left out and their order turned round. Such a lesson is an order, or nothing new.
+    """
+    texts = [layer for text in given for layer in _layers(text)]
+    folded = "\n".join(map(_folded, texts))
+    if _folded(said) in folded:
+        return True
+    passages = {str(n): passage for n, passage in enumerate(_passages(texts))}
+    return any(recognise(sentence, passages) is not None for sentence in _sentences(said))
+
+
+def _passages(texts: Iterable[str]) -> set[str]:
+    """The sentences of texts, alone and with the next."""
+    found: set[str] = set()
+    for text in texts:
+        sentences = _sentences(text)
+        found.update(sentences)
+        found.update(map(" ".join, pairwise(sentences)))
+    return found
+
+
+def _sentences(text: str) -> list[str]:
+    return [part for part in _SENTENCE.split(text) if len(part.split()) > 1 or len(part) > _WORD]
+
+
 def _read(shown: str) -> str:
     """What was shown, and the same without one and two layers of JSON's escapes."""
+    return "\n".join(map(_folded, _layers(shown)))
+
+
+def _layers(shown: str) -> list[str]:
     plain = _unescaped(shown)
-    return "\n".join(map(_folded, dict.fromkeys((shown, plain, _unescaped(plain)))))
+    return list(dict.fromkeys((shown, plain, _unescaped(plain))))
 
 
 def _unescaped(text: str) -> str:
