@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import structlog
 from fastapi import Request, Response
@@ -19,9 +19,9 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.body import ReadRequest, Tail, read, read_json
+from apps.memory_api.core.body import Parsed, ReadRequest, Tail, read, read_json
 from apps.memory_api.core.errors import Invalid
-from apps.memory_api.core.redaction import redact_value
+from apps.memory_api.core.redaction import may_hold_secrets, redact_value
 from apps.memory_api.core.schemas import MAX_NAME
 from apps.memory_api.deps import bearer, identify, runtime_of
 from apps.memory_api.jobs import idempotency
@@ -37,6 +37,9 @@ _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 
 class ApiRoute(APIRoute):
+    keeps_secrets: ClassVar[bool] = True
+    """Traces take out their secrets themselves, and count them."""
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         takes_json = self.body_field is not None
@@ -56,6 +59,9 @@ class ApiRoute(APIRoute):
             _check_query(request, parameters)
             if takes_json:
                 request = await read_json(request)
+                if not self.keeps_secrets:
+                    request.parsed = await asyncio.to_thread(_without_secrets, request)
+                    request.state.cleaned = request.parsed is not None and request.parsed.cleaned
                 _check_tenant(caller, request)
             key = request.headers.get("idempotency-key")
             if key is None or request.method not in WRITING:
@@ -67,6 +73,12 @@ class ApiRoute(APIRoute):
             return await sent.once(handle)
 
         return guarded
+
+
+class SecretlessRoute(ApiRoute):
+    """What is sent here may be kept: without the secrets in it."""
+
+    keeps_secrets = False
 
 
 class _Sent:
@@ -156,6 +168,16 @@ def _replay(known: Remembered) -> Response:
     if known.body is None:
         return Response(status_code=known.status, headers=headers)
     return JSONResponse(known.body, status_code=known.status, headers=headers)
+
+
+def _without_secrets(request: ReadRequest) -> Parsed | None:
+    """`cleaned` when there were any."""
+    parsed = request.parsed
+    escaped = b"\\u" in request.raw  # a word that gives a secret away may hide in escapes
+    if parsed is None or not (escaped or may_hold_secrets(request.raw.decode(errors="replace"))):
+        return parsed
+    value, kinds = redact_value(parsed.value)
+    return Parsed(value, parsed.cleaned or bool(kinds))
 
 
 def _parameters(dependant: Dependant) -> frozenset[str]:

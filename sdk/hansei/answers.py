@@ -178,6 +178,7 @@ class Trace(TypedDict):
     used_keys: list[str]
     metadata: Json
     event_count: int
+    same_as: str | None
     created_at: str
     closed_at: str | None
 

@@ -76,6 +76,16 @@ IN_CONTEXT = [
     ("password = 'letmein'", "password", "letmein"),
     ('{"user": "a", "password": "correcthorse"}', "password", "correcthorse"),
     ('{\\"password\\": \\"correcthorse\\"}', "password", "correcthorse"),
+    ('{"user": "a", "password": "correct horse"}', "password", "horse"),
+    ('{\\"password\\": \\"correct horse battery\\", \\"n\\": 1}', "password", "battery"),
+    ("passphrase = 'it was a dark night' # ours", "password", "dark night"),
+    ("""password: "don't tell them" """, "password", "tell them"),
+    ('mysqldump --password "Tr0ub4dor and 3"', "password", "and 3"),
+    ('password="unfinished business', "password", "unfinished"),
+    ("Cookie: theme=dark; session=8f14e45fceea167a; lang=en", "cookie", "8f14e45f"),
+    ("Set-Cookie: sid=s%3A9f8e7d6c5b4a; Path=/; HttpOnly", "cookie", "9f8e7d6c"),
+    ("-H 'cookie: JSESSIONID=0A1B2C3D4E5F6789'", "cookie", "0A1B2C3D"),
+    ('{\\"Set-Cookie\\": \\"id=a3fWa9d83f0; Secure\\"}', "cookie", "a3fWa9d83f0"),
     ("mysqldump --password Tr0ub4dor", "password", "Tr0ub4dor"),
     ("mysqldump --password=Tr0ub4dor", "password", "Tr0ub4dor"),
     ("パスワード：hunter2x", "password", "hunter2x"),
@@ -111,6 +121,14 @@ LOOK_ALIKES = [
     "password: ${DB_PASSWORD}",
     '"password": "<your password>"',
     '"password": "********"',
+    '"password": "This field is required"',
+    '{"password": "must have at least 8 characters"}',
+    '"password": "Enter a new password"',
+    '"password": "the one you chose"',
+    "パスワード：'8文字以上で入力してください'",
+    "Cookie: a small thing of flour and sugar",
+    "Cookie: theme=dark; lang=en",
+    "cookie=true, cookies: 12, cookie: consent=accepted",
     '"password": "your_password_here"',
     '{"password": {"type": "string", "minLength": 8}}',
     "<input type=password name=password>",
@@ -182,6 +200,23 @@ def test_values_under_a_telling_key_go_and_the_shape_stays() -> None:
         "n": [1, None, {"note": "use [secret:anthropic_key]"}],
     }
     assert kinds == {"password": 1, "anthropic_key": 1}
+
+
+def test_a_secret_that_is_a_key_goes_too() -> None:
+    first, second = (SECRETS[0][1] + end for end in ("a1", "b2"))
+    clean, kinds = redact_value({"seen": {first: 1, second: {"password": "correct horse"}}})
+    assert clean == {
+        "seen": {
+            "[secret:anthropic_key]": 1,
+            "[secret:anthropic_key]+": {"password": "[secret:password]"},
+        }
+    }
+    assert kinds == {"anthropic_key": 2, "password": 1}
+
+
+def test_a_quoted_value_goes_whole_and_what_follows_stays() -> None:
+    text, _ = redact('{"password": "correct horse", "user": "ann"}')
+    assert text == '{"password": "[secret:password]", "user": "ann"}'
 
 
 def test_harmless_values_stay_as_they_are() -> None:

@@ -12,35 +12,17 @@ from apps.memory_api.reflection.findings.words.advice_ja import JapaneseAdvice
 from apps.memory_api.reflection.general import general, is_of_one_task
 
 RULES = {
-    "do not open with its first call again (here find(first_name=Ivan, zip=92133)): start from "
-    "another fact": "do not open with its first call again: start from another fact",
+    "never open with its first call again (here find(first_name=Ivan, zip=92133)): start from "
+    "another fact": "never open with its first call again: start from another fact",
     "open the entry closest to it (here List of affiliates (by U.S. state)) instead of rewording": (
         "open the entry closest to it instead of rewording"
     ),
-    "When going on to cancel_order, carry over order_id (#W8835847) from the earlier calls": (
-        "When going on to cancel_order, carry over order_id from the earlier calls"
-    ),
-    "Booking_hotel に進むときは、name（ワイズホテル）、city（大阪） を聞き直さず、引き継ぐ。": (
-        "Booking_hotel に進むときは、name、city を聞き直さず、引き継ぐ。"
-    ),
-    "send the listed name exactly as written; that worked here with Search[Special Service].": (
-        "send the listed name exactly as written."
-    ),
-    "Search_hotel で該当が無いときは、wifi、parking のような必須でない条件を一つ外せるか尋ねる。": (
-        "Search_hotel で該当が無いときは、必須でない条件を一つ外せるか尋ねる。"
-    ),
-    "settle cabin, flights[3].number and flights[4].number first": (
-        "settle cabin and flights[].number first"
-    ),
-    "copy flights[1].number, flights[2].number and payment_id from the response": (
-        "copy flights[].number and payment_id from the response"
-    ),
-    "settle passengers[1].dob first": "settle passengers[].dob first",
+    "最も近い候補（ここでは 大阪城 と 大阪）を開く。": "最も近い候補を開く。",
 }
 
 
 @pytest.mark.parametrize(("text", "rule"), RULES.items())
-def test_examples_values_and_places_in_lists_go(text: str, rule: str) -> None:
+def test_examples_go(text: str, rule: str) -> None:
     assert general(text) == rule
     assert general(rule) == rule
 

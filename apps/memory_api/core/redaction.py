@@ -22,6 +22,9 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_core import SchemaValidator, core_schema
 
+SHORTEST_KEY = 16
+"""Characters of a name that may be a secret itself; no pattern takes less for one."""
+
 
 class Redacted(NamedTuple):
     """`kinds` counts what was taken out, by kind."""
@@ -49,7 +52,7 @@ def redact(text: str) -> Redacted:
     """The text without secrets, and how many of each kind there were. Redacting twice changes
     nothing more.
     """
-    if not _may_hold_secrets(text):
+    if not may_hold_secrets(text):
         return Redacted(text, {})
     lowered = _lower(text)
     kinds: Counter[str] = Counter()
@@ -64,7 +67,7 @@ def redact(text: str) -> Redacted:
     return Redacted(text, dict(kinds))
 
 
-def _may_hold_secrets(text: str) -> bool:
+def may_hold_secrets(text: str) -> bool:
     """Whether any rule's hint is in the text. False is certain."""
     try:
         text.encode()
@@ -74,8 +77,8 @@ def _may_hold_secrets(text: str) -> bool:
 
 
 def redact_value(value: Any) -> tuple[Any, dict[str, int]]:
-    """The same for JSON-like data: every string at any depth, and whatever stands under a key such
-    as `password`. Keys, numbers and shape stay."""
+    """The same for JSON-like data: every string at any depth, keys too, and whatever stands under a
+    key such as `password`. Numbers and shape stay."""
     kinds: Counter[str] = Counter()
     return _walk(value, kinds), dict(kinds)
 
@@ -86,11 +89,21 @@ def _walk(value: Any, kinds: Counter[str]) -> Any:
         kinds.update(found)
         return text
     if isinstance(value, dict):
-        pairs = cast("dict[Any, Any]", value).items()
-        return {key: _under(str(key), item, kinds) for key, item in pairs}
+        return _walk_object(cast("dict[Any, Any]", value), kinds)
     if isinstance(value, list):
         return [_walk(item, kinds) for item in cast("list[Any]", value)]
     return value
+
+
+def _walk_object(value: dict[Any, Any], kinds: Counter[str]) -> dict[Any, Any]:
+    """Two keys that become one stay two."""
+    clean: dict[Any, Any] = {}
+    for key, item in value.items():
+        name = _walk(key, kinds) if isinstance(key, str) and len(key) >= SHORTEST_KEY else key
+        while name in clean:
+            name += "+"
+        clean[name] = _under(str(name), item, kinds)
+    return clean
 
 
 def _under(key: str, value: Any, kinds: Counter[str]) -> Any:
@@ -207,6 +220,25 @@ _HEADERS = (
     ),
 )
 
+_COOKIES = Rule(
+    "cookie",
+    ("cookie",),
+    re.compile(
+        r"cookie\\{0,3}[\"']?\s{0,3}[:=]\s{0,3}\\{0,3}[\"']?"
+        r"(?P<secret>[a-z0-9_.\[\]-]{1,128}=[^\r\n\"'\\]{1,8000}+)"
+    ),
+    lambda match, secret: _names_a_session(secret),
+    exact=False,
+)
+_COOKIE_VALUE = re.compile(r"=\s{0,3}([^;,\s]{8,})")
+
+
+def _names_a_session(cookies: str) -> bool:
+    """Whether any of `name=value; name=value` looks made by a machine: long, with a digit."""
+    values = _COOKIE_VALUE.findall(cookies)
+    return any(any(character.isdigit() for character in value) for value in values)
+
+
 _PLACEHOLDER = re.compile(
     r"(?i)[*.xX•_-]{1,200}|null|none|nil|true|false|undefined|empty|optional|required|str|string|text|value|"
     r"(?:your|my|the|some|an?)[ _-].{0,200}|\[secret:.{0,200}|"
@@ -216,9 +248,16 @@ _PLACEHOLDER = re.compile(
 )
 
 
+_PROSE = re.compile(
+    r"(?i)^(?:enter|type|choose|repeat|confirm|please|must|should)\s|\s(?:must|should)\s"
+    r"|\s(?:required|invalid|incorrect|wrong|expired|missing|characters|letters)\b|ください|です"
+)
+"""What forms and errors say about a password, in several words."""
+
+
 def _is_value(secret: str) -> bool:
     """Not a placeholder, a variable, a template or an expression of code."""
-    if _PLACEHOLDER.fullmatch(secret) or secret[0] in "<$%{(":
+    if _PLACEHOLDER.fullmatch(secret) or secret[0] in "<$%{(" or _PROSE.search(secret):
         return False
     return not secret.startswith(("os.", "process.", "self.", "env.", "config.", "settings."))
 
@@ -265,25 +304,24 @@ def _is_credential(match: re.Match[str], secret: str) -> bool:
 _ASSIGN = r"\\{0,3}[\"']?\s{0,3}(?:=>|:=|=|:|：)\s{0,3}(?P<quote>\\{0,3}[\"'])?"
 _CHARACTERS = r"[^\s\"'\\,;&<>()\[\]{}`|。、]"
 _NO_CALL = r"(?![(\[])"
+# In quotation marks up to the next of them, spaces and all; else up to the next space.
+_PASSWORD = (
+    r"(?P<secret>(?:(?(quote)(?>(?:(?!(?P=quote))[^\r\n\\]){4,256})(?=(?P=quote))|(?!))"
+    rf"|{_CHARACTERS}{{4,256}}+{_NO_CALL}))"
+)
 
 _ASSIGNED = (
     Rule(
         "password",
         ("passw", "passphrase", "pwd", "パスワード"),
-        re.compile(
-            r"(?:password|passwd|passphrase|pwd|パスワード)"
-            + f"{_ASSIGN}(?P<secret>{_CHARACTERS}{{4,256}}+){_NO_CALL}"
-        ),
+        re.compile(r"(?:password|passwd|passphrase|pwd|パスワード)" + _ASSIGN + _PASSWORD),
         wanted=_is_password,
         exact=False,
     ),
     Rule(
         "password",
         ("--pass", "--pwd"),
-        re.compile(
-            r"--(?:password|passwd|passphrase|pass|pwd)\s(?P<quote>[\"'])?"
-            + f"(?P<secret>{_CHARACTERS}{{4,256}}+){_NO_CALL}"
-        ),
+        re.compile(r"--(?:password|passwd|passphrase|pass|pwd)\s(?P<quote>[\"'])?" + _PASSWORD),
         wanted=_is_password,
         exact=False,
     ),
@@ -306,7 +344,7 @@ _URL = Rule(
     wanted=lambda match, secret: secret[0] not in "<$%{[*",
 )
 
-RULES = (_KEY_BLOCK, *_TOKENS, *_HEADERS, _URL, *_ASSIGNED)
+RULES = (_KEY_BLOCK, *_TOKENS, *_HEADERS, _COOKIES, _URL, *_ASSIGNED)
 
 
 def _any_hint() -> SchemaValidator:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.api_route import SecretlessRoute
 from apps.memory_api.core.cursor import page
 from apps.memory_api.core.errors import NotFound
 from apps.memory_api.core.openapi import example
@@ -45,7 +45,7 @@ from apps.memory_api.memory.schemas import (
 from apps.memory_api.memory.scopes import Address, Area, all_playbooks, kind_scope
 from apps.memory_api.memory.tables import Memory
 
-router = APIRouter(prefix="/api/v1", tags=["memories"], route_class=ApiRoute)
+router = APIRouter(prefix="/api/v1", tags=["memories"], route_class=SecretlessRoute)
 
 NEW_MEMORY = {
     "kind": "reflection",

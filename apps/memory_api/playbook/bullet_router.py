@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.api_route import SecretlessRoute
 from apps.memory_api.core.cursor import page
 from apps.memory_api.core.openapi import example
 from apps.memory_api.core.schemas import Page
@@ -52,7 +52,7 @@ from apps.memory_api.playbook.wire import (
 )
 from apps.memory_api.playbook.wire_history import Origin, Provenance
 
-router = APIRouter(prefix="/{name}/bullets", route_class=ApiRoute)
+router = APIRouter(prefix="/{name}/bullets", route_class=SecretlessRoute)
 
 NEW_BULLET = {
     "section": "MISTAKES TO AVOID",

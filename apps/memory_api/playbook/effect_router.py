@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import Field
 
-from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.api_route import SecretlessRoute
 from apps.memory_api.core.openapi import shown
 from apps.memory_api.core.schemas import Model, Page
 from apps.memory_api.deps import Limit, ProjectQuery, Reader, Session
@@ -14,7 +14,7 @@ from apps.memory_api.playbook.holdout import list_effects
 from apps.memory_api.playbook.requests import decode_cursor, encode_cursor
 from apps.memory_api.playbook.rows import Place
 
-router = APIRouter(prefix="/{name}/effect", route_class=ApiRoute)
+router = APIRouter(prefix="/{name}/effect", route_class=SecretlessRoute)
 
 
 class Sides(Model):

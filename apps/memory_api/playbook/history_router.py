@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.api_route import SecretlessRoute
 from apps.memory_api.core.errors import Invalid
 from apps.memory_api.core.openapi import example
 from apps.memory_api.core.schemas import Page
@@ -25,7 +25,7 @@ from apps.memory_api.playbook.wire_history import (
     show_diff,
 )
 
-router = APIRouter(prefix="/{name}", route_class=ApiRoute)
+router = APIRouter(prefix="/{name}", route_class=SecretlessRoute)
 
 RESTORE = {"version": 0, "reason": "Started from the wrong file."}
 

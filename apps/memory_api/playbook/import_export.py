@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.body import clean_text
+from apps.memory_api.core.redaction import redact
 from apps.memory_api.core.schemas import MAX_TAGS
 from apps.memory_api.playbook.change import Outcome, Plan, Terms, change_playbook
 from apps.memory_api.playbook.errors import corrupt
@@ -121,11 +122,15 @@ def _check(playbook: Playbook) -> None:
 
 
 def _clean(bullet: Bullet) -> Bullet:
-    """The bullet without what PostgreSQL cannot store."""
-    texts = {name: clean_text(getattr(bullet, name)) for name in _TEXTS}
-    lists = {name: [clean_text(item) for item in getattr(bullet, name)] for name in _LISTS}
+    """The bullet without what PostgreSQL cannot store, and without secrets."""
+    texts = {name: _storable(getattr(bullet, name)) for name in _TEXTS}
+    lists = {name: [_storable(item) for item in getattr(bullet, name)] for name in _LISTS}
     changed = {k: v for k, v in (texts | lists).items() if v != getattr(bullet, k)}
     return bullet.model_copy(update=changed) if changed else bullet
+
+
+def _storable(text: str) -> str:
+    return redact(clean_text(text)).text
 
 
 async def save_playbook(

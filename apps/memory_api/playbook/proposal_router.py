@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Response
 
-from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.api_route import SecretlessRoute
 from apps.memory_api.core.cursor import page
 from apps.memory_api.core.openapi import example
 from apps.memory_api.core.schemas import Page
@@ -28,7 +28,7 @@ from apps.memory_api.playbook.rows import Place
 from apps.memory_api.playbook.tables import Proposal
 from apps.memory_api.playbook.wire import DecideIn, DeltasAnswer, ProposalView
 
-router = APIRouter(prefix="/{name}/proposals", route_class=ApiRoute)
+router = APIRouter(prefix="/{name}/proposals", route_class=SecretlessRoute)
 
 DECISION = {"reason": "Checked against the refund policy."}
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.api_route import SecretlessRoute
 from apps.memory_api.core.body import read
 from apps.memory_api.core.errors import Invalid
 from apps.memory_api.core.openapi import example
@@ -47,7 +47,7 @@ from apps.memory_api.playbook.wire import PlaybookView
 from apps.memory_api.tenants.identity import Access
 
 router = APIRouter(
-    prefix="/api/v1/playbooks", tags=["playbooks"], route_class=ApiRoute, lifespan=lifespan
+    prefix="/api/v1/playbooks", tags=["playbooks"], route_class=SecretlessRoute, lifespan=lifespan
 )
 
 BULLETS = {

@@ -6,7 +6,7 @@ import hashlib
 
 from fastapi import APIRouter, Response
 
-from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.api_route import SecretlessRoute
 from apps.memory_api.core.openapi import example
 from apps.memory_api.deps import Reader, RuntimeDep
 from apps.memory_api.memory.find import how_of
@@ -21,7 +21,7 @@ from apps.memory_api.playbook.wire_serving import (
     SearchIn,
 )
 
-router = APIRouter(prefix="/{name}", route_class=ApiRoute)
+router = APIRouter(prefix="/{name}", route_class=SecretlessRoute)
 
 SEARCH = {"query_text": "refund of a pending order", "top_k": 5}
 RENDER = {"query_text": "refund of a pending order", "token_budget": 800}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from apps.memory_api.core.redaction import redact_value
 from apps.memory_api.memory.find import Filters, ask, search
 from apps.memory_api.memory.found import Hit
 from apps.memory_api.memory.prepare import prepare
@@ -22,7 +23,9 @@ async def bring_reflection(
     session_id: str | None = None,
     trace_id: UUID | None = None,
 ) -> list[Kept]:
-    """Keep a reflection and its strategy."""
+    """Keep a reflection and its strategy, without secrets."""
+    given, _ = redact_value(result.model_dump(mode="json"))
+    result = ReflectionResult.model_validate(given)
     rows = drafts(result, project_id=project_id, session_id=session_id, trace_id=trace_id)
     items = await prepare(await runtime.embedder_of(tenant_id), rows)
     async with runtime.sessions.tenant(tenant_id) as session:

@@ -1,9 +1,9 @@
 """Secrets leave a trace before it is stored. Only what holds one is copied; all else stays as it
 is.
 
-Names (ids, keys, tools, agents) are not read: they are addresses, and must stay what the caller
-knows them by. One look at all texts together says whether a closer one is needed, which is rare
-(551 real traces: 0.25 s, and none).
+Names (ids, tools, agents, the keys of bullets) are not read: they are addresses, and must stay what
+the caller knows them by. One look at all texts together says whether a closer one is needed, which
+is rare (551 real traces: 0.25 s, and none).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from apps.memory_api.core.redaction import redact, redact_value
+from apps.memory_api.core.redaction import SHORTEST_KEY, redact, redact_value
 from apps.memory_api.traces.schemas import CloseIn, ErrorInfo, Event, OutcomeIn, TraceIn
 
 M = TypeVar("M", bound=BaseModel)
@@ -118,6 +118,8 @@ def _gather(value: Any, texts: list[str]) -> None:
         pairs = cast("dict[Any, Any]", value)
         for key, item in pairs.items():
             _gather(item, texts)
+            if isinstance(key, str) and len(key) >= SHORTEST_KEY:
+                texts.append(key)
             if isinstance(item, str):
                 texts.append(f'"{key}": "{"".join(item.split())}"')
     elif isinstance(value, list):

@@ -6,7 +6,7 @@ from functools import partial
 
 from fastapi import APIRouter
 
-from apps.memory_api.api_route import ApiRoute
+from apps.memory_api.api_route import SecretlessRoute
 from apps.memory_api.core.openapi import example
 from apps.memory_api.deps import RuntimeDep, Writer
 from apps.memory_api.playbook.rows import Place
@@ -15,7 +15,7 @@ from apps.memory_api.traces.schemas import TraceIn
 from apps.memory_api.workers.answer import WORKFLOW, answer_query
 from apps.memory_api.workers.answer_wire import WorkflowAnswer, WorkflowRequest
 
-router = APIRouter(prefix="/workflow", tags=["workflow"], route_class=ApiRoute)
+router = APIRouter(prefix="/workflow", tags=["workflow"], route_class=SecretlessRoute)
 
 QUERY = {"query": "The customer wants a refund of a pending order", "dataset": "appworld"}
 
