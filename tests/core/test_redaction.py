@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.core.redaction import RULES, redact, redact_value
+from apps.memory_api.core.redaction import redact, redact_value
+from apps.memory_api.core.secret_rules import RULES
 
 TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces.jsonl"
 

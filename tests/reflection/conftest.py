@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from apps.memory_api.budget.ledger import DatabaseLedger
 from apps.memory_api.budget.tables import LLMCall
+from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import list_runs
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.pause import Gate, Gated
@@ -88,6 +89,10 @@ class Service:
         """Deliver what is due, once; answers how long each ticket is to wait."""
         tickets = await waiting_tickets(self.runtime, self.tenant.id)
         return [await work(self.background, ticket) for ticket in tickets]
+
+    async def work_on(self, run_id: UUID) -> None:
+        """What its ticket will bring about when it is due."""
+        await work(self.background, Ticket(self.tenant.id, run_id))
 
     async def calls(self) -> list[LLMCall]:
         async with self.runtime.sessions.tenant(self.tenant.id) as session:

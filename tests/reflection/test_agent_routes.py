@@ -128,7 +128,7 @@ async def test_rounds_are_those_really_done(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("fault", [server_error(), refusal(), wrong_shape(), rate_limited()])
-async def test_a_failed_model_leaves_a_failed_run_and_an_empty_answer(
+async def test_a_failed_model_leaves_an_empty_answer_and_a_run_that_is_tried_again(
     service: Service, fault: Any
 ) -> None:
     await playbook(service.api)
@@ -137,26 +137,32 @@ async def test_a_failed_model_leaves_a_failed_run_and_an_empty_answer(
     assert (learnt["insights"], learnt["bullet_evaluations"]) == ([], [])
     assert (learnt["iteration_count"], learnt["degraded"]) == (0, True)
     run = await service.run(learnt["run_id"])
-    assert (run.state, run.error["code"]) == ("failed", learnt["error"]["code"])
+    assert (run.state, run.error["code"]) == ("queued", learnt["error"]["code"])
     assert await votes(service.api) == [(0, 0, 0), (0, 0, 0)]
     service.clock.now += 4000
     service.stub.behave = lambda call: said(insight(), verdicts=BOTH)
-    (await service.api.post(f"/api/v1/runs/{run.id}/retry")).raise_for_status()
-    await service.work_once()
+    await service.work_on(run.id)
     assert (await service.run(run.id)).state == "done"
     assert await votes(service.api) == [(1, 0, 0), (0, 0, 1)]
     again = await reflect(service)
     assert (again["insights"], again["duplicate"]) == ([insight()], True)
 
 
-async def test_what_failed_is_done_when_it_is_sent_again(serve: Serve) -> None:
+async def test_what_is_tried_again_is_not_done_twice_when_it_is_sent_again(serve: Serve) -> None:
     service = await serve()
     service.stub.behave = lambda call: refusal()
     failed = await reflect(service)
+    again = await service.api.post(URL, json=body())
+    assert again.status_code == 202
+    assert again.json()["run_id"] == failed["run_id"]
+
+
+async def test_what_failed_is_done_when_it_is_sent_again(serve: Serve) -> None:
+    service = await serve(on_model_failure="fail")
+    service.stub.behave = lambda call: refusal()
+    assert (await service.api.post(URL, json=body())).status_code == 502
     service.stub.behave = lambda call: said(insight())
-    done = await reflect(service)
-    assert done["insights"] == [insight()]
-    assert done["trace_id"] == failed["trace_id"]
+    assert (await reflect(service))["insights"] == [insight()]
 
 
 async def test_fail_answers_502(serve: Serve) -> None:

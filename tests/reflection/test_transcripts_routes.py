@@ -137,7 +137,7 @@ async def test_legacy_and_short_ids_mean_the_same_bullet(coding: Service) -> Non
 
 
 @pytest.mark.parametrize("fault", [server_error(), refusal(), broken_body(), answer("no JSON")])
-async def test_a_failed_model_leaves_a_failed_run_and_an_empty_answer(
+async def test_a_failed_model_leaves_an_empty_answer_and_a_run_that_is_tried_again(
     coding: Service, fault: Any
 ) -> None:
     coding.stub.behave = lambda call: fault
@@ -146,11 +146,10 @@ async def test_a_failed_model_leaves_a_failed_run_and_an_empty_answer(
     assert learnt["cited_ids"] == ["pat-00001"]
     assert learnt["degraded"]
     run = await coding.run(learnt["run_id"])
-    assert (run.state, run.error["code"]) == ("failed", learnt["error"]["code"])
+    assert (run.state, run.error["code"]) == ("queued", learnt["error"]["code"])
     coding.clock.now += 4000
     coding.stub.behave = lambda call: answer(GOOD)
-    (await coding.api.post(f"/api/v1/runs/{run.id}/retry")).raise_for_status()
-    await coding.work_once()
+    await coding.work_on(run.id)
     assert (await coding.run(run.id)).result["analysis"] == GOOD["analysis"]
     assert await votes(coding.api) == [(1, 0, 0), (0, 0, 0)]
 

@@ -74,20 +74,17 @@ async def begin(
 
 
 async def attend(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str, work: Work[A]) -> A:
-    """Do a run that we hold. What fails is recorded with its cause and raised: a model's failure
-    ends the run, anything else leaves the next attempt to a worker.
+    """Do a run that we hold. What fails is recorded with its cause and raised, and a worker tries
+    it again; where a model's failure is to be told (HANSEI_ON_MODEL_FAILURE=fail) it ends the run.
     """
     try:
         async with held(runtime.sessions, tenant_id, run_id, owner, runtime.lease):
             return await work(runtime, tenant_id, run_id, owner)
-    except LLMError as error:
-        async with runtime.sessions.tenant(tenant_id) as session:
-            await runs.refuse(session, run_id, owner, error)
-        raise
     except Exception as error:
+        ends = isinstance(error, LLMError) and runtime.settings.on_model_failure == "fail"
         async with runtime.sessions.tenant(tenant_id) as session:
-            delay = await runs.fail(session, run_id, owner, error)
-            if delay is not None:
-                ticket = Ticket(tenant_id, run_id)
-                await runtime.queue.enqueue(session, [ticket], after=delay)
+            if ends:
+                await runs.refuse(session, run_id, owner, error)
+            elif (delay := await runs.fail(session, run_id, owner, error)) is not None:
+                await runtime.queue.enqueue(session, [Ticket(tenant_id, run_id)], after=delay)
         raise
