@@ -23,7 +23,7 @@ from apps.memory_api.traces.queries import list_events, look_alikes
 from apps.memory_api.traces.tables import Trace, TraceEvent
 
 SHORTEST = 300
-"""Characters; a shorter run may well go the same way twice."""
+"""Bytes; a shorter run may well go the same way twice."""
 ALL, EACH = 0.95, 0.6
 """How alike all events are on average, and each of them at least, 0..1."""
 
@@ -47,7 +47,7 @@ def alike(ours: Sequence[TraceEvent], theirs: Sequence[TraceEvent]) -> bool:
     """Whether these are the events of one run, told twice."""
     if [_shape(event) for event in ours] != [_shape(event) for event in theirs]:
         return False
-    if sum(len(event.content) for event in ours) < SHORTEST:
+    if sum(len(event.content.encode()) for event in ours) < SHORTEST:
         return False
     scores: list[float] = []
     for one, other in zip(ours, theirs, strict=True):

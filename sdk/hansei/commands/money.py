@@ -83,5 +83,15 @@ def _show_usage(row: Usage) -> None:
     keys = [row[name] for name in ("day", "provider", "model", "purpose") if row[name]]
     calls = f"{row['calls']} calls" + (f" ({row['failed']} failed)" if row["failed"] else "")
     tokens = f"{row['input_tokens']} tokens in ({row['cached_tokens']} cached)"
-    facts = [*keys, calls, tokens, f"{row['output_tokens']} out", f"${row['usd']:.4f}"]
+    facts = [*keys, calls, tokens, f"{row['output_tokens']} out", _cost(row)]
     show(" · ".join(str(fact) for fact in facts))
+
+
+def _cost(row: Usage) -> str:
+    """No price is not a price of nothing."""
+    known, unknown = row["calls"] - row["failed"] - row["unpriced"], row["unpriced"]
+    if not unknown:
+        return f"${row['usd']:.4f}"
+    if known <= 0:
+        return "price unknown"
+    return f"${row['usd']:.4f} and {unknown} calls of unknown price"
