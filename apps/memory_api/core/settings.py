@@ -112,14 +112,9 @@ class Settings(BaseSettings):
     )
     on_model_failure: Literal["rules", "fail"] = Field(
         "rules",
-<<<<<<< HEAD
         description="What a waiting caller gets when the model fails. fail: 502. rules: a "
         "reflection and a workflow's answer by rules, degraded, the reflection improved later; of "
-        "a trajectory or a transcript an empty answer that says why, to be retried.",
-=======
-        description="When a caller waits and the model fails: rules answer, or nothing where only "
-        "a model can (`degraded`, done again later), or 502.",
->>>>>>> 2790cfd (Tests of families; docs; hansei usage says when a price is unknown)
+        "a trajectory or a transcript an empty answer that says why, and a worker tries it again.",
     )
     evaluators: str = Field(
         "deterministic,threshold",
