@@ -1,4 +1,9 @@
-"""What search reads: its own keys, from the index alone, whatever the size of tenant and scope."""
+"""What search reads: its own keys, from the index alone, whatever the size of tenant and scope.
+
+The planner's settings are the server's own, with one exception that belongs to the function: its
+plans are generic. Planned for its values, the search of a tenant who owns most of a table would
+read that table whole (docs/decisions/search.md).
+"""
 
 from __future__ import annotations
 
@@ -62,7 +67,7 @@ async def test_the_statements_explained_are_those_of_the_function(app_role: Any)
     )
     for name in ("head", "meant", "named", "whole", "nearest", "candidates", "listed", "indexed"):
         assert part(name).strip() in source, name
-    assert settings == ["plan_cache_mode=force_generic_plan", "enable_sort=off"]
+    assert settings == ["plan_cache_mode=force_generic_plan"]
 
 
 async def test_nothing_forbids_the_planner_a_bad_plan(app_role: Any) -> None:

@@ -301,7 +301,7 @@ create or replace function hansei_search(
     source_event_ids text[], metadata jsonb, terms int[], revision int, version int, place int, created_at timestamptz,
     updated_at timestamptz
 ) language plpgsql volatile
-set plan_cache_mode = force_generic_plan set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
     _bound text := current_setting('hansei.tenant_id', true);
