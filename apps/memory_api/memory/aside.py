@@ -18,14 +18,7 @@ from numpy.typing import NDArray
 
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.memory.find import (
-    Filters,
-    How,
-    Question,
-    alpha_of,
-    ask,
-    search_once,
-)
+from apps.memory_api.memory.find import Filters, How, Question, alpha_of, ask, search_once
 from apps.memory_api.memory.found import Found, Hit
 from apps.memory_api.memory.prepare import heaviest
 from apps.memory_api.memory.schemas import Status
