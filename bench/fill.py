@@ -72,6 +72,12 @@ async def add_scope(
         "insert into scopes (tenant_id, scope, project_id, area, name) values ($1, $2, $3, $4, $5)",
         *(tenant, scope, PROJECT, area, name),
     )
+    if area == "playbook":
+        await admin.execute(
+            "insert into playbooks (tenant_id, scope, project_id, name, sections)"
+            " values ($1, $2, $3, $4, '[]')",
+            *(tenant, scope, PROJECT, name),
+        )
     numbered = [(next(NUMBERS), item) for item in items]
     kept = [*((n, i, "active") for n, i in numbered)]
     kept += [(next(NUMBERS), item, "quarantined") for item in items[:hidden]]
