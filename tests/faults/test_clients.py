@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import httpx2
 
+from apps.memory_api.traces.ndjson import BATCH_LINES
 from tests.faults.site import Site, Tenant, until
 from tests.faults.work import Sender, traces
 
@@ -42,12 +43,12 @@ def count(site: Site, tenant: Tenant, table: str) -> int:
 
 def test_one_that_stops_in_the_middle_of_a_line(site: Site, sender: Sender) -> None:
     tenant = sender.tenant
-    many = [trace | {"external_id": f"{n}"} for n, trace in enumerate(traces("x") * 15)]
+    many = [trace | {"external_id": f"{n}"} for n, trace in enumerate(traces("x") * 30)]
     body = b"\n".join(json.dumps(trace).encode() for trace in many)
     path = "/api/v1/traces?reflect=never"
 
     def a_batch_is_stored() -> bool:
-        return count(site, tenant, "traces") == 100
+        return count(site, tenant, "traces") == BATCH_LINES
 
     sent = len(body) - 50
     leave(site, tenant, path, "application/x-ndjson", body, sent=sent, once=a_batch_is_stored)
@@ -60,7 +61,11 @@ def test_one_that_stops_in_the_middle_of_a_line(site: Site, sender: Sender) -> N
         },
         timeout=30,
     ).json()
-    assert (answer["stored"], answer["duplicates"], answer["refused"]) == (len(many) - 100, 100, 0)
+    assert (answer["stored"], answer["duplicates"], answer["refused"]) == (
+        len(many) - BATCH_LINES,
+        BATCH_LINES,
+        0,
+    )
     assert count(site, tenant, "traces") == len(many)
     assert count(site, tenant, "trace_events") == sum(len(trace["events"]) for trace in many)
     assert site.ready().status_code == 200
