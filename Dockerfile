@@ -22,6 +22,7 @@ COPY apps apps
 COPY sdk sdk
 COPY migrations migrations
 COPY prompts prompts
+COPY config config
 RUN ["pip", "--python", "/opt/hansei", "install", "--no-index", "--no-deps", "--no-build-isolation", "."]
 
 FROM base

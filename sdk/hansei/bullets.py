@@ -81,6 +81,7 @@ class Rendered(TypedDict):
     tokens: int
     version: int
     render_id: str
+    left_out: int
     held_out: str | None
 
 
@@ -145,6 +146,7 @@ class JudgedBullet(TypedDict):
     evaluation: BulletVerdict
     key: str
     counts: bool
+    quarantined: bool
     bullet: Bullet
     cleaned: bool
 
@@ -211,6 +213,7 @@ class BulletChanges(TypedDict, total=False):
 
 
 class VerdictOptions(TypedDict, total=False):
+    judge: Literal["human", "llm"] | None
     project_id: str | None
     reason: str | None
     trace_id: Id | None
@@ -301,7 +304,9 @@ def delete_bullet(
 def judge_bullet(
     name: str, key: str, tag: Tag, **options: Unpack[VerdictOptions]
 ) -> Request[JudgedBullet]:
-    """A person's verdict on a bullet, of one run if `trace_id` says which."""
+    """A verdict on a bullet, of one run if `trace_id` says which. It is a person's with an admin
+    key, else an agent's.
+    """
     return write("POST", _bullet(name, key, "evaluations"), {"tag": tag, **given(options)})
 
 

@@ -55,14 +55,6 @@ class Playbook(TypedDict):
     bullets: list[Bullet]
 
 
-class Put(TypedDict):
-    """`notes` say what of the text was not kept or had to be made up."""
-
-    version: int
-    active: int
-    notes: list[str]
-
-
 class Version(TypedDict):
     """One change of a playbook."""
 
@@ -96,9 +88,25 @@ class Difference(TypedDict):
     sections_removed: list[Section]
 
 
+class Put(TypedDict):
+    """`notes` say what of the text was not kept or had to be made up. Of a dry run, `diff` is what
+    would change.
+    """
+
+    version: int
+    active: int
+    notes: list[str]
+    applied: bool
+    diff: Difference | None
+
+
 class Restored(TypedDict):
+    """Of a dry run, `diff` is what would change."""
+
     version: int
     changed: bool
+    applied: bool
+    diff: Difference | None
 
 
 class Sides(TypedDict):
@@ -185,17 +193,19 @@ def put_playbook(
     name: str,
     content: str | bytes | Mapping[str, Any],
     *,
+    apply: bool = True,
     if_match: int | None = None,
     reason: str | None = None,
     project_id: str | None = None,
 ) -> Request[Put]:
     """Make the playbook what `content` says, in any form that `export_playbook` gives, or what
-    `playbook` gave. Bullets that are not in it go; a restore brings them back.
+    `playbook` gave. Bullets that are not in it go; a restore brings them back. Without `apply`
+    nothing is written, and `diff` says what would change.
     """
     sent: Request[Put] = write(
         "PUT",
         one("playbooks", name),
-        params={"reason": reason, "project_id": project_id},
+        params={"apply": apply, "reason": reason, "project_id": project_id},
         headers=at_version(if_match),
     )
     if isinstance(content, Mapping):
@@ -242,12 +252,15 @@ def restore_playbook(
     name: str,
     to: Moment,
     *,
+    apply: bool = True,
     if_match: int | None = None,
     reason: str | None = None,
     project_id: str | None = None,
 ) -> Request[Restored]:
-    """Make it what it was at a version or a time, as a new version. A deleted one comes back."""
-    body = {"version" if isinstance(to, int) else "time": to}
+    """Make it what it was at a version or a time, as a new version. A deleted one comes back.
+    Without `apply` nothing is written, and `diff` says what would change.
+    """
+    body = {"version" if isinstance(to, int) else "time": to, "apply": apply}
     return write(
         "POST",
         one("playbooks", name, "restore"),
@@ -276,13 +289,18 @@ def proposals(
 
 
 def accept_proposal(
-    name: str, proposal_id: Id, *, reason: str | None = None, project_id: str | None = None
+    name: str,
+    proposal_id: Id,
+    *,
+    apply: bool = True,
+    reason: str | None = None,
+    project_id: str | None = None,
 ) -> Request[Edited]:
-    """Apply a proposal, as one version (admin key)."""
+    """Apply a proposal, as one version (admin key). Without `apply` nothing is written."""
     return write(
         "POST",
         one("playbooks", name, "proposals", proposal_id, "accept"),
-        given({"reason": reason, "project_id": project_id}),
+        given({"apply": apply, "reason": reason, "project_id": project_id}),
     )
 
 

@@ -16,7 +16,7 @@ from apps.memory_api.core.ids import new_id
 from apps.memory_api.curator.answer import CuratorAnswer, believe
 from apps.memory_api.curator.clean import clean
 from apps.memory_api.curator.duplicates import Near, opponents, same, twins
-from apps.memory_api.curator.placing import condition_of, kind_of, section_of, title_of
+from apps.memory_api.curator.placing import as_add, condition_of, kind_of, section_of
 from apps.memory_api.curator.renew import Today, renew
 from apps.memory_api.curator.rules import settle
 from apps.memory_api.curator.schemas import Candidate, Curation, HintIn, Lesson
@@ -273,12 +273,16 @@ def test_a_wish_for_a_section_is_heard_and_others_are_guessed() -> None:
     assert section_of(Lesson(text="The moon.", section="Apis to use"), own) == "apis_to_use"
 
 
-def test_conditions_and_titles() -> None:
+def test_conditions() -> None:
     assert condition_of("When it rains, take a coat.") == ("When it rains", "take a coat.")
     assert condition_of("取れないときは、分をずらす。") == ("取れないときは", "分をずらす。")
     assert condition_of("Take a coat.") == ("", "Take a coat.")
-    assert title_of("Take a coat. It rains.") == "Take a coat"
-    assert len(title_of("word " * 40)) <= 61
+
+
+def test_a_lesson_has_the_title_it_brings_and_no_piece_of_itself() -> None:
+    text = "When it rains, take a coat."
+    assert as_add(Lesson(text=text), [], "new").title is None
+    assert as_add(Lesson(text=text, title="Rain"), [], "new").title == "Rain"
 
 
 def ace() -> dict[str, str]:

@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 
 from apps.memory_api.core.ids import new_id
-from apps.memory_api.curator.quarantine import quarantine
 from apps.memory_api.curator.schemas import Tidied
 from apps.memory_api.curator.upkeep import KIND, queue_untidy, tidy
 from apps.memory_api.jobs.queries import list_runs
 from apps.memory_api.playbook.configure import configure
 from apps.memory_api.playbook.edit import edit_bullet
+from apps.memory_api.playbook.quarantine import quarantine
 from apps.memory_api.playbook.queries import list_proposals
 from apps.memory_api.playbook.review import reject
 from apps.memory_api.playbook.rows import Author
@@ -91,7 +91,14 @@ async def test_what_was_quarantined_can_be_released(book: Book) -> None:
     assert memory.change_reason == "judged harmful 3 times, helpful 0"
     author = Author("person")
     await edit_bullet(book.runtime, book.tenant_id, book.place, key, {"status": "active"}, author)
+    version = (await book.row()).version
+    assert (await tidied(book)).quarantined == (), "nobody voted since"
+    async with book.runtime.sessions.tenant(book.tenant_id) as session:
+        await queue_untidy(book.runtime, session)
+    assert (await book.row()).version == version
     assert (await book.think(lesson(SPLIT))).kept[0].key == key
+    await book.set(key, harmful=4)
+    assert (await tidied(book)).quarantined == (key,)
 
 
 async def test_over_the_cap_the_least_useful_rated_bullets_go(book: Book) -> None:

@@ -128,7 +128,10 @@ def test_how_it_evolved_and_the_way_back(hansei: Hansei) -> None:
     assert [b["id"] for b in hansei.diff_playbook("pay", 1)["added"]] == ["oth-00001"]
     assert [b["id"] for b in hansei.diff_playbook("pay", 2, 1)["removed"]] == ["oth-00001"]
     then = hansei.bullet("pay", "mis-00001")["created_at"]
-    assert hansei.restore_playbook("pay", then, reason="back") == {"version": 3, "changed": True}
+    tried = hansei.restore_playbook("pay", then, apply=False)
+    assert (tried["version"], tried["changed"], tried["applied"]) == (2, True, False)
+    back = hansei.restore_playbook("pay", then, reason="back")
+    assert (back["version"], back["changed"], back["applied"]) == (3, True, True)
     assert hansei.restore_playbook("pay", 2)["version"] == 4
     hansei.delete_playbook("pay")
     with pytest.raises(NotFound):

@@ -23,6 +23,13 @@ class Book:
     ) -> Response:
         return await self.api.post(f"{self.url}/{what}", json=body, headers=headers)
 
+    async def trace(self, **more: Any) -> str:
+        """The id of a run that is stored and not learnt from."""
+        body = {"events": [{"event_type": "user_message", "content": "Do it"}], **more}
+        answer = await self.api.post("/api/v1/traces?reflect=never", json=body)
+        assert answer.status_code == 201, answer.text
+        return answer.json()["trace_id"]
+
     async def deltas(self, *deltas: dict[str, Any]) -> dict[str, Any]:
         answer = await self.post("deltas", deltas=list(deltas))
         assert answer.status_code == 200, answer.text

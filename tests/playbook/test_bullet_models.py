@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from apps.memory_api.playbook.schemas import (
     PlaybookMetadata,
     SearchQuery,
     SearchResult,
+    unsaid,
 )
 from tests.playbook.strategies import counts, keys, playbooks, spec_bullets, texts, times
 
@@ -192,3 +194,34 @@ def test_null_fields_of_a_delta_are_fields_left_out() -> None:
 def test_what_makes_no_sense_is_refused(model: Any, data: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         model.model_validate(data)
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "left"),
+    [
+        ("Settle origin", "When about to book, settle  ORIGIN, then ask.", ""),
+        ("settle origin and…", "Settle origin and date first.", ""),
+        ("art", "start", "art"),
+        ("When it rains. Not where it hails.", "When it rains, stay.", "Not where it hails."),
+        ("予約をずらす…", "空きがなければ、予約をずらすこと。", ""),
+        ("雨のとき。雪では不明。", "雨のとき、傘を持つ。", "雪では不明。"),
+        ("", "anything", ""),
+    ],
+)
+def test_what_the_content_says_is_not_said_twice(part: str, content: str, left: str) -> None:
+    assert unsaid(part, content) == left
+    bullet = Bullet(id="b", section="s", content=content, title=part)
+    assert bullet.searchable_text == "\n".join(filter(None, [left, content]))
+
+
+WORDS = st.text(alphabet="ab .。\n", max_size=20)
+
+
+@settings(max_examples=300)
+@given(WORDS, WORDS, WORDS)
+def test_search_is_given_every_word(when: str, title: str, content: str) -> None:
+    def words(text: str) -> set[str]:
+        return set(re.findall("[ab]+", text))
+
+    bullet = Bullet(id="x", section="s", content=content, when_to_use=when, title=title)
+    assert words(bullet.searchable_text) == words(f"{when} {title} {content}")

@@ -94,3 +94,15 @@ def test_inv_refl_003_and_004_every_tag_counts_once_a_call(tags: list[tuple[str,
                 harmful + calls * tags.count((name, "harmful")),
             )
     assert given_tags == untouched
+
+
+def test_what_is_no_tag_is_reported_and_the_rest_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    book = playbook()
+    odd: list[Any] = ["junk", None, 7, {"tag": "helpful"}, tag("pat-001", "helpful")]
+    before = counters(playbook())["pat-001"]
+    apply_bullet_tags(book, odd)
+    assert counters(book)["pat-001"] == (before[0] + 1, before[1])
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 4
+    assert "'junk'" in told[0]
+    assert "without a name" in told[3]

@@ -13,9 +13,11 @@ import pytest
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.embeddings.static import StaticEmbedder
 from apps.memory_api.main import create_app
-from apps.memory_api.playbook.compose import open_search, open_store
+from apps.memory_api.playbook.compose import new_sections, open_search, open_store
 from apps.memory_api.playbook.schemas import Bullet, Playbook, SearchQuery
+from apps.memory_api.playbook.sections import DEFAULT_SECTIONS
 from apps.memory_api.runtime import Runtime
+from tests.playbook.rows import Book
 
 BULLETS = [
     Bullet(id="a-1", section="s", content="retry the payment after a timeout"),
@@ -40,6 +42,38 @@ def test_the_search_weighs_as_the_environment_says(monkeypatch: pytest.MonkeyPat
     for hit in search.search(SearchQuery(query_text="payment"), Playbook(bullets=BULLETS)):
         expected = 0.2 * hit.vector_score + 0.8 * hit.bm25_score
         assert hit.combined_score == pytest.approx(expected)
+
+
+def test_a_new_playbook_has_the_sections_of_the_file(tmp_path: Path) -> None:
+    settings = Settings(_env_file=None)  # type: ignore[call-arg]
+    shipped = [section.slug for section in new_sections(settings, "appworld")]
+    assert shipped == ["shr", "api", "code", "cms", "vc", "misc"]
+    assert new_sections(settings, "another") == DEFAULT_SECTIONS
+    path = tmp_path / "own.yaml"
+    path.write_text("qa:\n  - name: 注意点\n    slug: chui\n", encoding="utf-8")
+    own = settings.model_copy(update={"sections_file": path})
+    assert [section.slug for section in new_sections(own, "qa")] == ["chui", "oth"]
+    assert new_sections(own, "appworld") == DEFAULT_SECTIONS
+
+
+async def test_a_playbook_of_that_name_begins_with_them(api: httpx2.AsyncClient) -> None:
+    book = Book(api, "appworld")
+    dry = {"type": "ADD", "section": "Common mistakes", "content": "Do not guess."}
+    for apply in (False, True):
+        answer = (await book.post("deltas", deltas=[dry], apply=apply)).json()
+        assert answer["results"][0]["key"] == "cms-00001"
+
+
+async def test_a_broken_file_of_sections_keeps_the_service_from_starting(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("qa: word", encoding="utf-8")
+    settings = runtime.settings.model_copy(update={"sections_file": path})
+    app = create_app(settings, runtime=replace(runtime, settings=settings))
+    with pytest.raises(ValueError, match=r"own\.yaml: qa"):
+        async with app.router.lifespan_context(app):
+            pass
 
 
 @pytest.fixture

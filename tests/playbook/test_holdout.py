@@ -181,6 +181,31 @@ async def test_what_is_not_decided_or_not_joined_does_not_count(book: Book, app:
     assert (told["with_n"], told["with_won"], told["without_n"]) == (1, 1, 0)
 
 
+async def test_a_run_to_which_nothing_was_handed_out_is_one_without(
+    book: Book, app: FastAPI
+) -> None:
+    await book.trace(playbook=book.name, outcome="failure")  # before anything was handed out
+    await run(book, app, "success")
+    for outcome in ("success", "failure", "partial"):
+        await book.trace(playbook=book.name, outcome=outcome)
+    await book.trace(playbook="another", outcome="success")
+    await book.trace(playbook=book.name, outcome="success", used_keys=[KEYS[0]])
+    told = (await effect(book, KEYS[0]))["observational"]
+    assert (told["with_n"], told["with_won"]) == (2, 2)
+    assert (told["without_n"], told["without_won"]) == (2, 1)
+    other = (await effect(book, KEYS[1]))["observational"]
+    assert (other["with_n"], other["without_n"], other["without_won"]) == (1, 3, 2)
+
+
+async def test_a_search_hands_out_too(book: Book, app: FastAPI) -> None:
+    found = (await book.post("search", query_text="no. 2", top_k=1)).json()
+    assert [hit["bullet"]["id"] for hit in found["results"]] == [KEYS[2]]
+    await app.state.servings.flush()
+    await book.trace(render_id=found["render_id"], outcome="failure")
+    told = (await effect(book, KEYS[2]))["observational"]
+    assert (told["with_n"], told["with_won"], told["without_n"]) == (1, 0, 0)
+
+
 async def test_runs_before_a_bullet_was_there_are_not_its_other_side(
     book: Book, app: FastAPI
 ) -> None:

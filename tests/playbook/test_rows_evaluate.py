@@ -62,7 +62,7 @@ async def test_counters_hold_one_verdict_per_run(
 
 
 async def test_the_same_again_and_another_mind(book: Book, runtime: Runtime, tenant: Any) -> None:
-    trace_id = str(new_id())
+    trace_id = await book.trace()
     first = await book.post("bullets/pat-00001/evaluations", tag="helpful", trace_id=trace_id)
     assert (first.status_code, first.json()["counts"]) == (201, True)
     again = await book.post("bullets/pat-00001/evaluations", tag="helpful", trace_id=trace_id)
@@ -150,7 +150,7 @@ async def test_reasons_can_be_found_and_replaced(book: Book, api: AsyncClient) -
         hits = (await api.post("/api/v1/search", json=body)).json()["results"]
         return [hit["memory"]["content"] for hit in hits]
 
-    trace_id = str(new_id())
+    trace_id = await book.trace()
     url = "bullets/pat-00001/evaluations"
     await book.post(url, tag="helpful", reason="It prevented a double charge", trace_id=trace_id)
     assert await found("double charge") == ["It prevented a double charge"]

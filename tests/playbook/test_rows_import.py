@@ -19,7 +19,7 @@ SPEC2 = {
         {"id": "shr-00002", "section": "strategies_and_hard_rules", "content": "注文を確認する",
          "searchable_text": "独自の検索文", "keywords": ["注文", ""], "helpful": 5, "harmful": 1,
          "source_trajectory": "t1 (fail) → t2"},
-        {"id": "shr-00001", "section": "strategies_and_hard_rules", "content": "",
+        {"id": "shr-00001", "section": "strategies_and_hard_rules", "content": "-",
          "searchable_text": "", "keywords": [], "helpful": 0, "harmful": 0,
          "source_trajectory": ""},
         {"id": "free form", "section": "注意点", "content": "a :: b\n[x]", "searchable_text": "q",
@@ -49,7 +49,8 @@ def bullets(document: dict[str, Any]) -> list[dict[str, Any]]:
 async def test_spec2_comes_back_as_it_was(api: AsyncClient) -> None:
     book = Book(api)
     answer = await book.put(SPEC2)
-    assert answer.json() == {"version": 1, "active": 2, "notes": []}
+    done = {"version": 1, "active": 2, "notes": [], "applied": True, "diff": None}
+    assert answer.json() == done
     assert bullets((await book.now())[1]) == bullets(SPEC2)
     again = await book.put((await book.now())[1])
     assert again.json()["version"] == 1, "nothing new was said"
@@ -113,6 +114,15 @@ async def test_a_small_form_keeps_what_it_cannot_say(api: AsyncClient) -> None:
         ('{"bullets": [{"id": "[a]", "section": "s", "content": "c"}]}', "bullets[0]"),
         ('{"bullets": [{"id": "a", "section": "s", "content": "c", "tags": [""]}]}', "bullets[0]"),
         ('{"bullets":[{"id":"a","section":"s","content":"c","status":"deleted"}]}', "bullets[0]"),
+        ('{"bullets": [{"id": "../x", "section": "s", "content": "c"}]}', "bullets[0]"),
+        ('{"bullets": [{"id": "b/c", "section": "s", "content": "c"}]}', "bullets[0]"),
+        ('{"bullets": [{"id": "..", "section": "s", "content": "c"}]}', "bullets[0]"),
+        ('{"bullets": [{"id": "a", "section": "s", "content": " "}]}', "bullets[0].content"),
+        ("## S\n[pat-001] helpful=1 harmful=0 :: \n", "bullets[0].content"),
+        ("[]", "line 1"),
+        ("null", "line 1"),
+        ('"hello"', "line 1"),
+        ("hello", "line 1"),
         ("[pat-001] helpful=1 harmful=0 :: good\nnonsense\n", "line 2"),
         ('{"sections": {"A": [{"name": "a", "text": 7}]}}', "sections.A[0].text"),
         ('{"bullets": [{"id": "a", "section": "s", "content": NaN}]}', "bullets.0.content"),
@@ -151,3 +161,59 @@ async def test_what_cannot_be_stored_is_replaced(api: AsyncClient) -> None:
     book = Book(api)
     await book.put('{"bullets": [{"id": "a", "section": "s", "content": "x\\u0000y\\ud800"}]}')
     assert (await book.bullets())[0]["content"] == "x\ufffdy\ufffd"
+
+
+async def headings(book: Book) -> list[str]:
+    text = (await book.api.get(book.url, params={"form": "ace"})).text
+    return [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+
+
+ACE = """## ZULU
+[zul-00001] helpful=1 harmful=0 :: z
+## OTHERS
+## ALPHA
+[alp-00001] helpful=0 harmful=2 :: a
+"""
+
+
+async def test_a_file_of_one_s_own_keeps_its_order(api: AsyncClient) -> None:
+    book = Book(api)
+    await book.put(ACE)
+    assert await headings(book) == ["ZULU", "OTHERS", "ALPHA"]
+    await book.put("## ALPHA\n[alp-00001] helpful=0 harmful=2 :: a\n## ZULU\n")
+    assert await headings(book) == ["ALPHA", "ZULU"], "it says what the playbook is from now on"
+    await book.deltas({"type": "ADD", "section": "zulu", "content": "more"})
+    assert await headings(book) == ["ALPHA", "ZULU"]
+    await book.deltas({"type": "ADD", "content": "of no section"})
+    assert await headings(book) == ["ALPHA", "ZULU", "OTHERS"]
+
+
+async def test_what_only_had_bullets_of_an_earlier_file_goes(api: AsyncClient) -> None:
+    book = Book(api)
+    first = {"id": "z-1", "section": "ZULU", "content": "z"}
+    second = {"id": "a-1", "section": "ALPHA", "content": "a"}
+    await book.put({"bullets": [first, second]})
+    assert await headings(book) == ["ZULU", "ALPHA"]
+    await book.put({"bullets": [second]})
+    assert await headings(book) == ["ALPHA"]
+    await book.api.patch(book.url, json={"sections": [{"name": "MIKE"}, {"name": "ALPHA"}]})
+    await book.put({"bullets": [second, first]})
+    assert await headings(book) == ["MIKE", "ALPHA", "OTHERS", "ZULU"], "what is defined stays"
+    document = (await book.now())[1]
+    await book.put(document)
+    assert await headings(book) == ["MIKE", "ALPHA", "OTHERS", "ZULU"]
+
+
+async def test_sections_of_bullets_that_a_small_form_leaves_alone_stay(api: AsyncClient) -> None:
+    book = Book(api)
+    aside = {"id": "z-1", "section": "ZULU", "content": "z", "status": "archived"}
+    await book.put({"bullets": [aside]})
+    await book.put("## ALPHA\n[alp-00001] helpful=0 harmful=0 :: a\n")
+    assert await headings(book) == ["ALPHA", "ZULU"]
+
+
+async def test_a_key_that_stands_twice_is_told(api: AsyncClient) -> None:
+    book = Book(api)
+    twice = [{"id": "pat-00001", "section": "pat", "content": text} for text in ("one", "two")]
+    notes = (await book.put({"bullets": twice})).json()["notes"]
+    assert notes == ["bullets[1]: pat-00001 was taken, it is now pat-00002"]

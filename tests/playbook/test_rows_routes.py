@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from tests.http.problems import assert_problem
+from tests.http.problems import assert_names, assert_problem
 from tests.playbook.rows import Book
 
 ADD = {"type": "ADD", "section": "MISTAKES TO AVOID", "content": "Never close a ticket early"}
@@ -29,7 +29,6 @@ ADD = {"type": "ADD", "section": "MISTAKES TO AVOID", "content": "Never close a 
         ("PATCH", "/bullets/pat-00001", {"pinned": True}),
         ("POST", "/bullets/pat-00001/evaluations", {"tag": "helpful"}),
         ("GET", "/proposals", None),
-        ("POST", "/deltas", {"deltas": [ADD], "apply": False}),
     ],
 )
 async def test_an_unknown_playbook_is_404_and_not_made_by_asking(
@@ -255,3 +254,21 @@ async def test_a_bullet_is_not_changed_behind_its_playbook(api: AsyncClient) -> 
     ):
         assert_problem(answer, 409, "conflict")
     assert (await book.bullets())[0]["content"] == ADD["content"]
+
+
+@pytest.mark.parametrize("apply", [True, False])
+async def test_a_section_that_is_not_there_is_named(api: AsyncClient, apply: bool) -> None:
+    """On every route that takes one; no section at all is OTHERS."""
+    book = Book(api)
+    await book.deltas(ADD)
+    wrong = {"type": "ADD", "section": "MISTAEKS", "content": "x"}
+    answer = await book.post("deltas", deltas=[{"type": "KEEP", "id": "mis-00001"}, wrong],
+                             apply=apply)  # fmt: skip
+    told = assert_names(answer, "deltas[1].section")
+    assert "MISTAKES TO AVOID" in told["detail"]
+    assert_names(await book.post("bullets", section="MISTAEKS", content="x"), "section")
+    changed = await api.patch(f"{book.url}/bullets/mis-00001", json={"section": "MISTAEKS"})
+    assert_names(changed, "section")
+    await api.patch(book.url, json={"review": "required"})
+    assert_names(await book.post("deltas", deltas=[wrong]), "deltas[0].section")
+    assert (await book.now())[0] == 1

@@ -226,12 +226,16 @@ async def test_render_keeps_to_its_budget(book: Book) -> None:
         assert {0, 6} <= seen
         assert len(seen) > 3
     await book.api.patch(book.url, json={"token_budget": 0})
-    assert (await book.post("render")).json()["text"] == ""
+    none = (await book.post("render")).json()
+    assert (none["text"], none["keys"], none["left_out"]) == ("", [], 6)
 
 
 async def test_what_surely_harms_is_not_rendered(book: Book) -> None:
+    await book.api.patch(f"{book.url}/bullets/pat-00001", json={"pinned": True})
     for _ in range(4):
-        await book.post("bullets/pat-00001/evaluations", tag="harmful")
+        voted = {"tag": "harmful", "trace_id": await book.trace()}
+        await book.post("bullets/pat-00001/evaluations", **voted)
+    assert "pat-00001" in await book.search("", min_confidence=0), "it is pinned, and stays"
     assert "pat-00001" not in (await book.post("render")).json()["keys"]
     await book.api.patch(f"{book.url}/bullets/mis-00001", json={"status": "quarantined"})
     assert "mis-00001" not in (await book.post("render")).json()["keys"]
@@ -243,6 +247,7 @@ async def test_an_empty_playbook_says_nothing(api: AsyncClient) -> None:
     await book.put({"bullets": []})
     block = (await book.post("render", query_text="anything")).json()
     assert (block["text"], block["keys"], block["tokens"]) == ("", [], 0)
+    assert block["left_out"] == 0
     assert await book.search("anything") == []
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from httpx2 import AsyncClient
+from httpx2 import AsyncClient, Response
 
 from tests.http.calls import new_memory
+from tests.http.problems import assert_names, assert_problem
 from tests.playbook.rows import Book
 
 SAID = {
@@ -110,3 +111,30 @@ async def test_languages_in_one_text(api: AsyncClient) -> None:
         (first, *_) = await find(api, query, kinds=["bullet"], top_k=1, explain=True)
         assert first["memory"]["key"] == "oth-00001", query
         assert first["explain"]["bm25"] > 0, query
+
+
+async def test_a_playbook_that_is_not_there(api: AsyncClient) -> None:
+    async def search(playbook: str) -> Response:
+        return await api.post("/api/v1/search", json={"query_text": "x", "playbook": playbook})
+
+    assert_problem(await search("nope"), 404, "not_found")
+    assert_names(await search("../../etc"), "playbook")
+    await api.put("/api/v1/playbooks/empty", json={"bullets": []})
+    assert (await search("empty")).json()["results"] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "field"),
+    [
+        ("trajectories/reflect", {"trajectory": {"query": "q"}, "dataset": "a/b"}, "dataset"),
+        ("trajectories/reflect", {"trajectory": {"query": "q", "dataset": "a/b"}},
+         "trajectory.dataset"),
+        ("transcripts/reflect", {"messages": [], "playbook": "../x"}, "playbook"),
+    ],
+)  # fmt: skip
+async def test_a_name_no_playbook_can_have_is_called_by_its_field(
+    api: AsyncClient, url: str, body: dict[str, Any], field: str
+) -> None:
+    answer = await api.post(f"/api/v1/{url}", json=body)
+    fields = [error["field"] for error in assert_problem(answer, 422)["errors"]]
+    assert any(name.startswith(field) for name in fields)

@@ -21,11 +21,11 @@ from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.errors import HanseiError
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.playbook.change import Outcome
 from apps.memory_api.playbook.deltas import DeltaError, apply_deltas
 from apps.memory_api.playbook.edit import apply_to_rows, find_playbook
 from apps.memory_api.playbook.errors import NoPlaybook
 from apps.memory_api.playbook.import_export import read_playbook
+from apps.memory_api.playbook.plan import Outcome
 from apps.memory_api.playbook.queries import bullets_as_of, list_versions
 from apps.memory_api.playbook.rows import Author, Place, to_bullet
 from apps.memory_api.playbook.schemas import DeltaContextItem

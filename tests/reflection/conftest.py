@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -173,7 +174,7 @@ Serve = Callable[..., Awaitable[Service]]
 @pytest.fixture
 async def serve(runtime: Runtime, stub: StubProvider, tenant: TestTenant) -> AsyncIterator[Serve]:
     """Open the service with one SDK and changed settings."""
-    clients: list[httpx2.AsyncClient] = []
+    open_now = AsyncExitStack()
     opened: list[Runtime] = []
 
     async def open_service(sdk: str = "openai", **settings: Any) -> Service:
@@ -185,20 +186,19 @@ async def serve(runtime: Runtime, stub: StubProvider, tenant: TestTenant) -> Asy
         )
         opened.extend((front, back))
         app = create_app(front.settings, runtime=front)
-        app.state.runtime = front
+        await open_now.enter_async_context(app.router.lifespan_context(app))
         client = httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=app, raise_app_exceptions=False),
             base_url="http://hansei",
             headers=tenant.auth(),
         )
-        clients.append(client)
+        await open_now.enter_async_context(client)
         made = Service(front, back, clock, stub, tenant, client)
         made.says()
         return made
 
     yield open_service
-    for client in clients:
-        await client.aclose()
+    await open_now.aclose()
     for one in opened:
         assert one.llm is not None
         await one.llm.aclose()

@@ -21,6 +21,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "on_model_failure": ("fail", "fail"),
     "playbook_data_dir": ("elsewhere", Path("elsewhere")),
     "prompts_dir": ("prompts", Path("prompts")),
+    "sections_file": ("own.yaml", Path("own.yaml")),
     "reflective_memory_enabled": ("false", False),
     "reflective_memory_mode": ("lite", "lite"),
     "embedding_provider": ("fastembed", "fastembed"),

@@ -93,7 +93,7 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (playbooks.Section, sections.SectionDefinition, []),
     (playbooks.PlaybookView, wire.PlaybookView, []),
     (playbooks.Times, schemas.PlaybookMetadata, []),
-    (playbooks.Put, wire.Imported, []),
+    (playbooks.Put, wire_history.Imported, []),
     (playbooks.Version, wire_history.VersionView, []),
     (playbooks.ChangedBullet, wire_history.ChangedBullet, []),
     (playbooks.Difference, wire_history.DiffAnswer, []),

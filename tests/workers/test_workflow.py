@@ -22,6 +22,7 @@ from apps.memory_api.traces.schemas import TraceIn
 from apps.memory_api.workers.answer import WORKFLOW, answer_query
 from apps.memory_api.workers.answer_wire import WorkflowAnswer
 from apps.memory_api.workers.workflow import ReflectionWorkflow, WorkflowState
+from tests.playbook.rows import Book
 from tests.reflection.conftest import with_model
 from tests.stub_provider import StubProvider, answer, refusal
 from tests.workers.test_learn import steps
@@ -137,6 +138,15 @@ async def test_an_outcome_reported_later_is_learnt_from(
     assert {step["state"] for step in chain} == {"done"}
     judged = chain[1]["result"]["verdicts"]
     assert [(one["key"], one["judge"]) for one in judged] == [(asked["shown_keys"][0], "outcome")]
+
+
+async def test_one_bad_verdict_hides_no_advice_and_sure_harm_does(api: AsyncClient) -> None:
+    book = Book(api, "appworld")
+    made = (await book.post("bullets", content=ADVICE, pinned=True)).json()["bullet"]["id"]
+    for expected in ([made], [made], [made], [made], []):
+        assert (await ask(api))["shown_keys"] == expected
+        voted = {"tag": "harmful", "trace_id": await book.trace()}
+        (await book.post(f"bullets/{made}/evaluations", **voted)).raise_for_status()
 
 
 @pytest.fixture

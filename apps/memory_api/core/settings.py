@@ -131,6 +131,11 @@ class Settings(BaseSettings):
         description="Prompts of your own: NAME.txt for all, TENANT/NAME.txt, "
         "TENANT/PLAYBOOK/NAME.txt.",
     )
+    sections_file: Path | None = Field(
+        None,
+        description="YAML: name of a playbook → the sections that it begins with. Unset: "
+        "config/sections.yaml as shipped.",
+    )
     embedding_provider: Literal["static", "openai", "fastembed"] = Field(
         "static",
         description="Who makes the vectors of new tenants; never follows from a key that is "

@@ -13,7 +13,7 @@ from apps.memory_api.curator.schemas import Candidate, Lesson
 from apps.memory_api.memory.queries import Link, link
 from apps.memory_api.memory.schemas import Status
 from apps.memory_api.memory.tables import Memory
-from apps.memory_api.playbook.change import Plan
+from apps.memory_api.playbook.plan import Plan
 from apps.memory_api.playbook.queries import find_bullets
 
 

@@ -17,22 +17,23 @@ from apps.memory_api.curator.contradictions import Clash, clashes, link_clashes
 from apps.memory_api.curator.queries import known_lessons, least_useful, memories_by_id
 from apps.memory_api.curator.remember import remember_decisions
 from apps.memory_api.curator.renew import Renewed, Today, renew
+from apps.memory_api.curator.retire import retired
 from apps.memory_api.curator.schemas import Curation, LeftOut, Merged, sources_of
 from apps.memory_api.curator.view import decided, near_of, waiting_texts
 from apps.memory_api.memory.prepare import fingerprint
 from apps.memory_api.memory.schemas import Status
 from apps.memory_api.memory.tables import Memory
-from apps.memory_api.playbook.change import Outcome, Plan, Terms, change_playbook
+from apps.memory_api.playbook.change import change_playbook
 from apps.memory_api.playbook.edit import deltas_planner
+from apps.memory_api.playbook.plan import Outcome, Plan, Terms
+from apps.memory_api.playbook.quarantine import with_status
 from apps.memory_api.playbook.queries import (
     changed_between,
-    ensure_playbook,
     find_bullets,
     get_playbook,
 )
 from apps.memory_api.playbook.review import hold
 from apps.memory_api.playbook.rows import Author, Place, is_served, state_of, to_bullet
-from apps.memory_api.playbook.schemas import Bullet, BulletStatus
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.runtime import Runtime
 
@@ -98,7 +99,7 @@ def _planner(job: _Job) -> Callable[[AsyncSession, PlaybookRow], Awaitable[Plan]
             made = await _plan(session, playbook, job)
             retiring, _ = await _room(session, playbook, made)
         job.retired = [row.key or "" for row in retiring]
-        made = with_status(made, {row.key or "": to_bullet(row) for row in retiring}, "archived")
+        made = retired(made, retiring)
 
         async def settle(outcome: Outcome) -> None:
             await _settle(session, playbook, job, outcome)
@@ -149,34 +150,9 @@ async def _plan(session: AsyncSession, playbook: PlaybookRow, job: _Job) -> Plan
             if clash.new_loses
             else {clash.loser: to_bullet(rows[clash.loser])}
         )
-        made = with_status(made, bullets, "quarantined", f"it contradicts {clash.winner}")
+        why = {clash.loser: f"it contradicts {clash.winner}"}
+        made = with_status(made, bullets, "quarantined", why)
     return made
-
-
-def with_status(
-    plan: Plan, bullets: dict[str, Bullet], status: BulletStatus, reason: str | None = None
-) -> Plan:
-    """The plan with these bullets in another status; those that it does not look at yet come in."""
-    if not bullets:
-        return plan
-    before = {**plan.before}
-    after = {**plan.after.bullets}
-    for key, bullet in bullets.items():
-        if key not in after:
-            before[key] = bullet
-        after[key] = after.get(key, bullet).model_copy(update={"status": status})
-    why = reason or "retired: the playbook is full"
-    results = [
-        r.model_copy(update={"after": after[r.key]}) if r.key in bullets and r.after else r
-        for r in plan.results
-    ]
-    return replace(
-        plan,
-        before=before,
-        after=replace(plan.after, bullets=after),
-        results=results,
-        reasons={**plan.reasons, **dict.fromkeys(bullets, why)},
-    )
 
 
 def _growth(plan: Plan) -> int:
@@ -230,7 +206,7 @@ async def _settle(
 async def _hold(session: AsyncSession, job: _Job) -> None:
     """Keep the deltas for a person; what is only kept or left out needs nobody."""
     playbook = await get_playbook(session, job.place, lock=True)
-    playbook = playbook or await ensure_playbook(session, job.place)
+    assert playbook is not None, "it asked for review"
     renewed = renew(job.curation, await read_today(session, playbook, job.curation))
     sources = sources_of(renewed.candidates, job.curation.lessons)
     proposal_id: UUID | None = None

@@ -1,5 +1,6 @@
-"""Where a lesson belongs in a playbook, and under which words: section, title, when to use it. Said
-by rules, in English and Japanese.
+"""Where a lesson belongs in a playbook, and when to use it. Said by rules, in English and Japanese.
+
+Rules give no title: a piece of the text would say nothing that the text does not.
 """
 
 from __future__ import annotations
@@ -11,9 +12,6 @@ from apps.memory_api.curator.schemas import Lesson, delta
 from apps.memory_api.playbook.rolls import head_of
 from apps.memory_api.playbook.schemas import DeltaContextItem
 from apps.memory_api.playbook.sections import SectionDefinition, find_section, with_fallback
-
-TITLE = 60
-"""Characters of a title at most; half of that in Japanese."""
 
 _PREFERS = re.compile(
     r"\b(?:user|customer|client|team|reader)s? (?:always |usually )?"
@@ -59,12 +57,12 @@ def as_add(
     lesson: Lesson, sections: Sequence[SectionDefinition], reasoning: str
 ) -> DeltaContextItem:
     """The lesson as a new bullet."""
-    condition, rest = condition_of(lesson.text)
+    condition, _ = condition_of(lesson.text)
     return delta(
         "ADD",
         section=section_of(lesson, sections),
         content=lesson.text.strip(),
-        title=lesson.title or title_of(rest),
+        title=lesson.title or None,
         when_to_use=lesson.when_to_use or condition,
         tags=lesson.tags or None,
         reasoning=reasoning,
@@ -105,16 +103,6 @@ def condition_of(text: str) -> tuple[str, str]:
         if found := pattern.match(text.strip()):
             return found[1].strip(), found[2].strip()
     return "", text.strip()
-
-
-def title_of(text: str) -> str:
-    """The first clause, cut at a word."""
-    first = re.split(r"[.;:。．；]\s*|[,、]\s", text.strip(), maxsplit=1)[0].strip()
-    most = TITLE if first.isascii() else TITLE // 2
-    if len(first) <= most:
-        return first
-    cut = first[:most]
-    return (cut.rsplit(" ", 1)[0] if " " in cut else cut) + "…"
 
 
 def _about(section: SectionDefinition) -> str:

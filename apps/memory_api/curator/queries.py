@@ -117,42 +117,6 @@ async def add_witnesses(session: AsyncSession, memory_id: UUID, count: int) -> N
     )
 
 
-async def votes(session: AsyncSession, scope: int) -> tuple[int, int]:
-    """(helpful, harmful) of all bullets of a playbook that are not deleted."""
-    found = await session.execute(
-        select(
-            func.coalesce(func.sum(Memory.helpful), 0), func.coalesce(func.sum(Memory.harmful), 0)
-        ).where(
-            Memory.tenant_id == tenant_of(session),
-            Memory.scope == scope,
-            Memory.key.is_not(None),
-            Memory.status != Status.DELETED,
-        )
-    )
-    helpful, harmful = found.one()
-    return int(helpful), int(harmful)
-
-
-async def accused(session: AsyncSession, scope: int, at_least: int) -> Sequence[Memory]:
-    """Active bullets that were said to harm so often, and more often than to help; no pinned
-    ones.
-    """
-    rows = await session.scalars(
-        select(Memory)
-        .where(
-            Memory.tenant_id == tenant_of(session),
-            Memory.scope == scope,
-            Memory.key.is_not(None),
-            Memory.status == Status.ACTIVE,
-            Memory.pinned.is_(False),
-            Memory.harmful >= at_least,
-            Memory.harmful > Memory.helpful,
-        )
-        .order_by(Memory.id)
-    )
-    return rows.all()
-
-
 async def least_useful(session: AsyncSession, scope: int, limit: int) -> Sequence[Memory]:
     """Active bullets that somebody judged, the least useful first, of equals the one that fewest
     runs speak for. Pinned ones and those without a vote are never among them.
@@ -224,13 +188,16 @@ async def playbooks_over_cap(session: AsyncSession) -> Sequence[PlaybookRow]:
 
 
 async def suspected_playbooks(session: AsyncSession) -> Sequence[PlaybookRow]:
-    """Playbooks with a bullet that was said to harm more often than to help."""
+    """Playbooks with a bullet that was said to harm more often than to help, and again since it was
+    last put back into service.
+    """
     blamed = select(Memory.id).where(
         Memory.tenant_id == PlaybookRow.tenant_id,
         Memory.scope == PlaybookRow.scope,
         Memory.key.is_not(None),
         Memory.status == Status.ACTIVE,
         Memory.harmful > Memory.helpful,
+        Memory.harmful > Memory.forgiven,
     )
     return (await session.scalars(_playbooks(session).where(blamed.exists()))).all()
 

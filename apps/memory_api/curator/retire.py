@@ -7,10 +7,11 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curator.merging import with_status
 from apps.memory_api.curator.queries import least_useful
 from apps.memory_api.memory.tables import Memory
-from apps.memory_api.playbook.change import Plan, change_playbook
+from apps.memory_api.playbook.change import change_playbook
+from apps.memory_api.playbook.plan import Plan
+from apps.memory_api.playbook.quarantine import with_status
 from apps.memory_api.playbook.rows import Author, Place, state_of, to_bullet
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.runtime import Runtime
@@ -29,8 +30,14 @@ async def retire(runtime: Runtime, tenant_id: UUID, place: Place, author: Author
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> Plan:
         rows = await find_spare(session, playbook)
         found[:] = [row.key or "" for row in rows]
-        nothing = Plan("retire", {}, state_of(playbook, {}))
-        return with_status(nothing, {r.key or "": to_bullet(r) for r in rows}, "archived")
+        return retired(Plan("retire", {}, state_of(playbook, {})), rows)
 
     await change_playbook(runtime, tenant_id, place, plan, author)
     return tuple(found)
+
+
+def retired(plan: Plan, rows: Sequence[Memory]) -> Plan:
+    """The plan with these bullets archived."""
+    bullets = {row.key or "": to_bullet(row) for row in rows}
+    reasons = dict.fromkeys(bullets, "retired: the playbook is full")
+    return with_status(plan, bullets, "archived", reasons)

@@ -13,7 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.curator.duplicates import Near, same
 from apps.memory_api.curator.merging import merge
-from apps.memory_api.curator.quarantine import find_harmful, quarantine
 from apps.memory_api.curator.queries import (
     changed_playbooks,
     decided_merges,
@@ -30,13 +29,13 @@ from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run, is_queued
 from apps.memory_api.playbook.deltas import MAX_DELTAS
 from apps.memory_api.playbook.edit import find_playbook
+from apps.memory_api.playbook.quarantine import ACTOR, find_harmful, quarantine
 from apps.memory_api.playbook.queries import get_playbook
 from apps.memory_api.playbook.rows import Author, Place
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.runtime import Runtime
 
 KIND = "tidy"
-ACTOR = "curator"
 BATCH = 100
 """Bullets whose neighbours are looked for in one transaction."""
 PATIENCE = timedelta(minutes=30)

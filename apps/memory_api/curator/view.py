@@ -28,7 +28,7 @@ from apps.memory_api.memory.tables import Memory
 from apps.memory_api.playbook.deltas import plain_words
 from apps.memory_api.playbook.queries import find_bullets
 from apps.memory_api.playbook.rows import Place, state_of, to_bullet
-from apps.memory_api.playbook.schemas import Bullet, DeltaContextItem, join_searchable
+from apps.memory_api.playbook.schemas import Bullet, DeltaContextItem, searchable
 from apps.memory_api.playbook.state import PlaybookState
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.text.tokens import query_terms
@@ -64,7 +64,7 @@ class View:
 
 async def questions(embedder: Embedder, lessons: Sequence[Lesson]) -> list[Question]:
     """The lessons as search takes them, embedded as bullets are. No transaction may be open."""
-    texts = [join_searchable(o.when_to_use, o.title, o.text, []) for o in lessons]
+    texts = [searchable(o.when_to_use, o.title, o.text, []) for o in lessons]
     return await questions_of(embedder, texts)
 
 

@@ -129,6 +129,10 @@ class Memory(Base):
     helpful: Mapped[int] = mapped_column(server_default="0")
     harmful: Mapped[int] = mapped_column(server_default="0")
     neutral: Mapped[int] = mapped_column(server_default="0")
+    forgiven: Mapped[int] = mapped_column(server_default="0")
+    """Harmful verdicts there were when a bullet was put back into service: they are not held
+    against it again.
+    """
     witnesses: Mapped[int] = mapped_column(server_default="1")
     confidence_score: Mapped[float] = mapped_column(
         Double,

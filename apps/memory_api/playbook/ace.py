@@ -18,6 +18,7 @@ _BULLET = re.compile(
     re.DOTALL,
 )
 _MORE = "    "
+_NEITHER = "neither a bullet (`[id] helpful=H harmful=M :: text`) nor a '## SECTION' heading"
 
 
 def read_ace(text: str) -> Findings:
@@ -37,7 +38,7 @@ def read_ace(text: str) -> Findings:
         elif line.startswith("# "):
             found.notes.append(f"line {n}: the title is not kept")
         elif line.strip():
-            raise CorruptPlaybook(f"line {n}", "neither a bullet nor a '## SECTION' heading")
+            raise CorruptPlaybook(f"line {n}", _NEITHER)
     return found
 
 

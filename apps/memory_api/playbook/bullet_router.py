@@ -28,7 +28,7 @@ from apps.memory_api.playbook.edit import (
     find_playbook,
     no_bullet,
 )
-from apps.memory_api.playbook.evaluate import Verdict, evaluate
+from apps.memory_api.playbook.evaluate import Verdict
 from apps.memory_api.playbook.queries import (
     find_bullets,
     find_origins,
@@ -36,11 +36,19 @@ from apps.memory_api.playbook.queries import (
     list_verdicts,
     section_labels,
 )
-from apps.memory_api.playbook.requests import IfMatch, decode_cursor, encode_cursor, tag
-from apps.memory_api.playbook.rows import Author, Place, sections_of, to_bullet
+from apps.memory_api.playbook.requests import (
+    IfMatch,
+    Servings,
+    author_of,
+    decode_cursor,
+    encode_cursor,
+    tag,
+)
+from apps.memory_api.playbook.rows import Place, sections_of, to_bullet
 from apps.memory_api.playbook.schemas import DeltaContextItem
 from apps.memory_api.playbook.sections import spellings
 from apps.memory_api.playbook.tables import BulletEvaluation, PlaybookRow
+from apps.memory_api.playbook.vote import judge_of, vote
 from apps.memory_api.playbook.wire import (
     BulletIn,
     BulletPatch,
@@ -136,7 +144,7 @@ async def add(
         caller.tenant_id,
         place,
         DeltaContextItem(type="ADD", **texts),
-        Author(caller.actor, body.reason),
+        author_of(caller, body.reason),
         pinned=body.pinned,
         if_match=if_match,
     )
@@ -183,7 +191,7 @@ async def patch(
         Place(caller.project(body.project_id), name),
         key,
         body.fields(),
-        Author(caller.actor, body.reason),
+        author_of(caller, body.reason),
         if_match=if_match,
     )
     bullet = outcome.results[0].after
@@ -204,7 +212,7 @@ async def delete(
 ) -> None:
     """Take a bullet out. Its history stays; its key is never given again."""
     place = Place(caller.project(project_id), name)
-    author = Author(caller.actor, reason)
+    author = author_of(caller, reason)
     await delete_bullet(runtime, caller.tenant_id, place, key, author, if_match=if_match)
 
 
@@ -218,28 +226,36 @@ async def judge(
     response: Response,
     runtime: RuntimeDep,
     caller: Writer,
+    servings: Servings,
     cleaned: Cleaned,
 ) -> EvaluationAnswer:
-    """A person's verdict. Of one run (`trace_id`) it wins over every other judge's, and saying it
-    again replaces it (200). It raises no version; for a merged key it goes to the survivor.
+    """A verdict on a bullet: a person's with an admin key, which wins over every other judge of the
+    run (`trace_id`); else an agent's (`llm`), which tests and persons overrule.
+
+    Saying it again replaces it (200): a key has one verdict per bullet and trace, and one without a
+    trace. It raises no version; for a merged key it goes to the survivor.
     """
     verdict = Verdict(
         key=key,
         tag=body.tag,
-        judge="human",
+        judge=judge_of(caller, body.judge),
         reason=body.reason,
         trace_id=body.trace_id,
         render_id=body.render_id,
         actor=caller.actor,
     )
     place = Place(caller.project(body.project_id), name)
-    (counted,) = await evaluate(runtime, caller.tenant_id, place, [verdict])
+    counted = await vote(runtime, servings, caller.tenant_id, place, verdict)
     response.status_code = 201 if counted.new else 200
+    bullet = to_bullet(counted.bullet)
+    if counted.quarantined:
+        bullet = bullet.model_copy(update={"status": "quarantined"})
     return EvaluationAnswer(
         evaluation=show_evaluation(counted.evaluation),
         key=counted.key,
         counts=counted.counts,
-        bullet=to_bullet(counted.bullet),
+        quarantined=counted.quarantined,
+        bullet=bullet,
         cleaned=cleaned,
     )
 

@@ -8,106 +8,30 @@ the lock go, has it embedded and comes back. Most plans need the same texts both
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm.attributes import set_committed_value
 
-from apps.memory_api.core.db import tenant_of
-from apps.memory_api.memory.prepare import Prepared, fingerprint, prepare
-from apps.memory_api.memory.put import Columns, Stored, columns_of, serve, store, withdraw
-from apps.memory_api.memory.queries import Link, link
-from apps.memory_api.memory.tables import Memory
-from apps.memory_api.playbook.errors import Full, NoPlaybook, Stale, TooBusy
-from apps.memory_api.playbook.queries import (
-    add_version,
-    ensure_playbook,
-    find_bullets,
-    get_playbook,
+from apps.memory_api.memory.prepare import Prepared, prepare
+from apps.memory_api.playbook.compose import new_sections
+from apps.memory_api.playbook.errors import TooBusy
+from apps.memory_api.playbook.plan import (
+    Changed,
+    Diff,
+    Outcome,
+    Plan,
+    Planner,
+    Terms,
+    check_room,
 )
-from apps.memory_api.playbook.rows import (
-    Author,
-    Place,
-    bullet_columns,
-    draft_of,
-    is_served,
-    metadata_of,
-    needs_text,
-    to_bullet,
-)
-from apps.memory_api.playbook.schemas import Bullet, DeltaResult
-from apps.memory_api.playbook.sections import DEFAULT_SECTIONS
-from apps.memory_api.playbook.state import PlaybookState
+from apps.memory_api.playbook.queries import ensure_playbook, get_playbook
+from apps.memory_api.playbook.rows import Author, Place, draft_of, sections_of
 from apps.memory_api.playbook.tables import PlaybookRow
+from apps.memory_api.playbook.write import write
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.text.tokens import TOKENIZER
 
 ATTEMPTS = 20
 """How often a plan may need texts that the plan before it did not."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a playbook becomes. `before` and `after` hold the bullets looked at, by key: one that is
-    missing from `after` is deleted.
-    """
-
-    change: str
-    before: Mapping[str, Bullet]
-    after: PlaybookState
-    results: Sequence[DeltaResult] = ()
-    places: Mapping[str, int] = field(default_factory=dict[str, int])
-    sources: Mapping[str, Sequence[UUID]] = field(default_factory=dict[str, Sequence[UUID]])
-    """Key of a bullet → the memories it was derived from."""
-    absorbed: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    """Key of a survivor → the keys merged into it."""
-    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Key of a bullet → why it changes, where that is not the author's reason for all."""
-    deletes_playbook: bool = False
-    settle: Callable[[Outcome], Awaitable[None]] | None = None
-    """Called once, with what was written, in the transaction that writes."""
-
-    @property
-    def texts(self) -> dict[str, Bullet]:
-        """What search must be given, by search text."""
-        changed = self.after.bullets.items()
-        return {b.searchable_text: b for k, b in changed if needs_text(self.before.get(k), b)}
-
-
-Planner = Callable[[AsyncSession, PlaybookRow], Awaitable[Plan]]
-"""Reads what it needs, decides. Called again when the rows may have changed since."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """`version` is the playbook's now; `changed` is False when there was nothing to write."""
-
-    version: int
-    changed: bool
-    results: Sequence[DeltaResult] = ()
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Under which conditions a change may be made."""
-
-    if_match: int | None = None
-    create: bool = False
-    """Make the playbook when there is none."""
-    revive: bool = False
-    """Also one that was deleted, as it was left."""
-
-    def check(self, playbook: PlaybookRow | None) -> None:
-        gone = playbook is None or (playbook.deleted_at is not None and not self.revive)
-        if gone and not self.create:
-            raise NoPlaybook
-        version = 0 if playbook is None else playbook.version
-        if self.if_match is not None and self.if_match != version:
-            raise Stale(f"The playbook is at version {version}.", version=version)
 
 
 async def change_playbook(
@@ -120,18 +44,21 @@ async def change_playbook(
 ) -> Outcome:
     """Plan and write, under the playbook's lock, which is let go of while new texts are embedded.
 
-    Raises what the planner raises, `NoPlaybook`, `Stale`, `Full`, `TooBusy`."""
+    Raises what the planner raises, `NoPlaybook`, `Stale`, `UnderReview`, `Full`, `TooBusy`.
+    """
     terms = terms or Terms()
     ready: dict[str, Prepared] = {}
     for attempt in range(ATTEMPTS):
         async with runtime.sessions.tenant(tenant_id) as session:
-            playbook = await get_playbook(session, place, lock=True)
-            terms.check(playbook)
-            if playbook is None and attempt > 0:
-                playbook = await ensure_playbook(session, place)
-            plan = await planner(session, playbook or _blank(session, place))
+            playbook = await get_playbook(session, place, lock=not terms.dry)
+            terms.check(playbook, author)
+            there = playbook is not None or attempt > 0
+            playbook = playbook or await _new(runtime, session, place, make=there)
+            plan = await planner(session, playbook)
+            if terms.dry:
+                return _preview(playbook, plan)
             missing = {text: b for text, b in plan.texts.items() if text not in ready}
-            if playbook is not None and not missing:
+            if there and not missing:
                 outcome = await write(session, playbook, place, plan, ready, author)
                 if plan.settle is not None:
                     await plan.settle(outcome)
@@ -142,201 +69,35 @@ async def change_playbook(
     raise TooBusy
 
 
-def _blank(session: AsyncSession, place: Place) -> PlaybookRow:
-    """A playbook that is not there yet, to plan with."""
+async def _new(runtime: Runtime, session: AsyncSession, place: Place, *, make: bool) -> PlaybookRow:
+    """A playbook that was not there, made under its lock, or only to plan with."""
+    sections = new_sections(runtime.settings, place.name)
+    if make:
+        return await ensure_playbook(session, place, sections)
     return PlaybookRow(
-        tenant_id=tenant_of(session),
         scope=0,
         project_id=place.project_id,
         name=place.name,
         version=0,
         active=0,
-        sections=[section.model_dump() for section in DEFAULT_SECTIONS],
+        sections=[section.model_dump() for section in sections],
         last_numbers={},
         aliases={},
         review="off",
     )
 
 
-async def write(
-    session: AsyncSession,
-    playbook: PlaybookRow,
-    place: Place,
-    plan: Plan,
-    ready: Mapping[str, Prepared],
-    author: Author,
-) -> Outcome:
-    """Make the rows what the plan says, as one version. The playbook's lock is held."""
-    gone = [key for key in plan.before if key not in plan.after.bullets]
-    changed = {k: b for k, b in plan.after.bullets.items() if plan.before.get(k) != b}
-    moved = {k: n for k, n in plan.places.items() if k in plan.after.bullets}
-    sections = [section.model_dump() for section in plan.after.sections]
-    redefined = sections != playbook.sections or playbook.version == 0
-    first = playbook.version == 0 and plan.change == "import"
-    if not (gone or changed or first or plan.deletes_playbook or sections != playbook.sections):
-        await _reorder(session, playbook, moved)
-        return Outcome(playbook.version, False, plan.results)
-    playbook.version += 1
-    playbook.active += _active(plan.after.bullets) - _active(plan.before)
-    if playbook.max_bullets is not None and _active(plan.after.bullets) > _active(plan.before):
-        _check_room(playbook)
-    touched = {*gone, *changed, *moved, *plan.sources, *plan.absorbed}
-    rows = await find_bullets(session, playbook.scope, touched, lock=True)
-    writer = _Writer(session, playbook, place, author, rows, ready, plan)
-    await writer.remove(gone)
-    await writer.put(changed)
-    for key in moved.keys() & rows.keys():
-        rows[key].place = moved[key]
-    await session.flush()
-    await writer.relate()
-    counted = Counter("updated" if key in plan.before else "added" for key in changed)
-    moment = await add_version(
-        session,
-        playbook,
-        author,
-        change=plan.change,
-        added=counted["added"],
-        updated=counted["updated"],
-        removed=len(gone),
-        sections=sections if redefined else None,
+def _preview(playbook: PlaybookRow, plan: Plan) -> Outcome:
+    """What writing the plan would come to."""
+    check_room(playbook, plan)
+    keys = [*plan.gone, *plan.changed]
+    diff = Diff(
+        playbook.version,
+        playbook.version + 1,
+        [Changed(key, plan.before.get(key), plan.after.bullets.get(key)) for key in keys],
+        sections_of(playbook),
+        plan.after.sections,
     )
-    _settle(playbook, plan, sections)
-    playbook.updated_at = moment
-    playbook.deleted_at = moment if plan.deletes_playbook else None
-    await session.flush()
-    return Outcome(playbook.version, True, plan.results)
-
-
-def _settle(playbook: PlaybookRow, plan: Plan, sections: list[dict[str, Any]]) -> None:
-    """Only what differs is set, so that only that is written."""
-    aliases = {k: to for k, to in plan.after.aliases.items() if k not in plan.after.bullets}
-    for name, value in (
-        ("sections", sections),
-        ("last_numbers", dict(plan.after.last_numbers)),
-        ("aliases", aliases),
-    ):
-        if getattr(playbook, name) != value:
-            setattr(playbook, name, value)
-
-
-def _active(bullets: Mapping[str, Bullet]) -> int:
-    return sum(is_served(bullet) for bullet in bullets.values())
-
-
-def _check_room(playbook: PlaybookRow) -> None:
-    assert playbook.max_bullets is not None
-    if playbook.active > playbook.max_bullets:
-        raise Full(
-            f"This playbook may have {playbook.max_bullets} active bullets.",
-            max_bullets=playbook.max_bullets,
-        )
-
-
-async def _reorder(session: AsyncSession, playbook: PlaybookRow, moved: Mapping[str, int]) -> None:
-    """The order of a file that says nothing new."""
-    if moved:
-        rows = await find_bullets(session, playbook.scope, list(moved), lock=True)
-        for key, row in rows.items():
-            row.place = moved[key]
-
-
-@dataclass
-class _Writer:
-    """The bullets of one version on their way into rows."""
-
-    session: AsyncSession
-    playbook: PlaybookRow
-    place: Place
-    author: Author
-    rows: Mapping[str, Memory]
-    """Every row there is of what is touched, by key."""
-    ready: Mapping[str, Prepared]
-    plan: Plan
-    new: dict[str, Stored] = field(default_factory=dict[str, Stored])
-
-    async def remove(self, keys: Sequence[str]) -> None:
-        rows = [self.rows[key] for key in keys]
-        await withdraw(self.session, [row for row in rows if row.status == "active"])
-        for row in rows:
-            row.status = "deleted"
-            self._sign(row)
-
-    async def put(self, bullets: Mapping[str, Bullet]) -> None:
-        before = self.plan.before
-        fresh = {key for key, bullet in bullets.items() if needs_text(before.get(key), bullet)}
-        stale = [
-            self.rows[key]
-            for key, bullet in bullets.items()
-            if is_served(before.get(key)) and (key in fresh or not is_served(bullet))
-        ]
-        await withdraw(self.session, stale)
-        for key in bullets.keys() & self.rows.keys():
-            self._rewrite(self.rows[key], bullets[key])
-        await self.session.flush()
-        for key in bullets.keys() & self.rows.keys():  # the database computes it; nobody need ask
-            score = bullets[key].confidence_score
-            set_committed_value(self.rows[key], "confidence_score", score)
-        added = [self._row(bullet) for key, bullet in bullets.items() if key not in self.rows]
-        stored = await store(self.session, added)
-        self.new = {row["key"]: new for row, new in zip(added, stored, strict=True)}
-        served = [(self._stored(k), self.ready[bullets[k].searchable_text]) for k in fresh]
-        await serve(self.session, [row for row, _ in served], [item for _, item in served])
-
-    async def relate(self) -> None:
-        """Where bullets come from, and what a survivor stands for."""
-        links = [
-            Link(self._stored(key).id, "derived_from", "memory", source)
-            for key, sources in self.plan.sources.items()
-            for source in sources
-        ]
-        links += [
-            Link(self._stored(key).id, "supersedes", "memory", self.rows[gone].id)
-            for key, absorbed in self.plan.absorbed.items()
-            for gone in absorbed
-            if gone in self.rows
-        ]
-        await link(self.session, links)
-
-    def _stored(self, key: str) -> Memory | Stored:
-        return self.new.get(key) or self.rows[key]
-
-    def _row(self, bullet: Bullet) -> Columns:
-        row = columns_of(self.session, self._item(bullet), self.playbook.scope)
-        return row | {
-            **bullet_columns(bullet),
-            "metadata": metadata_of(bullet, {}),
-            "version": self.playbook.version,
-            "place": self.plan.places.get(bullet.id),
-            "change_reason": self._reason(bullet.id),
-        }
-
-    def _rewrite(self, row: Memory, bullet: Bullet) -> None:
-        before = to_bullet(row)
-        for name, value in bullet_columns(bullet).items():
-            if getattr(row, name) != value:
-                setattr(row, name, value)
-        if before.source_trajectory != bullet.source_trajectory:
-            row.metadata_ = metadata_of(bullet, row.metadata_)
-        item = self._item(bullet)
-        if is_served(bullet) and bullet.searchable_text in self.ready:
-            row.terms, row.tokenizer = sorted(item.weights), TOKENIZER
-        row.fingerprint = item.fingerprint
-        self._sign(row)
-
-    def _sign(self, row: Memory) -> None:
-        row.version = self.playbook.version
-        row.change_reason = self._reason(row.key or "")
-        row.change_actor, row.change_run = self.author.actor, self.author.run_id
-
-    def _reason(self, key: str) -> str | None:
-        return self.plan.reasons.get(key) or self.author.reason
-
-    def _item(self, bullet: Bullet) -> Prepared:
-        """What is ready of a bullet; of one that is not served, only its fingerprint counts."""
-        ready = self.ready.get(bullet.searchable_text)
-        draft = draft_of(bullet, self.place, self.author)
-        if ready is None:
-            return Prepared(draft, {}, {}, fingerprint(bullet.content))
-        if ready.draft.content != bullet.content:  # others have the same search text
-            return replace(ready, draft=draft, fingerprint=fingerprint(bullet.content))
-        return replace(ready, draft=draft)
+    changed = bool(keys) or diff.sections_before != diff.sections_after
+    active = playbook.active + plan.growth
+    return Outcome(playbook.version, changed, active, plan.results, diff)

@@ -10,7 +10,8 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import Invalid
-from apps.memory_api.playbook.change import Outcome, Plan, Terms, change_playbook
+from apps.memory_api.playbook.change import change_playbook
+from apps.memory_api.playbook.plan import Outcome, Plan, Terms
 from apps.memory_api.playbook.rows import Author, Place, state_of
 from apps.memory_api.playbook.sections import SectionDefinition, normal_name, with_fallback
 from apps.memory_api.playbook.tables import PlaybookRow

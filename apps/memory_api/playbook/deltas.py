@@ -131,7 +131,7 @@ class _Draft:
     """A state while deltas are being applied to it; thrown away when one fails."""
 
     def __init__(self, state: PlaybookState) -> None:
-        self._sections = with_fallback(state.sections)
+        self._sections = state.sections
         self._bullets = dict(state.bullets)
         self._aliases = dict(state.aliases)
         self._numbers = lift(state.last_numbers, [*state.bullets, *state.aliases])
@@ -246,6 +246,8 @@ class _Draft:
         return same[0] if same else None
 
     def _fallback(self) -> SectionDefinition:
+        """OTHERS, which the playbook gets when it has something to put there."""
+        self._sections = with_fallback(self._sections)
         section = find_section(self._sections, "OTHERS")
         assert section is not None, "with_fallback put one there"
         return section

@@ -11,9 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import Conflict, Invalid
 from apps.memory_api.memory.prepare import fingerprint
-from apps.memory_api.playbook.change import Outcome, Plan, Planner, Terms, change_playbook
+from apps.memory_api.playbook.change import change_playbook
 from apps.memory_api.playbook.deltas import DeltaError, apply_deltas, plain_words
 from apps.memory_api.playbook.errors import NoBullet, NoPlaybook, delta_refused
+from apps.memory_api.playbook.plan import Outcome, Plan, Planner, Terms
 from apps.memory_api.playbook.queries import bullets_as_of, find_bullets, get_playbook
 from apps.memory_api.playbook.rows import Author, Place, by_key, keyed, state_of
 from apps.memory_api.playbook.schemas import Bullet, DeltaContextItem, DeltaResult
@@ -46,9 +47,17 @@ def apply(
         raise delta_refused(error) from error
 
 
-def deltas_planner(deltas: Sequence[DeltaContextItem], sources: Sources) -> Planner:
+def deltas_planner(
+    deltas: Sequence[DeltaContextItem], sources: Sources, *, named: bool = False
+) -> Planner:
+    """`named`: the sections of an ADD are named by somebody who can be told that there is none, and
+    not by a model whose lesson would be lost; those of a model go to OTHERS.
+    """
+
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> Plan:
         before = await load_touched(session, playbook, deltas)
+        if named:
+            _check_sections(before.sections, deltas)
         after, results = apply(before, deltas)
         done = [r for r in results if r.key and r.action in ("added", "updated", "merged")]
         return Plan(
@@ -62,6 +71,14 @@ def deltas_planner(deltas: Sequence[DeltaContextItem], sources: Sources) -> Plan
         )
 
     return plan
+
+
+def _check_sections(
+    sections: Sequence[SectionDefinition], deltas: Sequence[DeltaContextItem]
+) -> None:
+    for index, delta in enumerate(deltas):
+        if delta.type == "ADD" and delta.section.strip():
+            named_section(sections, delta.section, f"deltas[{index}].section")
 
 
 def _reasons(results: Sequence[DeltaResult]) -> dict[str, str]:
@@ -82,28 +99,15 @@ async def apply_to_rows(
     *,
     sources: Sources | None = None,
     if_match: int | None = None,
+    dry: bool = False,
 ) -> Outcome:
     """Apply deltas, all or none, as one version. The playbook is made when there is none.
 
-    Raises `Invalid` naming the delta, `Stale`, `Full`.
+    Raises `Invalid` naming the delta, `Stale`, `UnderReview`, `Full`.
     """
-    planner = deltas_planner(deltas, sources or {})
-    terms = Terms(if_match, create=True)
+    planner = deltas_planner(deltas, sources or {}, named=True)
+    terms = Terms(if_match, create=True, dry=dry)
     return await change_playbook(runtime, tenant_id, place, planner, author, terms)
-
-
-async def try_deltas(
-    session: AsyncSession,
-    place: Place,
-    deltas: Sequence[DeltaContextItem],
-    if_match: int | None = None,
-) -> Outcome:
-    """What the deltas would do; nothing is written."""
-    playbook = await get_playbook(session, place)
-    Terms(if_match).check(playbook)
-    assert playbook is not None, "checked"
-    _, results = apply(await load_touched(session, playbook, deltas), deltas)
-    return Outcome(playbook.version, False, results)
 
 
 async def add_bullet(
@@ -122,7 +126,7 @@ async def add_bullet(
 
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> Plan:
         before = await load_touched(session, playbook, [delta])
-        _section(before, delta.section)
+        named_section(before.sections, delta.section)
         after, (result,) = apply(before, [delta])
         key = result.key or ""
         if result.action == "rejected":
@@ -164,17 +168,22 @@ async def edit_bullet(
     return await change_playbook(runtime, tenant_id, place, plan, author, Terms(if_match))
 
 
-def _section(state: PlaybookState, name: str) -> SectionDefinition:
-    section = find_section(with_fallback(state.sections), name)
+def named_section(
+    sections: Sequence[SectionDefinition], name: str, field: str = "section"
+) -> SectionDefinition:
+    """The section that somebody names. Raises `Invalid`, which says those there are."""
+    known = with_fallback(sections)
+    section = find_section(known, name)
     if section is None:
-        raise Invalid(f"There is no section '{name}'.", field="section")
+        there = ", ".join(section.name for section in known)
+        raise Invalid(f"There is no section '{name}'; there are: {there}.", field=field)
     return section
 
 
 def _edited(state: PlaybookState, bullet: Bullet, fields: Mapping[str, Any]) -> Bullet:
     changes = dict(fields)
     if "section" in changes:
-        changes["section"] = _section(state, changes["section"]).name
+        changes["section"] = named_section(state.sections, changes["section"]).name
     words = plain_words(changes.get("content", bullet.content))
     for other in state.bullets.values():
         if other.id != bullet.id and plain_words(other.content) == words and words:

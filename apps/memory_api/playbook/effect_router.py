@@ -61,8 +61,8 @@ class Effect(Model):
     )
     observational: Sides | None = Field(
         None,
-        description="Runs it was served to against all others since it is there; these may differ "
-        "in what they were about.",
+        description="Runs that had it against all others of the playbook since it is there; these "
+        "may differ in what they were about.",
     )
 
 
@@ -75,10 +75,10 @@ async def effects(
     cursor: str | None = None,
     limit: Limit = 50,
 ) -> Page[Effect]:
-    """Outcomes with and without each bullet that was served to a run that ended, by key.
+    """Outcomes with and without each bullet that a run which ended had, by key.
 
-    Runs are joined with renders by their `render_id`. The playbook's `holdout` is the share of
-    renders that leave out the bullet they drew; without it there is no randomised part.
+    Runs are joined with renders and searches by their `render_id`. The playbook's `holdout` is the
+    share of renders that leave out the bullet they drew; without it there is no randomised part.
     """
     playbook = await find_playbook(session, Place(caller.project(project_id), name))
     behind = decode_cursor(cursor)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from apps.memory_api.core.errors import Conflict, HanseiError, Invalid, NotFound, Unavailable
+from apps.memory_api.core.errors import (
+    Conflict,
+    Forbidden,
+    HanseiError,
+    Invalid,
+    NotFound,
+    Unavailable,
+)
 from apps.memory_api.playbook.deltas import DeltaError
 from apps.memory_api.playbook.schemas import CorruptPlaybook
 
@@ -25,6 +32,17 @@ class Full(Conflict):
     """The playbook has as many bullets as it may have."""
 
     code = "playbook_full"
+
+
+class UnderReview(Forbidden):
+    """This playbook is under review: propose deltas (POST …/deltas), or use a key with the 'admin'
+    scope.
+    """
+
+    code = "under_review"
+
+    def __init__(self) -> None:
+        super().__init__(" ".join((type(self).__doc__ or "").split()))
 
 
 class TooBusy(Unavailable):

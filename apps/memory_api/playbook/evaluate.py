@@ -1,5 +1,5 @@
-"""Verdicts on bullets. Of one trace, the counters hold the verdict of the judge that knows best;
-votes do not raise the playbook's version.
+"""Verdicts on bullets. Of one trace, the counters hold the verdict of the judge that knows best; of
+one actor without a trace, one verdict. Votes do not raise the playbook's version.
 """
 
 from __future__ import annotations
@@ -49,11 +49,16 @@ class Verdict:
     judge: Judge
     reason: str | None = None
     trace_id: UUID | None = None
-    """Without a trace each verdict stands for itself."""
+    """Without a trace the actor has one verdict on the bullet: saying it again replaces it."""
     render_id: UUID | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict[str, Any])
     actor: str | None = None
     run_id: UUID | None = None
+
+    @property
+    def occasion(self) -> tuple[UUID | None, str | None]:
+        """What the verdict is counted once for: its trace, else whoever gives it."""
+        return self.trace_id, None if self.trace_id else self.actor
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,12 @@ class Counted:
     counts: bool
     """Whether the counters hold this verdict."""
     bullet: Memory
+    quarantined: bool = False
+    """Whether the bullet went out of service by it."""
 
 
 Known = dict[UUID, dict[str, BulletEvaluation]]
-"""Verdicts of one trace: bullet → judge → row."""
+"""Verdicts of one occasion: bullet → judge → row."""
 
 
 async def evaluate(
@@ -104,14 +111,14 @@ async def record(
     if playbook is None or playbook.deleted_at is not None:
         raise NoPlaybook
     bullets = await _bullets(session, playbook, {verdict.key for verdict in verdicts})
-    known: dict[UUID | None, Known] = {}
-    for trace_id in {verdict.trace_id for verdict in verdicts} - {None}:
-        ids = {bullets[v.key].id for v in verdicts if v.trace_id == trace_id}
-        known[trace_id] = await _known(session, ids, trace_id) if trace_id else {}
+    known: dict[tuple[UUID | None, str | None], Known] = {}
+    for occasion in {verdict.occasion for verdict in verdicts}:
+        ids = {bullets[v.key].id for v in verdicts if v.occasion == occasion}
+        known[occasion] = await _known(session, ids, *occasion)
     counted: list[Counted] = []
     for verdict in verdicts:
         bullet = bullets[verdict.key]
-        said = known.get(verdict.trace_id, {}).setdefault(bullet.id, {})
+        said = known[verdict.occasion].setdefault(bullet.id, {})
         counted.append(await _record(session, place, bullet, verdict, said, ready))
     await session.flush()
     return counted
@@ -140,9 +147,11 @@ def winner(tags: Mapping[str, str]) -> str | None:
     return next((tags[judge] for judge in RANK if judge in tags), None)
 
 
-async def _known(session: AsyncSession, bullet_ids: Collection[UUID], trace_id: UUID) -> Known:
+async def _known(
+    session: AsyncSession, bullet_ids: Collection[UUID], trace_id: UUID | None, actor: str | None
+) -> Known:
     known: Known = {}
-    for row in await verdicts_on(session, bullet_ids, trace_id):
+    for row in await verdicts_on(session, bullet_ids, trace_id, actor):
         known.setdefault(row.bullet_id, {})[row.judge] = row
     return known
 

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from apps.memory_api.playbook.ace import read_ace, write_ace
 from apps.memory_api.playbook.found import Findings, Found
-from apps.memory_api.playbook.keys import LEGACY_SLUG, lift, next_key, parse_key
+from apps.memory_api.playbook.keys import LEGACY_SLUG, MAX_KEY, is_key, lift, next_key, parse_key
 from apps.memory_api.playbook.schemas import Bullet, CorruptPlaybook, Playbook, PlaybookMetadata
 from apps.memory_api.playbook.sections import (
     DEFAULT_SECTIONS,
@@ -33,7 +33,6 @@ from apps.memory_api.playbook.spec4 import read_spec4, write_spec4
 
 Form = Literal["spec2", "spec4", "ace"]
 MAX_COUNT = 2**31 - 1
-MAX_KEY = 128
 MAX_SECTIONS = 500
 
 
@@ -112,6 +111,8 @@ def _recognise(text: str) -> tuple[Form, str | Mapping[str, Any]]:
     if not text.strip():
         raise CorruptPlaybook("line 1", "there is nothing in it")
     if not text.lstrip().startswith("{"):
+        if _is_json(text):
+            raise CorruptPlaybook("line 1", "JSON, but not an object")
         return "ace", text
     try:
         data = cast("dict[str, Any]", json.loads(text))
@@ -125,6 +126,15 @@ def _recognise(text: str) -> tuple[Form, str | Mapping[str, Any]]:
     if "sections" in data or "key_points" in data:
         return "spec4", data
     raise CorruptPlaybook("line 1", "none of 'bullets', 'sections' and 'key_points' is in it")
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text that is no object is JSON all the same: a list, a number, null."""
+    try:
+        json.loads(text)
+    except (RecursionError, ValueError):
+        return False
+    return True
 
 
 def _import_spec2(data: Mapping[str, Any], known: Sequence[SectionDefinition]) -> Imported:
@@ -216,7 +226,7 @@ def _assign_keys(
     notes: list[str] = []
     for entry in entries:
         key = entry.key
-        if key and (len(key) > MAX_KEY or not key.isprintable() or set(key) & set("[]")):
+        if key and not is_key(key):
             raise CorruptPlaybook(entry.place, f"not a key: {key[:MAX_KEY]!r}")
         if key is None or key in seen:
             section = find_section(sections, entry.section)

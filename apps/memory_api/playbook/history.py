@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import Invalid, NotFound
-from apps.memory_api.playbook.change import Outcome, Plan, Terms, change_playbook
+from apps.memory_api.playbook.change import change_playbook
 from apps.memory_api.playbook.import_export import metadata_of
+from apps.memory_api.playbook.plan import Changed, Diff, Outcome, Plan, Terms
 from apps.memory_api.playbook.queries import (
     bullets_as_of,
     changed_between,
@@ -38,26 +38,6 @@ Moment = int | datetime
 
 class NoVersion(NotFound):
     """The playbook never had such a version."""
-
-
-@dataclass(frozen=True)
-class Changed:
-    """One bullet on both ends; None where it was not there."""
-
-    key: str
-    before: Bullet | None
-    after: Bullet | None
-
-
-@dataclass(frozen=True)
-class Diff:
-    """What made version `first` into `last`; turned round when `last` is the earlier one."""
-
-    first: int
-    last: int
-    changed: Sequence[Changed]
-    sections_before: Sequence[SectionDefinition]
-    sections_after: Sequence[SectionDefinition]
 
 
 def read_moment(text: str, field: str) -> Moment:
@@ -92,6 +72,7 @@ async def read_as_of(
     version = await resolve_version(session, playbook, moment)
     metadata = metadata_of(playbook)
     if version is None:
+        metadata.updated_at = metadata.created_at
         return 0, Playbook(metadata=metadata)
     rows = await bullets_as_of(session, playbook.scope, version.version)
     metadata.updated_at = version.created_at
@@ -134,6 +115,7 @@ async def restore(
     author: Author,
     *,
     if_match: int | None = None,
+    dry: bool = False,
 ) -> Outcome:
     """Make content, status and sections what they were, as a new version; a deleted playbook comes
     back. Evidence stays, and so do the numbers of keys that were given since.
@@ -147,7 +129,7 @@ async def restore(
         state = replace(state_of(playbook, after), sections=tuple(sections))
         return Plan("restore", before, state)
 
-    terms = Terms(if_match, revive=True)
+    terms = Terms(if_match, revive=True, dry=dry)
     return await change_playbook(runtime, tenant_id, place, plan, author, terms)
 
 

@@ -14,8 +14,8 @@ from apps.memory_api.deps import Limit, ProjectQuery, Reader, RuntimeDep, Sessio
 from apps.memory_api.playbook.edit import find_playbook
 from apps.memory_api.playbook.history import compare, read_moment, restore
 from apps.memory_api.playbook.queries import list_versions
-from apps.memory_api.playbook.requests import IfMatch, decode_cursor, encode_cursor, tag
-from apps.memory_api.playbook.rows import Author, Place
+from apps.memory_api.playbook.requests import IfMatch, author_of, decode_cursor, encode_cursor, tag
+from apps.memory_api.playbook.rows import Place
 from apps.memory_api.playbook.tables import PlaybookVersion
 from apps.memory_api.playbook.wire_history import (
     DiffAnswer,
@@ -86,7 +86,7 @@ async def go_back(
 ) -> RestoreAnswer:
     """Make texts, status and sections what they were at a version or a time, as a new version.
 
-    Evidence stays. A deleted playbook comes back.
+    Evidence stays. A deleted playbook comes back. With `apply: false` nothing is written.
     """
     moment = body.moment()
     if moment is None:
@@ -96,8 +96,14 @@ async def go_back(
         caller.tenant_id,
         Place(caller.project(body.project_id), name),
         moment,
-        Author(caller.actor, body.reason),
+        author_of(caller, body.reason),
         if_match=if_match,
+        dry=not body.apply,
     )
     tag(response, outcome.version)
-    return RestoreAnswer(version=outcome.version, changed=outcome.changed)
+    return RestoreAnswer(
+        version=outcome.version,
+        changed=outcome.changed,
+        applied=body.apply,
+        diff=show_diff(outcome.diff) if outcome.diff else None,
+    )

@@ -11,14 +11,20 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.body import clean_text
 from apps.memory_api.core.redaction import redact
 from apps.memory_api.core.schemas import MAX_TAGS
-from apps.memory_api.playbook.change import Outcome, Plan, Terms, change_playbook
+from apps.memory_api.playbook.change import change_playbook
 from apps.memory_api.playbook.errors import corrupt
 from apps.memory_api.playbook.formats import Imported, import_playbook
 from apps.memory_api.playbook.keys import lift
+from apps.memory_api.playbook.plan import Outcome, Plan, Terms
 from apps.memory_api.playbook.queries import bullets_as_of
 from apps.memory_api.playbook.rows import Author, Place, keyed, sections_of, state_of, to_bullets
 from apps.memory_api.playbook.schemas import Bullet, CorruptPlaybook, Playbook, PlaybookMetadata
-from apps.memory_api.playbook.sections import SectionDefinition, join_sections
+from apps.memory_api.playbook.sections import (
+    DEFAULT_SECTIONS,
+    SectionDefinition,
+    join_sections,
+    normal_name,
+)
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.runtime import Runtime
 
@@ -48,6 +54,7 @@ async def put_playbook(
     author: Author,
     *,
     if_match: int | None = None,
+    dry: bool = False,
 ) -> tuple[Outcome, tuple[str, ...]]:
     """Make the playbook what this text says, as one version; answers also what was not kept.
 
@@ -68,7 +75,7 @@ async def put_playbook(
         before = keyed(await bullets_as_of(session, playbook.scope))
         return _replace(playbook, before, found)
 
-    terms = Terms(if_match, create=True)
+    terms = Terms(if_match, create=True, dry=dry)
     outcome = await change_playbook(runtime, tenant_id, place, plan, author, terms)
     return outcome, last[-1][1].notes
 
@@ -91,11 +98,31 @@ def _replace(playbook: PlaybookRow, before: Mapping[str, Bullet], found: Importe
         after |= {k: b for k, b in before.items() if b.status != "active" and k not in after}
     state = replace(
         state_of(playbook, after),
-        sections=join_sections(sections_of(playbook), found.sections),
+        sections=_sections(playbook, before, after, found),
         last_numbers=lift(playbook.last_numbers, after),
     )
     places = {bullet.id: n for n, bullet in enumerate(given)}
     return Plan("import", before, state, places=places)
+
+
+def _sections(
+    playbook: PlaybookRow,
+    before: Mapping[str, Bullet],
+    after: Mapping[str, Bullet],
+    found: Imported,
+) -> tuple[SectionDefinition, ...]:
+    """Spec 4's and ACE's forms say which sections there are, and so does the first file of any form
+    where nobody defined them; others only use them. What is defined stays, but not what only had
+    its bullets.
+    """
+    known = sections_of(playbook)
+    had, now = ({normal_name(b.section) for b in some.values()} for some in (before, after))
+    if found.form != "spec2" or (playbook.version == 0 and known == DEFAULT_SECTIONS):
+        used = [section for section in known if normal_name(section.name) in now]
+        return join_sections(found.sections, used)
+    gone = {n for s in known if not s.description and (n := normal_name(s.name)) in had - now}
+    kept = [section for section in known if normal_name(section.name) not in gone]
+    return join_sections(kept, found.sections)
 
 
 def _carried(before: Bullet | None, given: Bullet) -> Bullet:
@@ -111,6 +138,8 @@ def _carried(before: Bullet | None, given: Bullet) -> Bullet:
 def _check(playbook: Playbook) -> None:
     """The limits of what rows and labels hold."""
     for n, bullet in enumerate(playbook.bullets):
+        if not bullet.content.strip():
+            raise CorruptPlaybook(f"bullets[{n}].content", f"{bullet.id} says nothing")
         for name in _TEXTS:
             if len(getattr(bullet, name)) > MAX_TEXT:
                 raise CorruptPlaybook(f"bullets[{n}].{name}", f"longer than {MAX_TEXT}")

@@ -8,10 +8,17 @@ from collections.abc import Container, Iterable, Mapping
 _KEY = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-([0-9]+)")
 _LEGACY = re.compile(r"kpt_([0-9]+)")
 LEGACY_SLUG = "kpt"
+MAX_KEY = 128
 LAST_NUMBER = 999_999_999
 """A number above this, in an imported key, does not lift the counter: it can never be reached
 either.
 """
+
+
+def is_key(key: str) -> bool:
+    """Whether a key can stand in a path, and in the brackets of a citation."""
+    plain = key.isprintable() and key.strip() == key and not set(key) & set("[]/")
+    return plain and 0 < len(key) <= MAX_KEY and key not in (".", "..")
 
 
 def parse_key(key: str) -> tuple[str, int] | None:

@@ -26,7 +26,7 @@ from apps.memory_api.playbook.requests import tag
 from apps.memory_api.playbook.review import accept, deltas_of, reject
 from apps.memory_api.playbook.rows import Place
 from apps.memory_api.playbook.tables import Proposal
-from apps.memory_api.playbook.wire import DecideIn, DeltasAnswer, ProposalView
+from apps.memory_api.playbook.wire import AcceptIn, DecideIn, DeltasAnswer, ProposalView
 
 router = APIRouter(prefix="/{name}/proposals", route_class=SecretlessRoute)
 
@@ -58,16 +58,27 @@ async def list_all(
 async def take(
     name: str,
     proposal_id: UUID,
-    body: DecideIn,
+    body: AcceptIn,
     response: Response,
     runtime: RuntimeDep,
     caller: Admin,
 ) -> DeltasAnswer:
-    """Apply a proposal, as one version. When it does not fit any more (422) it waits on."""
+    """Apply a proposal, as one version. When it does not fit any more (422) it waits on. With
+    `apply: false` nothing is written.
+    """
     place = Place(caller.project(body.project_id), name)
-    outcome = await accept(runtime, caller.tenant_id, place, proposal_id, caller.actor, body.reason)
+    outcome = await accept(
+        runtime,
+        caller.tenant_id,
+        place,
+        proposal_id,
+        caller.actor,
+        body.reason,
+        dry=not body.apply,
+    )
     tag(response, outcome.version)
-    return DeltasAnswer(version=outcome.version, applied=True, results=list(outcome.results))
+    results = list(outcome.results)
+    return DeltasAnswer(version=outcome.version, applied=body.apply, results=results)
 
 
 @router.post("/{proposal_id}/reject", status_code=204, openapi_extra=example(DECISION))

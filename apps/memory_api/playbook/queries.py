@@ -20,7 +20,7 @@ from apps.memory_api.memory.schemas import Status
 from apps.memory_api.memory.scopes import ensure_scopes
 from apps.memory_api.memory.tables import Label, Memory, MemoryRevision, MemoryVector
 from apps.memory_api.playbook.rows import Author, BulletRow, Place
-from apps.memory_api.playbook.sections import DEFAULT_SECTIONS
+from apps.memory_api.playbook.sections import SectionDefinition
 from apps.memory_api.playbook.tables import (
     BulletEvaluation,
     PlaybookRow,
@@ -50,8 +50,10 @@ async def get_playbook(
     return await session.scalar(query)
 
 
-async def ensure_playbook(session: AsyncSession, place: Place) -> PlaybookRow:
-    """The playbook under its lock, made if it is missing."""
+async def ensure_playbook(
+    session: AsyncSession, place: Place, sections: Sequence[SectionDefinition]
+) -> PlaybookRow:
+    """The playbook under its lock, made with these sections if it is missing."""
     found = await get_playbook(session, place, lock=True)
     if found is not None:
         return found
@@ -63,7 +65,7 @@ async def ensure_playbook(session: AsyncSession, place: Place) -> PlaybookRow:
             scope=scopes[place.address],
             project_id=place.project_id,
             name=place.name,
-            sections=[section.model_dump() for section in DEFAULT_SECTIONS],
+            sections=[section.model_dump() for section in sections],
         )
         .on_conflict_do_nothing()
     )
@@ -151,10 +153,8 @@ async def list_bullets(
 
 async def section_labels(session: AsyncSession) -> Sequence[str]:
     """Every spelling of a section that a bullet of this tenant was ever served under."""
-    rows = await session.scalars(
-        select(Label.name).where(Label.tenant_id == tenant_of(session), Label.space == "section")
-    )
-    return rows.all()
+    mine = (Label.tenant_id == tenant_of(session), Label.space == "section")
+    return (await session.scalars(select(Label.name).where(*mine))).all()
 
 
 async def set_served_confidence(session: AsyncSession, memory: Memory, confidence: float) -> None:
@@ -282,17 +282,19 @@ async def find_origins(session: AsyncSession, bullet_id: UUID) -> Sequence[Any]:
 
 
 async def verdicts_on(
-    session: AsyncSession, bullet_ids: Collection[UUID], trace_id: UUID
+    session: AsyncSession,
+    bullet_ids: Collection[UUID],
+    trace_id: UUID | None,
+    actor: str | None = None,
 ) -> Sequence[BulletEvaluation]:
-    """The verdicts of one trace on these bullets."""
-    rows = await session.scalars(
-        select(BulletEvaluation).where(
-            BulletEvaluation.tenant_id == tenant_of(session),
-            BulletEvaluation.bullet_id.in_(bullet_ids),
-            BulletEvaluation.trace_id == trace_id,
-        )
+    """The verdicts of one trace on these bullets; without a trace, those of one actor."""
+    said = select(BulletEvaluation).where(
+        BulletEvaluation.tenant_id == tenant_of(session),
+        BulletEvaluation.bullet_id.in_(bullet_ids),
+        BulletEvaluation.trace_id == trace_id,
     )
-    return rows.all()
+    said = said if trace_id else said.where(BulletEvaluation.actor == actor)
+    return (await session.scalars(said)).all()
 
 
 async def list_verdicts(

@@ -11,30 +11,34 @@ from typing import Any, Literal, cast
 
 from apps.memory_api.core import prompts
 from apps.memory_api.playbook.keys import sort_key
-from apps.memory_api.playbook.schemas import Bullet
+from apps.memory_api.playbook.schemas import Bullet, unsaid
 from apps.memory_api.playbook.sections import SectionDefinition, normal_name
 
 SHORT_INJECT = (
     "Key points from earlier work. When one influences you, cite its ID in brackets, "
     "like [pat-001].\n\n{key_points}\n"
 )
-"""Stands in where prompts/inject.txt is not installed."""
+"""Stands in where prompts/inject.txt is not installed, and where that would take more than half
+of the budget.
+"""
+Form = Literal["prompt", "ace"]
+"""A bullet's line: its title, when to use it and its advice; or ACE's, with its votes."""
+Line = Callable[[Bullet], str]
 _WIDE = re.compile(
     "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
 )
 
 
-Form = Literal["prompt", "ace"]
-"""A bullet's line: its title, when to use it and its advice; or ACE's, with its votes."""
-
-
 @dataclass(frozen=True)
 class Rendered:
-    """`keys` are those in the text, in its order; `tokens` is the size of the text."""
+    """`keys` are those in the text, in its order; `tokens` is the size of the text, `left_out` how
+    many bullets did not fit.
+    """
 
     text: str
     keys: tuple[str, ...]
     tokens: int
+    left_out: int = 0
 
 
 def estimate_tokens(text: str) -> int:
@@ -58,19 +62,25 @@ def render(
     The text orders them by section and key, so that the same choice is the same text whatever the
     ranking was.
     """
-    frame = _inject() if template is None else template
     line = LINES[form]
-    left = None if token_budget is None else token_budget - count_tokens(_fill(frame, ""))
-    chosen = list(bullets) if left is None else _fitting(bullets, left, count_tokens, line)
+    frame = _inject() if template is None else template
+    if token_budget is None:
+        chosen = list(bullets)
+    else:
+        if template is None and 2 * count_tokens(_fill(frame, "")) > token_budget:
+            frame = SHORT_INJECT
+        room = token_budget - count_tokens(_fill(frame, ""))
+        chosen = _fitting(bullets, room, count_tokens, line)
     while chosen:
         ordered, body = _body(chosen, sections, line)
         text = _fill(frame, body)
         tokens = count_tokens(text)
         if token_budget is None or tokens <= token_budget:
-            return Rendered(text, tuple(bullet.id for bullet in ordered), tokens)
+            keys = tuple(bullet.id for bullet in ordered)
+            return Rendered(text, keys, tokens, len(bullets) - len(keys))
         # Only when the sum of the parts was less than the whole, which a tokeniser may do.
         chosen.pop()
-    return Rendered("", (), 0)
+    return Rendered("", (), 0, len(bullets))
 
 
 def format_playbook(playbook: Mapping[str, Any], template: str | None = None) -> str:
@@ -102,22 +112,22 @@ def _fill(template: str, key_points: str) -> str:
 
 
 def _line(bullet: Bullet) -> str:
-    """One bullet; further lines are indented, so that no text of a bullet can pose as a heading or
-    another bullet.
+    """One bullet, each thing said once; further lines are indented, so that no text of a bullet can
+    pose as a heading or another bullet.
     """
-    title = f"{bullet.title}: " if bullet.title else ""
-    said = bullet.content.startswith(bullet.when_to_use)  # a rule often begins with its condition
-    when = "" if said else f"(when: {bullet.when_to_use}) "
-    text = "\n  ".join(f"{title}{when}{bullet.content}".splitlines())
+    title, when = (unsaid(part, bullet.content) for part in (bullet.title, bullet.when_to_use))
+    lead = (f"{title}: " if title else "") + (f"(when: {when}) " if when else "")
+    text = "\n  ".join(f"{lead}{bullet.content}".splitlines())
     return f"- [{bullet.id}] {text}"
 
 
-def _ace_line(bullet: Bullet) -> str:
-    votes = {"helpful": bullet.helpful, "harmful": bullet.harmful}
-    return "\n  ".join(_point({"name": bullet.id, "text": bullet.content, **votes}).splitlines())
+def _counted(bullet: Bullet) -> str:
+    """The same as ACE writes it: with its counters, without title and condition."""
+    text = "\n    ".join(bullet.content.splitlines())
+    return f"[{bullet.id}] helpful={bullet.helpful} harmful={bullet.harmful} :: {text}"
 
 
-LINES: dict[Form, Callable[[Bullet], str]] = {"prompt": _line, "ace": _ace_line}
+LINES: Mapping[Form, Line] = {"prompt": _line, "ace": _counted}
 
 
 def _heading(section: str) -> str:
@@ -125,10 +135,7 @@ def _heading(section: str) -> str:
 
 
 def _fitting(
-    bullets: Sequence[Bullet],
-    room: int,
-    count_tokens: Callable[[str], int],
-    line: Callable[[Bullet], str],
+    bullets: Sequence[Bullet], room: int, count_tokens: Callable[[str], int], line: Line
 ) -> list[Bullet]:
     chosen: list[Bullet] = []
     headed: set[str] = set()
@@ -144,9 +151,7 @@ def _fitting(
 
 
 def _body(
-    bullets: Sequence[Bullet],
-    sections: Sequence[SectionDefinition],
-    line: Callable[[Bullet], str],
+    bullets: Sequence[Bullet], sections: Sequence[SectionDefinition], line: Line
 ) -> tuple[list[Bullet], str]:
     places = {normal_name(section.name): n for n, section in enumerate(sections)}
     by_section: dict[str, list[Bullet]] = {}

@@ -12,14 +12,20 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, Header, Request, Response
 
 from apps.memory_api.core.errors import Invalid
+from apps.memory_api.playbook.compose import section_loader
+from apps.memory_api.playbook.rows import Author
 from apps.memory_api.playbook.servings import ServingLog
+from apps.memory_api.tenants.identity import Access, Identity
 
 _TAG = re.compile(r'(?:W/)?"?([0-9]{1,9})"?')
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    """Servings are written in the background for as long as the API runs."""
+    """Servings are written in the background for as long as the API runs. A broken file of sections
+    keeps it from starting.
+    """
+    section_loader(app.state.runtime.settings).check()
     async with ServingLog(app.state.runtime.sessions).running() as servings:
         app.state.servings = servings
         yield
@@ -27,6 +33,11 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
 
 def servings_of(request: Request) -> ServingLog:
     return request.app.state.servings
+
+
+def author_of(caller: Identity, reason: str | None) -> Author:
+    """Who changes a playbook over HTTP. An admin key needs nobody's consent."""
+    return Author(caller.actor, reason, decides=caller.may(Access.ADMIN))
 
 
 Servings = Annotated[ServingLog, Depends(servings_of)]

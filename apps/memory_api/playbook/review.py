@@ -12,15 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.db import tenant_of
 from apps.memory_api.core.errors import Conflict, NotFound
 from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbook.change import Outcome, Plan, Terms, change_playbook
+from apps.memory_api.playbook.change import change_playbook
 from apps.memory_api.playbook.edit import (
     Sources,
-    apply,
     apply_to_rows,
     deltas_planner,
     find_playbook,
-    load_touched,
 )
+from apps.memory_api.playbook.plan import Outcome, Plan, Terms
 from apps.memory_api.playbook.queries import get_playbook, get_proposal
 from apps.memory_api.playbook.rows import Author, Place
 from apps.memory_api.playbook.schemas import DeltaContextItem, DeltaResult
@@ -46,20 +45,25 @@ async def propose(
     *,
     sources: Sources | None = None,
     if_match: int | None = None,
+    dry: bool = False,
 ) -> Outcome | Proposed:
-    """Apply deltas, or hold them where the playbook has `review = required`.
+    """Apply deltas, or hold them where the playbook has `review = required`. A dry run does neither
+    and says what they would do.
 
-    Raises `Invalid` naming the delta, `Stale`, `Full`.
+    Raises `Invalid` naming the delta, also for an ADD to a section that is not there, `Stale`,
+    `Full`.
     """
     async with runtime.sessions.tenant(tenant_id) as session:
         playbook = await get_playbook(session, place)
         if playbook is not None and playbook.deleted_at is None and playbook.review == "required":
-            Terms(if_match).check(playbook)
-            _, results = apply(await load_touched(session, playbook, deltas), deltas)
+            Terms(if_match).check(playbook, Author())
+            plan = await deltas_planner(deltas, {}, named=True)(session, playbook)
+            if dry:
+                return Outcome(playbook.version, False, playbook.active, plan.results)
             held = hold(session, playbook, deltas, author, sources or {})
-            return Proposed(held.id, playbook.version, results)
+            return Proposed(held.id, playbook.version, plan.results)
     return await apply_to_rows(
-        runtime, tenant_id, place, deltas, author, sources=sources, if_match=if_match
+        runtime, tenant_id, place, deltas, author, sources=sources, if_match=if_match, dry=dry
     )
 
 
@@ -96,6 +100,8 @@ async def accept(
     proposal_id: UUID,
     decider: str,
     reason: str | None = None,
+    *,
+    dry: bool = False,
 ) -> Outcome:
     """Apply a proposal as one version, in the name of who made it, decided by who accepts it.
 
@@ -118,7 +124,7 @@ async def accept(
 
         return replace(await plan_deltas(session, playbook), change="proposal", settle=settle)
 
-    return await change_playbook(runtime, tenant_id, place, plan, author)
+    return await change_playbook(runtime, tenant_id, place, plan, author, Terms(dry=dry))
 
 
 async def reject(

@@ -22,9 +22,8 @@ from apps.memory_api.deps import (
 )
 from apps.memory_api.playbook import wire
 from apps.memory_api.playbook.bullet_router import router as bullets
-from apps.memory_api.playbook.change import Outcome
 from apps.memory_api.playbook.configure import configure
-from apps.memory_api.playbook.edit import delete_playbook, find_playbook, try_deltas
+from apps.memory_api.playbook.edit import delete_playbook, find_playbook
 from apps.memory_api.playbook.effect_router import router as effects
 from apps.memory_api.playbook.formats import Form, export_bytes
 from apps.memory_api.playbook.history import read_as_of, read_moment
@@ -34,16 +33,18 @@ from apps.memory_api.playbook.proposal_router import router as proposals
 from apps.memory_api.playbook.queries import list_playbooks
 from apps.memory_api.playbook.requests import (
     IfMatch,
+    author_of,
     decode_cursor,
     encode_cursor,
     lifespan,
     tag,
 )
 from apps.memory_api.playbook.review import Proposed, propose
-from apps.memory_api.playbook.rows import Author, Place, sections_of
+from apps.memory_api.playbook.rows import Place, sections_of
 from apps.memory_api.playbook.serve_router import router as serving
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.playbook.wire import PlaybookView
+from apps.memory_api.playbook.wire_history import Imported, show_diff
 from apps.memory_api.tenants.identity import Access
 
 router = APIRouter(
@@ -144,23 +145,28 @@ async def put_one(
     caller: Writer,
     project_id: ProjectQuery,
     if_match: IfMatch,
+    apply: Annotated[bool, Query(description=wire.APPLY)] = True,
     reason: Reason = None,
-) -> wire.Imported:
+) -> Imported:
     """Make the playbook what the body says: spec 2's JSON, spec 4's playbook.json, or ACE's lines.
 
     Bullets that are not in it go; a restore brings them back. What is no playbook changes nothing
-    and is a 422 that names the place.
+    and is a 422 that names the place. With `apply=false` nothing is written.
     """
     place = Place(caller.project(project_id), name)
     text = (await read(request)).raw
-    author = Author(caller.actor, reason)
+    author = author_of(caller, reason)
     outcome, notes = await put_playbook(
-        runtime, caller.tenant_id, place, text, author, if_match=if_match
+        runtime, caller.tenant_id, place, text, author, if_match=if_match, dry=not apply
     )
     tag(response, outcome.version)
-    async with runtime.sessions.tenant(caller.tenant_id) as session:
-        active = (await find_playbook(session, place)).active
-    return wire.Imported(version=outcome.version, active=active, notes=list(notes))
+    return Imported(
+        version=outcome.version,
+        active=outcome.active,
+        notes=list(notes),
+        applied=apply,
+        diff=show_diff(outcome.diff) if outcome.diff else None,
+    )
 
 
 @router.patch("/{name}", openapi_extra=example(SETTINGS))
@@ -176,7 +182,7 @@ async def set_up(
     if "review" in body.model_fields_set:
         caller.require(Access.ADMIN)
     place = Place(caller.project(body.project_id), name)
-    author = Author(caller.actor, body.reason)
+    author = author_of(caller, body.reason)
     await configure(runtime, caller.tenant_id, place, body.fields(), author, if_match=if_match)
     async with runtime.sessions.tenant(caller.tenant_id) as session:
         playbook = await find_playbook(session, place)
@@ -195,7 +201,7 @@ async def delete_one(
 ) -> None:
     """Take a playbook and its bullets away; `restore` brings both back."""
     place = Place(caller.project(project_id), name)
-    author = Author(caller.actor, reason)
+    author = author_of(caller, reason)
     await delete_playbook(runtime, caller.tenant_id, place, author, if_match=if_match)
 
 
@@ -216,14 +222,15 @@ async def edit(
     is written. Where the playbook asks for review, they are held (202).
     """
     place = Place(caller.project(body.project_id), name)
-    if not body.apply:
-        async with runtime.sessions.tenant(caller.tenant_id) as session:
-            done: Outcome | Proposed = await try_deltas(session, place, body.deltas, if_match)
-    else:
-        author = Author(caller.actor, body.reason)
-        done = await propose(
-            runtime, caller.tenant_id, place, body.deltas, author, if_match=if_match
-        )
+    done = await propose(
+        runtime,
+        caller.tenant_id,
+        place,
+        body.deltas,
+        author_of(caller, body.reason),
+        if_match=if_match,
+        dry=not body.apply,
+    )
     tag(response, done.version)
     answer = wire.DeltasAnswer(
         version=done.version, applied=False, results=list(done.results), cleaned=cleaned

@@ -50,6 +50,10 @@ class Author:
     actor: str | None = None
     reason: str | None = None
     run_id: UUID | None = None
+    decides: bool = True
+    """Whether it needs nobody's consent where the playbook asks for review: an admin key's changes,
+    and the service's own.
+    """
 
 
 class BulletColumns(Protocol):

@@ -6,6 +6,7 @@ alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, cast
@@ -30,6 +31,7 @@ EXTENSIONS = ("neutral", "when_to_use", "title", "tags", "status", "pinned")
 """Fields of a bullet that spec 2 does not know; a stored file leaves them out while they say
 nothing.
 """
+_SENTENCE = re.compile(r"(?<=[.。])\s+|(?<=。)")
 
 
 class CorruptPlaybook(ValueError):
@@ -42,10 +44,36 @@ class CorruptPlaybook(ValueError):
 
 
 def join_searchable(when_to_use: str, title: str, content: str, keywords: list[str]) -> str:
-    """The text that search sees when none is given: one part a line, keywords last, empty parts
-    left out.
-    """
+    """One part a line, keywords last, empty parts left out."""
     return "\n".join(part for part in (when_to_use, title, content, " ".join(keywords)) if part)
+
+
+def searchable(when_to_use: str, title: str, content: str, keywords: list[str]) -> str:
+    """The text that search sees when none is given: a word that is said twice would count twice."""
+    return join_searchable(unsaid(when_to_use, content), unsaid(title, content), content, keywords)
+
+
+def unsaid(part: str, content: str) -> str:
+    """What of a title or a condition the content does not say itself, sentence by sentence; case,
+    spacing and the mark at the end do not matter.
+    """
+    said = _words(content)
+    return " ".join(s for s in _SENTENCE.split(part.strip()) if s and not _is_said(_words(s), said))
+
+
+def _is_said(words: str, text: str) -> bool:
+    """Whether the text holds these words, and not as a piece of a longer one."""
+    start = text.find(words)
+    while start >= 0:
+        around = text[max(0, start - 1) : start], text[start + len(words) :][:1]
+        if not any(c.isascii() and c.isalnum() for c in around):
+            return True
+        start = text.find(words, start + 1)
+    return False
+
+
+def _words(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".…。,:;、")
 
 
 class Bullet(BaseModel):
@@ -76,7 +104,7 @@ class Bullet(BaseModel):
 
     def default_searchable_text(self) -> str:
         """What `searchable_text` is when nobody gave one."""
-        return join_searchable(self.when_to_use, self.title, self.content, self.keywords)
+        return searchable(self.when_to_use, self.title, self.content, self.keywords)
 
     @computed_field
     @property

@@ -127,15 +127,23 @@ class SectionLoader:
 
         Raises ValueError, naming file and place, when the file is not what it should be.
         """
+        return self._sections(dataset, self._read().get(dataset) or [])
+
+    def check(self) -> None:
+        """Raises what `load` would for any of the playbooks."""
+        for dataset in self._read():
+            self.load(dataset)
+
+    def _read(self) -> dict[str, Any]:
         if not self.config_path.exists():
-            return []
+            return {}
         try:
             data: Any = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
         except yaml.YAMLError as error:
             raise ValueError(f"{self.config_path}: {error}") from error
         if not isinstance(data, dict | None):
             raise ValueError(f"{self.config_path}: not a mapping of playbooks to sections")
-        return self._sections(dataset, cast("dict[str, Any]", data or {}).get(dataset) or [])
+        return cast("dict[str, Any]", data or {})
 
     def _sections(self, dataset: str, entries: Any) -> list[SectionDefinition]:
         place = f"{self.config_path}: {dataset}"

@@ -41,6 +41,8 @@ class Block:
     render_id: UUID
     version: int
     rendered: Rendered
+    left_out: int = 0
+    """Bullets that were good and did not fit."""
     held_out: str | None = None
     """The bullet that the lot left out."""
 
@@ -64,10 +66,15 @@ async def search_bullets(
     tenant_id: UUID,
     place: Place,
     query_text: str,
+    *,
+    harmless: bool = False,
     **how: Unpack[How],
 ) -> HandedOut:
-    """The best bullets for a query; a query of nothing lists by usefulness. Raises `NoPlaybook`."""
+    """The best bullets for a query; a query of nothing lists by usefulness. `harmless`: without
+    those that surely do harm. Raises `NoPlaybook`.
+    """
     head, hits = await _look_up(runtime, tenant_id, place, query_text, **how)
+    hits = _harmless(hits) if harmless else hits
     served = _served(tenant_id, head, "search", query_text, hits)
     return HandedOut(servings.add(served), head.version, hits)
 
@@ -80,8 +87,9 @@ async def render_playbook(
     """
     how = How(top_k=order.top_k, filters=Filters(sections=order.sections))
     head, hits = await _look_up(runtime, tenant_id, place, order.query_text, **how)
-    good = [hit for hit in hits if not does_harm(hit.memory.helpful, hit.memory.harmful)]
+    good = _harmless(hits)
     rendered = _render(head, good, order)
+    left_out = rendered.left_out
     shown = [hit for hit in good if hit.memory.key in rendered.keys]
     share = order.holdout if order.holdout is not None else head.settings["holdout"]
     render_id = new_id()
@@ -94,7 +102,7 @@ async def render_playbook(
     drawn = {"candidate": lot.candidate, "held_out": lot.held_out} if lot is not None else {}
     servings.add(replace(served, render_id=render_id, **drawn))
     held_out = lot.candidate if lot is not None and lot.held_out else None
-    return Block(render_id, head.version, rendered, held_out)
+    return Block(render_id, head.version, rendered, left_out, held_out)
 
 
 async def _look_up(
@@ -108,6 +116,10 @@ async def _look_up(
     if found.head is None:
         raise NoPlaybook
     return found.head, found.hits
+
+
+def _harmless(hits: Sequence[Hit]) -> list[Hit]:
+    return [hit for hit in hits if not does_harm(hit.memory.helpful, hit.memory.harmful)]
 
 
 def _served(

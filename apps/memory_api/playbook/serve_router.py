@@ -63,7 +63,9 @@ async def render(
     """The block to put in a prompt, with the request to cite. The ETag is of the text.
 
     The best bullets for the query (without one: the most useful) that fit the token budget. Those
-    that surely do more harm than good stay out. An empty playbook gives an empty text.
+    that surely do more harm than good stay out. A small budget gets a short request to cite, one
+    that is too small for any bullet an empty text with `left_out` above 0; an empty playbook gives
+    an empty text.
     """
     place = Place(caller.project(body.project_id), name)
     order = Order(
@@ -83,5 +85,6 @@ async def render(
         tokens=block.rendered.tokens,
         version=block.version,
         render_id=block.render_id,
+        left_out=block.left_out,
         held_out=block.held_out,
     )

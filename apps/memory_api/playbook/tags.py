@@ -18,7 +18,7 @@ def apply_bullet_tags(
     `neutral` counts nothing.
 
     Every tag is applied, also two for one key point, and again when called again. An unknown name
-    or tag is reported on stderr and skipped. Counters only ever grow.
+    or tag, and what is no tag at all, is reported on stderr and skipped. Counters only ever grow.
     """
     sections = cast("dict[str, list[Any]]", playbook.get("sections", {}))
     points: dict[Any, dict[str, Any]] = {
@@ -27,10 +27,15 @@ def apply_bullet_tags(
         for entry in entries
         if _is_point(entry)
     }
-    for given in bullet_tags:
-        name, tag = given.get("name"), given.get("tag")
+    for given in cast("Iterable[Any]", bullet_tags):
+        if not isinstance(given, Mapping):
+            _report(f"not a tag: {given!r}, skipped")
+            continue
+        name, tag = (cast("Mapping[str, Any]", given).get(field) for field in ("name", "tag"))
         point = points.get(name) if isinstance(name, str) else None
-        if point is None:
+        if not isinstance(name, str):
+            _report(f"a tag {tag!r} without a name skipped")
+        elif point is None:
             _report(f"no key point named {name!r}, tag {tag!r} skipped")
         elif tag in _COUNTED:
             point[tag] = point.get(tag, 0) + 1

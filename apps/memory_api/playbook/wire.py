@@ -19,10 +19,12 @@ from apps.memory_api.playbook.schemas import (
     Vote,
 )
 from apps.memory_api.playbook.sections import SectionDefinition
+from apps.memory_api.playbook.vote import Voter
 
 MAX_DELTAS_SENT = 1_000
 MAX_TOKENS = 1_000_000
 
+APPLY = "False: say what would happen and write nothing."
 Reason = Annotated[str, Field(max_length=2_000)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 WhenToUse = Annotated[str, Field(max_length=10_000)]
@@ -79,7 +81,7 @@ class DeltasIn(ProjectBody):
     """Edits of a playbook, all or none."""
 
     deltas: list[DeltaIn] = Field(min_length=1, max_length=MAX_DELTAS_SENT)
-    apply: bool = Field(True, description="False: say what would happen and write nothing.")
+    apply: bool = Field(True, description=APPLY)
     reason: Reason | None = None
 
 
@@ -163,9 +165,12 @@ class BulletStored(Model):
 
 
 class EvaluationIn(ProjectBody):
-    """A person's verdict on a bullet, of one run if `trace_id` says which."""
+    """A verdict on a bullet, of one run if `trace_id` says which."""
 
     tag: Vote
+    judge: Voter | None = Field(
+        None, description="Default: `human` with an admin key, which alone may say so, else `llm`."
+    )
     reason: str | None = Field(
         None, max_length=MAX_TEXT, validation_alias=AliasChoices("reason", "rationale", "evidence")
     )
@@ -197,6 +202,7 @@ class EvaluationAnswer(Model):
     evaluation: EvaluationView
     key: str
     counts: bool = Field(description="Whether the counters hold this verdict.")
+    quarantined: bool = Field(description="Whether the bullet went out of service by it.")
     bullet: Bullet
     cleaned: bool = False
 
@@ -250,16 +256,12 @@ class PlaybookPatch(ProjectBody):
         return {name: getattr(self, name) for name in sent}
 
 
-class Imported(Model):
-    """`notes` say what of the text was not kept or had to be made up."""
-
-    version: int
-    active: int
-    notes: list[str]
-
-
 class DecideIn(ProjectBody):
     reason: Reason | None = None
+
+
+class AcceptIn(DecideIn):
+    apply: bool = Field(True, description=APPLY)
 
 
 class ProposalView(Model):

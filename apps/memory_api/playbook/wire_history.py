@@ -11,10 +11,11 @@ from pydantic import Field
 from apps.memory_api.core.openapi import shown
 from apps.memory_api.core.schemas import Model, Time
 from apps.memory_api.playbook.formats import MAX_COUNT
-from apps.memory_api.playbook.history import Diff, Moment
+from apps.memory_api.playbook.history import Moment
+from apps.memory_api.playbook.plan import Diff
 from apps.memory_api.playbook.schemas import Bullet
 from apps.memory_api.playbook.sections import SectionDefinition
-from apps.memory_api.playbook.wire import ProjectBody, Reason
+from apps.memory_api.playbook.wire import APPLY, ProjectBody, Reason
 
 _ID = "019a4d2e-0000-7000-8000-000000000001"
 _BULLET = {"id": "mis-00001", "section": "MISTAKES TO AVOID", "content": "Never retry blindly."}
@@ -99,11 +100,24 @@ def show_diff(diff: Diff) -> DiffAnswer:
     )
 
 
+class Imported(Model):
+    """`notes` say what of the text was not kept or had to be made up. Of a dry run, `diff` is what
+    would change.
+    """
+
+    version: int
+    active: int
+    notes: list[str]
+    applied: bool
+    diff: DiffAnswer | None = None
+
+
 class RestoreIn(ProjectBody):
     """A version or a time."""
 
     version: int | None = Field(None, ge=0, le=MAX_COUNT)
     time: Time | None = None
+    apply: bool = Field(True, description=APPLY)
     reason: Reason | None = None
 
     def moment(self) -> Moment | None:
@@ -113,8 +127,12 @@ class RestoreIn(ProjectBody):
 
 
 class RestoreAnswer(Model):
+    """Of a dry run, `diff` is what would change."""
+
     version: int
     changed: bool
+    applied: bool
+    diff: DiffAnswer | None = None
 
 
 class Origin(Model):

@@ -44,8 +44,8 @@ class RenderIn(ProjectBody):
 
 
 class RenderAnswer(Model):
-    """`text` is empty when there is nothing to say; `keys` are those in it. `held_out` is the
-    bullet that the lot left out (`holdout`).
+    """`text` is empty when there is nothing to say, or no room for it; `keys` are those in it.
+    `held_out` is the bullet that the lot left out (`holdout`).
     """
 
     text: str
@@ -53,4 +53,5 @@ class RenderAnswer(Model):
     tokens: int
     version: int
     render_id: UUID
+    left_out: int = Field(description="Bullets that did not fit the token budget.")
     held_out: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from apps.memory_api.core.sql import load
 from apps.memory_api.memory.prepare import Prepared
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.playbook.evaluate import Counted, Verdict, confirm, record
+from apps.memory_api.playbook.quarantine import is_suspect
 from apps.memory_api.playbook.queries import find_bullets, get_playbook, verdicts_on
 from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection.contrast import Sides, contrast
@@ -25,13 +27,21 @@ LATEST = 200
 """Attempts of a task that are compared. What older ones counted for stays as it is."""
 
 
+@dataclass(frozen=True)
+class Tally:
+    """What was counted, and the playbooks with a bullet that may have to go out of service now."""
+
+    counted: Sequence[Counted] = ()
+    suspected: Sequence[Place] = ()
+
+
 async def count(
     session: AsyncSession,
     place: Place | None,
     trace: Trace,
     verdicts: Sequence[Verdict],
     ready: Mapping[str, Prepared],
-) -> list[Counted]:
+) -> Tally:
     """Record the verdicts of a closed run, and let count what its outcome, seen beside the other
     attempts of its task, now confirms of any bullet; call it for a run without bullets, or without
     a playbook (`place` None), as well.
@@ -62,7 +72,8 @@ async def count(
         counted = await record(session, place, verdicts, ready)
     if trace.task_key is not None and bullets:
         await _recount(session, trace, bullets)
-    return counted
+    scopes = sorted({row.scope for row in bullets.values() if is_suspect(row)})
+    return Tally(counted, [Place(trace.project_id, names[scope]) for scope in scopes])
 
 
 async def _recount(session: AsyncSession, trace: Trace, bullets: Mapping[UUID, Memory]) -> None:

@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.playbook.evaluate import Verdict
+from apps.memory_api.reflection.count import Tally
 from apps.memory_api.reflection.findings.find import find
 from apps.memory_api.reflection.findings.schemas import Findings
 from apps.memory_api.reflection.material import Material
@@ -18,7 +19,7 @@ from apps.memory_api.reflection.subject import load_subject
 from apps.memory_api.reflection.verdicts import by_rules, prepare_verdicts, save_verdicts
 from apps.memory_api.runtime import Runtime
 
-Count = Callable[[AsyncSession], Awaitable[object]]
+Count = Callable[[AsyncSession], Awaitable[Tally]]
 """Counts what was found, in the transaction of the caller."""
 
 
@@ -36,7 +37,7 @@ async def credit(runtime: Runtime, tenant_id: UUID, run_id: UUID) -> Count | Non
         verdicts = by_rules(subject.material, subject.used, found, run_id)
     ready = await prepare_verdicts(runtime, tenant_id, subject.place, verdicts)
 
-    async def count(session: AsyncSession) -> object:
+    async def count(session: AsyncSession) -> Tally:
         return await save_verdicts(session, subject.trace, ready)
 
     return count

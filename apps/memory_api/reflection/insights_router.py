@@ -11,7 +11,6 @@ from apps.memory_api.core.errors import Conflict
 from apps.memory_api.core.openapi import example
 from apps.memory_api.deps import Cleaned, RuntimeDep, Writer
 from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection.attend import Begun, attend, begin
 from apps.memory_api.reflection.insights_run import ROUNDS, TRAJECTORY, reflect_trajectory
 from apps.memory_api.reflection.insights_trace import error_of, events_of, identity, outcome_of
@@ -50,8 +49,6 @@ async def reflect(
     if not runtime.settings.reflective_memory_enabled:
         raise Conflict("Reflection is switched off (REFLECTIVE_MEMORY_ENABLED).")
     project_id = caller.project(body.project_id)
-    if body.playbook is not None:
-        Place(project_id, body.playbook)
     wait = "respond-async" not in prefer.lower()
     rounds = {ROUNDS: body.max_iterations}
     begun = await begin(

@@ -17,6 +17,7 @@ from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.memory.prepare import Draft, prepare
 from apps.memory_api.memory.schemas import Kind
+from apps.memory_api.playbook.compose import new_sections
 from apps.memory_api.playbook.evaluate import Verdict
 from apps.memory_api.playbook.queries import ensure_playbook
 from apps.memory_api.playbook.recognise import recognise
@@ -40,6 +41,7 @@ from apps.memory_api.reflection.verdicts import (
     by_rules,
     prepare_verdicts,
     save_verdicts,
+    settle_verdicts,
 )
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.tables import Trace
@@ -93,7 +95,7 @@ async def reflect_trajectory(
     rows = [_draft(loaded, analysis, insight) for insight in new]
     items = await prepare(await runtime.embedder_of(tenant_id), rows)
     async with runtime.sessions.tenant(tenant_id) as session:
-        await save_verdicts(session, loaded.material.trace, ready)
+        tally = await save_verdicts(session, loaded.material.trace, ready)
         kept = await keep(session, items)
         step = await _go_on(runtime, session, loaded, analysis, verdicts, kept)
         stored = {i.key_insight: k for i, k in zip(new, kept, strict=True)}
@@ -108,6 +110,7 @@ async def reflect_trajectory(
             prompt_hash=analysis.prompt_hash,
             usage=analysis.usage,
         )
+    await settle_verdicts(runtime, tenant_id, run_id, tally)
     return answer
 
 
@@ -199,7 +202,7 @@ async def _go_on(
     place = loaded.place
     if place is None and trace.playbook and kept:  # nobody can hold a lock on what is not there
         place = Place(trace.project_id, trace.playbook)
-        await ensure_playbook(session, place)
+        await ensure_playbook(session, place, new_sections(runtime.settings, place.name))
     return await to_curator(
         runtime, session, loaded.run, place, [one.memory_id for one in kept], said
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import AliasChoices, Field, field_validator
 
-from apps.memory_api.core.schemas import MAX_EVENTS, MAX_NAME, Model, Name, TenantBody
+from apps.memory_api.core.schemas import MAX_EVENTS, Model, Name, PlaybookName, TenantBody
 from apps.memory_api.reflection.insights import ReflectionResult, Trajectory
 
 MOST_ROUNDS = 10
@@ -16,7 +16,7 @@ MOST_ROUNDS = 10
 class SentTrajectory(Trajectory):
     """A trajectory within the limits of what is stored."""
 
-    dataset: str = Field("", max_length=MAX_NAME)
+    dataset: PlaybookName | Literal[""] = ""
     reasoning_steps: list[str] = Field(default_factory=list, max_length=MAX_EVENTS - 2)
     used_bullet_ids: list[Name] = Field(
         default_factory=list,
@@ -34,7 +34,7 @@ class TrajectoryIn(TenantBody):
     trajectory: SentTrajectory
     ground_truth: str = ""
     test_report: str = ""
-    dataset: Name | None = Field(None, validation_alias=AliasChoices("dataset", "playbook"))
+    dataset: PlaybookName | None = Field(None, validation_alias=AliasChoices("dataset", "playbook"))
     max_iterations: int = Field(1, ge=1, le=MOST_ROUNDS)
     session_id: Name | None = None
     task_key: Name | None = None

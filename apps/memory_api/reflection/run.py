@@ -38,6 +38,7 @@ from apps.memory_api.reflection.verdicts import (
     by_rules,
     prepare_verdicts,
     save_verdicts,
+    settle_verdicts,
 )
 from apps.memory_api.runtime import Runtime
 
@@ -67,7 +68,7 @@ async def reflect(
     episode = await prepare(embedder, [_episode(subject)])
     async with runtime.sessions.tenant(tenant_id) as session:
         await make_room(session, [*own, *shared, *episode])
-        await save_verdicts(session, subject.trace, verdicts)
+        tally = await save_verdicts(session, subject.trace, verdicts)
         episode_id = await keep_episode(session, subject.material, episode[0])
         kept, others = await _keep(session, subject, thought, own, shared)
         lessons = [*kept[1:], *others]
@@ -86,6 +87,7 @@ async def reflect(
             prompt_hash=thought.prompt_hash,
             usage=thought.usage,
         )
+    await settle_verdicts(runtime, tenant_id, run_id, tally)
     _log_stored(subject, answer)
     return answer
 

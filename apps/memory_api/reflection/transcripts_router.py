@@ -12,7 +12,6 @@ from apps.memory_api.core.openapi import example
 from apps.memory_api.deps import Cleaned, RuntimeDep, Writer
 from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.playbook.citations import extract_cited_ids
-from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection.attend import Begun, attend, begin
 from apps.memory_api.reflection.insights_trace import identity
 from apps.memory_api.reflection.insights_wire import Failed
@@ -65,8 +64,6 @@ async def reflect(
     if not runtime.settings.reflective_memory_enabled:
         raise Conflict("Reflection is switched off (REFLECTIVE_MEMORY_ENABLED).")
     project_id = caller.project(body.project_id)
-    if body.playbook is not None:
-        Place(project_id, body.playbook)
     wait = "respond-async" not in prefer.lower()
     asked = {APPLY: body.apply if apply is None else apply, CITED: body.cited_ids}
     trace = await _named(runtime, caller, project_id, body)

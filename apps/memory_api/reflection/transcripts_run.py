@@ -53,6 +53,7 @@ from apps.memory_api.reflection.verdicts import (
     by_rules,
     prepare_verdicts,
     save_verdicts,
+    settle_verdicts,
 )
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import Event, EventType
@@ -106,7 +107,7 @@ async def reflect_transcript(
     rows = [_draft(loaded, found, reading)] if reading.answer.analysis.strip() else []
     items = await prepare(await runtime.embedder_of(tenant_id), rows)
     async with runtime.sessions.tenant(tenant_id) as session:
-        counted = await save_verdicts(session, loaded.material.trace, ready)
+        tally = await save_verdicts(session, loaded.material.trace, ready)
         kept = await keep(session, items)
         answer = TranscriptReflection(
             analysis=reading.answer.analysis,
@@ -114,7 +115,7 @@ async def reflect_transcript(
             cited_ids=list(loaded.cited),
             run_id=run_id,
             trace_id=loaded.material.trace.id,
-            counted=counted,
+            counted=list(dict.fromkeys(one.key for one in tally.counted if one.counts)),
             reflection_id=kept[0].memory_id if kept else None,
             engine=reading.engine,
         )
@@ -127,6 +128,7 @@ async def reflect_transcript(
             prompt_hash=reading.prompt_hash,
             usage=reading.usage,
         )
+    await settle_verdicts(runtime, tenant_id, run_id, tally)
     return answer
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AliasChoices, Field
 
-from apps.memory_api.core.schemas import MAX_EVENTS, Model, Name, TenantBody
+from apps.memory_api.core.schemas import MAX_EVENTS, Model, Name, PlaybookName, TenantBody
 from apps.memory_api.reflection.insights_wire import Failed
 from apps.memory_api.reflection.transcripts import BulletTag
 from apps.memory_api.traces.schemas import OutcomeType
@@ -21,7 +21,9 @@ class TranscriptIn(TenantBody):
 
     project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_EVENTS)
-    playbook: Name | None = Field(None, validation_alias=AliasChoices("playbook", "dataset"))
+    playbook: PlaybookName | None = Field(
+        None, validation_alias=AliasChoices("playbook", "dataset")
+    )
     cited_ids: list[Name] | None = Field(None, max_length=1000)
     apply: bool = True
     session_id: Name | None = None

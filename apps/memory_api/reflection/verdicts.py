@@ -5,15 +5,18 @@ are held within what the run can show.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.memory.prepare import Prepared
+from apps.memory_api.playbook.errors import NoPlaybook
 from apps.memory_api.playbook.evaluate import Verdict, prepare_reasons
-from apps.memory_api.playbook.rows import Place
-from apps.memory_api.reflection.count import count
+from apps.memory_api.playbook.quarantine import ACTOR, quarantine
+from apps.memory_api.playbook.rows import Author, Place
+from apps.memory_api.reflection.count import Tally, count
 from apps.memory_api.reflection.findings.schemas import Findings
 from apps.memory_api.reflection.judge import judge, of_model
 from apps.memory_api.reflection.material import Material
@@ -58,9 +61,15 @@ async def prepare_verdicts(
     return Ready(place, verdicts, await prepare_reasons(runtime, tenant_id, place, verdicts))
 
 
-async def save_verdicts(session: AsyncSession, trace: Trace, ready: Ready) -> list[str]:
-    """Count them, and what the trace's outcome now confirms in its task; answers the keys of the
-    bullets whose counters hold one of these.
+async def save_verdicts(session: AsyncSession, trace: Trace, ready: Ready) -> Tally:
+    """Count them, and what the trace's outcome now confirms in its task."""
+    return await count(session, ready.place, trace, ready.verdicts, ready.reasons)
+
+
+async def settle_verdicts(runtime: Runtime, tenant_id: UUID, run_id: UUID, tally: Tally) -> None:
+    """What has harmed too often is served no more, as soon as that is counted and committed. Upkeep
+    looks again, so nothing is lost if this process ends before it.
     """
-    counted = await count(session, ready.place, trace, ready.verdicts, ready.reasons)
-    return list(dict.fromkeys(one.key for one in counted if one.counts))
+    for place in tally.suspected:
+        with suppress(NoPlaybook):  # taken away meanwhile
+            await quarantine(runtime, tenant_id, place, Author(ACTOR, run_id=run_id))

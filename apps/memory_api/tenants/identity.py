@@ -58,8 +58,11 @@ class Identity:
         """Who a change is signed by."""
         return f"key:{self.key_id}"
 
+    def may(self, access: Access) -> bool:
+        return any(access in IMPLIED[scope] for scope in self.scopes)
+
     def require(self, access: Access) -> None:
-        if not any(access in IMPLIED[scope] for scope in self.scopes):
+        if not self.may(access):
             raise Forbidden(f"This key has no '{access}' scope.")
 
     def project(self, asked: str | None) -> str:

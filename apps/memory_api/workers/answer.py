@@ -62,12 +62,11 @@ class Desk:
         return Playbook()
 
     async def search(self, query: SearchQuery, playbook: Playbook) -> list[SearchResult]:
-        """The bullets that matter; none where there is no such playbook yet."""
+        """The bullets that matter, as a render chooses them: one bad verdict takes none away. None
+        where there is no such playbook yet.
+        """
         filters = Filters(
-            sections=query.section_filter or (),
-            tags=query.tags,
-            status=Status(query.status),
-            min_confidence=query.min_confidence,
+            sections=query.section_filter or (), tags=query.tags, status=Status(query.status)
         )
         try:
             found = await search_bullets(
@@ -78,6 +77,7 @@ class Desk:
                 query.query_text,
                 top_k=query.top_k,
                 filters=filters,
+                harmless=True,
             )
         except NoPlaybook:
             return []

@@ -19,7 +19,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import NotFound
 from apps.memory_api.curator.lessons import lessons_of
-from apps.memory_api.curator.quarantine import quarantine
 from apps.memory_api.curator.queries import memories_by_id
 from apps.memory_api.curator.run import curate as think_of_changes
 from apps.memory_api.curator.run import merge as apply_changes
@@ -30,20 +29,22 @@ from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.chain import ASKED, CURATE, EVALUATE, MERGE, NEXT, REFLECT, follow
 from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
+from apps.memory_api.playbook.compose import new_sections
+from apps.memory_api.playbook.quarantine import ACTOR
 from apps.memory_api.playbook.queries import ensure_playbook, get_playbook
 from apps.memory_api.playbook.rows import Author, Place
 from apps.memory_api.reflection import run as reflection
+from apps.memory_api.reflection.count import Tally
 from apps.memory_api.reflection.credit import credit
 from apps.memory_api.reflection.onward import MEMORIES, PLAYBOOK, hints_in
 from apps.memory_api.reflection.resent import find_first
 from apps.memory_api.reflection.subject import IMPORTANCE, OUTCOME
-from apps.memory_api.reflection.used import place_of
+from apps.memory_api.reflection.verdicts import settle_verdicts
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.queries import get_trace, has_failed_attempt, list_events
 from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tables import Trace
 
-ACTOR = "curator"
 SAME = "same_as"
 """In the result of the first step: the trace that this one is once more."""
 CURATION = "curation"
@@ -60,7 +61,7 @@ async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) 
             await runs.finish(session, run_id, owner, _sent_before(step.trace), engine="rules")
             return
         failed_before = await has_failed_attempt(session, step.trace)
-        await _ensure_playbook(session, step.trace)
+        await _ensure_playbook(runtime, session, step.trace)
         events = await list_events(session, step.trace.id)
     trace = step.trace
     evaluation = await evaluate_trace(runtime, trace, events, run_id)
@@ -75,8 +76,7 @@ async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) 
     counts = None if decision.reflect else await credit(runtime, tenant_id, run_id)
     async with runtime.sessions.tenant(tenant_id) as session:
         await store_evaluation(session, trace.id, run_id, evaluation)
-        if counts is not None:
-            await counts(session)
+        tally = await counts(session) if counts is not None else Tally()
         found: dict[str, Any] = {
             "verdict": evaluation.verdict,
             "proven": evaluation.proven,
@@ -97,13 +97,12 @@ async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) 
             prompt_hash=evaluation.prompt_hash,
             usage=evaluation.usage,
         )
+    await settle_verdicts(runtime, tenant_id, run_id, tally)
 
 
 async def reflect(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
     """What does the run teach, and which of the bullets that it used helped or harmed?"""
-    answer = await reflection.reflect(runtime, tenant_id, run_id, owner)
-    if any(verdict.tag == "harmful" for verdict in answer.verdicts):
-        await _quarantine(runtime, tenant_id, answer.trace_id, run_id)
+    await reflection.reflect(runtime, tenant_id, run_id, owner)
 
 
 async def curate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
@@ -182,21 +181,10 @@ async def _next(
     return str((await follow(runtime.queue, session, run, kind, input)).id)
 
 
-async def _ensure_playbook(session: AsyncSession, trace: Trace) -> None:
+async def _ensure_playbook(runtime: Runtime, session: AsyncSession, trace: Trace) -> None:
     """A trace makes the playbook that it names."""
     if trace.playbook is None:
         return
     place = Place(trace.project_id, trace.playbook)
     if await get_playbook(session, place) is None:
-        await ensure_playbook(session, place)
-
-
-async def _quarantine(runtime: Runtime, tenant_id: UUID, trace_id: UUID, run_id: UUID) -> None:
-    """What has harmed too often is served no more, as soon as that is known. Upkeep looks again, so
-    nothing is lost if this process ends here.
-    """
-    async with runtime.sessions.tenant(tenant_id) as session:
-        trace = await get_trace(session, trace_id)
-        place = await place_of(session, trace) if trace else None
-    if place is not None:
-        await quarantine(runtime, tenant_id, place, Author(ACTOR, run_id=run_id))
+        await ensure_playbook(session, place, new_sections(runtime.settings, place.name))
