@@ -70,7 +70,7 @@ def some_deltas(rng: random.Random, keys: list[str]) -> list[DeltaContextItem]:
     for _ in range(rng.randint(1, 3)):
         kind = rng.choice(["ADD", "ADD", "ADD", "UPDATE", "MERGE", "DELETE", "KEEP"])
         if kind == "ADD" or len(keys) < 2:
-            section = rng.choice(["pat", "mis", "unheard of"])
+            section = rng.choice(["pat", "mis", ""])
             deltas.append(DeltaContextItem(type="ADD", section=section, content=text()))
         elif kind == "MERGE":
             sources = rng.sample(keys, 2)

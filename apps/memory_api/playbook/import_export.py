@@ -22,6 +22,7 @@ from apps.memory_api.playbook.schemas import Bullet, CorruptPlaybook, Playbook, 
 from apps.memory_api.playbook.sections import (
     DEFAULT_SECTIONS,
     SectionDefinition,
+    find_section,
     join_sections,
     normal_name,
 )
@@ -111,13 +112,15 @@ def _sections(
     after: Mapping[str, Bullet],
     found: Imported,
 ) -> tuple[SectionDefinition, ...]:
-    """Spec 4's and ACE's forms say which sections there are, and so does the first file of any form
-    where nobody defined them; others only use them. What is defined stays, but not what only had
-    its bullets.
+    """Spec 4's and ACE's forms say which sections there are, and so does a first file of any form
+    with sections of its own where nobody defined others; else a file only uses them. What is
+    defined stays, but not what only had its bullets.
     """
     known = sections_of(playbook)
+    first = playbook.version == 0 and known == DEFAULT_SECTIONS
+    own = any(find_section(known, section.name) is None for section in found.sections)
     had, now = ({normal_name(b.section) for b in some.values()} for some in (before, after))
-    if found.form != "spec2" or (playbook.version == 0 and known == DEFAULT_SECTIONS):
+    if found.form != "spec2" or (first and own):
         used = [section for section in known if normal_name(section.name) in now]
         return join_sections(found.sections, used)
     gone = {n for s in known if not s.description and (n := normal_name(s.name)) in had - now}

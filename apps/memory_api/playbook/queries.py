@@ -332,11 +332,8 @@ async def add_servings(
 async def get_proposal(
     session: AsyncSession, scope: int, proposal_id: UUID, *, lock: bool = False
 ) -> Proposal | None:
-    query = select(Proposal).where(
-        Proposal.tenant_id == tenant_of(session),
-        Proposal.scope == scope,
-        Proposal.id == proposal_id,
-    )
+    mine = (Proposal.tenant_id == tenant_of(session), Proposal.scope == scope)
+    query = select(Proposal).where(*mine, Proposal.id == proposal_id)
     return await session.scalar(query.with_for_update() if lock else query)
 
 
