@@ -112,15 +112,16 @@ def _sections(
     after: Mapping[str, Bullet],
     found: Imported,
 ) -> tuple[SectionDefinition, ...]:
-    """Spec 4's and ACE's forms say which sections there are, and so does a first file of any form
-    with sections of its own where nobody defined others; else a file only uses them. What is
-    defined stays, but not what only had its bullets.
+    """A first file with sections of its own says which there are, where nobody defined others;
+    later spec 4's and ACE's forms do. A file of spec 2 only uses them: what is defined stays, but
+    not what only had its bullets.
     """
     known = sections_of(playbook)
-    first = playbook.version == 0 and known == DEFAULT_SECTIONS
-    own = any(find_section(known, section.name) is None for section in found.sections)
     had, now = ({normal_name(b.section) for b in some.values()} for some in (before, after))
-    if found.form != "spec2" or (first and own):
+    if playbook.version == 0 and known == DEFAULT_SECTIONS:
+        own = any(find_section(known, section.name) is None for section in found.sections)
+        return found.sections if own else known
+    if found.form != "spec2":
         used = [section for section in known if normal_name(section.name) in now]
         return join_sections(found.sections, used)
     gone = {n for s in known if not s.description and (n := normal_name(s.name)) in had - now}
