@@ -90,14 +90,14 @@ def remove(folder: Path) -> None:
 
 
 def postmasters(home: Path) -> list[int]:
-    """Live server processes of one cluster."""
-    found: list[int] = []
+    """Live server processes of one cluster, without what they have just forked."""
+    found: dict[int, int] = {}
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess):
             alive = process.status() != psutil.STATUS_ZOMBIE
             if alive and str(home / "data") in process.cmdline():
-                found.append(process.pid)
-    return found
+                found[process.pid] = process.ppid()
+    return [pid for pid, parent in found.items() if parent not in found]
 
 
 def eventually(holds: Callable[[], bool]) -> None:

@@ -15,10 +15,10 @@ from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.reflection.evidence import Evidence, ShownBullet
 from apps.memory_api.reflection.findings.schemas import Attempt, Findings
 from apps.memory_api.reflection.mind import Mind
-from apps.memory_api.reflection.prompt import bullet_lines, compose
-from apps.memory_api.reflection.response import BulletVerdict
+from apps.memory_api.reflection.prompt import Question, bullet_lines, compose
+from apps.memory_api.reflection.response import BulletVerdict, LLMReflectionResponse
 from apps.memory_api.reflection.schemas import ReflectionContext
-from apps.memory_api.reflection.think import Thought, think
+from apps.memory_api.reflection.think import Thought, parroted, think
 from apps.memory_api.reflection.trust import sound
 from tests.reflection.conftest import GOOD, Service, trace
 from tests.reflection.test_agent import insight, said, verdict
@@ -375,3 +375,10 @@ def test_escapes_hide_no_repetition(said: str) -> None:
     for shown in (said, once, json.dumps(once), hidden):
         assert sound([verdict], ["pat-00001"], f"order: {shown}.") == [], shown
     assert sound([verdict], ["pat-00001"], "something else") == [verdict]
+
+
+def test_a_lesson_that_was_shown_may_be_said_again() -> None:
+    answer = LLMReflectionResponse.model_construct(reflection="Ask for the order number first")
+    question = Question((), 0, "<lessons>ask for the order number first</lessons>")
+    assert parroted(answer, question, [])
+    assert not parroted(answer, question, ["Ask for the order number first"])

@@ -103,7 +103,7 @@ async def think(
             base, failure=error, prompt_hash=prompt.hash, usage=counted.usage(), found=found
         )
     verdicts = sound(answer.verdicts, question.keys, question.shown)
-    if parroted(answer, question):
+    if parroted(answer, question, evidence.lessons):
         answer, verdicts = _scored_by_rules(answer, base), []
     elif answer.strategy and await aside(partial(borrowed, answer.strategy, written(context))):
         log.warning("strategy_repeats_the_trace")
@@ -119,11 +119,12 @@ async def think(
     )
 
 
-def parroted(answer: LLMReflectionResponse, question: Question) -> bool:
+def parroted(answer: LLMReflectionResponse, question: Question, lessons: Sequence[str]) -> bool:
     """Whether the model only repeats what stands in the trace word for word: its author wrote that,
-    not the model, and must not set the scores.
+    not the model, and must not set the scores. A lesson that it was shown it may say again.
     """
-    return repeats(answer.reflection, question.shown)
+    said = answer.reflection
+    return repeats(said, question.shown) and not repeats(said, "\n".join(lessons))
 
 
 def _scored_by_rules(
