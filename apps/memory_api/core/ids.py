@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 
@@ -20,6 +20,11 @@ def same_id(at: datetime, *said: object) -> UUID:
     """A UUIDv7 that is the same whenever it is made of the same time and words."""
     digest = hashlib.sha256("\n".join(map(str, said)).encode()).digest()
     return _uuid7(int(at.timestamp() * 1000), digest[:10])
+
+
+def made_at(made: UUID) -> datetime:
+    """When a UUIDv7 was made, to the millisecond, by the clock of whoever made it."""
+    return datetime.fromtimestamp((made.int >> 80) / 1000, UTC)
 
 
 def _uuid7(milliseconds: int, bits: bytes) -> UUID:

@@ -7,7 +7,6 @@ The steps of learning are named here, below those who do them (`workers/learn.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -71,15 +70,5 @@ async def follow(
         max_attempts=run.max_attempts,
     )
     await session.flush()
-    await queue.enqueue(session, [Ticket(run.tenant_id, step.id)], after=_since(step.parent_id))
+    await queue.enqueue(session, [Ticket(run.tenant_id, step.id, chain=step.parent_id)])
     return step
-
-
-def _since(first: UUID | None) -> timedelta | None:
-    """How long ago the first run of a chain was made, as a time to wait: a negative one. An id is a
-    UUIDv7, whose first 48 bits are milliseconds; no more than an order of work hangs on it.
-    """
-    if first is None:
-        return None
-    made = datetime.fromtimestamp((first.int >> 80) / 1000, UTC)
-    return min(made - datetime.now(UTC), timedelta())

@@ -25,7 +25,6 @@ log = structlog.get_logger()
 
 ENTRYPOINT = "run"
 ENQUEUE = read(__file__, "enqueue.sql")
-AT_ONCE = timedelta(0)
 BROKEN_OFF = timedelta(seconds=2)
 """When a ticket is delivered again whose delivery ended in an error of ours."""
 
@@ -51,7 +50,7 @@ class PgQueue:
             return
         connection = await raw_connection(session)
         payloads = [ticket.encode() for ticket in tickets]
-        await connection.execute(ENQUEUE, payloads, after or AT_ONCE)
+        await connection.execute(ENQUEUE, payloads, [ticket.begun for ticket in tickets], after)
 
     async def room(self, session: AsyncSession) -> int:
         return await self.bounds.room(await raw_connection(session), tenant_of(session))

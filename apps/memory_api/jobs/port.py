@@ -6,20 +6,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.core.ids import made_at
+
 
 @dataclass(frozen=True)
 class Ticket:
-    """What a queue row says: whose run to look at."""
+    """What a queue row says: whose run to look at. The steps of a `chain` stand in line where its
+    first run does.
+    """
 
     tenant_id: UUID
     run_id: UUID
+    chain: UUID | None = field(default=None, compare=False)
+
+    @property
+    def begun(self) -> datetime:
+        """Since when it stands in line: no more than an order hangs on the clock of who made it."""
+        return made_at(self.chain or self.run_id)
 
     def encode(self) -> bytes:
         return f"{self.tenant_id}/{self.run_id}".encode()
@@ -43,8 +53,8 @@ class JobQueue(Protocol):
     async def enqueue(
         self, session: AsyncSession, tickets: Sequence[Ticket], *, after: timedelta | None = None
     ) -> None:
-        """Make tickets deliverable when the session's transaction commits, not before `after` has
-        passed. With less than nothing they stand in line as if they had been queued so long ago.
+        """Make tickets deliverable when the session's transaction commits, in the order in which
+        their runs or chains were made; or else not before `after` has passed.
         """
         ...
 
