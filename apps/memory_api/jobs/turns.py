@@ -6,6 +6,7 @@ its listener, heartbeats, schedules and graceful end stay.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +21,8 @@ from apps.memory_api.core.sql import read
 TAKE = read(__file__, "take.sql")
 PUT_BACK = read(__file__, "put_back.sql")
 SETTLE = read(__file__, "settle.sql")
+BETWEEN_LOOKS = 0.02
+"""Seconds at least between two looks of a worker. One that has rested so long looks at once."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class TurnQueries(Queries):
     """
 
     seats: Seats = Seats(1)
+    _next_look: float = 0.0
 
     async def dequeue(
         self,
@@ -56,10 +60,17 @@ class TurnQueries(Queries):
         heartbeat_timeout: timedelta,
     ) -> list[Job]:
         """Tickets for every free seat, those first whose tenant holds the fewest."""
+        await self._rest()
         rows = await self.driver.fetch(
             TAKE, queue_manager_id, self.seats.all, self.seats.one_tenant, heartbeat_timeout
         )
         return [Job.model_validate(row) for row in rows]
+
+    async def _rest(self) -> None:
+        """Each change of the queue wakes every worker: one look finds what came while they rest."""
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(self._next_look - clock())
+        self._next_look = clock() + BETWEEN_LOOKS
 
     async def retry_job(self, job: Job, delay: timedelta, traceback_record: object) -> None:
         await self.driver.execute(PUT_BACK, job.id, delay, job.queue_manager_id)

@@ -21,6 +21,8 @@ LEAST_SHARE = 0.35
 """Of the served text's words: a few words that it has too are not the text."""
 FEWEST = 3
 """Telling words below which a text is recognised only word for word."""
+REMEMBERED = 4096
+"""Texts read once while several are held beside them."""
 
 _IDEOGRAM = "\u3005\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff"
 _KATAKANA = "\u30a1-\u30fa\u30fc"
@@ -84,7 +86,7 @@ def _tells(word: str) -> bool:
     return word == _NEGATION or not word.isascii() or bool(re.search(r"[_\d]", word))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=REMEMBERED)
 def _words(text: str) -> Counter[str]:
     """The telling words with how often they occur; ideograms and katakana one by one, because what
     is left out joins their neighbours. Short words and hiragana only hold a sentence together.
@@ -100,5 +102,6 @@ def _words(text: str) -> Counter[str]:
     return counts
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

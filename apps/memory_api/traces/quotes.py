@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from itertools import islice
 
 QUOTE = 160
 _SPACE = re.compile(r"\s+")
@@ -65,14 +66,12 @@ def without_greeting(text: str) -> str:
 
 def language_of(texts: Iterable[str]) -> str:
     """`ja` when kana make up at least a twentieth of the letters seen, else `en`."""
-    kana = letters = 0
-    for n, text in enumerate(texts):
-        if n >= _SAMPLES:
-            break
-        sample = text[:_SAMPLE]
-        kana += len(_KANA.findall(sample))
-        letters += len(_LETTER.findall(sample))
-    return "ja" if letters and kana * 20 >= letters else "en"
+    samples = [text[:_SAMPLE] for text in islice(texts, _SAMPLES)]
+    kana = sum(len(_KANA.findall(sample)) for sample in samples if not sample.isascii())
+    if not kana:
+        return "en"
+    letters = sum(len(_LETTER.findall(sample)) for sample in samples)
+    return "ja" if kana * 20 >= letters else "en"
 
 
 def plain(text: str) -> str:
