@@ -43,8 +43,8 @@ from tests.stub_provider import Answer, Call, StubProvider, answer
 
 CALLS = 16
 """Calls of the model under way at once, of all workers together."""
-SEATS = 24
-"""Runs at once: who reads or writes needs a seat too."""
+SEATS = 64
+"""Runs at once: there is one whose prompt is ready when a call ends."""
 DELAY = 0.5
 """Seconds the stub takes to answer."""
 PLACE = Place("default", "main")
@@ -63,7 +63,7 @@ def main(
     )
     with measured_server() as server:
         by_rules(server, report, 48 if short else 200)
-        by_model(server, report, 48 if short else 160)
+        by_model(server, report, 48 if short else 480)
         uvloop.run(as_it_grows(server, report, (100, 1_000) if short else (100, 1_000, 10_000)))
     report.finish(write=not short)
 

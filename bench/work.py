@@ -37,7 +37,7 @@ class Form:
     others: int
 
 
-FULL = Form(waiting=10_000, modelled=320, idle=100, others=10)
+FULL = Form(waiting=10_000, modelled=960, idle=100, others=10)
 SHORT = Form(waiting=1_000, modelled=64, idle=20, others=4)
 
 
@@ -194,8 +194,8 @@ def rules(lab: Lab) -> None:
 
 
 def modelled(lab: Lab, processes: int) -> None:
-    """A model that takes half a second, asked by sixteen at once. The workers have half as many
-    seats again: who reads or writes needs one too.
+    """A model that takes half a second, asked by sixteen at once. The workers have four times as
+    many seats, so that there is a run whose prompt is ready when a call ends.
     """
     slug = f"model-{processes}"
     lab.send(lab.tenant(slug), lab.form.modelled, slug)
@@ -207,7 +207,7 @@ def modelled(lab: Lab, processes: int) -> None:
             "HANSEI_LLM_PROVIDER": "openai",
             "HANSEI_LLM_MODEL": "stub",
             "HANSEI_LLM_CONCURRENCY": str(calls_each),
-            "HANSEI_WORKER_CONCURRENCY": str(calls_each * 3 // 2),
+            "HANSEI_WORKER_CONCURRENCY": str(calls_each * 4),
         }
         for _ in range(processes):
             stack.enter_context(worker(lab.server, settings))

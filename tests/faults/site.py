@@ -129,6 +129,13 @@ class Site:
                 start_new_session=True,
             )
 
+    def run_again(self, env: Mapping[str, str]) -> None:
+        """API and worker with other settings."""
+        for name in ("api", "worker"):
+            self.kill(name)
+            self.run(name, env)
+        self.await_ready()
+
     def kill(self, name: str) -> None:
         """kill -9; also of one that is stopped."""
         process = self.processes.pop(name)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.faults.conftest import with_model
 from tests.faults.site import Site, until
 from tests.faults.work import Sender, assert_as_undisturbed, census
 from tests.stub_provider import (
@@ -26,21 +27,8 @@ from tests.stub_provider import (
 @pytest.fixture
 def stub(site: Site) -> Iterator[StubProvider]:
     """The model of API and worker, for one test."""
-    with StubProvider() as provider:
-        model = {
-            "HANSEI_LLM_PROVIDER": "openai",
-            "HANSEI_LLM_MODEL": "stub",
-            "OPENAI_API_KEY": "stub",
-            "OPENAI_BASE_URL": provider.openai_url,
-            "HANSEI_LLM_TIMEOUT": "1",
-        }
-        for env in (model, {}):
-            for name in ("api", "worker"):
-                site.kill(name)
-                site.run(name, env)
-            site.await_ready()
-            if env:
-                yield provider
+    with with_model(site) as provider:
+        yield provider
 
 
 def test_it_drains_when_the_provider_is_back(site: Site, stub: StubProvider) -> None:
