@@ -47,9 +47,9 @@ def start(folder: Path) -> tuple[float, list[tuple[str, float]]]:
 def main() -> None:
     report = Report(
         "startup",
-        f"`hansei up` with its own PostgreSQL; {platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start. The first start "
-        "makes the database; memory is resident, before any work.",
+        f"`hansei up` with its own PostgreSQL. {platform.machine()}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start. The "
+        "first start makes the database; memory is resident, before any work.",
     )
     report.table("starts", "Start-up", "start", "ready, s", "resident, MB")
     with tempfile.TemporaryDirectory() as folder:

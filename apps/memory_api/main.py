@@ -17,9 +17,9 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.evaluation.router import router as evaluations
 from apps.memory_api.memory.router import router as memories
 from apps.memory_api.playbook.router import router as playbooks
-from apps.memory_api.reflection.insights_router import router as trajectories
+from apps.memory_api.reflection.insights.router import router as trajectories
 from apps.memory_api.reflection.router import router as reflections
-from apps.memory_api.reflection.transcripts_router import router as transcripts
+from apps.memory_api.reflection.transcripts.router import router as transcripts
 from apps.memory_api.runtime import Runtime, open_runtime
 from apps.memory_api.traces.router import router as traces
 from apps.memory_api.workers.router import router as workflow

@@ -22,8 +22,8 @@ from apps.memory_api.jobs.lease import held
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.reflection.insights_run import TRAJECTORY, reflect_trajectory
-from apps.memory_api.reflection.transcripts_run import TRANSCRIPT, reflect_transcript
+from apps.memory_api.reflection.insights.run import TRAJECTORY, reflect_trajectory
+from apps.memory_api.reflection.transcripts.run import TRANSCRIPT, reflect_transcript
 from apps.memory_api.runtime import Runtime, open_runtime
 from apps.memory_api.workers import learn, reembed, upkeep
 from apps.memory_api.workers.answer import WORKFLOW, answer_query

@@ -16,8 +16,8 @@ from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.playbook.schemas import Bullet, Playbook
 from apps.memory_api.playbook.store import PlaybookStore
 from apps.memory_api.reflection.agent import ReflectorAgent, ReflectorPromptBuilder
-from apps.memory_api.reflection.insights import Insight, ReflectionResult, Trajectory
-from apps.memory_api.reflection.insights_prompt import BUILTIN
+from apps.memory_api.reflection.insights.prompt import BUILTIN
+from apps.memory_api.reflection.insights.schemas import Insight, ReflectionResult, Trajectory
 from tests.stub_provider import (
     StubProvider,
     answer,

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from apps.memory_api.playbook.schemas import Bullet
 from apps.memory_api.playbook.store import PlaybookStore
 from apps.memory_api.reflection.agent import ReflectorAgent, ReflectorPromptBuilder
-from apps.memory_api.reflection.insights import (
+from apps.memory_api.reflection.insights.schemas import (
     BulletEvaluation,
     Insight,
     ReflectionResult,

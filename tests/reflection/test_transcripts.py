@@ -18,8 +18,8 @@ from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, Wrapper
 from apps.memory_api.llm.registry import compose, open_llm
 from apps.memory_api.llm.retry import Retry
 from apps.memory_api.playbook.tags import apply_bullet_tags
-from apps.memory_api.reflection.transcripts import run_reflector
-from apps.memory_api.reflection.transcripts_read import NUMBER, events_of, messages_of, text_of
+from apps.memory_api.reflection.transcripts.read import NUMBER, events_of, messages_of, text_of
+from apps.memory_api.reflection.transcripts.reflector import run_reflector
 from tests.stub_provider import (
     StubProvider,
     answer,

@@ -25,8 +25,11 @@ from apps.memory_api.playbook import (
     wire_history,
     wire_serving,
 )
-from apps.memory_api.reflection import insights, insights_wire, transcripts, transcripts_wire
 from apps.memory_api.reflection import schemas as reflection
+from apps.memory_api.reflection.insights import schemas as insights
+from apps.memory_api.reflection.insights import wire as insights_wire
+from apps.memory_api.reflection.transcripts import reflector as transcripts
+from apps.memory_api.reflection.transcripts import wire as transcripts_wire
 from apps.memory_api.traces import schemas as traces
 from apps.memory_api.workers import answer_wire
 from hansei import (

@@ -17,15 +17,15 @@ from apps.memory_api.llm.client import LLMClient
 from apps.memory_api.llm.port import LLM
 from apps.memory_api.playbook.citations import resolve
 from apps.memory_api.playbook.schemas import Bullet, Playbook
-from apps.memory_api.reflection.insights import (
+from apps.memory_api.reflection.insights.answer import read_insights
+from apps.memory_api.reflection.insights.prompt import ReflectorPromptBuilder
+from apps.memory_api.reflection.insights.schemas import (
     BulletEvaluation,
     Insight,
     ReflectionResult,
     Trajectory,
 )
-from apps.memory_api.reflection.insights_answer import read_insights
-from apps.memory_api.reflection.insights_prompt import ReflectorPromptBuilder
-from apps.memory_api.reflection.insights_think import Case, analyse, judge_bullets
+from apps.memory_api.reflection.insights.think import Case, analyse, judge_bullets
 from apps.memory_api.reflection.mind import Mind
 
 __all__ = ["ReflectorAgent", "ReflectorPromptBuilder"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from apps.memory_api.reflection import rules
 from apps.memory_api.reflection.findings.compose import sentences
 from apps.memory_api.reflection.findings.schemas import Findings
-from apps.memory_api.reflection.insights import Insight
+from apps.memory_api.reflection.insights.schemas import Insight
 from apps.memory_api.reflection.schemas import ReflectionContext
 from apps.memory_api.traces.schemas import OutcomeType
 

@@ -25,10 +25,10 @@ from apps.memory_api.playbook.rows import Place
 from apps.memory_api.reflection import rules
 from apps.memory_api.reflection.findings.scores import confidence, evidence_of, importance
 from apps.memory_api.reflection.hints import hints
-from apps.memory_api.reflection.insights import Insight, Trajectory
-from apps.memory_api.reflection.insights_prompt import BUILTIN, ReflectorPromptBuilder
-from apps.memory_api.reflection.insights_think import Analysis, Case, analyse
-from apps.memory_api.reflection.insights_wire import Failed, TrajectoryAnswer
+from apps.memory_api.reflection.insights.prompt import BUILTIN, ReflectorPromptBuilder
+from apps.memory_api.reflection.insights.schemas import Insight, Trajectory
+from apps.memory_api.reflection.insights.think import Analysis, Case, analyse
+from apps.memory_api.reflection.insights.wire import Failed, TrajectoryAnswer
 from apps.memory_api.reflection.known import related_lessons
 from apps.memory_api.reflection.material import Material, load
 from apps.memory_api.reflection.onward import to_curator

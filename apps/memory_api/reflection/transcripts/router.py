@@ -13,18 +13,18 @@ from apps.memory_api.deps import Cleaned, RuntimeDep, Writer
 from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.playbook.citations import extract_cited_ids
 from apps.memory_api.reflection.attend import Begun, attend, begin
-from apps.memory_api.reflection.insights_trace import identity
-from apps.memory_api.reflection.insights_wire import Failed
+from apps.memory_api.reflection.insights.trace import identity
+from apps.memory_api.reflection.insights.wire import Failed
 from apps.memory_api.reflection.router import ACCEPTED, later
-from apps.memory_api.reflection.transcripts_read import events_of, messages_of
-from apps.memory_api.reflection.transcripts_run import (
+from apps.memory_api.reflection.transcripts.read import events_of, messages_of
+from apps.memory_api.reflection.transcripts.run import (
     APPLY,
     CITED,
     COUNTS_WITH,
     TRANSCRIPT,
     reflect_transcript,
 )
-from apps.memory_api.reflection.transcripts_wire import TranscriptIn, TranscriptReflection
+from apps.memory_api.reflection.transcripts.wire import TranscriptIn, TranscriptReflection
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.identity import Identity
 from apps.memory_api.traces.ingest import content_hash

@@ -10,7 +10,7 @@ from typing import Any
 
 from apps.memory_api.evaluation.evidence import compare, parse_test_report
 from apps.memory_api.reflection.findings.assertions import find_assertions
-from apps.memory_api.reflection.insights import Trajectory
+from apps.memory_api.reflection.insights.schemas import Trajectory
 from apps.memory_api.reflection.schemas import ReflectionContext
 from apps.memory_api.traces.schemas import ErrorInfo, Event, EventType, OutcomeType
 

@@ -35,7 +35,7 @@ from apps.memory_api.reflection.response import BulletVerdict
 from apps.memory_api.reflection.run import mind_of
 from apps.memory_api.reflection.store import keep
 from apps.memory_api.reflection.touch import ENOUGH, touch
-from apps.memory_api.reflection.transcripts import (
+from apps.memory_api.reflection.transcripts.reflector import (
     BUILTIN,
     POINTS,
     TEMPLATE,
@@ -45,7 +45,7 @@ from apps.memory_api.reflection.transcripts import (
     read_transcript,
     told_by_rules,
 )
-from apps.memory_api.reflection.transcripts_wire import TranscriptReflection
+from apps.memory_api.reflection.transcripts.wire import TranscriptReflection
 from apps.memory_api.reflection.trust import sound
 from apps.memory_api.reflection.used import UsedBullet, use_of
 from apps.memory_api.reflection.verdicts import (

@@ -16,8 +16,8 @@ from apps.memory_api.core.prompts import content_hash, folder_name, packaged_pro
 from apps.memory_api.llm.fencing import cut_text, fence
 from apps.memory_api.llm.structured import schema_text
 from apps.memory_api.playbook.schemas import Bullet
-from apps.memory_api.reflection.insights import Insight, Trajectory
-from apps.memory_api.reflection.insights_answer import OneVerdict, ReflectorAnswer
+from apps.memory_api.reflection.insights.answer import OneVerdict, ReflectorAnswer
+from apps.memory_api.reflection.insights.schemas import Insight, Trajectory
 from apps.memory_api.reflection.prompt import Question, question
 
 PROMPTS_DIR = "prompts/reflector"

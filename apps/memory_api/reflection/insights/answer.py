@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from apps.memory_api.llm.parsing import parsed
 from apps.memory_api.playbook.schemas import Vote
-from apps.memory_api.reflection.insights import BulletEvaluation, Insight
+from apps.memory_api.reflection.insights.schemas import BulletEvaluation, Insight
 from apps.memory_api.reflection.response import readable
 
 log = structlog.get_logger()

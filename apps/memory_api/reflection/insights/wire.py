@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import AliasChoices, Field, field_validator
 
 from apps.memory_api.core.schemas import MAX_EVENTS, Model, Name, PlaybookName, TenantBody
-from apps.memory_api.reflection.insights import ReflectionResult, Trajectory
+from apps.memory_api.reflection.insights.schemas import ReflectionResult, Trajectory
 
 MOST_ROUNDS = 10
 

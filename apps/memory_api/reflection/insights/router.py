@@ -12,9 +12,9 @@ from apps.memory_api.core.openapi import example
 from apps.memory_api.deps import Cleaned, RuntimeDep, Writer
 from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.reflection.attend import Begun, attend, begin
-from apps.memory_api.reflection.insights_run import ROUNDS, TRAJECTORY, reflect_trajectory
-from apps.memory_api.reflection.insights_trace import error_of, events_of, identity, outcome_of
-from apps.memory_api.reflection.insights_wire import Failed, TrajectoryAnswer, TrajectoryIn
+from apps.memory_api.reflection.insights.run import ROUNDS, TRAJECTORY, reflect_trajectory
+from apps.memory_api.reflection.insights.trace import error_of, events_of, identity, outcome_of
+from apps.memory_api.reflection.insights.wire import Failed, TrajectoryAnswer, TrajectoryIn
 from apps.memory_api.reflection.router import ACCEPTED, later
 from apps.memory_api.traces.schemas import TraceIn
 

@@ -8,8 +8,8 @@ from uuid import UUID
 from pydantic import AliasChoices, Field
 
 from apps.memory_api.core.schemas import MAX_EVENTS, Model, Name, PlaybookName, TenantBody
-from apps.memory_api.reflection.insights_wire import Failed
-from apps.memory_api.reflection.transcripts import BulletTag
+from apps.memory_api.reflection.insights.wire import Failed
+from apps.memory_api.reflection.transcripts.reflector import BulletTag
 from apps.memory_api.traces.schemas import OutcomeType
 
 

@@ -32,7 +32,7 @@ from apps.memory_api.reflection.mind import Mind
 from apps.memory_api.reflection.prompt import Question, question
 from apps.memory_api.reflection.response import readable
 from apps.memory_api.reflection.schemas import ReflectionContext
-from apps.memory_api.reflection.transcripts_read import NUMBER, Message, events_of, messages_of
+from apps.memory_api.reflection.transcripts.read import NUMBER, Message, events_of, messages_of
 from apps.memory_api.traces.schemas import Event, OutcomeType
 
 log = structlog.get_logger()

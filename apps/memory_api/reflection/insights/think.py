@@ -21,16 +21,16 @@ from apps.memory_api.playbook.schemas import Bullet
 from apps.memory_api.reflection.evidence import Evidence
 from apps.memory_api.reflection.findings.find import find
 from apps.memory_api.reflection.findings.schemas import Findings
-from apps.memory_api.reflection.insights import (
+from apps.memory_api.reflection.insights.answer import OneVerdict, ReflectorAnswer
+from apps.memory_api.reflection.insights.prompt import ReflectorPromptBuilder
+from apps.memory_api.reflection.insights.rules import insights_by_rules
+from apps.memory_api.reflection.insights.schemas import (
     BulletEvaluation,
     Insight,
     ReflectionResult,
     Trajectory,
 )
-from apps.memory_api.reflection.insights_answer import OneVerdict, ReflectorAnswer
-from apps.memory_api.reflection.insights_prompt import ReflectorPromptBuilder
-from apps.memory_api.reflection.insights_rules import insights_by_rules
-from apps.memory_api.reflection.insights_trace import context_of
+from apps.memory_api.reflection.insights.trace import context_of
 from apps.memory_api.reflection.mind import Mind
 from apps.memory_api.reflection.prompt import Question
 from apps.memory_api.reflection.response import BulletVerdict
