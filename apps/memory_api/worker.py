@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import structlog
 
@@ -36,8 +35,8 @@ AWAY_SECONDS = 1.0
 LONGEST_UNPAID = 900.0
 """Seconds between two looks whether a budget allows a run: somebody may have raised it."""
 
-Handler = Callable[[Runtime, UUID, UUID, str], Awaitable[Any]]
-"""Does a run that `owner` holds and finishes it: (runtime, tenant_id, run_id, owner)."""
+Handler = Callable[[Runtime, Run], Awaitable[Any]]
+"""Does a run that is held, and finishes it."""
 
 HANDLERS: dict[str, Handler] = {
     **learn.STEPS,
@@ -59,8 +58,8 @@ async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:
         return claim.wait
     run, since = claim.run, runtime.gate.clock()
     try:
-        async with held(runtime.sessions, ticket.tenant_id, run.id, owner, runtime.lease):
-            await HANDLERS[run.kind](runtime, ticket.tenant_id, run.id, owner)
+        async with held(runtime.sessions, run, runtime.lease):
+            await HANDLERS[run.kind](runtime, run)
     except asyncio.CancelledError:
         raise
     except runs.LeaseLost:
@@ -70,8 +69,8 @@ async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:
         log_failure(run, error, excused=delay is not None)
         async with runtime.sessions.tenant(ticket.tenant_id) as session:
             if delay is not None:
-                return await runs.postpone(session, run.id, owner, error, delay)
-            return await runs.fail(session, run.id, owner, error)
+                return await runs.postpone(session, run, error, delay)
+            return await runs.fail(session, run, error)
     return None
 
 

@@ -153,7 +153,7 @@ async def dead_run(api: AsyncClient, runtime: Runtime, tenant_id: UUID, **more: 
         assert claim.run is not None
         claim.run.attempts = claim.run.max_attempts
         await session.flush()
-        await runs.fail(session, run_id, "w", ValueError("the cause"))
+        await runs.fail(session, claim.run, ValueError("the cause"))
     return str(run_id)
 
 

@@ -50,15 +50,15 @@ asyncio.run(main())
 
 SLOW = """
 think = worker.HANDLERS["reflect"]
-async def slow(runtime, tenant_id, run_id, owner):
+async def slow(runtime, run):
     print("AT WORK", flush=True)
     await asyncio.sleep({seconds})
-    return await think(runtime, tenant_id, run_id, owner)
+    return await think(runtime, run)
 worker.HANDLERS["reflect"] = slow
 """
 DEADLY = """
 import os, signal
-async def deadly(runtime, tenant_id, run_id, owner):
+async def deadly(runtime, run):
     os.kill(os.getpid(), signal.SIGKILL)
 worker.HANDLERS["reflect"] = deadly
 """

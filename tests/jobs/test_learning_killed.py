@@ -20,8 +20,8 @@ DIES = """
 import os, signal
 from apps.memory_api.jobs import runs
 finish = runs.finish
-async def die(session, run_id, owner, result, **more):
-    await finish(session, run_id, owner, result, **more)
+async def die(session, run, result, **more):
+    await finish(session, run, result, **more)
     if {tells!r} in result:
         await session.flush()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -43,7 +43,7 @@ async def test_claimed_held_and_done(runtime, tenant, queued, look) -> None:
     assert (now.state, now.attempts, now.lease_owner) == ("running", 1, "me")
     assert now.started_at is not None
     async with runtime.sessions.tenant(tenant.id) as session:
-        await runs.finish(session, run.id, "me", {"found": 1}, engine="rules")
+        await runs.finish(session, claimed.run, {"found": 1}, engine="rules")
     now = await look(run.id)
     assert (now.state, now.result, now.engine) == ("done", {"found": 1}, "rules")
     assert (now.lease_owner, now.lease_until, now.error) == (None, None, None)
@@ -75,7 +75,8 @@ async def test_a_lease_that_ran_out_is_taken_over_and_the_first_cannot_finish(
     runtime, tenant, queued, look
 ) -> None:
     run = await queued()
-    await claim(runtime, tenant, run.id, "me", SHORT)
+    late = (await claim(runtime, tenant, run.id, "me", SHORT)).run
+    assert late is not None
     taken = await claim(runtime, tenant, run.id, "you")
     assert taken.run is not None
     assert taken.run.attempts == 2
@@ -84,16 +85,16 @@ async def test_a_lease_that_ran_out_is_taken_over_and_the_first_cannot_finish(
         async with runtime.sessions.tenant(tenant.id) as session:
             runs.new_run(session, "mark", project_id="mine")
             await session.flush()
-            await runs.finish(session, run.id, "me", {})
+            await runs.finish(session, late, {})
 
     with pytest.raises(runs.LeaseLost):
         await finish_late()
     async with runtime.sessions.tenant(tenant.id) as session:
         mark = select(func.count()).where(Run.tenant_id == tenant.id, Run.kind == "mark")
         assert await session.scalar(mark) == 0, "what the loser did must be rolled back"
-        assert not await runs.extend(session, run.id, "me", LEASE)
-        assert await runs.fail(session, run.id, "me", ValueError("late")) is None
-        assert await runs.extend(session, run.id, "you", LEASE)
+        assert not await runs.extend(session, late, LEASE)
+        assert await runs.fail(session, late, ValueError("late")) is None
+        assert await runs.extend(session, taken.run, LEASE)
     now = await look(run.id)
     assert (now.state, now.lease_owner, now.error) == ("running", "you", None)
 
@@ -101,9 +102,10 @@ async def test_a_lease_that_ran_out_is_taken_over_and_the_first_cannot_finish(
 async def test_the_heartbeat_keeps_a_lease(runtime, tenant, queued, look) -> None:
     run = await queued()
     lease = timedelta(milliseconds=300)
-    await claim(runtime, tenant, run.id, "me", lease)
+    mine = (await claim(runtime, tenant, run.id, "me", lease)).run
+    assert mine is not None
     first = (await look(run.id)).lease_until
-    async with held(runtime.sessions, tenant.id, run.id, "me", lease):
+    async with held(runtime.sessions, mine, lease):
         while (await look(run.id)).lease_until == first:
             await asyncio.sleep(0.02)
 
@@ -112,10 +114,11 @@ async def test_failing_waits_longer_each_time_and_ends_dead(runtime, tenant, que
     run = await queued(max_attempts=3)
     delays: list[timedelta | None] = []
     for attempt in range(3):
-        await claim(runtime, tenant, run.id, f"w{attempt}")
+        mine = (await claim(runtime, tenant, run.id, f"w{attempt}")).run
+        assert mine is not None
         async with runtime.sessions.tenant(tenant.id) as session:
             error = ValueError(f"no. {attempt}")
-            delays.append(await runs.fail(session, run.id, f"w{attempt}", error))
+            delays.append(await runs.fail(session, mine, error))
     assert delays[0] is not None
     assert delays[1] is not None
     assert delays[2] is None
@@ -140,9 +143,10 @@ async def test_a_dead_run_is_retried_from_the_start(runtime, tenant, queued, loo
         with pytest.raises(Conflict):
             await runs.retry(session, run.id)
         assert await runs.retry(session, new_id()) is None
-    await claim(runtime, tenant, run.id, "me")
+    mine = (await claim(runtime, tenant, run.id, "me")).run
+    assert mine is not None
     async with runtime.sessions.tenant(tenant.id) as session:
-        await runs.fail(session, run.id, "me", ValueError("no"))
+        await runs.fail(session, mine, ValueError("no"))
     async with runtime.sessions.tenant(tenant.id) as session:
         assert await runs.retry(session, run.id) is not None
     now = await look(run.id)
@@ -170,11 +174,11 @@ async def test_an_error_of_the_database_is_recorded_without_its_statement(
     """A handler that breaks a constraint: the run fails with a cause, the worker lives."""
     run = await queued(max_attempts=1)
 
-    async def breaks(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
-        async with runtime.sessions.tenant(tenant_id) as session:
+    async def breaks(runtime: Runtime, run: Run) -> None:
+        async with runtime.sessions.tenant(run.tenant_id) as session:
             await session.execute(
                 update(Run)
-                .where(Run.tenant_id == tenant_id, Run.id == run_id)
+                .where(Run.tenant_id == run.tenant_id, Run.id == run.id)
                 .values(project_id=None)
             )
 

@@ -16,11 +16,11 @@ from tests.jobs.conftest import TRACE
 SLOW_FOR_ONE = """
 from uuid import UUID
 think = worker.HANDLERS["reflect"]
-async def slow(runtime, tenant_id, run_id, owner):
-    if tenant_id == UUID("{tenant}"):
+async def slow(runtime, run):
+    if run.tenant_id == UUID("{tenant}"):
         print("AT WORK", flush=True)
         await asyncio.sleep(600)
-    return await think(runtime, tenant_id, run_id, owner)
+    return await think(runtime, run)
 worker.HANDLERS["reflect"] = slow
 """
 

@@ -82,11 +82,11 @@ async def test_a_failed_attempt_is_tried_again_by_the_queue(
     fails_once = """
 think = worker.HANDLERS["reflect"]
 failed = []
-async def fail_once(runtime, tenant_id, run_id, owner):
+async def fail_once(runtime, run):
     if not failed:
-        failed.append(run_id)
+        failed.append(run.id)
         raise ValueError("the first time")
-    return await think(runtime, tenant_id, run_id, owner)
+    return await think(runtime, run)
 worker.HANDLERS["reflect"] = fail_once
 """
     worker = await start_worker(patch=fails_once)

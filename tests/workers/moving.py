@@ -108,7 +108,7 @@ class Mover:
             claim = await runs.claim(session, run.id, "mover", timedelta(minutes=5))
         assert claim.run is not None
         how = {"settle": SETTLE, **how}
-        await reembed.run(self.runtime, self.tenant_id, run.id, "mover", **how)
+        await reembed.run(self.runtime, claim.run, **how)
 
     async def move(self, spec: Spec, **how: Any) -> None:
         await self.go_on(await self.start(spec), **how)

@@ -12,6 +12,7 @@ from httpx2 import AsyncClient
 
 from apps.memory_api import worker
 from apps.memory_api.jobs.port import Ticket
+from apps.memory_api.jobs.tables import Run
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.tables import Trace
 from tests.conftest import TestTenant
@@ -233,9 +234,9 @@ async def test_two_workers_at_one_step_count_once(
     """A worker that was thought dead comes back: whoever lost the lease saves nothing."""
     real = worker.HANDLERS[kind]
 
-    async def twice(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> Any:
-        await real(runtime, tenant_id, run_id, owner)
-        return await real(runtime, tenant_id, run_id, owner)
+    async def twice(runtime: Runtime, run: Run) -> Any:
+        await real(runtime, run)
+        return await real(runtime, run)
 
     worker.HANDLERS[kind] = twice
     try:

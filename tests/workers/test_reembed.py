@@ -19,6 +19,7 @@ from apps.memory_api.embeddings.tables import EmbeddingModel
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import get_run
+from apps.memory_api.jobs.tables import Run
 from apps.memory_api.memory.change import change, remove
 from apps.memory_api.memory.models import (
     Pass,
@@ -275,7 +276,8 @@ async def test_a_provider_that_fails_stops_no_writer_and_the_run_goes_on_later(
     assert len(stub.calls) == asked, "left alone for a while after it failed"
     assert (await vectors(runtime, tenant.id))[OLD] == 252
     async with runtime.sessions.tenant(tenant.id) as session:
-        await runs.fail(session, run.id, "mover", EmbedderFailed("scripted"))
+        held = await session.get(Run, (tenant.id, run.id))
+        await runs.fail(session, held, EmbedderFailed("scripted"))
     stub.clear()
     await mover.go_on(run)
     assert (await vectors(runtime, tenant.id))[NEW] == 252

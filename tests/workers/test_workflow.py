@@ -168,7 +168,7 @@ async def answered_by(runtime: Runtime, stub: StubProvider, tenant: Any) -> Work
     begun = await begin(thinking, tenant.id, asked, "default", WORKFLOW, {}, wait=True)
     work = partial(answer_query, or_rules=True)
     try:
-        return await attend(thinking, tenant.id, begun.run.id, begun.owner, work)
+        return await attend(thinking, begun.run, work)
     finally:
         assert thinking.llm is not None
         await thinking.llm.aclose()

@@ -137,7 +137,7 @@ async def _finish(runtime: Runtime, run: Run, show: Show) -> None:
         async with runtime.sessions.tenant(run.tenant_id) as session:
             claim = await runs.claim(session, run.id, owner, runtime.lease)
         if claim.run is not None:
-            await _do(runtime, claim.run, owner, show)
+            await _do(runtime, claim.run, show)
             return
         async with runtime.sessions.tenant(run.tenant_id) as session:
             now = await get_run(session, run.id)
@@ -155,16 +155,16 @@ def _cause(run: Run | None) -> str:
     return error.get("message", "its run is gone")
 
 
-async def _do(runtime: Runtime, run: Run, owner: str, show: Show) -> None:
+async def _do(runtime: Runtime, run: Run, show: Show) -> None:
     """A failure is recorded, and a worker tries again; so does the same command."""
     try:
-        async with held(runtime.sessions, run.tenant_id, run.id, owner, runtime.lease):
-            await reembed.run(runtime, run.tenant_id, run.id, owner, progress=show)
+        async with held(runtime.sessions, run, runtime.lease):
+            await reembed.run(runtime, run, progress=show)
     except runs.LeaseLost as error:
         raise Failed("The move was cancelled, or another process has taken it over.") from error
     except Exception as error:
         async with runtime.sessions.tenant(run.tenant_id) as session:
-            await runs.fail(session, run.id, owner, error)
+            await runs.fail(session, run, error)
         raise Failed(
             f"The move of {run.tenant_id} stopped: {error}"
             " (what was done is kept: run the same command to go on)"

@@ -26,7 +26,8 @@ from apps.memory_api.curator.schemas import Candidate, Curation, Merged, Tidied
 from apps.memory_api.curator.view import near_of, nearest_to, questions_of
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.port import Ticket
-from apps.memory_api.jobs.queries import get_run, is_queued
+from apps.memory_api.jobs.queries import is_queued
+from apps.memory_api.jobs.tables import Run
 from apps.memory_api.playbook.deltas import MAX_DELTAS
 from apps.memory_api.playbook.edit import find_playbook
 from apps.memory_api.playbook.quarantine import ACTOR, find_harmful, quarantine
@@ -107,15 +108,12 @@ class _Pairs:
                 return
 
 
-async def run_tidy(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+async def run_tidy(runtime: Runtime, run: Run) -> None:
     """The worker's handler of `tidy`: tidies the playbook that the run names, and finishes it."""
-    async with runtime.sessions.tenant(tenant_id) as session:
-        run = await get_run(session, run_id)
-    assert run is not None, "the worker claimed it"
     place = Place(run.project_id, run.input["playbook"])
-    done = await tidy(runtime, tenant_id, place, run_id)
-    async with runtime.sessions.tenant(tenant_id) as session:
-        await runs.finish(session, run_id, owner, asdict(done), engine="rules")
+    done = await tidy(runtime, run.tenant_id, place, run.id)
+    async with runtime.sessions.tenant(run.tenant_id) as session:
+        await runs.finish(session, run, asdict(done), engine="rules")
 
 
 async def queue_untidy(runtime: Runtime, session: AsyncSession) -> int:

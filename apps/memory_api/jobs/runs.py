@@ -2,8 +2,8 @@
 
 Attempts are counted when a run is claimed, so a run that kills its worker is counted too and ends
 as a visible dead letter.
-Whoever finishes a run must still hold its lease; results and the finished state are one
-transaction, so they count once.
+Whoever works on a run was given it with its own name as `lease_owner`, and must still hold the
+lease to finish it; results and the finished state are one transaction, so they count once.
 """
 
 from __future__ import annotations
@@ -155,14 +155,14 @@ async def _not_taken(session: AsyncSession, run_id: UUID, now: datetime) -> Clai
     return Claim()
 
 
-async def extend(session: AsyncSession, run_id: UUID, owner: str, lease: timedelta) -> bool:
+async def extend(session: AsyncSession, run: Run, lease: timedelta) -> bool:
     """The heartbeat of a holder; False when the run is no longer its own."""
     found = await session.scalar(
         update(Run)
         .where(
             Run.tenant_id == tenant_of(session),
-            Run.id == run_id,
-            Run.lease_owner == owner,
+            Run.id == run.id,
+            Run.lease_owner == run.lease_owner,
             Run.state == "running",
         )
         .values(lease_until=datetime.now(UTC) + lease)
@@ -173,8 +173,7 @@ async def extend(session: AsyncSession, run_id: UUID, owner: str, lease: timedel
 
 async def finish(
     session: AsyncSession,
-    run_id: UUID,
-    owner: str,
+    run: Run,
     result: dict[str, Any],
     *,
     engine: str | None = None,
@@ -182,8 +181,8 @@ async def finish(
     prompt_hash: str | None = None,
     usage: dict[str, Any] | None = None,
 ) -> None:
-    """Mark a run done, in the transaction that stores what it found. `degraded_by` is why it was
-    done with less than was configured. Raises `LeaseLost`.
+    """Mark a run that is held done, in the transaction that stores what it found. `degraded_by` is
+    why it was done with less than was configured. Raises `LeaseLost`.
     """
     told = {
         "its_result": result,
@@ -193,51 +192,49 @@ async def finish(
         "its_prompt": prompt_hash,
         "its_usage": usage,
     }
-    held = {"tenant": tenant_of(session), "run": run_id, "owner": owner}
+    held = {"tenant": tenant_of(session), "run": run.id, "owner": run.lease_owner}
     if await session.scalar(_FINISH, {**held, **told}) is None:
         raise LeaseLost
 
 
-async def fail(
-    session: AsyncSession, run_id: UUID, owner: str, error: BaseException
-) -> timedelta | None:
+async def fail(session: AsyncSession, run: Run, error: BaseException) -> timedelta | None:
     """Record why an attempt failed: queued again with back-off (the delay is returned), or dead
     after the last one.
     """
-    run = await _held(session, run_id, owner)
-    if run is None:
+    now = await _still_held(session, run)
+    if now is None:
         return None
-    run.error = describe(error)
-    if run.attempts >= run.max_attempts:
-        _settle(run, "dead")
+    now.error = describe(error)
+    if now.attempts >= now.max_attempts:
+        _settle(now, "dead")
         return None
-    _queue_again(run)
-    return backoff(run.attempts)
+    _queue_again(now)
+    return backoff(now.attempts)
 
 
 async def postpone(
-    session: AsyncSession, run_id: UUID, owner: str, error: BaseException, delay: timedelta
+    session: AsyncSession, run: Run, error: BaseException, delay: timedelta
 ) -> timedelta | None:
     """As `fail`, but the attempt is given back: not the run's fault. A run older than `PATIENCE`
     has had its chances and fails.
     """
-    run = await _held(session, run_id, owner)
-    if run is None:
+    now = await _still_held(session, run)
+    if now is None:
         return None
-    if datetime.now(UTC) - run.created_at > PATIENCE:
-        return await fail(session, run_id, owner, error)
-    run.error = describe(error)
-    run.attempts -= 1
-    _queue_again(run)
+    if datetime.now(UTC) - now.created_at > PATIENCE:
+        return await fail(session, now, error)
+    now.error = describe(error)
+    now.attempts -= 1
+    _queue_again(now)
     return delay
 
 
-async def refuse(session: AsyncSession, run_id: UUID, owner: str, error: BaseException) -> None:
+async def refuse(session: AsyncSession, run: Run, error: BaseException) -> None:
     """End a run as failed, to be tried again only when somebody asks for it."""
-    run = await _held(session, run_id, owner)
-    if run is not None:
-        run.error = describe(error)
-        _settle(run, "failed")
+    now = await _still_held(session, run)
+    if now is not None:
+        now.error = describe(error)
+        _settle(now, "failed")
 
 
 async def retry(session: AsyncSession, run_id: UUID) -> Run | None:
@@ -271,14 +268,14 @@ def describe(error: BaseException) -> dict[str, Any]:
     return {"type": type(error).__name__, "code": code, "message": message}
 
 
-async def _held(session: AsyncSession, run_id: UUID, owner: str) -> Run | None:
-    """The run, if `owner` still holds it."""
+async def _still_held(session: AsyncSession, run: Run) -> Run | None:
+    """The run as it is now, locked, if nobody else holds it."""
     return await session.scalar(
         select(Run)
         .where(
             Run.tenant_id == tenant_of(session),
-            Run.id == run_id,
-            Run.lease_owner == owner,
+            Run.id == run.id,
+            Run.lease_owner == run.lease_owner,
             Run.state == "running",
         )
         .with_for_update()

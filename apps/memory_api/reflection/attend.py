@@ -21,8 +21,8 @@ from apps.memory_api.traces.ingest import store_trace
 from apps.memory_api.traces.schemas import TraceIn
 
 A = TypeVar("A")
-Work = Callable[[Runtime, UUID, UUID, str], Awaitable[A]]
-"""Does a run that `owner` holds and finishes it: (runtime, tenant_id, run_id, owner)."""
+Work = Callable[[Runtime, Run], Awaitable[A]]
+"""Does a run that is held, and finishes it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class Begun:
 
     trace_id: UUID
     run: Run
-    owner: str
     known: bool = False
 
 
@@ -49,12 +48,11 @@ async def begin(
     """Store the trace and a run of this kind: held by us (`wait`), or left to a worker. What was
     sent before has its run already, unless that one failed or does not settle what is asked now.
     """
-    owner = f"{runtime.name}/{new_id()}"
     async with runtime.sessions.tenant(tenant_id) as session:
         stored = await store_trace(session, body, project_id)
         before = await latest_run(session, stored.trace.id, kind) if stored.duplicate else None
         if before and before.state not in ("failed", "dead") and settles(before):
-            return Begun(stored.trace.id, before, owner, known=True)
+            return Begun(stored.trace.id, before, known=True)
         await runtime.queue.admit(session)
         run = runs.new_run(
             session,
@@ -65,26 +63,26 @@ async def begin(
             max_attempts=runtime.settings.max_attempts,
         )
         if wait:
-            runs.hold(run, owner, runtime.lease)
+            runs.hold(run, f"{runtime.name}/{new_id()}", runtime.lease)
         await session.flush()
         # Should this process die, a worker finds the ticket when the lease has run out.
         after = runtime.lease if wait else None
         await runtime.queue.enqueue(session, [Ticket(tenant_id, run.id)], after=after)
-        return Begun(stored.trace.id, run, owner)
+        return Begun(stored.trace.id, run)
 
 
-async def attend(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str, work: Work[A]) -> A:
+async def attend(runtime: Runtime, run: Run, work: Work[A]) -> A:
     """Do a run that we hold. What fails is recorded with its cause and raised, and a worker tries
     it again; where a model's failure is to be told (HANSEI_ON_MODEL_FAILURE=fail) it ends the run.
     """
     try:
-        async with held(runtime.sessions, tenant_id, run_id, owner, runtime.lease):
-            return await work(runtime, tenant_id, run_id, owner)
+        async with held(runtime.sessions, run, runtime.lease):
+            return await work(runtime, run)
     except Exception as error:
         ends = isinstance(error, LLMError) and runtime.settings.on_model_failure == "fail"
-        async with runtime.sessions.tenant(tenant_id) as session:
+        async with runtime.sessions.tenant(run.tenant_id) as session:
             if ends:
-                await runs.refuse(session, run_id, owner, error)
-            elif (delay := await runs.fail(session, run_id, owner, error)) is not None:
-                await runtime.queue.enqueue(session, [Ticket(tenant_id, run_id)], after=delay)
+                await runs.refuse(session, run, error)
+            elif (delay := await runs.fail(session, run, error)) is not None:
+                await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)], after=delay)
         raise

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.jobs.tables import Run
 from apps.memory_api.playbook.evaluate import Verdict
 from apps.memory_api.reflection.count import Tally
 from apps.memory_api.reflection.findings.find import find
@@ -23,19 +23,19 @@ Count = Callable[[AsyncSession], Awaitable[Tally]]
 """Counts what was found, in the transaction of the caller."""
 
 
-async def credit(runtime: Runtime, tenant_id: UUID, run_id: UUID) -> Count | None:
+async def credit(runtime: Runtime, run: Run) -> Count | None:
     """Judge the bullets that the trace of a run used. None when it used none and is no attempt of
     a task either, beside which those of other attempts can be seen.
     """
-    async with runtime.sessions.tenant(tenant_id) as session:
-        subject = await load_subject(session, run_id)
+    async with runtime.sessions.tenant(run.tenant_id) as session:
+        subject = await load_subject(session, run)
     if not subject.used and subject.trace.task_key is None:
         return None
     verdicts: list[Verdict] = []
     if subject.used:
         found = await asyncio.to_thread(_find, subject.material)
-        verdicts = by_rules(subject.material, subject.used, found, run_id)
-    ready = await prepare_verdicts(runtime, tenant_id, subject.place, verdicts)
+        verdicts = by_rules(subject.material, subject.used, found, run.id)
+    ready = await prepare_verdicts(runtime, run.tenant_id, subject.place, verdicts)
 
     async def count(session: AsyncSession) -> Tally:
         return await save_verdicts(session, subject.trace, ready)

@@ -51,7 +51,6 @@ async def reflect_now(
     When the model fails while the caller waits, rules answer (HANSEI_ON_MODEL_FAILURE=rules), or
     its `LLMError` is raised and the run is failed. Raises `QueueFull` when a worker is to do it.
     """
-    owner = f"{runtime.name}/{new_id()}"
     async with runtime.sessions.tenant(caller.tenant_id) as session:
         project_id = caller.project(body.project_id)
         trace_body = TraceIn(**body.model_dump(exclude={"project_id", "tenant_id"}))
@@ -69,7 +68,7 @@ async def reflect_now(
             max_attempts=runtime.settings.max_attempts,
         )
         if wait:
-            runs.hold(run, owner, runtime.lease)
+            runs.hold(run, f"{runtime.name}/{new_id()}", runtime.lease)
         await session.flush()
         # Should this process die, a worker finds the ticket when the lease has run out.
         after = runtime.lease if wait else None
@@ -77,7 +76,7 @@ async def reflect_now(
     if not wait:
         return Accepted(stored.trace.id, run.id, run.state)
     work = partial(reflect, or_rules=_or_rules(runtime))
-    answer = await attend(runtime, caller.tenant_id, run.id, owner, work)
+    answer = await attend(runtime, run, work)
     return Accepted(stored.trace.id, run.id, "done", answer)
 
 

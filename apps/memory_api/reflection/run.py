@@ -48,16 +48,15 @@ ANSWERED = set(ReflectionResult.model_fields) & set(GenerateAnswer.model_fields)
 """What an answer takes over from the result as it is."""
 
 
-async def reflect(
-    runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str, *, or_rules: bool = False
-) -> GenerateAnswer:
-    """Do a run that `owner` holds, and finish it with its answer. With `or_rules`, rules stand in
+async def reflect(runtime: Runtime, run: Run, *, or_rules: bool = False) -> GenerateAnswer:
+    """Do a run that is held, and finish it with its answer. With `or_rules`, rules stand in
     for a model that fails, and one later run is queued to improve what they wrote.
 
     Raises `LeaseLost` when the run was taken over, and the model's `LLMError`.
     """
+    tenant_id = run.tenant_id
     async with runtime.sessions.tenant(tenant_id) as session:
-        subject = await load_subject(session, run_id)
+        subject = await load_subject(session, run)
     thought = await _think(runtime, tenant_id, subject, or_rules=or_rules)
     verdicts = await prepare_verdicts(
         runtime, tenant_id, subject.place, _verdicts(subject, thought)
@@ -79,15 +78,14 @@ async def reflect(
         answer = _answer(subject, thought, kept, lessons, verdicts, step)
         await runs.finish(
             session,
-            run_id,
-            owner,
+            run,
             answer.model_dump(mode="json"),
             engine=thought.engine,
             degraded_by=thought.failure,
             prompt_hash=thought.prompt_hash,
             usage=thought.usage,
         )
-    await settle_verdicts(runtime, tenant_id, run_id, tally)
+    await settle_verdicts(runtime, tenant_id, run.id, tally)
     _log_stored(subject, answer)
     return answer
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import NotFound
-from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.playbook.recognise import recognise
 from apps.memory_api.playbook.rows import Place
@@ -60,10 +58,9 @@ class Subject:
         return recognise(text, self.told) is not None
 
 
-async def load_subject(session: AsyncSession, run_id: UUID) -> Subject:
-    """Raises `NotFound` when run or trace were erased meanwhile."""
-    run = await get_run(session, run_id)
-    if run is None or run.trace_id is None:
+async def load_subject(session: AsyncSession, run: Run) -> Subject:
+    """Raises `NotFound` when the trace was erased meanwhile."""
+    if run.trace_id is None:
         raise NotFound
     material = await load(session, run.trace_id)
     if ended := run.input.get(OUTCOME):

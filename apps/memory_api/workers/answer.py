@@ -15,7 +15,7 @@ from apps.memory_api.core.errors import NotFound
 from apps.memory_api.core.prompts import load as load_prompt
 from apps.memory_api.core.prompts import render
 from apps.memory_api.jobs import runs
-from apps.memory_api.jobs.queries import get_run
+from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.counted import Counted
 from apps.memory_api.llm.errors import LLMError, LLMRefused, LLMTruncated
 from apps.memory_api.llm.port import LLMRequest, Message
@@ -128,16 +128,14 @@ class Desk:
         return "\n".join(lines) or NOTHING
 
 
-async def answer_query(
-    runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str, *, or_rules: bool = False
-) -> WorkflowAnswer:
-    """Do a run that `owner` holds, and finish it with its answer. Raises the model's `LLMError`,
-    unless `or_rules`.
+async def answer_query(runtime: Runtime, run: Run, *, or_rules: bool = False) -> WorkflowAnswer:
+    """Do a run that is held, and finish it with its answer. Raises the model's `LLMError`, unless
+    `or_rules`.
     """
+    tenant_id, run_id = run.tenant_id, run.id
     async with runtime.sessions.tenant(tenant_id) as session:
-        run = await get_run(session, run_id)
-        trace = await get_trace(session, run.trace_id) if run and run.trace_id else None
-        if run is None or trace is None or trace.playbook is None:
+        trace = await get_trace(session, run.trace_id) if run.trace_id else None
+        if trace is None or trace.playbook is None:
             raise NotFound
     servings = ServingLog(runtime.sessions)
     place = Place(trace.project_id, trace.playbook)
@@ -166,8 +164,7 @@ async def answer_query(
         await _keep(session, trace.id, desk, answer)
         await runs.finish(
             session,
-            run_id,
-            owner,
+            run,
             answer.model_dump(mode="json"),
             engine=desk.engine,
             degraded_by=desk.failure,

@@ -11,7 +11,6 @@ failed is tried again alone. A step with nothing to do is not queued.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +26,6 @@ from apps.memory_api.evaluation.decide import decide, real_outcome
 from apps.memory_api.evaluation.run import evaluate_trace, store_evaluation
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.chain import ASKED, CURATE, EVALUATE, MERGE, NEXT, REFLECT, follow
-from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.playbook.compose import new_sections
 from apps.memory_api.playbook.quarantine import ACTOR
@@ -51,31 +49,30 @@ CURATION = "curation"
 """In the input of the step that merges: what the step before it thought out."""
 
 
-async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+async def evaluate(runtime: Runtime, run: Run) -> None:
     """How did the run go, by the evidence, and is there something to learn from it? Bullets that it
     used get the credit also when there is not.
     """
-    async with runtime.sessions.tenant(tenant_id) as session:
-        step = await load(session, run_id)
-        if await find_first(session, step.trace):
-            await runs.finish(session, run_id, owner, _sent_before(step.trace), engine="rules")
+    async with runtime.sessions.tenant(run.tenant_id) as session:
+        trace = await _trace_of(session, run)
+        if await find_first(session, trace):
+            await runs.finish(session, run, _sent_before(trace), engine="rules")
             return
-        failed_before = await has_failed_attempt(session, step.trace)
-        await _ensure_playbook(runtime, session, step.trace)
-        events = await list_events(session, step.trace.id)
-    trace = step.trace
-    evaluation = await evaluate_trace(runtime, trace, events, run_id)
+        failed_before = await has_failed_attempt(session, trace)
+        await _ensure_playbook(runtime, session, trace)
+        events = await list_events(session, trace.id)
+    evaluation = await evaluate_trace(runtime, trace, events, run.id)
     told = OutcomeType(trace.outcome) if trace.outcome else None
     decision = decide(
         evaluation,
         told,
-        asked=step.run.input.get(ASKED, "auto"),
+        asked=run.input.get(ASKED, "auto"),
         mode=runtime.settings.reflective_memory_mode,
         earlier_failed=failed_before,
     )
-    counts = None if decision.reflect else await credit(runtime, tenant_id, run_id)
-    async with runtime.sessions.tenant(tenant_id) as session:
-        await store_evaluation(session, trace.id, run_id, evaluation)
+    counts = None if decision.reflect else await credit(runtime, run)
+    async with runtime.sessions.tenant(run.tenant_id) as session:
+        await store_evaluation(session, trace.id, run.id, evaluation)
         tally = await counts(session) if counts is not None else Tally()
         found: dict[str, Any] = {
             "verdict": evaluation.verdict,
@@ -86,45 +83,43 @@ async def evaluate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) 
         }
         if decision.reflect:
             known = {IMPORTANCE: decision.importance, OUTCOME: real_outcome(evaluation, told)}
-            found[NEXT] = await _next(runtime, session, step.run, REFLECT, known)
+            found[NEXT] = await _next(runtime, session, run, REFLECT, known)
         await runs.finish(
             session,
-            run_id,
-            owner,
+            run,
             found,
             engine="llm" if evaluation.prompt_hash else "rules",
             degraded_by=evaluation.failure,
             prompt_hash=evaluation.prompt_hash,
             usage=evaluation.usage,
         )
-    await settle_verdicts(runtime, tenant_id, run_id, tally)
+    await settle_verdicts(runtime, run.tenant_id, run.id, tally)
 
 
-async def reflect(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+async def reflect(runtime: Runtime, run: Run) -> None:
     """What does the run teach, and which of the bullets that it used helped or harmed?"""
-    await reflection.reflect(runtime, tenant_id, run_id, owner)
+    await reflection.reflect(runtime, run)
 
 
-async def curate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+async def curate(runtime: Runtime, run: Run) -> None:
     """What should the playbook say from now on? At most one model call; nothing is changed yet."""
-    async with runtime.sessions.tenant(tenant_id) as session:
-        step = await load(session, run_id)
-        ids = [UUID(memory) for memory in step.run.input.get(MEMORIES, [])]
+    async with runtime.sessions.tenant(run.tenant_id) as session:
+        ids = [UUID(memory) for memory in run.input.get(MEMORIES, [])]
         rows = await memories_by_id(session, ids)
-    lessons = lessons_of([rows[one] for one in ids if one in rows], hints_in(step.run.input))
-    curation = await think_of_changes(runtime, tenant_id, step.place, lessons, run_id=run_id)
-    async with runtime.sessions.tenant(tenant_id) as session:
-        told = {PLAYBOOK: step.place.name, CURATION: curation.model_dump(mode="json")}
+    lessons = lessons_of([rows[one] for one in ids if one in rows], hints_in(run.input))
+    place = _place_of(run)
+    curation = await think_of_changes(runtime, run.tenant_id, place, lessons, run_id=run.id)
+    async with runtime.sessions.tenant(run.tenant_id) as session:
+        told = {PLAYBOOK: place.name, CURATION: curation.model_dump(mode="json")}
         found = {
             "deltas": [delta.model_dump(mode="json") for delta in curation.deltas],
             "kept": [kept.key for kept in curation.kept],
             "left_out": [left.reason for left in curation.dropped],
-            NEXT: await _next(runtime, session, step.run, MERGE, told),
+            NEXT: await _next(runtime, session, run, MERGE, told),
         }
         await runs.finish(
             session,
-            run_id,
-            owner,
+            run,
             found,
             engine=curation.engine,
             degraded_by=curation.failure,
@@ -133,42 +128,32 @@ async def curate(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) ->
         )
 
 
-async def merge(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+async def merge(runtime: Runtime, run: Run) -> None:
     """The changes become rows: plain code under the playbook's lock, against what it says today."""
-    async with runtime.sessions.tenant(tenant_id) as session:
-        step = await load(session, run_id)
-    curation = Curation.model_validate(step.run.input[CURATION])
-    author = Author(ACTOR, f"learnt from trace {step.trace.id}", run_id)
+    place = _place_of(run)
+    curation = Curation.model_validate(run.input[CURATION])
+    author = Author(ACTOR, f"learnt from trace {run.trace_id}", run.id)
 
     async def finish(session: AsyncSession, merged: Merged) -> None:
-        done = {PLAYBOOK: step.place.name, **merged.summary(), "changes": merged.changes()}
-        await runs.finish(session, run_id, owner, done)
+        done = {PLAYBOOK: place.name, **merged.summary(), "changes": merged.changes()}
+        await runs.finish(session, run, done)
 
-    await apply_changes(runtime, tenant_id, step.place, curation, author, settle=finish)
+    await apply_changes(runtime, run.tenant_id, place, curation, author, settle=finish)
 
 
 STEPS = {EVALUATE: evaluate, REFLECT: reflect, CURATE: curate, MERGE: merge}
 
 
-@dataclass(frozen=True)
-class Step:
-    """A run that is held, and the trace it is about."""
-
-    run: Run
-    trace: Trace
-
-    @property
-    def place(self) -> Place:
-        return Place(self.trace.project_id, self.run.input[PLAYBOOK])
-
-
-async def load(session: AsyncSession, run_id: UUID) -> Step:
-    """Raises `NotFound` when the trace was erased meanwhile."""
-    run = await get_run(session, run_id)
-    trace = await get_trace(session, run.trace_id) if run and run.trace_id else None
-    if run is None or trace is None:
+async def _trace_of(session: AsyncSession, run: Run) -> Trace:
+    """Raises `NotFound` when it was erased meanwhile."""
+    trace = await get_trace(session, run.trace_id) if run.trace_id else None
+    if trace is None:
         raise NotFound
-    return Step(run, trace)
+    return trace
+
+
+def _place_of(run: Run) -> Place:
+    return Place(run.project_id, run.input[PLAYBOOK])
 
 
 def _sent_before(trace: Trace) -> dict[str, Any]:

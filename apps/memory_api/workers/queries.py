@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -27,16 +26,14 @@ async def open_run(session: AsyncSession, kind: str) -> Run | None:
     )
 
 
-async def note_progress(
-    session: AsyncSession, run_id: UUID, owner: str, progress: dict[str, Any]
-) -> bool:
-    """What a run has done so far, for those who look at it; False when `owner` has lost it."""
+async def note_progress(session: AsyncSession, run: Run, progress: dict[str, Any]) -> bool:
+    """What a run has done so far, for those who look at it; False when its holder has lost it."""
     found = await session.scalar(
         update(Run)
         .where(
             Run.tenant_id == tenant_of(session),
-            Run.id == run_id,
-            Run.lease_owner == owner,
+            Run.id == run.id,
+            Run.lease_owner == run.lease_owner,
             Run.state == "running",
         )
         .values(result=progress)

@@ -27,7 +27,6 @@ from apps.memory_api.embeddings.tables import EmbeddingModel
 from apps.memory_api.embeddings.tenant import KNOWN
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.port import Ticket
-from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.memory.models import number_of, sizes_of
 from apps.memory_api.runtime import Runtime
@@ -112,23 +111,21 @@ async def cancel(runtime: Runtime, tenant_id: UUID) -> str | None:
 
 async def run(
     runtime: Runtime,
-    tenant_id: UUID,
-    run_id: UUID,
-    owner: str,
+    run: Run,
     *,
     settle: timedelta = SETTLE,
     progress: Progress = _silent,
 ) -> None:
-    """Do a run that `owner` holds. Raises `LeaseLost` when it was taken over or cancelled, and
+    """Do a run that is held. Raises `LeaseLost` when it was taken over or cancelled, and
     EmbedderFailed.
     """
-    move = await _Move.load(runtime, tenant_id, run_id, owner, progress)
+    move = await _Move.load(runtime, run, progress)
     await move.fill()
-    async with runtime.sessions.tenant(tenant_id) as session:
+    async with runtime.sessions.tenant(run.tenant_id) as session:
         left = await seconds_left(session, move.target, settle)
     await asyncio.sleep(left)
     await move.fill()
-    await have_indexes(runtime.sessions, runtime.settings.owner_url, tenant_id)
+    await have_indexes(runtime.sessions, runtime.settings.owner_url, run.tenant_id)
     await move.fill()
     await move.flip()
 
@@ -140,27 +137,23 @@ class _Move:
         self,
         runtime: Runtime,
         run: Run,
-        owner: str,
         source: EmbeddingModel,
         target: EmbeddingModel,
         progress: Progress,
     ) -> None:
-        self.runtime, self.run, self.owner = runtime, run, owner
+        self.runtime, self.run = runtime, run
         self.source, self.target = source, target
         self._progress = progress
         self._done = self._total = 0
 
     @classmethod
-    async def load(
-        cls, runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str, progress: Progress
-    ) -> _Move:
-        async with runtime.sessions.tenant(tenant_id) as session:
-            run = await get_run(session, run_id)
+    async def load(cls, runtime: Runtime, run: Run, progress: Progress) -> _Move:
+        async with runtime.sessions.tenant(run.tenant_id) as session:
             models = {model.state: model for model in await list_models(session)}
         target, source = models.get("filling"), models.get("active")
-        if run is None or target is None or source is None or run.input["to"] != target.label:
+        if target is None or source is None or run.input["to"] != target.label:
             raise NotFound("There is no such move: it was cancelled.")
-        return cls(runtime, run, owner, source, target, progress)
+        return cls(runtime, run, source, target, progress)
 
     async def fill(self) -> None:
         """Until a pass finds nothing missing."""
@@ -182,7 +175,7 @@ class _Move:
         self._total = max(self._total, self._done)
         self._progress(self._done, self._total)
         async with self.runtime.sessions.tenant(self.run.tenant_id) as session:
-            if not await note_progress(session, self.run.id, self.owner, self._summary()):
+            if not await note_progress(session, self.run, self._summary()):
                 raise runs.LeaseLost
 
     async def flip(self) -> None:
@@ -195,7 +188,7 @@ class _Move:
             old.state, old.since = "retiring", now
             await session.flush()  # one at a time is active
             new.state, new.since = "active", now
-            await runs.finish(session, self.run.id, self.owner, self._summary())
+            await runs.finish(session, self.run, self._summary())
         self.runtime.models.forget(tenant_id)
         log.info("reembedded", tenant_id=str(tenant_id), **self._summary())
 

@@ -43,4 +43,4 @@ async def run(body: WorkflowRequest, runtime: RuntimeDep, caller: Writer) -> Wor
     begun = await begin(runtime, caller.tenant_id, asked, project_id, WORKFLOW, {}, wait=True)
     or_rules = runtime.settings.on_model_failure == "rules"
     work = partial(answer_query, or_rules=or_rules)
-    return await attend(runtime, caller.tenant_id, begun.run.id, begun.owner, work)
+    return await attend(runtime, begun.run, work)

@@ -22,6 +22,7 @@ from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.chain import begin, first_run
 from apps.memory_api.jobs.port import Ticket
 from apps.memory_api.jobs.queries import forget_done, is_queued
+from apps.memory_api.jobs.tables import Run
 from apps.memory_api.memory.put import fold_statistics
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.queries import active_tenants
@@ -57,11 +58,13 @@ async def fan_out(runtime: Runtime) -> None:
                 await runtime.queue.enqueue(session, [Ticket(tenant_id, run.id)])
 
 
-async def run(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> None:
+async def run(runtime: Runtime, run: Run) -> None:
+    """One round for the run's tenant."""
+    tenant_id = run.tenant_id
     async with runtime.sessions.tenant(tenant_id) as session:
         done: dict[str, Any] = {
             "timed_out": await close_left_open(runtime, session),
-            "requeued": await requeue_lost(runtime, session, run_id),
+            "requeued": await requeue_lost(runtime, session, run.id),
         }
         await fold_statistics(session)
         done["untidy"] = await queue_untidy(runtime, session)
@@ -74,7 +77,7 @@ async def run(runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str) -> No
     done |= await clear_vectors(runtime, tenant_id)
     done["indexes"] = await keep_indexes(runtime.sessions, runtime.settings.owner_url, tenant_id)
     async with runtime.sessions.tenant(tenant_id) as session:
-        await runs.finish(session, run_id, owner, done)
+        await runs.finish(session, run, done)
 
 
 async def clear_vectors(runtime: Runtime, tenant_id: UUID) -> dict[str, Any]:

@@ -60,9 +60,7 @@ async def reflect(
     if begun.known or not wait:
         return cast(TrajectoryAnswer, later(begun.run.id, begun.trace_id, begun.run.state, cleaned))
     try:
-        answer = await attend(
-            runtime, caller.tenant_id, begun.run.id, begun.owner, reflect_trajectory
-        )
+        answer = await attend(runtime, begun.run, reflect_trajectory)
     except LLMError as error:
         if runtime.settings.on_model_failure == "fail":
             raise

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import NotFound
 from apps.memory_api.core.prompts import load as load_prompt
 from apps.memory_api.jobs import runs
-from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.memory.prepare import Draft, prepare
 from apps.memory_api.memory.schemas import Kind
@@ -67,14 +65,13 @@ class Loaded:
     """What the playbook told it: key → text."""
 
 
-async def reflect_trajectory(
-    runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str
-) -> TrajectoryAnswer:
-    """Do a run that `owner` holds, and finish it with its answer. Raises `LeaseLost`, and the
-    model's `LLMError`.
+async def reflect_trajectory(runtime: Runtime, run: Run) -> TrajectoryAnswer:
+    """Do a run that is held, and finish it with its answer. Raises `LeaseLost`, and the model's
+    `LLMError`.
     """
+    tenant_id, run_id = run.tenant_id, run.id
     async with runtime.sessions.tenant(tenant_id) as session:
-        loaded = await _load(session, run_id)
+        loaded = await _load(session, run)
     lessons = await related_lessons(runtime, tenant_id, loaded.material.context)
     analysis = await analyse(
         _case(loaded, lessons),
@@ -102,8 +99,7 @@ async def reflect_trajectory(
         answer = _answer(loaded, analysis, stored, step)
         await runs.finish(
             session,
-            run_id,
-            owner,
+            run,
             answer.model_dump(mode="json"),
             engine=analysis.engine,
             degraded_by=analysis.failure,
@@ -114,9 +110,8 @@ async def reflect_trajectory(
     return answer
 
 
-async def _load(session: AsyncSession, run_id: UUID) -> Loaded:
-    run = await get_run(session, run_id)
-    if run is None or run.trace_id is None:
+async def _load(session: AsyncSession, run: Run) -> Loaded:
+    if run.trace_id is None:
         raise NotFound
     material = await load(session, run.trace_id)
     trace = material.trace

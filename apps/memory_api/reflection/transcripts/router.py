@@ -85,9 +85,7 @@ async def reflect(
             TranscriptReflection, later(begun.run.id, begun.trace_id, begun.run.state, cleaned)
         )
     try:
-        answer = await attend(
-            runtime, caller.tenant_id, begun.run.id, begun.owner, reflect_transcript
-        )
+        answer = await attend(runtime, begun.run, reflect_transcript)
     except LLMError as error:
         if runtime.settings.on_model_failure == "fail":
             raise

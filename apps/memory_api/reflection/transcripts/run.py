@@ -15,7 +15,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.errors import NotFound
 from apps.memory_api.core.prompts import load as load_prompt
 from apps.memory_api.jobs import runs
-from apps.memory_api.jobs.queries import get_run
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.fencing import estimate_tokens
 from apps.memory_api.memory.prepare import Draft, prepare
@@ -88,14 +87,13 @@ class Session:
         return self.material.context.events
 
 
-async def reflect_transcript(
-    runtime: Runtime, tenant_id: UUID, run_id: UUID, owner: str
-) -> TranscriptReflection:
-    """Do a run that `owner` holds, and finish it with its answer. Raises `LeaseLost`, and the
-    model's `LLMError`.
+async def reflect_transcript(runtime: Runtime, run: Run) -> TranscriptReflection:
+    """Do a run that is held, and finish it with its answer. Raises `LeaseLost`, and the model's
+    `LLMError`.
     """
+    tenant_id, run_id = run.tenant_id, run.id
     async with runtime.sessions.tenant(tenant_id) as session:
-        loaded = await _load(session, run_id)
+        loaded = await _load(session, run)
     touched = await asyncio.to_thread(touch, loaded.events, loaded.bullets)
     found = await asyncio.to_thread(_find, loaded.material)
     reading = await _read(runtime, loaded, touched, found)
@@ -121,8 +119,7 @@ async def reflect_transcript(
         )
         await runs.finish(
             session,
-            run_id,
-            owner,
+            run,
             answer.model_dump(mode="json"),
             engine=reading.engine,
             prompt_hash=reading.prompt_hash,
@@ -132,9 +129,8 @@ async def reflect_transcript(
     return answer
 
 
-async def _load(session: AsyncSession, run_id: UUID) -> Session:
-    run = await get_run(session, run_id)
-    if run is None or run.trace_id is None:
+async def _load(session: AsyncSession, run: Run) -> Session:
+    if run.trace_id is None:
         raise NotFound
     material = await load(session, run.trace_id)
     trace, events = material.trace, material.context.events
