@@ -24,6 +24,7 @@ from apps.memory_api.memory.prepare import fingerprint
 from apps.memory_api.memory.schemas import Status
 from apps.memory_api.memory.tables import Memory
 from apps.memory_api.playbook.change import change_playbook
+from apps.memory_api.playbook.deltas import bullet_of
 from apps.memory_api.playbook.edit import deltas_planner
 from apps.memory_api.playbook.plan import Outcome, Plan, Terms
 from apps.memory_api.playbook.quarantine import with_status
@@ -40,6 +41,8 @@ from apps.memory_api.runtime import Runtime
 Settle = Callable[[AsyncSession, Merged], Awaitable[None]]
 """Called once with what was done, in the transaction that does it."""
 
+NEW = "new"
+"""Stands for the key of a bullet that has none yet."""
 FRESH = 500
 """Bullets changed since the curation that are looked at: the newest."""
 
@@ -77,8 +80,11 @@ async def merge(
     Raises `TooBusy`.
     """
     job = _Job(place, curation, author, settle)
+    new = [bullet_of(delta, NEW, delta.section) for delta in curation.deltas if delta.type == "ADD"]
     try:
-        await change_playbook(runtime, tenant_id, place, _planner(job), author, Terms(create=True))
+        await change_playbook(
+            *(runtime, tenant_id, place, _planner(job), author, Terms(create=True)), expected=new
+        )
     except _AsksForReview:
         async with runtime.sessions.tenant(tenant_id) as session:
             await _hold(session, job)

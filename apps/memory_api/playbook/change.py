@@ -8,6 +8,7 @@ the lock go, has it embedded and comes back. Most plans need the same texts both
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -26,6 +27,7 @@ from apps.memory_api.playbook.plan import (
 )
 from apps.memory_api.playbook.queries import ensure_playbook, get_playbook
 from apps.memory_api.playbook.rows import Author, Place, draft_of, sections_of
+from apps.memory_api.playbook.schemas import Bullet
 from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.playbook.write import write
 from apps.memory_api.runtime import Runtime
@@ -41,13 +43,16 @@ async def change_playbook(
     planner: Planner,
     author: Author,
     terms: Terms | None = None,
+    *,
+    expected: Sequence[Bullet] = (),
 ) -> Outcome:
     """Plan and write, under the playbook's lock, which is let go of while new texts are embedded.
+    Those of the bullets that are `expected` to be new are embedded before it is taken.
 
     Raises what the planner raises, `NoPlaybook`, `Stale`, `UnderReview`, `Full`, `TooBusy`.
     """
     terms = terms or Terms()
-    ready: dict[str, Prepared] = {}
+    ready = await _embedded(runtime, tenant_id, place, author, expected)
     for attempt in range(ATTEMPTS):
         async with runtime.sessions.tenant(tenant_id) as session:
             playbook = await get_playbook(session, place, lock=not terms.dry)
@@ -57,16 +62,23 @@ async def change_playbook(
             plan = await planner(session, playbook)
             if terms.dry:
                 return _preview(playbook, plan)
-            missing = {text: b for text, b in plan.texts.items() if text not in ready}
+            missing = [bullet for text, bullet in plan.texts.items() if text not in ready]
             if there and not missing:
                 outcome = await write(session, playbook, place, plan, ready, author)
                 if plan.settle is not None:
                     await plan.settle(outcome)
                 return outcome
-        drafts = [draft_of(bullet, place, author) for bullet in missing.values()]
-        items = await prepare(await runtime.embedder_of(tenant_id), drafts)
-        ready |= dict(zip(missing, items, strict=True))
+        ready |= await _embedded(runtime, tenant_id, place, author, missing)
     raise TooBusy
+
+
+async def _embedded(
+    runtime: Runtime, tenant_id: UUID, place: Place, author: Author, bullets: Sequence[Bullet]
+) -> dict[str, Prepared]:
+    """What search needs of these bullets, by their text."""
+    drafts = [draft_of(bullet, place, author) for bullet in bullets]
+    items = await prepare(await runtime.embedder_of(tenant_id), drafts) if drafts else []
+    return {bullet.searchable_text: item for bullet, item in zip(bullets, items, strict=True)}
 
 
 async def _new(runtime: Runtime, session: AsyncSession, place: Place, *, make: bool) -> PlaybookRow:

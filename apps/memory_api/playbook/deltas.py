@@ -169,15 +169,7 @@ class _Draft:
         last = self._numbers.get(section.slug, 0)
         key, number = next_key(section.slug, last, self._bullets, self._aliases)
         self._numbers[section.slug] = number
-        bullet = Bullet(
-            id=key,
-            section=section.name,
-            content=delta.content,
-            when_to_use=delta.when_to_use or "",
-            title=delta.title or "",
-            keywords=delta.keywords or [],
-            tags=delta.tags or [],
-        )
+        bullet = bullet_of(delta, key, section.name)
         self._touched[key] = index
         self._put(bullet)
         return self._result(index, delta, "added", key, after=bullet)
@@ -284,6 +276,19 @@ class _Draft:
         return DeltaResult(
             index=index, type=delta.type, action=action, key=key, reason=reason, **rest
         )
+
+
+def bullet_of(delta: DeltaContextItem, key: str, section: str) -> Bullet:
+    """The bullet that an ADD makes."""
+    return Bullet(
+        id=key,
+        section=section,
+        content=delta.content,
+        when_to_use=delta.when_to_use or "",
+        title=delta.title or "",
+        keywords=delta.keywords or [],
+        tags=delta.tags or [],
+    )
 
 
 def _changes(delta: DeltaContextItem) -> dict[str, Any]:
