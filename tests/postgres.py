@@ -99,7 +99,9 @@ def docker_answers() -> bool:
 @contextmanager
 def container() -> Iterator[Server]:
     """A container of the pgvector image, with the same roles as the embedded server."""
-    from testcontainers.postgres import PostgresContainer  # noqa: PLC0415 - only where Docker is
+    from testcontainers.community.postgres import (  # noqa: PLC0415 - only where Docker is
+        PostgresContainer,
+    )
 
     password = secrets.token_urlsafe(16)
     with PostgresContainer(IMAGE, username="postgres", password=password, driver=None) as box:
