@@ -1,8 +1,8 @@
 """A real PostgreSQL for the tests: the embedded server, or a container where Docker is
 (HANSEI_TEST_PG=container).
 
-One server serves all xdist workers; each worker has a database of its own, cloned from a migrated
-template.
+One embedded server serves all xdist workers, a container serves one; each worker has a database of
+its own, cloned from a migrated template.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib.parse import quote
 import asyncpg
 
 from apps.memory_api.core.migrate import upgrade
+from apps.memory_api.embedded.cluster import SETTINGS
 from apps.memory_api.embedded.errors import EmbeddedPostgresError
 from apps.memory_api.embedded.postgres import EmbeddedPostgres
 from apps.memory_api.embedded.provision import provision
@@ -27,6 +28,7 @@ from apps.memory_api.embedded.provision import provision
 TEMPLATE = "hansei_template"
 ROLES = ("postgres", "hansei_owner", "hansei_app", "hansei_worker")
 IMAGE = "pgvector/pgvector:0.8.5-pg18-trixie"
+FAST = {"fsync": "off", "max_connections": "300", "shared_buffers": "256MB"}
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,7 @@ def once(folder: Path, name: str) -> Iterator[bool]:
 @contextmanager
 def embedded(folder: Path) -> Iterator[Server]:
     """The embedded server, fast and forgetful (fsync off). The last worker to leave deletes it."""
-    conf = {"fsync": "off", "max_connections": "300", "shared_buffers": "256MB"}
-    server = EmbeddedPostgres(folder / "pg", conf=conf).start()
+    server = EmbeddedPostgres(folder / "pg", conf=FAST).start()
     try:
 
         async def provision_embedded(_: Server) -> None:
@@ -98,13 +99,18 @@ def docker_answers() -> bool:
 
 @contextmanager
 def container() -> Iterator[Server]:
-    """A container of the pgvector image, with the same roles as the embedded server."""
+    """A container of the pgvector image, with the embedded server's roles and those of its settings
+    that plans depend on."""
     from testcontainers.community.postgres import (  # noqa: PLC0415 - only where Docker is
         PostgresContainer,
     )
 
     password = secrets.token_urlsafe(16)
-    with PostgresContainer(IMAGE, username="postgres", password=password, driver=None) as box:
+    conf = FAST | {name: SETTINGS[name] for name in ("random_page_cost", "jit")}
+    # /dev/shm for vector indexes, as in docker-compose.yml
+    box = PostgresContainer(IMAGE, username="postgres", password=password, shm_size="1g")
+    box.with_command(["postgres", *(f"--{name}={value}" for name, value in conf.items())])
+    with box:
         host = f"{box.get_container_host_ip()}:{box.get_exposed_port(5432)}"
         os.environ["HANSEI_TEST_PASSWORD"] = password
         yield Server(
