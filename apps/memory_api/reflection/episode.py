@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.memory.prepare import Draft, Prepared
-from apps.memory_api.memory.put import put
-from apps.memory_api.memory.queries import Link, find_key, link
+from apps.memory_api.memory.prepare import Draft
+from apps.memory_api.memory.queries import find_key
 from apps.memory_api.memory.schemas import Kind
+from apps.memory_api.memory.tables import Memory
 from apps.memory_api.reflection.material import Material
 from apps.memory_api.traces.episodes import episode_text
 from apps.memory_api.traces.schemas import OutcomeType
@@ -34,11 +32,7 @@ def episode_of(material: Material, importance: float | None = None) -> Draft:
     )
 
 
-async def keep_episode(session: AsyncSession, material: Material, episode: Prepared) -> UUID:
-    """One episode a trace, however often it is reflected on."""
-    memory = await find_key(session, episode.draft.scope_address, str(material.trace.id))
-    if memory is not None:
-        return memory.id
-    episode_id = (await put(session, [episode]))[0].id
-    await link(session, [Link(episode_id, "derived_from", "trace", material.trace.id)])
-    return episode_id
+async def find_episode(session: AsyncSession, draft: Draft) -> Memory | None:
+    """The one of its trace, which is written once however often the trace is reflected on."""
+    assert draft.key is not None
+    return await find_key(session, draft.scope_address, draft.key)

@@ -16,10 +16,10 @@ from apps.memory_api.jobs.chain import REFLECT, follow
 from apps.memory_api.jobs.tables import Run
 from apps.memory_api.llm.errors import LLMPaused
 from apps.memory_api.memory.prepare import Draft, Prepared, prepare
-from apps.memory_api.memory.put import make_room
+from apps.memory_api.memory.put import make_room, put
 from apps.memory_api.memory.queries import Link, link
 from apps.memory_api.playbook.evaluate import Verdict
-from apps.memory_api.reflection.episode import episode_of, keep_episode
+from apps.memory_api.reflection.episode import episode_of, find_episode
 from apps.memory_api.reflection.general import is_of_one_task
 from apps.memory_api.reflection.group import group_drafts
 from apps.memory_api.reflection.hints import hints
@@ -68,9 +68,11 @@ async def reflect(runtime: Runtime, run: Run, *, or_rules: bool = False) -> Gene
     async with runtime.sessions.tenant(tenant_id) as session:
         await make_room(session, [*own, *shared, *episode])
         tally = await save_verdicts(session, subject.trace, verdicts)
-        episode_id = await keep_episode(session, subject.material, episode[0])
-        kept, others = await _keep(session, subject, thought, own, shared)
+        before = await find_episode(session, episode[0].draft)
+        beside = [] if before else episode
+        kept, others = await _keep(session, subject, thought, own, shared, beside)
         lessons = [*kept[1:], *others]
+        episode_id = before.id if before else episode[0].draft.id
         await link(session, _links(subject, kept, lessons, episode_id))
         said = [*own[1 : len(kept)], *shared]
         rules = [k for k, item in zip(lessons, said, strict=True) if _is_for_all(item.draft)]
@@ -182,12 +184,17 @@ async def _keep(
     thought: Thought,
     own: Sequence[Prepared],
     shared: Sequence[Prepared],
+    beside: Sequence[Prepared],
 ) -> tuple[list[Kept], list[Kept]]:
-    """The reflection and its strategy, and what the attempts of the task teach together."""
+    """The reflection and its strategy, and what the attempts of the task teach together; `beside`
+    them the episode, where there is none yet.
+    """
     earlier = earlier_of(subject.run)
     if earlier is None:
-        kept = await keep(session, [*own, *shared])
+        kept = await keep(session, [*own, *shared], beside=beside)
         return kept[: len(own)], kept[len(own) :]
+    if beside:
+        await put(session, beside)
     if thought.engine == "rules":  # the model was switched off meanwhile: nothing to improve with
         return [], []
     return await improve(session, earlier, own), []
@@ -196,9 +203,10 @@ async def _keep(
 def _links(
     subject: Subject, kept: Sequence[Kept], lessons: Sequence[Kept], episode_id: UUID
 ) -> Iterator[Link]:
-    """From all that was learnt to the episode, from the reflection to what it is related to, and
-    from the strategy to the reflection.
+    """From the episode to its trace, from all that was learnt to the episode, from the reflection
+    to what it is related to, and from the strategy to the reflection.
     """
+    yield Link(episode_id, "derived_from", "trace", subject.trace.id)
     for one in (*kept[:1], *lessons):
         yield Link(one.memory_id, "derived_from", "memory", episode_id)
     if kept:

@@ -94,10 +94,14 @@ def drafts(
 
 
 async def keep(
-    session: AsyncSession, items: Sequence[Prepared], *, witness: bool = True
+    session: AsyncSession,
+    items: Sequence[Prepared],
+    *,
+    beside: Sequence[Prepared] = (),
+    witness: bool = True,
 ) -> list[Kept]:
     """Write what is new; what was said before gains a `witness`. Both are linked to the trace they
-    come from.
+    come from. What stands `beside` them is written as it is, and not answered.
 
     One transaction of a project at a time goes past here, so the sooner it ends the better.
     """
@@ -106,11 +110,19 @@ async def keep(
         await one_at_a_time(session, f"lessons {project_id}")  # the same may be said beside us
     kept: list[Kept] = []
     same = await _word_for_word(session, items)
+    new = [*beside]
     for item in items:
+        if any(item.draft.scope_address == other.draft.scope_address for other in new):
+            await put(session, new)  # so that the next of its kind is compared with it
+            new = []
         known = same.get(_saying(item)) or await _nearly(session, item)
-        memory_id = known or (await put(session, [item]))[0].id
+        if known is None:
+            new.append(item)
+        memory_id = known or item.draft.id
         same[_saying(item)] = memory_id
         kept.append(Kept(memory_id, new=known is None))
+    if new:
+        await put(session, new)
     if witness:
         await add_witness(session, {k.memory_id for k in kept if not k.new})
     await link(
