@@ -197,7 +197,7 @@ async def test_yesterday_counts_for_the_month_and_not_for_the_day(
     today = DatabaseBudget(runtime.sessions, lambda: noon)
     await limit(runtime, tenant, "2")
     await limit(runtime, tenant, "5", period="month")
-    await today.reserve(estimate)
+    await today.settle(await today.reserve(estimate), ASKED, Decimal(2))
     async with runtime.sessions.tenant(tenant.id) as session:
         await session.execute(
             update(BudgetRow)
