@@ -16,6 +16,7 @@ from uuid import UUID
 from apps.memory_api.budget.guard import DatabaseBudget
 from apps.memory_api.budget.ledger import DatabaseLedger
 from apps.memory_api.core.db import Sessions, open_engine
+from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.embeddings.loaded import Embedders, open_default
 from apps.memory_api.embeddings.port import Embedder
@@ -60,6 +61,10 @@ class Runtime:
     async def embedder_of(self, tenant_id: UUID) -> TenantEmbedder:
         """What embeds a tenant's queries and memories. No transaction may be open."""
         return await self.models.of(tenant_id)
+
+    def new_holder(self) -> str:
+        """A name for this process to hold one run under."""
+        return f"{self.name}/{new_id()}"
 
     @property
     def lease(self) -> timedelta:

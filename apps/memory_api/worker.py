@@ -13,7 +13,6 @@ import structlog
 
 from apps.memory_api.core.away import is_away, may_pass
 from apps.memory_api.core.collector import settle_collector
-from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curator import upkeep as tidying
 from apps.memory_api.jobs import runs
@@ -51,7 +50,7 @@ HANDLERS: dict[str, Handler] = {
 
 async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:
     """Settle one ticket: do its run, or say how long to wait before looking at it again."""
-    owner = f"{runtime.name}/{new_id()}"
+    owner = runtime.new_holder()
     async with runtime.sessions.tenant(ticket.tenant_id) as session:
         claim = await runs.claim(session, ticket.run_id, owner, runtime.lease)
     if claim.run is None:

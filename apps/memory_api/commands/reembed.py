@@ -17,7 +17,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from apps.memory_api.commands.database import Urls, database
 from apps.memory_api.commands.failing import Failed, WrongUsage, one_line
 from apps.memory_api.core.errors import Misconfigured
-from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure
 from apps.memory_api.embeddings.loaded import Spec
@@ -132,7 +131,7 @@ async def _move(runtime: Runtime, tenant_id: UUID, spec: Spec, json: bool) -> di
 
 async def _finish(runtime: Runtime, run: Run, show: Show) -> None:
     """Do the run, or look on while another process does it. Raises `Failed` when it fails."""
-    owner = f"{runtime.name}/{new_id()}"
+    owner = runtime.new_holder()
     while True:
         async with runtime.sessions.tenant(run.tenant_id) as session:
             claim = await runs.claim(session, run.id, owner, runtime.lease)

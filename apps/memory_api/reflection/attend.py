@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
-from apps.memory_api.core.ids import new_id
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.lease import held
 from apps.memory_api.jobs.port import Ticket
@@ -63,7 +62,7 @@ async def begin(
             max_attempts=runtime.settings.max_attempts,
         )
         if wait:
-            runs.hold(run, f"{runtime.name}/{new_id()}", runtime.lease)
+            runs.hold(run, runtime.new_holder(), runtime.lease)
         await session.flush()
         # Should this process die, a worker finds the ticket when the lease has run out.
         after = runtime.lease if wait else None

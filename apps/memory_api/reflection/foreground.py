@@ -10,7 +10,6 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.ids import new_id
 from apps.memory_api.jobs import runs
 from apps.memory_api.jobs.chain import REFLECT
 from apps.memory_api.jobs.port import Ticket
@@ -68,7 +67,7 @@ async def reflect_now(
             max_attempts=runtime.settings.max_attempts,
         )
         if wait:
-            runs.hold(run, f"{runtime.name}/{new_id()}", runtime.lease)
+            runs.hold(run, runtime.new_holder(), runtime.lease)
         await session.flush()
         # Should this process die, a worker finds the ticket when the lease has run out.
         after = runtime.lease if wait else None
