@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from rich.text import Text
 
 from apps.memory_api.runtime import Runtime
 from tests.conftest import ROOT, Database, TestTenant
@@ -45,7 +46,7 @@ def stub() -> Iterator[StubProvider]:
 def command(database: Database, stub: StubProvider) -> Iterator[Command]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
+    def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
         env = {name: value for name, value in os.environ.items() if "HANSEI" not in name}
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, "reembed", *arguments],
@@ -55,7 +56,8 @@ def command(database: Database, stub: StubProvider) -> Iterator[Command]:
                 "DATABASE_URL": database.url("hansei_app"),
                 "HANSEI_WORKER_URL": database.url("hansei_worker"),
                 "HANSEI_LEASE_SECONDS": "1.5",
-            },
+            }
+            | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -110,6 +112,21 @@ async def test_killed_and_run_again_it_goes_on(
     status, out, _ = await ended(command(*to))
     assert (status, json.loads(out)[0]["state"]) == (0, "there")
     assert await states(runtime, tenant.id) == {OLD: "retiring", NEW: "active"}
+
+
+async def test_a_person_sees_the_tenant_by_name_and_how_far_it_is(
+    runtime: Runtime, tenant: TestTenant, stub: StubProvider, command: Command
+) -> None:
+    await remember(runtime, tenant.id, insights(3))
+    to = ["--provider", "openai", "--model", "embed-b", "--dimensions", "64"]
+    to += ["--base-url", stub.openai_url]
+    process = command(*to, "--tenant", tenant.slug, FORCE_COLOR="1", COLUMNS="80")
+    status, out, err = await ended(process)
+    assert status == 0, err
+    assert out.startswith(f"{tenant.slug}: 3 memories are served by openai/embed-b")
+    shown = Text.from_ansi(err).plain
+    assert tenant.slug in shown
+    assert "3/3" in shown
 
 
 async def test_what_it_refuses_it_says_in_one_line(command: Command, tenant: TestTenant) -> None:

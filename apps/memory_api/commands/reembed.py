@@ -78,14 +78,15 @@ async def _run(
     async with open_runtime(settings, urls.worker, background=True) as runtime:
         tenants = await _tenants(runtime, tenant)
         if spec is None or cancel:
-            return [await _cancel(runtime, one, json) for one in tenants]
-        return [await _move(runtime, one, spec, json) for one in tenants]
+            return [await _cancel(runtime, *one, json) for one in tenants.items()]
+        return [await _move(runtime, *one, spec, json) for one in tenants.items()]
 
 
-async def _tenants(runtime: Runtime, tenant: str | None) -> list[UUID]:
+async def _tenants(runtime: Runtime, tenant: str | None) -> dict[UUID, str]:
+    """Which ones, and what each is called to the person: a worker may read no names."""
     if tenant is None:
         async with runtime.sessions.shared() as session:
-            found = list(await active_tenants(session))
+            found = {one: str(one) for one in await active_tenants(session)}
         if not found:
             raise Failed("No tenant is seen; --all needs HANSEI_WORKER_URL.")
         return found
@@ -93,19 +94,19 @@ async def _tenants(runtime: Runtime, tenant: str | None) -> list[UUID]:
     async with runtime.sessions.tenant(tenant_id) as session:
         if not await is_tenant(session):
             raise Failed(f"There is no tenant '{tenant}'.")
-    return [tenant_id]
+    return {tenant_id: tenant}
 
 
-async def _cancel(runtime: Runtime, tenant_id: UUID, json: bool) -> dict[str, Any]:
+async def _cancel(runtime: Runtime, tenant_id: UUID, name: str, json: bool) -> dict[str, Any]:
     label = await reembed.cancel(runtime, tenant_id)
     if not json:
-        typer.echo(
-            f"{tenant_id}: " + (f"no longer moves to {label}." if label else "is not moving.")
-        )
+        typer.echo(f"{name}: " + (f"no longer moves to {label}." if label else "is not moving."))
     return {"tenant_id": str(tenant_id), "state": "cancelled" if label else "idle", "to": label}
 
 
-async def _move(runtime: Runtime, tenant_id: UUID, spec: Spec, json: bool) -> dict[str, Any]:
+async def _move(
+    runtime: Runtime, tenant_id: UUID, name: str, spec: Spec, json: bool
+) -> dict[str, Any]:
     try:
         run = await reembed.start(runtime, tenant_id, spec)
     except ValueError as error:
@@ -113,9 +114,9 @@ async def _move(runtime: Runtime, tenant_id: UUID, spec: Spec, json: bool) -> di
     if run is None:
         label = (await runtime.embedder_of(tenant_id)).model
         if not json:
-            typer.echo(f"{tenant_id}: is at {label} already.")
+            typer.echo(f"{name}: is at {label} already.")
         return {"tenant_id": str(tenant_id), "state": "there", "to": label}
-    with _bar(json, f"{tenant_id} → {run.input['to']}") as show:
+    with _bar(json, name) as show:
         await _finish(runtime, run, show)
     async with runtime.sessions.tenant(tenant_id) as session:
         ended = await get_run(session, run.id)
@@ -123,7 +124,7 @@ async def _move(runtime: Runtime, tenant_id: UUID, spec: Spec, json: bool) -> di
     result: dict[str, Any] = ended.result
     if not json:
         typer.echo(
-            f"{tenant_id}: {result['done']} memories are served by {result['to']} now; "
+            f"{name}: {result['done']} memories are served by {result['to']} now; "
             f"upkeep removes the vectors of {result['from']} in some minutes."
         )
     return {"tenant_id": str(tenant_id), "run_id": str(run.id), "state": ended.state, **result}
@@ -175,8 +176,11 @@ def _bar(json: bool, what: str) -> Generator[Show]:
     """A progress bar on standard error where a person looks on."""
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    )  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),  # what is left of the line
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, disable=json or not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -176,7 +176,9 @@ def open_openai(
     name = model or DEFAULT_MODEL
     length = dimensions or DEFAULT_DIMENSIONS.get(name)
     if length is None:
-        raise ValueError(f"say how long the vectors of {name} are: HANSEI_EMBEDDING_DIMENSIONS")
+        raise ValueError(
+            f"say how long the vectors of {name} are: --dimensions, HANSEI_EMBEDDING_DIMENSIONS"
+        )
     client = openai.AsyncOpenAI(api_key=api_key or "none", base_url=base_url, max_retries=0)
     return OpenAIEmbedder(client, model=name, dimensions=length)
 

@@ -60,7 +60,9 @@ async def ask(llm: LLM, model_class: type[M], request: LLMRequest) -> tuple[M, L
 def _read(model_class: type[M], reply: LLMReply) -> tuple[M | None, str]:
     """(the value, "") or (None, what is wrong). Raises LLMRefused."""
     if reply.finish_reason == "refusal":
-        raise LLMRefused(f"the model refused: {reply.text}"[:1000], reply=reply)
+        raise LLMRefused(
+            f"the model refused: {reply.text or 'no reason given'}"[:1000], reply=reply
+        )
     if reply.finish_reason == "length":
         return None, "The answer was cut by its token limit."
     problem = "The answer holds no JSON object."
