@@ -20,6 +20,7 @@ from apps.memory_api.commands.finding import Finding
 from apps.memory_api.commands.look_memories import look_at_memories
 from apps.memory_api.commands.look_model import look_at_model
 from apps.memory_api.core.db import Sessions, open_engine
+from apps.memory_api.core.away import reason
 from apps.memory_api.core.errors import HanseiError
 from apps.memory_api.core.migrate import head
 from apps.memory_api.core.settings import Settings
@@ -71,7 +72,7 @@ async def look(settings: Settings, urls: Urls) -> Sequence[Finding]:
             found += [one] if isinstance(one, Finding) else one
         except (SQLAlchemyError, HanseiError, OSError, ValueError) as error:
             name = check.__name__.strip("_")
-            found.append(Finding(name, False, str(error).splitlines()[0], _MEND[name]))
+            found.append(Finding(name, False, reason(error), _MEND[name]))
             if check is _connection:
                 break
     return found

@@ -4,14 +4,27 @@ are wrong.
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import asyncpg
 import typer
 from pydantic import ValidationError
+from sqlalchemy.exc import DBAPIError
 
+from apps.memory_api.core.away import may_pass, reason, sqlstate
 from apps.memory_api.core.errors import HanseiError, Misconfigured
+
+OF_THE_DATABASE = (
+    ConnectionError,
+    socket.gaierror,
+    TimeoutError,
+    asyncpg.PostgresError,
+    DBAPIError,
+)
+NO_TABLE = "42P01"
 
 
 class Failed(Exception):
@@ -34,6 +47,12 @@ def one_line() -> Generator[None]:
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         _leave(f"configuration: {'; '.join(wrong)}", 2)
+    except OF_THE_DATABASE as error:
+        if sqlstate(error) == NO_TABLE:
+            _leave("this database has no tables yet: `hansei migrate` makes them", 1)
+        if not may_pass(error):
+            raise
+        _leave(f"the database cannot be used: {reason(error)}", 1)
 
 
 def _leave(message: str, status: int) -> None:

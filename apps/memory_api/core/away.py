@@ -47,6 +47,12 @@ def sqlstate(error: BaseException | None) -> str:
     return ""
 
 
+def reason(error: BaseException) -> str:
+    """What the database said, in one line, without what SQLAlchemy says around it."""
+    said = error.orig if isinstance(error, DBAPIError) else error
+    return str(said).split("\n", 1)[0]
+
+
 def is_away(error: BaseException | None) -> bool:
     """No connection, none in time, or a server that starts or stops. Looks through wrappers."""
     seen: set[int] = set()

@@ -25,8 +25,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.pool import NullPool
 
+from apps.memory_api.core.errors import Misconfigured
+
 TENANT = "tenant_id"
 """What a session and the connection under it know their tenant by."""
+NO_EXTENSION = "this database has no pgvector: as a superuser, `create extension vector`"
 
 
 class Base(DeclarativeBase):
@@ -86,7 +89,10 @@ def prepare_engine(engine: AsyncEngine, *, codecs: bool = True) -> AsyncEngine:
     @listen(engine.sync_engine, "connect")
     def register_codecs(connection: Any, _record: Any) -> None:  # pyright: ignore[reportUnusedFunction]
         if codecs:
-            connection.run_async(register_vector)
+            try:
+                connection.run_async(register_vector)
+            except ValueError as error:  # the driver knows no such type
+                raise Misconfigured(NO_EXTENSION) from error
 
     @listen(engine.sync_engine, "checkout")
     def refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:  # pyright: ignore[reportUnusedFunction]
