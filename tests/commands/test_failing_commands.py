@@ -33,6 +33,11 @@ async def run(arguments: tuple[str, ...], url: str) -> tuple[int, str]:
     return process.returncode, err.decode().strip()
 
 
+async def test_a_worker_before_the_migration(bare: str) -> None:
+    status, err = await run(("worker",), bare)
+    assert (status, "has no tables yet" in err.splitlines()[-1]) == (2, True), err
+
+
 @pytest.fixture
 async def bare(database: Database) -> AsyncIterator[str]:
     """A database with the extension and nothing else."""
@@ -47,7 +52,7 @@ async def bare(database: Database) -> AsyncIterator[str]:
 async def test_one_line(arguments: tuple[str, ...], database: Database, bare: str) -> None:
     server = database.server
     wrong = {
-        bare: (1, "this database has no tables yet: `hansei migrate` makes them"),
+        bare: (2, "this database has no tables yet: `hansei migrate` makes them"),
         server.url("hansei_owner", "postgres"): (2, "this database has no pgvector"),
         server.url("hansei_owner", "nothing_here"): (1, '"nothing_here" does not exist'),
         "postgresql://x:x@127.0.0.1:1/x": (1, "the database cannot be used: "),

@@ -19,8 +19,8 @@ from apps.memory_api.commands.failing import Failed, one_line
 from apps.memory_api.commands.finding import Finding
 from apps.memory_api.commands.look_memories import look_at_memories
 from apps.memory_api.commands.look_model import look_at_model
-from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.away import reason
+from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.errors import HanseiError
 from apps.memory_api.core.migrate import head
 from apps.memory_api.core.settings import Settings

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError
 
 from apps.memory_api.core.away import may_pass, reason, sqlstate
+from apps.memory_api.core.db import NO_TABLES
 from apps.memory_api.core.errors import HanseiError, Misconfigured
 
 OF_THE_DATABASE = (
@@ -24,7 +25,7 @@ OF_THE_DATABASE = (
     asyncpg.PostgresError,
     DBAPIError,
 )
-NO_TABLE = "42P01"
+UNDEFINED_TABLE = "42P01"
 
 
 class Failed(Exception):
@@ -48,8 +49,8 @@ def one_line() -> Generator[None]:
         wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         _leave(f"configuration: {'; '.join(wrong)}", 2)
     except OF_THE_DATABASE as error:
-        if sqlstate(error) == NO_TABLE:
-            _leave("this database has no tables yet: `hansei migrate` makes them", 1)
+        if sqlstate(error) == UNDEFINED_TABLE:
+            _leave(NO_TABLES, 2)
         if not may_pass(error):
             raise
         _leave(f"the database cannot be used: {reason(error)}", 1)

@@ -30,6 +30,7 @@ from apps.memory_api.core.errors import Misconfigured
 TENANT = "tenant_id"
 """What a session and the connection under it know their tenant by."""
 NO_EXTENSION = "this database has no pgvector: as a superuser, `create extension vector`"
+NO_TABLES = "this database has no tables yet: `hansei migrate` makes them"
 
 
 class Base(DeclarativeBase):
@@ -79,6 +80,13 @@ def open_engine(
     return prepare_engine(engine, codecs=codecs)
 
 
+async def _register_vector(connection: Any) -> None:
+    try:
+        await register_vector(connection)
+    except ValueError as error:  # the driver finds no such type
+        raise Misconfigured(NO_EXTENSION) from error
+
+
 def prepare_engine(engine: AsyncEngine, *, codecs: bool = True) -> AsyncEngine:
     """Register the binary vector codecs on every new connection, begin and end transactions, and
     hand out no connection that is closed or still in a transaction: the driver knows, so nothing
@@ -89,10 +97,7 @@ def prepare_engine(engine: AsyncEngine, *, codecs: bool = True) -> AsyncEngine:
     @listen(engine.sync_engine, "connect")
     def register_codecs(connection: Any, _record: Any) -> None:  # pyright: ignore[reportUnusedFunction]
         if codecs:
-            try:
-                connection.run_async(register_vector)
-            except ValueError as error:  # the driver knows no such type
-                raise Misconfigured(NO_EXTENSION) from error
+            connection.run_async(_register_vector)
 
     @listen(engine.sync_engine, "checkout")
     def refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:  # pyright: ignore[reportUnusedFunction]

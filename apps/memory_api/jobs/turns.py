@@ -16,6 +16,8 @@ from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 from pgqueuer.types import QueueManagerId
 
+from apps.memory_api.core.db import NO_TABLES
+from apps.memory_api.core.errors import Misconfigured
 from apps.memory_api.core.sql import read
 
 TAKE = read(__file__, "take.sql")
@@ -50,6 +52,12 @@ class TurnQueries(Queries):
 
     seats: Seats = Seats(1)
     _next_look: float = 0.0
+
+    async def has_table(self, table: str) -> bool:
+        """Asked once, before the first look at the queue. Raises `Misconfigured`."""
+        if not await super().has_table(table):
+            raise Misconfigured(NO_TABLES)
+        return True
 
     async def dequeue(
         self,
