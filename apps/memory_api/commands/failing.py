@@ -12,19 +12,9 @@ from contextlib import contextmanager
 import asyncpg
 import typer
 from pydantic import ValidationError
-from sqlalchemy.exc import DBAPIError
 
-from apps.memory_api.core.away import may_pass, reason, sqlstate
-from apps.memory_api.core.db import NO_TABLES
 from apps.memory_api.core.errors import HanseiError, Misconfigured
 
-OF_THE_DATABASE = (
-    ConnectionError,
-    socket.gaierror,
-    TimeoutError,
-    asyncpg.PostgresError,
-    DBAPIError,
-)
 UNDEFINED_TABLE = "42P01"
 
 
@@ -48,12 +38,28 @@ def one_line() -> Generator[None]:
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         _leave(f"configuration: {'; '.join(wrong)}", 2)
-    except OF_THE_DATABASE as error:
-        if sqlstate(error) == UNDEFINED_TABLE:
-            _leave(NO_TABLES, 2)
-        if not may_pass(error):
+    except Exception as error:
+        told = _of_the_database(error)
+        if told is None:
             raise
-        _leave(f"the database cannot be used: {reason(error)}", 1)
+        _leave(*told)
+
+
+def _of_the_database(error: Exception) -> tuple[str, int] | None:
+    """What to say, where it is the database that cannot be used."""
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - `hansei up` starts without SQLAlchemy
+
+    from apps.memory_api.core.away import may_pass, reason, sqlstate  # noqa: PLC0415
+    from apps.memory_api.core.db import NO_TABLES  # noqa: PLC0415
+
+    theirs = (ConnectionError, TimeoutError, socket.gaierror, asyncpg.PostgresError, DBAPIError)
+    if not isinstance(error, theirs):
+        return None
+    if sqlstate(error) == UNDEFINED_TABLE:
+        return NO_TABLES, 2
+    if may_pass(error):
+        return f"the database cannot be used: {reason(error)}", 1
+    return None
 
 
 def _leave(message: str, status: int) -> None:
