@@ -93,8 +93,9 @@ async def put(session: AsyncSession, items: Sequence[Prepared]) -> list[Stored]:
 
 
 async def make_room(session: AsyncSession, items: Sequence[Prepared]) -> None:
-    """Make the scopes and labels of what is to be put. Who takes a lock of its own before it puts
-    calls this first, so that all locks are taken in one order.
+    """Make the scopes and labels of what is to be put. Locks are taken in one order: a playbook's
+    row, its bullets, scopes and labels, a project's lessons. So this comes after the first two and
+    before the last.
     """
     await ensure_scopes(session, {item.draft.scope_address for item in items})
     names = (_names_of(item.draft, item) for item in items)

@@ -66,8 +66,8 @@ async def reflect(runtime: Runtime, run: Run, *, or_rules: bool = False) -> Gene
     shared = await prepare(embedder, _group_drafts(subject, own))
     episode = await prepare(embedder, [_episode(subject)])
     async with runtime.sessions.tenant(tenant_id) as session:
-        await make_room(session, [*own, *shared, *episode])
         tally = await save_verdicts(session, subject.trace, verdicts)
+        await make_room(session, [*own, *shared, *episode])
         before = await find_episode(session, episode[0].draft)
         beside = [] if before else episode
         kept, others = await _keep(session, subject, thought, own, shared, beside)

@@ -1,0 +1,52 @@
+"""Work on one playbook takes its locks in one order, so that it waits and never deadlocks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from httpx2 import AsyncClient
+from sqlalchemy import text
+
+from apps.memory_api.playbook.queries import get_playbook
+from apps.memory_api.playbook.rows import Place
+from apps.memory_api.runtime import Runtime
+from tests.conftest import TestTenant
+
+WAITING = text(
+    "select pid from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))"
+)
+HELD = text("select count(*) from pg_locks where locktype = 'advisory' and pid = any(:pids)")
+
+
+def failed_call(tool: str) -> dict[str, Any]:
+    call = {"event_type": "tool_call", "tool_name": tool, "content": '{"id": "W1"}'}
+    answer = {"event_type": "tool_response", "tool_name": tool, "content": "Error: no such order"}
+    return {
+        "outcome": "failure",
+        "playbook": "support",
+        "task_description": f"Use {tool} on order W1",
+        "events": [call, answer | {"error": {"error_message": "no such order"}}],
+    }
+
+
+async def test_who_waits_for_a_playbook_holds_no_names(
+    api: AsyncClient, runtime: Runtime, tenant: TestTenant, drain: Any
+) -> None:
+    """A merge holds the playbook and may need a new tag; a reflection that made one of its own and
+    then asked for the playbook would wait for it for ever.
+    """
+    await api.post("/api/v1/traces?reflect=always", json=failed_call("first_tool"))
+    await drain(tenant.id)
+    await api.post("/api/v1/traces?reflect=always", json=failed_call("second_tool"))
+    async with runtime.sessions.tenant(tenant.id) as session:
+        assert await get_playbook(session, Place("default", "support"), lock=True)
+        work = asyncio.create_task(drain(tenant.id))
+        pids: list[int] = []
+        while not pids:
+            assert not work.done(), work.result()
+            await asyncio.sleep(0.02)
+            pids = list(await session.scalars(WAITING))
+        held = await session.scalar(HELD, {"pids": pids})
+    assert held == 0
+    assert await work > 0
