@@ -19,12 +19,13 @@ WAITING = text(
 HELD = text("select count(*) from pg_locks where locktype = 'advisory' and pid = any(:pids)")
 
 
-def failed_call(tool: str) -> dict[str, Any]:
+def failed_call(tool: str, *cited: str) -> dict[str, Any]:
     call = {"event_type": "tool_call", "tool_name": tool, "content": '{"id": "W1"}'}
     answer = {"event_type": "tool_response", "tool_name": tool, "content": "Error: no such order"}
     return {
         "outcome": "failure",
         "playbook": "support",
+        "used_keys": list(cited),
         "task_description": f"Use {tool} on order W1",
         "events": [call, answer | {"error": {"error_message": "no such order"}}],
     }
@@ -36,9 +37,10 @@ async def test_who_waits_for_a_playbook_holds_no_names(
     """A merge holds the playbook and may need a new tag; a reflection that made one of its own and
     then asked for the playbook would wait for it for ever.
     """
-    await api.post("/api/v1/traces?reflect=always", json=failed_call("first_tool"))
-    await drain(tenant.id)
-    await api.post("/api/v1/traces?reflect=always", json=failed_call("second_tool"))
+    said = {"id": "mis-00001", "section": "OTHERS", "content": "Look the order up first"}
+    await api.put("/api/v1/playbooks/support", json={"bullets": [said]})
+    trace = failed_call("some_tool", said["id"])
+    await api.post("/api/v1/traces?reflect=always", json=trace)
     async with runtime.sessions.tenant(tenant.id) as session:
         assert await get_playbook(session, Place("default", "support"), lock=True)
         work = asyncio.create_task(drain(tenant.id))

@@ -17,6 +17,7 @@ from apps.memory_api.playbook.evaluate import Counted, Verdict, confirm, record
 from apps.memory_api.playbook.quarantine import is_suspect
 from apps.memory_api.playbook.queries import find_bullets, get_playbook, verdicts_on
 from apps.memory_api.playbook.rows import Place
+from apps.memory_api.playbook.tables import PlaybookRow
 from apps.memory_api.reflection.contrast import Sides, contrast
 from apps.memory_api.traces.tables import Trace
 
@@ -50,14 +51,12 @@ async def count(
     locked, scope by scope and by id. `ready` is what `playbook.evaluate.prepare_reasons` answered.
     Raises `NoBullet`.
     """
-    own = await get_playbook(session, place, share=True) if place is not None else None
-    if own is not None and own.deleted_at is not None:
-        own = None
+    own = await _own(session, place) if place is not None and verdicts else None
     keys: dict[int, set[str]] = {}
     names: dict[int, str] = {}
     for row in await _rows(session, trace, KEYS):
         keys[row.scope], names[row.scope] = set(row.keys), row.name
-    if own is not None and verdicts:
+    if own is not None:
         meant = {own.aliases.get(verdict.key, verdict.key) for verdict in verdicts}
         keys.setdefault(own.scope, set()).update(meant)
         names[own.scope] = own.name
@@ -68,12 +67,18 @@ async def count(
         rows = await find_bullets(session, scope, keys[scope], lock=True)
         bullets |= {row.id: row for row in rows.values()}
     counted: list[Counted] = []
-    if own is not None and place is not None and verdicts:
+    if own is not None and place is not None:
         counted = await record(session, place, verdicts, ready)
     if trace.task_key is not None and bullets:
         await _recount(session, trace, bullets)
     scopes = sorted({row.scope for row in bullets.values() if is_suspect(row)})
     return Tally(counted, [Place(trace.project_id, names[scope]) for scope in scopes])
+
+
+async def _own(session: AsyncSession, place: Place) -> PlaybookRow | None:
+    """The playbook that the verdicts are about, shared; None when it was deleted."""
+    playbook = await get_playbook(session, place, share=True)
+    return None if playbook is None or playbook.deleted_at is not None else playbook
 
 
 async def _recount(session: AsyncSession, trace: Trace, bullets: Mapping[UUID, Memory]) -> None:
