@@ -219,7 +219,7 @@ def modelled(lab: Lab, processes: int) -> None:
         f"model of {DELAY * 1000:.0f} ms, {AT_ONCE} calls at once by {processes} workers:"
         f" {calls} calls in {seconds:.1f} s, ideal {ideal:.1f} s",
         f"{ideal / seconds:.0%}",
-        "≥ 90 %",
+        "≥ 90 %" if lab.form is FULL else "≥ 90 % in the full form",
     )
 
 
