@@ -57,6 +57,18 @@ async def test_another_method_is_405_and_says_which(http, method, path, allowed)
     assert told <= allowed | {"HEAD"}
 
 
+async def test_an_unknown_field_names_those_there_are(api: AsyncClient) -> None:
+    answer = await api.post("/api/v1/search", json={"query": "refund"})
+    assert_problem(answer, 422, "invalid")
+    said = {one["field"]: one["message"] for one in answer.json()["errors"]}
+    assert said["query"].startswith("There is no such field here; there are: ")
+    assert "query_text" in said["query"]
+    nested = {"deltas": [{"type": "ADD", "section": "OTHERS", "text": "Look first"}]}
+    (deeper,) = (await api.post("/api/v1/playbooks/desk/deltas", json=nested)).json()["errors"]
+    assert deeper["field"] == "deltas.0.text"
+    assert "there are" not in deeper["message"], "those would be the names of the whole body"
+
+
 async def test_what_we_did_not_foresee_tells_nothing(runtime: Runtime) -> None:
     app = create_app(runtime.settings, runtime=runtime)
 

@@ -11,6 +11,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -66,8 +67,10 @@ def problem(
     )
 
 
-def as_problem(error: Exception) -> JSONResponse:
-    """Any error in the one shape; what we did not foresee tells nothing of itself."""
+def as_problem(error: Exception, fields: Sequence[str] = ()) -> JSONResponse:
+    """Any error in the one shape; what we did not foresee tells nothing of itself. `fields` are
+    those that the body may have.
+    """
     if isinstance(error, HanseiError):
         errors = [{"field": error.field, "message": error.detail}] if error.field else []
         return problem(
@@ -80,7 +83,7 @@ def as_problem(error: Exception) -> JSONResponse:
         )
     if isinstance(error, RequestValidationError):
         # the first step of a place says where it was sent: body, query, path or header
-        errors = [describe(item | {"loc": item["loc"][1:]}) for item in error.errors()]
+        errors = [describe(item | {"loc": item["loc"][1:]}, fields) for item in error.errors()]
         first = errors[0]
         return problem(422, "invalid", f"{first['field']}: {first['message']}", errors=errors)
     if isinstance(error, HTTPException):
@@ -96,15 +99,28 @@ def as_problem(error: Exception) -> JSONResponse:
     return problem(500, "internal_error", "Something went wrong on our side; it is in the log.")
 
 
-def describe(item: dict[str, Any]) -> dict[str, Any]:
+def describe(item: dict[str, Any], fields: Sequence[str] = ()) -> dict[str, Any]:
     """One finding of pydantic: the field as a dotted path, the message, never the value."""
     field = ".".join(str(part) for part in item["loc"])[:MAX_FIELD] or "body"
-    return {"field": field, "message": item["msg"], "type": item["type"]}
+    message = item["msg"]
+    if fields and item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
+        message = f"There is no such field here; there are: {', '.join(fields)}."
+    return {"field": field, "message": message, "type": item["type"]}
+
+
+def _fields_of(request: Request) -> list[str]:
+    """What the body of this route may hold, by the names under which it is sent."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = body.field_info.annotation if body is not None else None
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return []
+    return sorted(model.model_json_schema().get("properties", {}))
 
 
 def install(app: FastAPI) -> None:
     async def answer(request: Request, error: Exception) -> JSONResponse:
-        response = as_problem(error)
+        wrong = isinstance(error, RequestValidationError)
+        response = as_problem(error, _fields_of(request) if wrong else ())
         if response.status_code >= 500:
             request_id = request.scope.get("hansei.request_id", "")
             path = request.url.path
