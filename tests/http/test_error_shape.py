@@ -63,9 +63,9 @@ async def test_an_unknown_field_names_those_there_are(api: AsyncClient) -> None:
     said = {one["field"]: one["message"] for one in answer.json()["errors"]}
     assert said["query"].startswith("There is no such field here; there are: ")
     assert "query_text" in said["query"]
-    nested = {"deltas": [{"type": "ADD", "section": "OTHERS", "text": "Look first"}]}
+    nested = {"deltas": [{"type": "ADD", "section": "OTHERS", "wording": "Look first"}]}
     (deeper,) = (await api.post("/api/v1/playbooks/desk/deltas", json=nested)).json()["errors"]
-    assert deeper["field"] == "deltas.0.text"
+    assert deeper["field"] == "deltas.0.wording"
     assert "there are" not in deeper["message"], "those would be the names of the whole body"
 
 
