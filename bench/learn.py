@@ -59,7 +59,7 @@ def main(
     report = Report(
         "learn",
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load "
-        f"{os.getloadavg()[0]:.1f} at the start. Real traces with an outcome, one playbook; "
+        f"{os.getloadavg()[0]:.1f} at the start. Real traces with an outcome; "
         "each goes evaluate → reflect → curate → merge. PostgreSQL, workers and stub share the "
         "machine.",
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from apps.memory_api.core.away import is_away, may_pass
+from apps.memory_api.core.away import is_away, may_pass, reason
 from apps.memory_api.core.collector import settle_collector
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curator import upkeep as tidying
@@ -130,7 +130,7 @@ async def main(settings: Settings, database_url: str, stop: asyncio.Event) -> No
             except Exception as error:
                 if not is_away(error):
                     raise
-                log.warning("database_away", error=str(error) or type(error).__name__)
+                log.warning("database_away", error=reason(error))
                 await _pause(stop)
         log.info("worker_stopped", name=runtime.name)
 

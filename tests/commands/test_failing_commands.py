@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 
@@ -26,16 +25,11 @@ async def run(arguments: tuple[str, ...], url: str) -> tuple[int, str]:
         *(sys.executable, "-m", "hansei", *arguments),
         cwd=ROOT,
         env=env,
-        stderr=subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     _, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
     return process.returncode, err.decode().strip()
-
-
-async def test_a_worker_before_the_migration(bare: str) -> None:
-    status, err = await run(("worker",), bare)
-    assert (status, "has no tables yet" in err.splitlines()[-1]) == (2, True), err
 
 
 @pytest.fixture
@@ -63,3 +57,8 @@ async def test_one_line(arguments: tuple[str, ...], database: Database, bare: st
         assert status == expected, err
         assert said in err
         assert len(err.splitlines()) == 1, err
+
+
+async def test_a_worker_before_the_migration(bare: str) -> None:
+    status, err = await run(("worker",), bare)
+    assert (status, "has no tables yet" in err.splitlines()[-1]) == (2, True), err

@@ -4,18 +4,14 @@ are wrong.
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import asyncpg
 import typer
 from pydantic import ValidationError
 
 from apps.memory_api.core.errors import HanseiError, Misconfigured
-
-UNDEFINED_TABLE = "42P01"
 
 
 class Failed(Exception):
@@ -31,35 +27,29 @@ def one_line() -> Generator[None]:
     """Turn an expected failure into a line on standard error and an exit status."""
     try:
         yield
-    except (Failed, HanseiError) as error:
-        _leave(str(error), 1)
-    except (Misconfigured, WrongUsage) as error:
-        _leave(str(error), 2)
-    except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        _leave(f"configuration: {'; '.join(wrong)}", 2)
     except Exception as error:
-        told = _of_the_database(error)
+        told = _told(error)
         if told is None:
             raise
         _leave(*told)
 
 
-def _of_the_database(error: Exception) -> tuple[str, int] | None:
-    """What to say, where it is the database that cannot be used."""
-    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - `hansei up` starts without SQLAlchemy
+def _told(error: Exception) -> tuple[str, int] | None:
+    """The line and the status, of a failure that was foreseen."""
+    match error:
+        case Failed() | HanseiError():
+            return str(error), 1
+        case Misconfigured() | WrongUsage():
+            return str(error), 2
+        case ValidationError():
+            wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            return f"configuration: {'; '.join(wrong)}", 2
+        case _:
+            # SQLAlchemy, without which `hansei up` starts
+            from apps.memory_api.core.away import in_words  # noqa: PLC0415
 
-    from apps.memory_api.core.away import may_pass, reason, sqlstate  # noqa: PLC0415
-    from apps.memory_api.core.db import NO_TABLES  # noqa: PLC0415
-
-    theirs = (ConnectionError, TimeoutError, socket.gaierror, asyncpg.PostgresError, DBAPIError)
-    if not isinstance(error, theirs):
-        return None
-    if sqlstate(error) == UNDEFINED_TABLE:
-        return NO_TABLES, 2
-    if may_pass(error):
-        return f"the database cannot be used: {reason(error)}", 1
-    return None
+            said = in_words(error)
+            return _told(said) if said is not None else None
 
 
 def _leave(message: str, status: int) -> None:

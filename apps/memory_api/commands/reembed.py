@@ -78,8 +78,8 @@ async def _run(
     async with open_runtime(settings, urls.worker, background=True) as runtime:
         tenants = await _tenants(runtime, tenant)
         if spec is None or cancel:
-            return [await _cancel(runtime, *one, json) for one in tenants.items()]
-        return [await _move(runtime, *one, spec, json) for one in tenants.items()]
+            return [await _cancel(runtime, one, name, json) for one, name in tenants.items()]
+        return [await _move(runtime, one, name, spec, json) for one, name in tenants.items()]
 
 
 async def _tenants(runtime: Runtime, tenant: str | None) -> dict[UUID, str]:

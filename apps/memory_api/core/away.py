@@ -1,4 +1,4 @@
-"""Is the database away, so that trying again later may help?"""
+"""Is the database away, so that trying again later may help? And what a person is told of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import cast
 import asyncpg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from apps.memory_api.core.errors import Misconfigured, Unavailable
 
 AWAY = (
     ConnectionError,
@@ -26,6 +28,16 @@ AWAY = (
     PoolTimeout,
 )
 
+OF_THE_DATABASE = (
+    ConnectionError,
+    TimeoutError,
+    socket.gaierror,
+    asyncpg.PostgresError,
+    DBAPIError,
+)
+"""What comes from a database and from nothing else: unlike in AWAY, no file that is missing."""
+UNDEFINED_TABLE = "42P01"
+NO_TABLES = "this database has no tables yet: `hansei migrate` makes them"
 
 PASSING = ("08", "28", "3D", "40", "53", "55P03", "57")
 """SQLSTATEs that are nobody's fault and may pass: connection, login, missing database, deadlock or
@@ -50,7 +62,20 @@ def sqlstate(error: BaseException | None) -> str:
 def reason(error: BaseException) -> str:
     """What the database said, in one line, without what SQLAlchemy says around it."""
     said = error.orig if isinstance(error, DBAPIError) else error
-    return str(said).split("\n", 1)[0]
+    return str(said).split("\n", 1)[0] or type(said).__name__
+
+
+def in_words(error: Exception) -> Misconfigured | Unavailable | None:
+    """What a person is told in an error's place, when the database cannot be used; None when it is
+    another failure.
+    """
+    if not isinstance(error, OF_THE_DATABASE):
+        return None
+    if sqlstate(error) == UNDEFINED_TABLE:
+        return Misconfigured(NO_TABLES)
+    if may_pass(error):
+        return Unavailable(f"the database cannot be used: {reason(error)}")
+    return None
 
 
 def is_away(error: BaseException | None) -> bool:

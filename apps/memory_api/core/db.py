@@ -30,7 +30,6 @@ from apps.memory_api.core.errors import Misconfigured
 TENANT = "tenant_id"
 """What a session and the connection under it know their tenant by."""
 NO_EXTENSION = "this database has no pgvector: as a superuser, `create extension vector`"
-NO_TABLES = "this database has no tables yet: `hansei migrate` makes them"
 
 
 class Base(DeclarativeBase):

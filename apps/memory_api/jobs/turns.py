@@ -16,7 +16,7 @@ from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 from pgqueuer.types import QueueManagerId
 
-from apps.memory_api.core.db import NO_TABLES
+from apps.memory_api.core.away import NO_TABLES
 from apps.memory_api.core.errors import Misconfigured
 from apps.memory_api.core.sql import read
 
