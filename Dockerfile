@@ -23,7 +23,7 @@ COPY sdk sdk
 COPY migrations migrations
 COPY prompts prompts
 COPY config config
-RUN ["pip", "--python", "/opt/hansei", "install", "--no-index", "--no-deps", "--no-build-isolation", "."]
+RUN ["pip", "--python", "/opt/hansei", "install", "--no-index", "--no-deps", "--no-build-isolation", "./sdk", "."]
 
 FROM base
 COPY --from=build /opt/hansei /opt/hansei

@@ -1,52 +1,59 @@
-# The commands of this project. `make run` and `make test` need python3 (3.11 or newer) and nothing else.
+# The commands of this project. `make run` and `make test` need only python3 (3.11 or newer).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help setup setup-dev run test lint format lock bench
+.PHONY: help setup setup-dev run test test-fast lint format lock bench openapi
 
-help: ## what there is
+help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-setup: $(VENV)/.installed ## install what running needs
-setup-dev: $(VENV)/.installed-dev ## install what testing needs too
+setup: $(VENV)/.installed ## install the runtime dependencies
+setup-dev: $(VENV)/.installed-dev ## install the test dependencies too
 
-run: setup ## start everything: database, API, worker; prints a key and a curl line
+run: setup ## start PostgreSQL, API and worker; print an API key and a curl command
 	@exec $(BIN)/hansei up $(ARGS)
 
-test: setup-dev ## all tests, on a real PostgreSQL
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+test: setup-dev ## run all tests on a real PostgreSQL
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
-lint: setup-dev ## formatting, lint, types, layers
+test-fast: setup-dev ## tests without a database, and one request to each route
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m fast $(ARGS)
+
+lint: setup-dev ## check formatting, code, layers, types and prose
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
+	$(BIN)/python -m tests.rules.prose
 
-format: setup-dev ## put the code in shape
+format: setup-dev ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup-dev ## the benchmarks, as tables (bench/README.md)
+openapi: setup-dev ## write openapi.json from the code
+	$(BIN)/python -m apps.memory_api openapi openapi.json
+
+bench: setup-dev ## run benchmarks and print tables (bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
 
-lock: setup-dev ## compile the lock files from pyproject.toml
+lock: setup-dev ## compile the lock files from both pyproject.toml
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --universal --python-version 3.11 \
-	  --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
+	  --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package hansei \
 	  pyproject.toml -o requirements.lock
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --universal --python-version 3.11 \
-	  --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
+	  --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package hansei \
 	  pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Hansei needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 
-# The project itself is linked in by a .pth file and an entry point (no build step, no download).
-$(VENV)/.installed: $(VENV)/bin/python requirements.lock pyproject.toml
+# hansei and hansei-server are installed as .pth files and entry points, without a download.
+$(VENV)/.installed: $(VENV)/bin/python requirements.lock pyproject.toml sdk/pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./sdk -e .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock

@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent
 
 
 def benches() -> dict[str, str]:
-    """The modules that can be run, with the first line of their docstring."""
+    """Return name → first line of the docstring, for each module that can be run."""
     found: dict[str, str] = {}
     for path in sorted(FOLDER.glob("*.py")):
         source = path.read_text(encoding="utf8")
@@ -21,7 +21,7 @@ def benches() -> dict[str, str]:
 
 
 def run(name: str, arguments: list[str]) -> int:
-    """In a process of its own, so that one bench does not warm another."""
+    """Run in a new process, so that a bench does not benefit from the caches of another."""
     return subprocess.call([sys.executable, "-m", f"bench.{name}", *arguments])
 
 

@@ -1,4 +1,4 @@
-"""What the service is compared with, each over the same texts, vectors and queries."""
+"""The designs that the service is compared with, on the same texts, vectors and queries."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pgvector import HalfVector
 
-from apps.memory_api.embeddings.static import StaticEmbedder
-from apps.memory_api.memory.prepare import Prepared
-from apps.memory_api.playbook.hybrid import EmbeddingClient, HybridSearch
-from apps.memory_api.playbook.schemas import Bullet, Playbook, SearchQuery
+from apps.memory_api.embeddings.providers.static import StaticEmbedder
+from apps.memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
+from apps.memory_api.memories.index.drafts import PreparedMemory
+from apps.memory_api.playbooks.models import Bullet, Playbook, SearchQuery
 
 
 class JsonFile:
-    """(b) Spec 2 as written: read the file, embed every bullet, build BM25 anew, for each query."""
+    """(b) Spec 2 literally: for each query, read the file, embed all bullets and build BM25."""
 
-    def __init__(self, path: Path, items: Sequence[Prepared]) -> None:
+    def __init__(self, path: Path, items: Sequence[PreparedMemory]) -> None:
         self.path = path
         bullets = [
             Bullet(id=f"b-{n:05d}", section="all", content=item.draft.content)
@@ -38,14 +38,14 @@ class JsonFile:
         return [hit.bullet.id for hit in self.hybrid.search(query, playbook)]
 
     def close(self) -> None:
-        """Not inside a running event loop."""
+        """Do not call it inside a running event loop."""
         self.client.close()
 
 
 class InProcess:
-    """(b′) The best a careful engineer has today: vectors and a bm25s index kept in memory."""
+    """(b′) In-process search: vectors and a bm25s index in memory."""
 
-    def __init__(self, items: Sequence[Prepared]) -> None:
+    def __init__(self, items: Sequence[PreparedMemory]) -> None:
         self.bm25s = import_module("bm25s")
         self.matrix = np.stack([item.vector for item in items])
         self.index = self.bm25s.BM25()
@@ -53,7 +53,7 @@ class InProcess:
         self.index.index(self.bm25s.tokenize(texts, show_progress=False), show_progress=False)
 
     def search(self, text: str, vector: NDArray[np.float32]) -> list[int]:
-        """Places of the best ten."""
+        """The positions of the ten best documents."""
         dense = np.maximum(self.matrix @ vector, 0)
         tokens = self.bm25s.tokenize([text], return_ids=False, show_progress=False)[0]
         words = self.index.get_scores(tokens) if tokens else np.zeros(len(dense), np.float32)
@@ -68,8 +68,8 @@ create table plain (tenant_id uuid, n bigint primary key, content text, emb half
 """
 PLAIN_FILL = """
 insert into plain (tenant_id, n, content, emb)
-select m.tenant_id, m.n, m.content, v.emb::halfvec(256)
-from memories m join memory_vectors v on v.tenant_id = m.tenant_id and v.n = m.n
+select m.tenant_id, m.seq, m.content, v.embedding::halfvec(256)
+from memories m join memory_vectors v on v.tenant_id = m.tenant_id and v.seq = m.seq
 where m.kind = 'bullet'
 """
 PLAIN_INDEXES = (
@@ -94,7 +94,7 @@ order by coalesce(1.0 / (60 + d.place), 0) + coalesce(1.0 / (60 + w.place), 0) d
 
 
 class Plain:
-    """(c) Plain pgvector: one table, one HNSW and one GIN index for all tenants, RRF of both."""
+    """(c) Plain pgvector: one table, with one HNSW and one GIN index for all tenants, and RRF."""
 
     def __init__(self, connection: asyncpg.Connection[Any]) -> None:
         self.connection = connection

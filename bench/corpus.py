@@ -1,7 +1,7 @@
-"""Texts to measure with: documents of about thirty words mixed from real sentences, real queries.
+"""Texts and queries for measurements: documents of about 30 words from real sentences, real
+queries.
 
-Sentences and queries come from `../shared/data`; where that folder is absent, from the example
-traces of this project.
+They come from `../shared/data`, or from the example traces if this folder does not exist.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHARED = ROOT.parent / "shared" / "data"
 SETS = ("en-lessons-code", "en-lessons-hotpot", "en-xquad", "en-apibench")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _WORDS = range(5, 26)
-"""How many words a sentence may have to be mixed into a document."""
+"""Allowed lengths of a sentence, in words."""
 
 
 @cache
@@ -31,7 +31,7 @@ def sentences() -> list[str]:
 
 @cache
 def queries() -> list[str]:
-    """Real questions, shuffled in a fixed order; without them, the first words of sentences."""
+    """Real questions in a fixed random order, or the first words of sentences if there are none."""
     found = [row["text"] for name in SETS for row in _rows(SHARED / "retrieval" / name / "queries")]
     found = found or [" ".join(s.split()[:8]) for s in sentences()]
     random.Random(7).shuffle(found)

@@ -1,11 +1,11 @@
-"""When do two lessons say the same? Precision and recall by threshold, of cosine, wording and both.
+"""Detection of duplicate lessons: precision and recall by threshold, for cosine, wording and both.
 
     python -m bench duplicates
 
-Two sets that people judged: pairs of real ACE bullets marked by hand
-(tests/curator/fixtures/ace_pairs.jsonl), and Japanese sentence pairs with a similarity of 0 to 5
-(JSTS; 4 and more counts as the same). The shipped embedder, the shipped measure of wording, with
-and without `unlike`, which reads what tells two near texts apart.
+Uses two labeled sets: pairs of real ACE bullets labeled by hand
+(tests/curation/ace_pairs.jsonl), and Japanese sentence pairs with a similarity of 0 to 5
+(JSTS; 4 or more is a duplicate). Measures the default embedder and `wording_similarity`, with and
+without `find_difference`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ from pathlib import Path
 
 import numpy as np
 
-from apps.memory_api.curator.duplicates import COSINE, WORDING, likeness, same
+from apps.memory_api.curation.lesson_comparison import (
+    MIN_COSINE,
+    MIN_WORDING_SIMILARITY,
+    is_duplicate,
+    max_wording_similarity,
+)
 from apps.memory_api.embeddings.port import Embedder
 from apps.memory_api.embeddings.registry import open_embedder
-from apps.memory_api.playbook.similar import near_duplicates
-from apps.memory_api.playbook.unlike import unlike
-from bench.tables import Report
+from apps.memory_api.text.differences import find_difference
+from apps.memory_api.text.similarity import wording_similarity
+from bench.report import Report
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
-MARKED = ROOT / "tests" / "curator" / "fixtures" / "ace_pairs.jsonl"
+MARKED = ROOT / "tests" / "curation" / "ace_pairs.jsonl"
 SAME_FROM = 4.0
 """JSTS: "nearly the same meaning"."""
 THRESHOLDS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6)
@@ -37,7 +42,7 @@ THRESHOLDS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6)
 
 @dataclass(frozen=True)
 class Pair:
-    """Two texts, what a person said of them, and what is measured."""
+    """Two texts with their label and the measured values."""
 
     a: str
     b: str
@@ -51,7 +56,14 @@ async def measure(embedder: Embedder, judged: Sequence[tuple[str, str, bool]]) -
     texts = list(dict.fromkeys(text for a, b, _ in judged for text in (a, b)))
     vectors = dict(zip(texts, await embedder.embed_documents(texts), strict=True))
     return [
-        Pair(a, b, says, float(vectors[a] @ vectors[b]), likeness(a, b), unlike(a, b))
+        Pair(
+            a,
+            b,
+            says,
+            float(vectors[a] @ vectors[b]),
+            max_wording_similarity(a, b),
+            find_difference(a, b),
+        )
         for a, b, says in judged
     ]
 
@@ -96,7 +108,7 @@ def curve(report: Report, name: str, pairs: Sequence[Pair]) -> None:
         "wording",
         "cosine, unless apart",
         "wording, unless apart",
-        f"wording, cosine ≥ {COSINE}, unless apart",
+        f"wording, cosine ≥ {MIN_COSINE}, unless apart",
     )
     for t in THRESHOLDS:
         rules: list[Callable[[Pair], bool]] = [
@@ -104,7 +116,7 @@ def curve(report: Report, name: str, pairs: Sequence[Pair]) -> None:
             lambda p, t=t: p.wording >= t,
             lambda p, t=t: p.cosine >= t and not p.apart,
             lambda p, t=t: p.wording >= t and not p.apart,
-            lambda p, t=t: p.wording >= t and p.cosine >= COSINE and not p.apart,
+            lambda p, t=t: p.wording >= t and p.cosine >= MIN_COSINE and not p.apart,
         ]
         report.row(name, t, *(figures(pairs, rule, total) for rule in rules))
 
@@ -113,18 +125,22 @@ def decision(report: Report, name: str, pairs: Sequence[Pair]) -> None:
     total = sum(pair.same for pair in pairs)
 
     def says(pair: Pair) -> bool:
-        return same(pair.a, pair.b, pair.cosine)
+        return is_duplicate(pair.a, pair.b, pair.cosine)
 
-    kept = Counter(pair.apart for pair in pairs if pair.apart and pair.wording >= WORDING)
+    kept = Counter(
+        pair.apart for pair in pairs if pair.apart and pair.wording >= MIN_WORDING_SIMILARITY
+    )
     rightly = Counter(
-        pair.apart for pair in pairs if pair.apart and pair.wording >= WORDING and not pair.same
+        pair.apart
+        for pair in pairs
+        if pair.apart and pair.wording >= MIN_WORDING_SIMILARITY and not pair.same
     )
     parts = ", ".join(f"{kind} {rightly[kind]}/{n}" for kind, n in kept.most_common())
     report.row("decision", name, figures(pairs, says, total), parts or "–")
 
 
 def groups(texts: dict[str, str], joined: Iterable[tuple[str, str]]) -> int:
-    """How many are left when all that are joined become one."""
+    """The number of groups after all joined pairs are merged."""
     root = {key: key for key in texts}
 
     def find(key: str) -> str:
@@ -144,16 +160,20 @@ async def survivors(report: Report, embedder: Embedder, texts: dict[str, str]) -
     place = {key: n for n, key in enumerate(keys)}
     by_hand = [(str(m["a"]), str(m["b"])) for m in read(MARKED) if m["same"]]
     found = [
-        (p.first, p.second)
-        for p in near_duplicates(texts, 0.6)
-        if same(texts[p.first], texts[p.second], float(cosines[place[p.first], place[p.second]]))
+        (a, b)
+        for a, b in combinations(keys, 2)
+        if is_duplicate(texts[a], texts[b], float(cosines[place[a], place[b]]))
     ]
     cosine_only = [(a, b) for a, b in combinations(keys, 2) if cosines[place[a], place[b]] >= 0.9]
-    wording_only = [(p.first, p.second) for p in near_duplicates(texts, WORDING)]
+    wording_only = [
+        (a, b)
+        for a, b in combinations(keys, 2)
+        if wording_similarity(texts[a], texts[b]) >= MIN_WORDING_SIMILARITY
+    ]
     rows = {
-        "pairs marked the same by hand": by_hand,
-        "what the curator joins": found,
-        f"wording ≥ {WORDING} alone": wording_only,
+        "pairs labeled as duplicates by hand": by_hand,
+        "pairs the curator merges": found,
+        f"wording ≥ {MIN_WORDING_SIMILARITY} alone": wording_only,
         "cosine ≥ 0.9 alone (as ACE's own tool, with this embedder)": cosine_only,
     }
     for name, pairs in rows.items():
@@ -170,10 +190,11 @@ async def run() -> None:
         curve(report, name, pairs)
     report.table(
         "decision",
-        f"the rule: wording ≥ {WORDING}, cosine ≥ {COSINE}, not apart",
+        f"The curator's rule: wording ≥ {MIN_WORDING_SIMILARITY}, cosine ≥ {MIN_COSINE}"
+        ", no difference",
         "set",
-        "precision / recall (right + wrong)",
-        f"kept apart at wording ≥ {WORDING}, rightly / all",
+        "precision / recall (correct + wrong)",
+        f"pairs with a difference at wording ≥ {MIN_WORDING_SIMILARITY}, correct / all",
     )
     for name, pairs in measured.items():
         decision(report, name, pairs)

@@ -1,4 +1,4 @@
-"""A database to measure on: filled fast, as the superuser, past triggers and row-level security."""
+"""Fill a database quickly: COPY as the superuser, without triggers and row-level security."""
 
 from __future__ import annotations
 
@@ -11,37 +11,41 @@ from uuid import UUID, uuid5
 import asyncpg
 from pgvector import HalfVector
 
+from apps.memory_api.auth.identity import TENANT_NAMESPACE
 from apps.memory_api.core.ids import new_id
-from apps.memory_api.embeddings.static import StaticEmbedder
-from apps.memory_api.memory.prepare import Draft, Prepared, prepare
-from apps.memory_api.memory.schemas import LAYER_OF, Kind
-from apps.memory_api.memory.scopes import KIND_NUMBER
-from apps.memory_api.tenants.identity import NAMESPACE
-from apps.memory_api.text.tokens import TOKENIZER
+from apps.memory_api.embeddings.providers.static import StaticEmbedder
+from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from apps.memory_api.memories.index.scopes import KIND_IDS
+from apps.memory_api.memories.schemas import LAYER_BY_KIND, MemoryKind
+from apps.memory_api.text.terms import TOKENIZER_VERSION
 
 MODEL = 1
-"""The number of the embedder's label in every tenant made here."""
+"""Label ID of the embedding model in each tenant."""
 PROJECT = "default"
 NUMBERS = count(1)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 MEMORIES = (
-    *("tenant_id", "id", "n", "project_id", "layer", "kind", "scope", "key", "content"),
+    *("tenant_id", "id", "seq", "project_id", "layer", "kind", "scope_id", "key", "content"),
     *("searchable_text", "terms", "tokenizer", "fingerprint", "source", "status", "created_at"),
 )
 VECTORS = (
-    *("tenant_id", "scope", "model", "n", "kind", "confidence", "importance", "created_at"),
-    *("tag_ids", "emb"),
+    *("tenant_id", "scope_id", "model_label_id", "seq", "kind_id", "confidence", "importance"),
+    *("created_at", "tag_label_ids", "embedding"),
 )
-POSTINGS = ("tenant_id", "scope", "term", "n", "weight")
+POSTINGS = ("tenant_id", "scope_id", "term_id", "seq", "weight")
 
 
 def tenant_named(name: str) -> UUID:
-    return uuid5(NAMESPACE, f"bench/{name}")
+    return uuid5(TENANT_NAMESPACE, f"bench/{name}")
 
 
-async def prepared(texts: Sequence[str], kind: Kind = Kind.BULLET) -> list[Prepared]:
-    return await prepare(StaticEmbedder(), [Draft(kind, PROJECT, text) for text in texts])
+async def prepared(
+    texts: Sequence[str], kind: MemoryKind = MemoryKind.BULLET
+) -> list[PreparedMemory]:
+    return await prepare_memories(
+        StaticEmbedder(), [MemoryDraft(kind, PROJECT, text) for text in texts]
+    )
 
 
 async def add_tenants(admin: asyncpg.Connection[Any], tenants: Sequence[UUID]) -> None:
@@ -50,7 +54,7 @@ async def add_tenants(admin: asyncpg.Connection[Any], tenants: Sequence[UUID]) -
     )
     await admin.copy_records_to_table(
         "labels",
-        columns=["tenant_id", "id", "space", "name"],
+        columns=["tenant_id", "id", "type", "name"],
         records=[(t, MODEL, "model", StaticEmbedder.model) for t in tenants],
     )
 
@@ -60,21 +64,21 @@ async def add_scope(
     tenant: UUID,
     scope: int,
     name: str,
-    items: Sequence[Prepared],
+    items: Sequence[PreparedMemory],
     *,
-    area: str = "playbook",
+    scope_type: str = "playbook",
     hidden: int = 0,
 ) -> int:
-    """A scope that serves `items`, and `hidden` more of them that are quarantined. Answers the
-    number of the first row; the others follow.
+    """Insert a scope with active `items` and with `hidden` of them again as quarantined. Returns
+    the number of the first row; the numbers of the others follow.
     """
     await admin.execute(
-        "insert into scopes (tenant_id, scope, project_id, area, name) values ($1, $2, $3, $4, $5)",
-        *(tenant, scope, PROJECT, area, name),
+        "insert into scopes (tenant_id, id, project_id, type, name) values ($1, $2, $3, $4, $5)",
+        *(tenant, scope, PROJECT, scope_type, name),
     )
-    if area == "playbook":
+    if scope_type == "playbook":
         await admin.execute(
-            "insert into playbooks (tenant_id, scope, project_id, name, sections)"
+            "insert into playbooks (tenant_id, scope_id, project_id, name, sections)"
             " values ($1, $2, $3, $4, '[]')",
             *(tenant, scope, PROJECT, name),
         )
@@ -90,7 +94,7 @@ async def add_scope(
         columns=VECTORS,
         records=(
             (
-                *(tenant, scope, MODEL, n, KIND_NUMBER[i.draft.kind], 0.5, i.draft.importance, NOW),
+                *(tenant, scope, MODEL, n, KIND_IDS[i.draft.kind], 0.5, i.draft.importance, NOW),
                 *([], HalfVector(i.vector)),
             )
             for n, i in numbered
@@ -102,7 +106,7 @@ async def add_scope(
         records=((tenant, scope, t, n, w) for n, i in numbered for t, w in i.weights.items()),
     )
     await admin.execute(
-        "insert into scope_stats (tenant_id, scope, id, delta) values ($1, $2, $3, $4)",
+        "insert into scope_stats (tenant_id, scope_id, id, delta) values ($1, $2, $3, $4)",
         *(tenant, scope, new_id(), len(numbered)),
     )
     await admin.execute("set session_replication_role = origin")
@@ -110,18 +114,32 @@ async def add_scope(
 
 
 def _memories(
-    tenant: UUID, scope: int, items: Sequence[tuple[int, Prepared, str]]
+    tenant: UUID, scope: int, items: Sequence[tuple[int, PreparedMemory, str]]
 ) -> Iterator[tuple[Any, ...]]:
     for n, item, status in items:
         draft = item.draft
         yield (
-            *(tenant, new_id(), n, PROJECT, LAYER_OF[draft.kind].value, draft.kind.value, scope),
-            *(f"b-{n:08d}", draft.content, draft.searchable_text, sorted(item.weights), TOKENIZER),
+            *(
+                tenant,
+                new_id(),
+                n,
+                PROJECT,
+                LAYER_BY_KIND[draft.kind].value,
+                draft.kind.value,
+                scope,
+            ),
+            *(
+                f"b-{n:08d}",
+                draft.content,
+                draft.searchable_text,
+                sorted(item.weights),
+                TOKENIZER_VERSION,
+            ),
             *(item.fingerprint, "bench", status, NOW),
         )
 
 
 async def settle(admin: asyncpg.Connection[Any]) -> None:
-    """What autovacuum would have done by tomorrow."""
+    """Vacuum and analyze, as autovacuum would do later."""
     for table in ("memories", "memory_vectors", "postings", "scope_stats", "scopes", "labels"):
         await admin.execute(f"vacuum (analyze) {table}")

@@ -1,7 +1,7 @@
-"""A playbook of the past, beside its floor: `python -m bench history [--short]`.
+"""Reading a playbook as of a version or a time: `python -m bench history [--short]`.
 
-Ten thousand bullets, a million revisions: how long it takes to read the playbook as of a version or
-a time, to compare two versions, and to read it as it is now.
+With ten thousand bullets and a million revisions: the time to read the playbook as of a version or
+a time, to compare two versions, and to read the current version.
 """
 
 from __future__ import annotations
@@ -20,46 +20,57 @@ import asyncpg
 import typer
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.collector import settle_collector
+from apps.memory_api.auth.identity import KeyScope
+from apps.memory_api.auth.queries import create_key
+from apps.memory_api.bootstrap import freeze_startup_objects
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbook.edit import find_playbook
-from apps.memory_api.playbook.history import compare, read_as_of
-from apps.memory_api.playbook.import_export import read_playbook
-from apps.memory_api.playbook.queries import bullets_as_of
-from apps.memory_api.playbook.rows import Place
-from apps.memory_api.tenants.identity import Access
-from apps.memory_api.tenants.queries import create_key
+from apps.memory_api.playbooks.editing.edits import require_playbook
+from apps.memory_api.playbooks.formats.transfer import load_playbook
+from apps.memory_api.playbooks.history.versions import diff_versions, load_as_of
+from apps.memory_api.playbooks.queries import list_bullets_as_of
+from apps.memory_api.playbooks.ref import PlaybookRef
 from bench.corpus import documents
 from bench.fill import PROJECT, add_tenants, tenant_named
-from bench.http import Caller
+from bench.http_client import Caller
+from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server
-from bench.tables import Report
 from bench.timing import spread
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
-PLACE = Place(PROJECT, "main")
+PLACE = PlaybookRef(PROJECT, "main")
 Reader = Callable[[AsyncSession, int], Awaitable[object]]
 """Reads a playbook at a version."""
 CHANGES = 100
-"""Revisions of each bullet."""
+"""Maximum revisions per bullet."""
 
 MEMORIES = (
-    *("tenant_id", "id", "project_id", "layer", "kind", "scope", "key", "section", "content"),
-    *("searchable_text", "tokenizer", "fingerprint", "source", "revision", "version", "created_at"),
+    *("tenant_id", "id", "project_id", "layer", "kind", "scope_id", "key", "section", "content"),
+    *("searchable_text", "tokenizer", "fingerprint", "source", "revision", "playbook_version"),
+    "created_at",
 )
 REVISIONS = (
-    *("tenant_id", "memory_id", "revision", "version", "scope", "key", "section", "content"),
+    *("tenant_id", "memory_id", "revision", "playbook_version", "scope_id", "key", "section"),
+    "content",
     *("tags", "importance", "status", "pinned", "created_at"),
 )
 SPANS = (
-    *("tenant_id", "bullet_id", "since", "until", "scope", "section", "content", "status"),
+    *(
+        "tenant_id",
+        "bullet_id",
+        "from_version",
+        "until_version",
+        "scope_id",
+        "section",
+        "content",
+        "status",
+    ),
     "pinned",
 )
 
 
 def changes(bullets: int, versions: int) -> list[list[int]]:
-    """For each bullet the versions that changed it: its making and random ones after that."""
+    """For each bullet, the versions that changed it: version 1 and random later ones."""
     draw = random.Random(3)
     return [sorted({1, *(draw.randint(2, versions) for _ in range(CHANGES - 1))})
             for _ in range(bullets)]  # fmt: skip
@@ -69,22 +80,23 @@ TABLES = ("memories", "memory_revisions", "bullet_spans", "playbooks", "playbook
 
 
 async def fill(admin: asyncpg.Connection[Any], tenant: UUID, bullets: int, versions: int) -> int:
-    """One playbook whose every version is kept. Answers the number of revisions."""
+    """Insert a playbook with all its versions. Returns the number of revisions."""
     await add_tenants(admin, [tenant])
     await admin.execute(
-        "insert into scopes (tenant_id, scope, project_id, area, name) values ($1, 1, $2, $3, $4)",
+        "insert into scopes (tenant_id, id, project_id, type, name) values ($1, 1, $2, $3, $4)",
         *(tenant, PROJECT, "playbook", PLACE.name),
     )
     await admin.execute("set session_replication_role = replica")
     await admin.execute(
-        "insert into playbooks (tenant_id, scope, project_id, name, version, active, sections)"
+        "insert into playbooks (tenant_id, scope_id, project_id, name, version, active_count,"
+        " sections)"
         " values ($1, 1, $2, $3, $4, $5, '[]')",
         *(tenant, PROJECT, PLACE.name, versions, bullets),
     )
     await admin.copy_records_to_table(
         "playbook_versions",
-        columns=("tenant_id", "scope", "version", "change", "added", "updated", "removed",
-                 "active", "created_at"),
+        columns=("tenant_id", "scope_id", "version", "change_type", "added_count", "updated_count",
+                 "removed_count", "active_count", "created_at"),
         records=((tenant, 1, v, "deltas", 0, 10, 0, bullets, BEGUN + timedelta(minutes=v))
                  for v in range(1, versions + 1)),
     )  # fmt: skip
@@ -99,7 +111,7 @@ async def fill(admin: asyncpg.Connection[Any], tenant: UUID, bullets: int, versi
             )
 
     def revisions() -> Iterator[tuple[Any, ...]]:
-        """In the order in which the trigger would have written them."""
+        """In the order in which the trigger would have inserted them."""
         made = ((v, n, i) for n, changed in enumerate(when) for i, v in enumerate(changed, 1))
         for version, n, number in sorted(made):
             yield (
@@ -130,12 +142,12 @@ async def measure(server: MeasuredServer, report: Report, bullets: int, versions
     tenant = tenant_named("history")
     total = await fill(admin, tenant, bullets, versions)
     await admin.close()
-    settle_collector()  # as the service does
+    freeze_startup_objects()  # as the service does
     sessions = Sessions(open_engine(server.url("hansei_app"), pool_size=1))
     for name, read in readers(versions).items():
 
         async def call(n: int, read: Reader = read) -> object:
-            async with sessions.tenant(tenant) as session:
+            async with sessions.for_tenant(tenant) as session:
                 return await read(session, 1 + n * 7919 % versions)
 
         report.row("history", name, await spread(call, 40))
@@ -146,8 +158,8 @@ async def measure(server: MeasuredServer, report: Report, bullets: int, versions
 
 async def over_http(server: MeasuredServer, report: Report, tenant: UUID, versions: int) -> None:
     owner = Sessions(open_engine(server.url("hansei_owner"), pool_size=1))
-    async with owner.tenant(tenant) as session:
-        key = (await create_key(session, scopes=[Access.READ]))[1].text
+    async with owner.for_tenant(tenant) as session:
+        key = (await create_key(session, scopes=[KeyScope.READ]))[1].text
     await owner.close()
     path = f"/api/v1/playbooks/{PLACE.name}"
     with api(server) as port:
@@ -162,27 +174,27 @@ async def over_http(server: MeasuredServer, report: Report, tenant: UUID, versio
 
 
 def readers(versions: int) -> dict[str, Reader]:
-    """What is timed, each at a version."""
+    """The timed operations, each at a version."""
 
     async def nothing(_session: AsyncSession, _version: int) -> None:
         return None
 
     async def rows(session: AsyncSession, version: int) -> object:
-        return await bullets_as_of(session, 1, version)
+        return await list_bullets_as_of(session, 1, version)
 
     async def whole(session: AsyncSession, version: int) -> object:
-        return await read_as_of(session, await find_playbook(session, PLACE), version)
+        return await load_as_of(session, await require_playbook(session, PLACE), version)
 
     async def at_a_time(session: AsyncSession, version: int) -> object:
         then = BEGUN + timedelta(minutes=version, seconds=30)
-        return await read_as_of(session, await find_playbook(session, PLACE), then)
+        return await load_as_of(session, await require_playbook(session, PLACE), then)
 
     async def between(session: AsyncSession, version: int) -> object:
-        playbook = await find_playbook(session, PLACE)
-        return await compare(session, playbook, version, min(versions, version + 1))
+        playbook = await require_playbook(session, PLACE)
+        return await diff_versions(session, playbook, version, min(versions, version + 1))
 
     async def now(session: AsyncSession, _version: int) -> object:
-        return await read_playbook(session, await find_playbook(session, PLACE))
+        return await load_playbook(session, await require_playbook(session, PLACE))
 
     return {
         "an empty transaction": nothing,
@@ -190,7 +202,7 @@ def readers(versions: int) -> dict[str, Reader]:
         "as_of a version: a Playbook": whole,
         "as_of a time: a Playbook": at_a_time,
         "now: a Playbook": now,
-        "diff of two versions in a row": between,
+        "diff of two consecutive versions": between,
     }
 
 

@@ -1,4 +1,6 @@
-"""Traces as NDJSON over HTTP, beside a superuser's COPY of the same rows without policies."""
+"""Ingestion of traces as NDJSON over HTTP, compared with a COPY of the same rows without
+policies.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +19,25 @@ from typing import Annotated, Any
 import psutil
 import typer
 
+from apps.memory_api.auth.identity import KeyScope, to_tenant_id
+from apps.memory_api.auth.queries import create_key, create_tenant
 from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.tenants.identity import Access, tenant_id_of
-from apps.memory_api.tenants.queries import create_key, create_tenant
 from bench.corpus import ROOT, SHARED
+from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server
-from bench.tables import Report
 
 TABLES = ("traces", "trace_events", "runs", "pgqueuer")
 
 
 def real_traces() -> list[dict[str, Any]]:
-    """551 real traces, about 9 kB and 20 events each; the examples where they are absent."""
+    """551 real traces of about 9 kB and 20 events, or the example traces if they do not exist."""
     file = SHARED / "traces.jsonl"
     file = file if file.exists() else ROOT / "examples" / "traces.jsonl"
     return [json.loads(line) for line in file.read_text(encoding="utf8").splitlines()]
 
 
 def small_traces() -> list[dict[str, Any]]:
-    """Five short events each."""
+    """Traces with five short events."""
     events = [{"event_type": "tool_call", "tool_name": "shell", "content": "ls -l"}] * 4
     last = {"event_type": "error_event", "content": "No such file or directory: plan.txt"}
     return [{"outcome": "failure", "task_description": "Read it", "events": [*events, last]}]
@@ -59,20 +61,20 @@ def send(port: int, key: str, body: bytes, reflect: str) -> dict[str, Any]:
         body,
         {"Authorization": f"Bearer {key}", "Content-Type": "application/x-ndjson"},
     )
-    answer = connection.getresponse()
-    told = json.loads(answer.read())
+    response = connection.getresponse()
+    result = json.loads(response.read())
     connection.close()
-    if answer.status != 200 or told["refused"]:
-        raise RuntimeError(f"{answer.status}: {str(told)[:300]}")
-    return told
+    if response.status != 200 or result["rejected"]:
+        raise RuntimeError(f"{response.status}: {str(result)[:300]}")
+    return result
 
 
 async def new_tenant(server: MeasuredServer, slug: str) -> str:
-    """Answers a key of it."""
+    """Create a tenant and return an API key."""
     sessions = Sessions(open_engine(server.url("hansei_owner"), pool_size=1))
-    async with sessions.tenant(tenant_id_of(slug)) as session:
+    async with sessions.for_tenant(to_tenant_id(slug)) as session:
         await create_tenant(session, slug)
-        _, key = await create_key(session, scopes=[Access.ADMIN], name="bench")
+        _, key = await create_key(session, scopes=[KeyScope.ADMIN], name="bench")
     await sessions.close()
     return key.text
 
@@ -84,7 +86,7 @@ async def rows_of(server: MeasuredServer, slug: str) -> dict[str, int]:
     for table in TABLES:
         column = "lane" if table == "pgqueuer" else "tenant_id"
         found[table] = await admin.fetchval(
-            f"select count(*) from {table} where {column} = $1", tenant_id_of(slug)
+            f"select count(*) from {table} where {column} = $1", to_tenant_id(slug)
         )
     await admin.close()
     return found
@@ -107,7 +109,7 @@ async def copy_again(server: MeasuredServer, slug: str, times: int = 3) -> float
         held = io.BytesIO()
         await admin.copy_from_query(
             f"select {names} from {table} where {column} = $1",
-            tenant_id_of(slug),
+            to_tenant_id(slug),
             output=held,
             format="binary",
         )

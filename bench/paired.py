@@ -1,11 +1,10 @@
-"""Tasks with known answers, and what two ways of answering them are worth beside each other.
+"""Tasks with known answers, and the paired difference between two ways to answer them.
 
-The interval is for the mean over tasks of score with − score without: repeats of one task are
-averaged first, because they are not independent (Miller 2024, arXiv 2411.00640). It is the
-adjusted Wald interval for matched pairs of Agresti & Min (Statistics in Medicine 24, 2005): as if
-two pairs more had been seen, one that stayed, half a one that got better and half a one that got
-worse; so a few tasks that all agree are not taken for certainty. For scores between 0 and 1 it is
-used alike.
+The interval is for the mean over tasks of (score with − score without). Repeats of a task are
+averaged first, because they are not independent (Miller 2024, arXiv 2411.00640). It is the adjusted
+Wald interval for matched pairs of Agresti & Min (Statistics in Medicine 24, 2005). This adds two
+pairs (one unchanged, half a pair better, half a pair worse), so that a few tasks that all agree do
+not appear certain. It is used in the same way for scores between 0 and 1.
 """
 
 from __future__ import annotations
@@ -21,21 +20,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apps.memory_api.evaluation.evidence import compare
+from apps.memory_api.trace_analysis.answer_comparison import compare_answers
 
 QUANTILE = 1.96
-"""Of the normal distribution, for 95 %."""
+"""Quantile of the normal distribution for a 95 % interval."""
 RIGHT, WRONG = 1.0, 0.0
-"""Scores that are told as success and failure; what lies between is partial."""
+PARTLY_RIGHT = 0.5
+PARTLY_RIGHT_RELATIONS = ("contains_expected", "part_of_expected")
+"""Scores that are recorded as success and failure. Scores between them are recorded as partial."""
 
 
 class Unfit(Exception):
-    """What makes a measurement worthless, in one line."""
+    """The measurement is not possible. The message says why in one line."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """`key` names the task over all its attempts; `right` is None when only a command can tell."""
+    """A task. All its attempts share `key`. `right` is None if only a command can judge answers."""
 
     query: str
     key: str
@@ -45,7 +46,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Difference:
-    """With minus without, over tasks that both sides have a score for."""
+    """The difference with − without, over the tasks that have both scores."""
 
     tasks: int
     with_: float
@@ -58,7 +59,7 @@ class Difference:
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """Raises `Unfit`, naming the line."""
+    """Raises `Unfit` with the line number."""
     tasks = []
     for number, line in enumerate(path.read_text(encoding="utf8").splitlines(), start=1):
         if not line.strip():
@@ -68,12 +69,12 @@ def read_tasks(path: Path) -> list[Task]:
         except (ValueError, KeyError, re.error) as error:
             raise Unfit(f"{path}, line {number}: {type(error).__name__}: {error}") from error
     if not tasks:
-        raise Unfit(f"{path} holds no task.")
+        raise Unfit(f"{path} contains no task.")
     return tasks
 
 
 def task_of(given: Mapping[str, Any]) -> Task:
-    """Raises KeyError without a query, `re.error` for a check that is no regular expression."""
+    """Raises KeyError without `query`, and `re.error` if `check` is not a regular expression."""
     query = str(given["query"])
     key = given.get("task_key") or hashlib.sha256(query.encode()).hexdigest()[:16]
     check = given.get("check")
@@ -81,8 +82,8 @@ def task_of(given: Mapping[str, Any]) -> Task:
 
 
 def split(tasks: Sequence[Task], share: float, seed: int) -> tuple[list[Task], list[Task]]:
-    """Those to learn from and those to measure, drawn by task key: all attempts of a task fall on
-    one side.
+    """Split randomly into tasks to learn from and tasks to measure. All attempts of a task are in
+    the same part.
     """
     keys = sorted({task.key for task in tasks})
     random.Random(seed).shuffle(keys)
@@ -91,8 +92,8 @@ def split(tasks: Sequence[Task], share: float, seed: int) -> tuple[list[Task], l
 
 
 def score(task: Task, text: str, pattern: re.Pattern[str] | None = None) -> float | None:
-    """0 to 1; None when the task says nothing by which to tell. `pattern` finds the answer proper
-    in a longer text: its last match, or what its first group holds there.
+    """Score an answer, 0 to 1; None if the task has no known answer. `pattern` extracts the answer
+    from a longer text: the first group of its last match, or this match.
     """
     found = list(pattern.finditer(text)) if pattern else []
     if found:
@@ -100,12 +101,15 @@ def score(task: Task, text: str, pattern: re.Pattern[str] | None = None) -> floa
         text = last.group(1) if last.re.groups else last.group()
     if task.check is not None:
         return RIGHT if task.check.search(text) else WRONG
-    return None if task.right is None else compare(text, task.right).score
+    if task.right is None:
+        return None
+    comparison = compare_answers(text, task.right)
+    return PARTLY_RIGHT if comparison.relation in PARTLY_RIGHT_RELATIONS else comparison.score
 
 
 def by_command(command: str, task: Task, text: str) -> float:
-    """The verdict of a command: it reads `{query, task_key, ground_truth, answer}` as JSON, and its
-    exit code 0 means right.
+    """Score an answer with a command. It reads `{query, task_key, ground_truth, answer}` as JSON.
+    Exit code 0 means correct.
     """
     asked = {"query": task.query, "task_key": task.key, "ground_truth": task.right, "answer": text}
     done = subprocess.run(command, shell=True, input=json.dumps(asked).encode(), check=False)
@@ -113,10 +117,10 @@ def by_command(command: str, task: Task, text: str) -> float:
 
 
 def difference(with_: Mapping[str, float], without: Mapping[str, float]) -> Difference:
-    """Key → score of each side. Raises `Unfit` when no task has both."""
+    """Compare two mappings of task key → score. Raises `Unfit` if no task has both scores."""
     keys = sorted(with_.keys() & without.keys())
     if not keys:
-        raise Unfit("No task could be scored: give ground_truth, check or --check.")
+        raise Unfit("No task could be scored. Set `ground_truth` or `check`, or pass --check.")
     apart = [with_[key] - without[key] for key in keys]
     count = len(apart) + 2  # the two pairs more
     mean = sum(apart) / count

@@ -1,18 +1,17 @@
-"""Does a playbook help? `python -m bench replay --tasks FILE`: tasks of your own, with it and
-without.
+"""Measures whether a playbook helps on your tasks: `python -m bench replay --tasks FILE`.
 
     OPENAI_API_KEY=… python -m bench replay --tasks mine.jsonl --playbook-file playbook.json
     python -m bench replay --tasks mine.jsonl --playbook support --url http://… --api-key …
     python -m bench replay --tasks mine.jsonl --learn 0.5
 
-Each task is answered by the service (POST /workflow/run) with the playbook and with an empty one,
-in an order drawn by lot, `--repeats` times, and scored: against `ground_truth` as text, number or
-code, by the regular expression `check`, or by a command of yours (`--check`). With `--learn` the
-playbook first learns from the outcomes of that share of the tasks, and only the others are
-measured: tasks of one `task_key` never fall on both sides.
+The service answers each task (POST /workflow/run) with the playbook and with an empty one, in
+random order, `--repeats` times. Answers are scored against `ground_truth` (as text, number or
+code), by the regular expression `check`, or by your own command (`--check`). With `--learn`, the
+playbook first learns from the outcomes of this share of the tasks, and only the others are
+measured. All tasks with the same `task_key` are in the same part.
 
-Without `--url` it brings a service of its own, which is asked with the provider that the
-environment names (docs/configuration.md) and is gone afterwards.
+Without `--url`, it starts a service with the provider in the environment (docs/configuration.md)
+and deletes it afterwards.
 """
 
 from __future__ import annotations
@@ -41,18 +40,17 @@ from bench.paired import (
     score,
     split,
 )
+from bench.report import Report
 from bench.server import api, measured_server, worker
-from bench.tables import Report
 from hansei import Hansei
-from hansei.request import API, Request
 
 WITHOUT = "replay-without-a-playbook"
-"""A playbook that nobody has, so that the same prompt is asked with nothing in it."""
+"""The name of an empty playbook, for the same prompt without bullets."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """One answer and what it took. `score` 0 to 1, None when nobody can tell."""
+    """One answer and its cost. `score` is 0 to 1, or None if the answer cannot be scored."""
 
     task: Task
     text: str
@@ -89,7 +87,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Replay:
-    """How tasks are put to a service. `client` may be used by several threads."""
+    """How the tasks are sent to a service. Several threads use `client`."""
 
     client: Hansei
     playbook: str
@@ -100,20 +98,20 @@ class Replay:
     seed: int = 1
 
     def ask(self, task: Task, playbook: str) -> Answered:
-        """Answer a task once, and score it. Raises `Unfit` when no model is there to answer."""
-        said = self.client.run_workflow(
+        """Answer a task once and score the answer. Raises `Unfit` if the service has no model."""
+        response = self.client.run_workflow(
             task.query, playbook, project_id=self.project, task_key=task.key
         )
-        if said["engine"] != "llm" and not said["degraded"]:
+        if response["engine"] != "llm" and not response["degraded"]:
             raise Unfit("The service has no model: see HANSEI_LLM_PROVIDER.")
-        used = self.client.run(said["run_id"])["usage"] or {}
-        text = without_citations(said["llm_response"], said["shown_keys"])
+        used = self.client.get_run(response["run_id"])["usage"] or {}
+        text = without_citations(response["llm_response"], response["bullet_keys"])
         return Answered(
             task=task,
             text=text,
-            score=None if said["degraded"] else self.score(task, text),
-            trace_id=said["trace_id"],
-            shown=said["search_results_count"],
+            score=None if response["degraded"] else self.score(task, text),
+            trace_id=response["trace_id"],
+            shown=response["search_results_count"],
             tokens=used.get("input_tokens", 0) + used.get("output_tokens", 0),
             usd=used.get("usd"),
         )
@@ -126,11 +124,11 @@ class Replay:
         )
 
     def measure(self, tasks: Sequence[Task], repeats: int) -> tuple[Side, Side]:
-        """Each task with the playbook and without it, `repeats` times; which comes first is drawn
-        by lot. Raises `Unfit` when the empty playbook is not empty.
+        """Answer each task with the playbook and without it, `repeats` times, in random order.
+        Raises `Unfit` if the empty playbook is not empty.
         """
-        lot = random.Random(self.seed)
-        jobs = [(task, lot.random() < 0.5) for task in tasks for _ in range(repeats)]
+        draw = random.Random(self.seed)
+        jobs = [(task, draw.random() < 0.5) for task in tasks for _ in range(repeats)]
         with ThreadPoolExecutor(self.at_once) as pool:
             pairs = list(pool.map(lambda job: self._pair(*job), jobs))
         with_, without = Side([one for one, _ in pairs]), Side([other for _, other in pairs])
@@ -145,49 +143,48 @@ class Replay:
         first = self.ask(task, WITHOUT)
         return self.ask(task, self.playbook), first
 
-    def learn(self, tasks: Sequence[Task]) -> Taught:
-        """Answer each task with the playbook, tell how it turned out, and wait until that is learnt
-        from.
+    def learn(self, tasks: Sequence[Task]) -> LearnedTasks:
+        """Answer each task with the playbook, record its outcome, and wait until the service has
+        learned from it.
         """
         with ThreadPoolExecutor(self.at_once) as pool:
-            told = list(pool.map(self._teach, tasks))
-        return Taught(
+            chains = list(pool.map(self._record_and_follow, tasks))
+        return LearnedTasks(
             tasks=len(tasks),
-            told=sum(1 for steps in told if steps),
-            changes=sum(len(s["result"]["changes"]) for steps in told for s in steps
-                        if s["kind"] == "merge" and s["state"] == "done"),
-            failed=[s for steps in told for s in steps if s["state"] != "done"],
-            tokens=sum(_tokens(s["usage"]) for steps in told for s in steps),
+            with_outcome=sum(1 for runs in chains if runs),
+            changes=sum(len(run["result"]["changes"]) for runs in chains for run in runs
+                        if run["kind"] == "apply" and run["state"] == "done"),
+            failed=[run for runs in chains for run in runs if run["state"] != "done"],
+            tokens=sum(_tokens(run["usage"]) for runs in chains for run in runs),
         )  # fmt: skip
 
-    def _teach(self, task: Task) -> list[Any]:
+    def _record_and_follow(self, task: Task) -> list[Any]:
+        """The runs of the chain that the outcome starts; none if the answer has no score."""
         done = self.ask(task, self.playbook)
         if done.score is None:
             return []
         outcome = {RIGHT: "success", WRONG: "failure"}.get(done.score, "partial")
         more = {} if task.right is None else {"ground_truth": task.right}
-        sent = self.client.tell_outcome(done.trace_id, outcome, **more)
+        sent = self.client.record_outcome(done.trace_id, outcome, **more)
         run_id = sent.get("run_id")
-        return list(self.client.steps(run_id, timeout=600)) if run_id else []
+        return list(self.client.follow_chain(run_id, timeout=600)) if run_id else []
 
-    def known(self, tasks: Iterable[Task]) -> int:
-        """How many tasks the service has seen the outcome of: what it learnt there is not new to
-        it.
-        """
+    def count_known_tasks(self, tasks: Iterable[Task]) -> int:
+        """Number of tasks with a recorded outcome. The service may have learned from them."""
 
-        def told(key: str) -> bool:
-            seen = self.client.traces(task_key=key, project_id=self.project)
+        def has_outcome(key: str) -> bool:
+            seen = self.client.list_traces(task_key=key, project_id=self.project)
             return any(trace["outcome"] for trace in seen)
 
-        return sum(told(key) for key in {task.key for task in tasks})
+        return sum(has_outcome(key) for key in {task.key for task in tasks})
 
 
 @dataclass(frozen=True)
-class Taught:
-    """What came of learning: `changes` are those of bullets, `failed` the runs that failed."""
+class LearnedTasks:
+    """The result of learning: `changes` of bullets, and the runs that `failed`."""
 
     tasks: int
-    told: int
+    with_outcome: int
     changes: int
     failed: Sequence[Any]
     tokens: int
@@ -198,8 +195,8 @@ def _tokens(usage: Mapping[str, Any] | None) -> int:
 
 
 def without_citations(text: str, keys: Sequence[str]) -> str:
-    """An answer without the `[key]` of bullets it was shown: the prompt asks for them, and only the
-    side with a playbook can give them.
+    """An answer without the citations `[key]` of its bullets, which exist only on the side with a
+    playbook.
     """
     if not keys:
         return text
@@ -207,16 +204,14 @@ def without_citations(text: str, keys: Sequence[str]) -> str:
     return re.sub(rf"\s*\[(?:{key})(?:[,;]\s*(?:{key}))*\]", "", text)
 
 
-def bring(client: Hansei, name: str, project: str | None, file: Path) -> None:
-    """Make the playbook what a file says, in any form that the service reads."""
-    params = (("project_id", project),) if project else ()
-    headers = {"Content-Type": "application/json"}
-    client.answer(Request("PUT", f"{API}/playbooks/{name}", params, file.read_bytes(), headers))
+def import_playbook(client: Hansei, name: str, project: str | None, file: Path) -> None:
+    """Replace the playbook by a file, in any format that the service reads."""
+    client.replace_playbook(name, file.read_bytes(), project_id=project)
 
 
 @contextmanager
 def own_service() -> Iterator[tuple[str, str]]:
-    """A service with a worker and a database of its own; its address and key."""
+    """Run a service with its own worker and database. Yields its URL and API key."""
     with ExitStack() as stack:
         server = stack.enter_context(measured_server())
         port = stack.enter_context(api(server))
@@ -224,8 +219,8 @@ def own_service() -> Iterator[tuple[str, str]]:
         yield f"http://127.0.0.1:{port}", asyncio.run(new_tenant(server, "replay"))
 
 
-def tell(report: Report, with_: Side, without: Side) -> None:
-    """The tables. Raises `Unfit` when nothing could be scored."""
+def report_results(report: Report, with_: Side, without: Side) -> None:
+    """Fill the tables. Raises `Unfit` if no answer could be scored."""
     found = difference(with_.scores(without), without.scores(with_))
     report.table("arms", "Answers", "", "answers", "not scored", "mean score", "tokens", "USD")
     for name, side, mean in (("with", with_, found.with_), ("without", without, found.without)):
@@ -241,62 +236,69 @@ def tell(report: Report, with_: Side, without: Side) -> None:
                interval)  # fmt: skip
     shown = sum(one.shown > 0 for one in with_.answers)
     if shown < len(with_.answers):
-        report.table("empty", "Answers with the playbook that it had nothing for", "answers")
+        report.table("empty", "Answers with the playbook, but without a matching bullet", "answers")
         report.row("empty", len(with_.answers) - shown)
 
 
 def main(
     tasks: Annotated[Path, typer.Option(help="JSONL: query, ground_truth or check, task_key.")],
-    playbook: Annotated[str, typer.Option(help="Its name in the service.")] = "replay",
+    playbook: Annotated[str, typer.Option(help="Name of the playbook.")] = "replay",
     playbook_file: Annotated[
-        Path | None, typer.Option(help="Make it what this file says, before all else.")
+        Path | None, typer.Option(help="Replace the playbook by this file first.")
     ] = None,
     learn: Annotated[float, typer.Option(min=0, max=0.9, help="Share of tasks to learn from.")] = 0,
-    repeats: Annotated[int, typer.Option(min=1, help="Times each task is asked each way.")] = 1,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Answers per task, with and without the playbook.")
+    ] = 1,
     at_once: Annotated[int, typer.Option(min=1, help="Tasks asked at the same time.")] = 4,
-    seed: Annotated[int, typer.Option(help="Of the split and of what is asked first.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the split and of the order.")] = 1,
     answer: Annotated[
-        str | None, typer.Option(help="Expression that finds the answer in a longer text.")
+        str | None, typer.Option(help="Regular expression that finds the answer in a longer text.")
     ] = None,
     check: Annotated[
-        str | None, typer.Option(help="Command that judges: JSON in, exit code 0 is right.")
+        str | None,
+        typer.Option(
+            help="Command that scores an answer: JSON on standard input, exit code 0 if correct."
+        ),
     ] = None,
-    url: Annotated[str | None, typer.Option(help="A service that runs already.")] = None,
-    api_key: Annotated[str | None, typer.Option(help="Its key.")] = None,
-    project: Annotated[str | None, typer.Option(help="Where the playbook is.")] = None,
+    url: Annotated[str | None, typer.Option(help="URL of a running service.")] = None,
+    api_key: Annotated[str | None, typer.Option(help="API key of that service.")] = None,
+    project: Annotated[str | None, typer.Option(help="Project of the playbook.")] = None,
 ) -> None:
     try:
-        taught, measured = split(read_tasks(tasks), learn, seed)
+        learned, measured = split(read_tasks(tasks), learn, seed)
         with ExitStack() as stack:
             if url is None:
                 url, api_key = stack.enter_context(own_service())
             client = stack.enter_context(Hansei(url, api_key, timeout=600))
             if playbook_file is not None:
-                bring(client, playbook, project, playbook_file)
+                import_playbook(client, playbook, project, playbook_file)
             pattern = re.compile(answer) if answer else None
             replay = Replay(client, playbook, project, pattern, check, at_once, seed)
-            _run(replay, taught, measured, repeats)
+            _run(replay, learned, measured, repeats)
     except Unfit as error:
         raise typer.BadParameter(str(error)) from error
 
 
-def _run(replay: Replay, taught: Sequence[Task], measured: Sequence[Task], repeats: int) -> None:
+def _run(replay: Replay, learned: Sequence[Task], measured: Sequence[Task], repeats: int) -> None:
     keys = {task.key for task in measured}
     report = Report(
         "replay",
         f"Playbook {replay.playbook!r}: {len(keys)} tasks measured, {repeats} × each way, seed "
         f"{replay.seed}. Interval: Agresti & Min 2005 for matched pairs, over tasks.",
     )
-    known = replay.known(measured)
-    if taught:
-        done = replay.learn(taught)
-        report.table("learnt", "Learnt before", "tasks", "with an outcome", "bullets changed",
+    known = replay.count_known_tasks(measured)
+    if learned:
+        done = replay.learn(learned)
+        report.table("learned", "Learned from first", "tasks", "with an outcome", "bullets changed",
                      "runs that failed", "tokens of learning")  # fmt: skip
-        report.row("learnt", done.tasks, done.told, done.changes, len(done.failed), done.tokens)
+        report.row(
+            "learned", done.tasks, done.with_outcome, done.changes, len(done.failed), done.tokens
+        )
     if known:
-        report.table("known", "Not held out", "tasks whose outcome the service was told earlier")
+        report.table("known", "Not held out", "tasks with an outcome that was recorded earlier")
         report.row("known", known)
-    tell(report, *replay.measure(measured, repeats))
+    report_results(report, *replay.measure(measured, repeats))
     report.finish(write=False)
 
 

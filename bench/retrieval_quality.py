@@ -1,10 +1,10 @@
-"""How well search finds: `python -m bench.retrieval_quality [FOLDER]`.
+"""Search quality without a database: `python -m bench.retrieval_quality [FOLDER]`.
 
-Prints recall@10 / nDCG@10, the mean over the queries, for every set in FOLDER (default
-../shared/data/retrieval), each set a scope of its own. The rankings are computed here as the SQL
-does: every document scored by both legs, fused, ties in the order of the corpus. Rows "Python BM25"
-are the baseline: the true average length instead of the frozen one, plain query frequencies. The
-row bm25s is the public package of that name with its default tokens, when it is installed.
+Prints recall@10 / nDCG@10, the mean over the queries, for each set in FOLDER (default
+../shared/data/retrieval). Each set is one scope. The rankings are computed here in the same way as
+in SQL: each document is scored by both legs, the scores are fused, and ties keep the order of the
+corpus. The baseline "Python BM25" uses the true average length and plain query frequencies. The row
+"bm25s" is the package of this name with its default tokens, if it is installed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from apps.memory_api.embeddings.static import StaticEmbedder
-from apps.memory_api.text.tokens import K1, B, document_weights, query_terms, terms
+from apps.memory_api.embeddings.providers.static import StaticEmbedder
+from apps.memory_api.text.terms import K1, B, document_weights, query_terms, tokenize
 
 DEFAULT = Path(__file__).parents[2] / "shared/data/retrieval"
 TOP = 10
@@ -44,7 +44,7 @@ class RetrievalSet:
 
 
 def load(folder: Path) -> RetrievalSet:
-    """Queries without a relevant document are left out."""
+    """Load a set, without queries that have no relevant document."""
 
     def texts(file: str) -> dict[str, str]:
         lines = (folder / file).read_text("utf8").splitlines()
@@ -78,15 +78,15 @@ def lexical(
 
 
 def python_bm25(data: RetrievalSet) -> Scores:
-    """Textbook BM25 with our terms: the corpus is known, so its true average length is used."""
-    documents = [Counter(terms(text)) for text in data.documents.values()]
+    """Textbook BM25 with our terms and the true average length."""
+    documents = [Counter(tokenize(text)) for text in data.documents.values()]
     average = sum(counts.total() for counts in documents) / len(documents)
 
     def weights(counts: Counter[str]) -> dict[str, float]:
         norm = K1 * (1 - B + B * counts.total() / average)
         return {term: tf * (K1 + 1) / (tf + norm) for term, tf in counts.items()}
 
-    queries = [Counter(terms(text)) for text in data.queries.values()]
+    queries = [Counter(tokenize(text)) for text in data.queries.values()]
     return lexical([weights(counts) for counts in documents], queries)
 
 
@@ -101,12 +101,12 @@ def bm25s_default(data: RetrievalSet) -> Scores:
 
 
 def anchored(dense: Scores, bm25: Scores, alpha: float = 0.4) -> Scores:
-    """Both legs over their own maximum, a negative cosine as 0."""
+    """Each leg divided by its maximum. A negative cosine counts as 0."""
     return alpha * _over_max(np.maximum(dense, 0)) + (1 - alpha) * _over_max(bm25)
 
 
 def minmax(dense: Scores, bm25: Scores, alpha: float = 0.5) -> Scores:
-    """Both legs stretched to 0..1, .5 where all documents score the same."""
+    """Each leg scaled to 0..1; .5 if all documents have the same score."""
     return alpha * _stretched(dense) + (1 - alpha) * _stretched(bm25)
 
 
@@ -127,7 +127,7 @@ def _stretched(scores: Scores) -> Scores:
 
 
 def _ranks(scores: Scores) -> Scores:
-    """1 for the best."""
+    """The rank of each document, starting at 1."""
     order = np.argsort(-scores, axis=1, kind="stable")
     ranks = np.empty_like(scores)
     np.put_along_axis(ranks, order, np.arange(1.0, scores.shape[1] + 1)[np.newaxis], axis=1)
@@ -154,7 +154,7 @@ def _dcg(gains: Sequence[float]) -> float:
 
 
 def rankings(data: RetrievalSet) -> dict[str, Scores]:
-    """Every ranker of the table, in its order."""
+    """All rankers, in the order of the table."""
     embedder = StaticEmbedder()
 
     def embed(texts: list[str]) -> Scores:

@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own to measure on, and the API before it, both over TCP on this machine."""
+"""A PostgreSQL server, an API and workers for measurements, over TCP on this machine."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from apps.memory_api.core.migrate import upgrade
-from apps.memory_api.embedded.postgres import EmbeddedPostgres
-from apps.memory_api.embedded.provision import provision
+from apps.memory_api.core.migrations import upgrade
+from apps.memory_api.embedded.provisioning import provision_database
+from apps.memory_api.embedded.server import EmbeddedPostgres
 
 DATABASE = "hansei"
 ROOT = Path(__file__).parents[1]
 
 
 class MeasuredServer:
-    """URLs by role: `postgres`, `hansei_owner`, `hansei_app`, `hansei_worker`."""
+    """Provides URLs by role: `postgres`, `hansei_owner`, `hansei_app`, `hansei_worker`."""
 
     def __init__(self, server: EmbeddedPostgres, host: str) -> None:
         self._server = server
         self._host = host
 
     def url(self, role: str) -> str:
-        """Over TCP, as a service would connect."""
+        """The URL of a role over TCP."""
         parts = urlsplit(self._server.url(role, DATABASE))
         login = parts.netloc.rsplit("@", 1)[0]
         return f"postgresql://{login}@{self._host}:5432/{DATABASE}"
@@ -41,14 +41,15 @@ class MeasuredServer:
 
 @contextmanager
 def measured_server() -> Iterator[MeasuredServer]:
-    """A migrated, empty database, deleted afterwards."""
-    host = f"127.{random.randint(2, 250)}.{random.randint(2, 250)}.1"  # nobody else's port 5432
+    """Start a server with a migrated, empty database, and delete it afterwards."""
+    # A random loopback address, so that port 5432 is free.
+    host = f"127.{random.randint(2, 250)}.{random.randint(2, 250)}.1"
     conf = {"listen_addresses": host, "shared_buffers": "2GB", "max_wal_size": "4GB"}
     with tempfile.TemporaryDirectory(prefix="hansei-bench-") as folder:
         server = EmbeddedPostgres(Path(folder) / "pg", conf=conf).start()
         try:
             measured = MeasuredServer(server, host)
-            asyncio.run(provision(server, DATABASE))
+            asyncio.run(provision_database(server, DATABASE))
             asyncio.run(upgrade(measured.url("hansei_owner")))
             yield measured
         finally:
@@ -61,7 +62,7 @@ async def connect(url: str) -> asyncpg.Connection:
 
 @contextmanager
 def api(server: MeasuredServer) -> Iterator[int]:
-    """`hansei serve` in a process of its own; answers its port."""
+    """Run `hansei serve` in a process and yield its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -72,9 +73,7 @@ def api(server: MeasuredServer) -> Iterator[int]:
 
 @contextmanager
 def worker(server: MeasuredServer, settings: Mapping[str, str]) -> Iterator[int]:
-    """`hansei worker` in a process of its own, with these environment variables; answers its
-    pid.
-    """
+    """Run `hansei worker` with these environment variables and yield its process ID."""
     with _process(server, ["worker"], settings) as process:
         yield process.pid
 
@@ -105,4 +104,4 @@ def _wait(port: int) -> None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.1)
-    raise TimeoutError("the API did not start")
+    raise TimeoutError("The API did not start.")

@@ -1,19 +1,18 @@
-"""Counting in a domain where most runs fail for other reasons: who is quarantined, and how soon.
+"""Simulation of quarantine in a domain where most runs fail for other reasons.
 
     python -m bench simulate_counting [--seeds N] [--runs N]
 
-A playbook of 20 bullets: 4 good (+25 points of success), 12 without effect, 4 bad (-25 points). A
-run succeeds with 40 % before its bullets. Tasks come back: each run takes one of 60 tasks at random
-whose own rates spread between 20 and 60 %. Either each bullet is served to a run with a chance of
-one in four, or five are, so that one takes another's place. The agent cites a served bullet in half
-of its runs, and the rules see for themselves that a cited bullet was to blame in one of ten
-failures with a bad one (or to thank, in one of ten successes with a good one); or nobody ever sees
-anything, and outcomes are all there is.
+A playbook has 20 bullets: 4 good (+25 percentage points of success), 12 without effect, 4 bad (-25
+points). Without bullets, 40 % of the runs succeed. Each run takes one of 60 tasks at random, whose
+own success rates are between 20 and 60 %. Either each bullet is served with a probability of 1/4,
+or five bullets are served per run. The agent cites a served bullet in half of its runs. The rules
+detect the effect of a cited bullet in 10 % of the failures with a bad one and of the successes with
+a good one; or never, so that there are only outcomes.
 
-Counters follow from the real code: `reflection.contrast` (which outcomes a task's attempts
-confirm), `playbook.evaluate.winner` (one verdict per run and bullet) and
-`playbook.usefulness.should_quarantine`. A quarantined bullet is served no more. Beside it, naive
-counting: every failure is a vote against each served bullet, every success one for it.
+The counters come from the real code: `outcome_contrast` (which outcomes the attempts at a task
+confirm), `winning_tag` (one verdict per run and bullet) and `should_quarantine`. A quarantined
+bullet is not served again. The naive baseline counts each failure as harmful and each success as
+helpful for each served bullet.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from apps.memory_api.playbook.evaluate import winner
-from apps.memory_api.playbook.usefulness import base_rate, should_quarantine
-from apps.memory_api.reflection.contrast import Sides, contrast
-from bench.tables import Report
+from apps.memory_api.playbooks.usefulness import harm_rate, should_quarantine
+from apps.memory_api.playbooks.verdicts.record import winning_tag
+from apps.memory_api.reflection.credit.outcome_contrast import AttemptCounts, outcome_tag
+from bench.report import Report
 
 EFFECT = {"good": 0.25, "none": 0.0, "bad": -0.25}
 KINDS = ["good"] * 4 + ["none"] * 12 + ["bad"] * 4
@@ -74,38 +73,40 @@ class World:
         return made
 
     def _seen(self, served: Sequence[int], won: bool) -> dict[int, str]:
-        """What the rules tell of cited bullets: the effect now and then, never the contrary."""
+        """Verdicts of the rules on cited bullets: sometimes the true effect, never the opposite."""
         seen: dict[int, str] = {}
         for n in served:
-            told = "helpful" if won and KINDS[n] == "good" else None
-            told = "harmful" if not won and KINDS[n] == "bad" else told
-            if told and self.rng.random() < CITED * self.seen:
-                seen[n] = told
+            tag = "helpful" if won and KINDS[n] == "good" else None
+            tag = "harmful" if not won and KINDS[n] == "bad" else tag
+            if tag and self.rng.random() < CITED * self.seen:
+                seen[n] = tag
         return seen
 
 
 def counted(world: World) -> dict[int, tuple[int, int]]:
-    """Helpful and harmful of each bullet, as the service counts."""
-    votes = {n: [0, 0] for n in range(len(KINDS))}
+    """Helpful and harmful verdicts of each bullet, as the service counts them."""
+    counts = {n: [0, 0] for n in range(len(KINDS))}
     for attempts in world.attempts.values():
-        for n in votes:
+        for n in counts:
             for tag in _tags(attempts, n):
-                votes[n][tag == "harmful"] += 1
-    return {n: (good, bad) for n, (good, bad) in votes.items()}
+                counts[n][tag == "harmful"] += 1
+    return {n: (good, bad) for n, (good, bad) in counts.items()}
 
 
 def _tags(attempts: Sequence[Attempt], bullet: int) -> list[str]:
     having = [a for a in attempts if bullet in a.served]
     lacking = [a for a in attempts if bullet not in a.served]
     won = sum(a.won for a in having)
-    said = contrast(Sides(len(having), won, len(lacking), sum(a.won for a in lacking)))
-    open_ = said is not None
+    outcome = outcome_tag(
+        AttemptCounts(len(having), won, len(lacking), sum(a.won for a in lacking))
+    )
+    open_ = outcome is not None
     tags: list[str] = []
     for attempt in having:
         judges = {"rules": attempt.seen[bullet]} if bullet in attempt.seen else {}
-        if open_ and said and attempt.won == (said == "helpful"):
-            judges["outcome"], open_ = said, False
-        tag = winner(judges)
+        if open_ and outcome and attempt.won == (outcome == "helpful"):
+            judges["outcome"], open_ = outcome, False
+        tag = winning_tag(judges)
         if tag:
             tags.append(tag)
     return tags
@@ -113,30 +114,30 @@ def _tags(attempts: Sequence[Attempt], bullet: int) -> list[str]:
 
 def naive(world: World) -> dict[int, tuple[int, int]]:
     """Every outcome is a vote on each served bullet."""
-    votes = {n: [0, 0] for n in range(len(KINDS))}
+    counts = {n: [0, 0] for n in range(len(KINDS))}
     for attempts in world.attempts.values():
         for attempt in attempts:
             for n in attempt.served:
-                votes[n][not attempt.won] += 1
-    return {n: (good, bad) for n, (good, bad) in votes.items()}
+                counts[n][not attempt.won] += 1
+    return {n: (good, bad) for n, (good, bad) in counts.items()}
 
 
-def against_base(votes: dict[int, tuple[int, int]], n: int) -> bool:
-    """The service's rule: beside the other bullets of the playbook."""
-    others = [v for m, v in votes.items() if m != n]
-    usual = base_rate(sum(v[0] for v in others), sum(v[1] for v in others))
-    return should_quarantine(*votes[n], usual)
+def against_base(counts: dict[int, tuple[int, int]], n: int) -> bool:
+    """The service's rule: compared with the other bullets of the playbook."""
+    others = [v for m, v in counts.items() if m != n]
+    usual = harm_rate(sum(v[0] for v in others), sum(v[1] for v in others))
+    return should_quarantine(*counts[n], usual)
 
 
-def alone(votes: dict[int, tuple[int, int]], n: int) -> bool:
+def alone(counts: dict[int, tuple[int, int]], n: int) -> bool:
     """Spec 4's rule, which knows no base rate."""
-    return should_quarantine(*votes[n], 0.0)
+    return should_quarantine(*counts[n], 0.0)
 
 
 ARMS = {
     "as the service does": (counted, against_base),
-    "naive votes, base rate": (naive, against_base),
-    "naive votes, spec 4's rule": (naive, alone),
+    "naive counts, base rate": (naive, against_base),
+    "naive counts, spec 4's rule": (naive, alone),
 }
 
 

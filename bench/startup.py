@@ -1,4 +1,4 @@
-"""How long `hansei up` takes from nothing, and again; what its processes hold in memory."""
+"""Start-up time of `hansei up`, from an empty directory and again, and memory of its processes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from apps.memory_api.embedded.postgres import EmbeddedPostgres
-from bench.tables import Report
+from apps.memory_api.embedded.server import EmbeddedPostgres
+from bench.report import Report
 
 
 def free_port() -> int:
@@ -26,7 +26,7 @@ def free_port() -> int:
 
 
 def start(folder: Path) -> tuple[float, list[tuple[str, float]]]:
-    """Seconds until ready, and (process, resident MB) of each; stopped again afterwards."""
+    """Start and stop it. Returns the seconds until ready, and (process, resident MB) of each."""
     command = [sys.executable, "-m", "hansei", "up", "--json", "--port", str(free_port())]
     since = time.perf_counter()
     with subprocess.Popen(
@@ -37,8 +37,8 @@ def start(folder: Path) -> tuple[float, list[tuple[str, float]]]:
         seconds = time.perf_counter() - since
         parent = psutil.Process(process.pid)
         ours = [c for c in parent.children() if "apps.memory_api" in c.cmdline()]
-        held = [("up", parent)] + [(c.cmdline()[3], c) for c in ours]
-        sizes = [(name, one.memory_info().rss / 2**20) for name, one in held]
+        processes = [("up", parent)] + [(c.cmdline()[3], c) for c in ours]
+        sizes = [(name, one.memory_info().rss / 2**20) for name, one in processes]
         process.send_signal(signal.SIGINT)
         process.wait()
     return seconds, sizes
@@ -49,15 +49,15 @@ def main() -> None:
         "startup",
         f"`hansei up` with its own PostgreSQL. {platform.machine()}, {os.cpu_count()} cores, "
         f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start. The "
-        "first start makes the database; memory is resident, before any work.",
+        "first start creates the database. Resident memory before any request.",
     )
     report.table("starts", "Start-up", "start", "ready, s", "resident, MB")
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        for name in ("first", "again", "and again"):
+        for name in ("first", "second", "third"):
             seconds, sizes = start(data)
-            held = ", ".join(f"{who} {size:.0f}" for who, size in sizes)
-            report.row("starts", name, f"{seconds:.2f}", held)
+            memory = ", ".join(f"{who} {size:.0f}" for who, size in sizes)
+            report.row("starts", name, f"{seconds:.2f}", memory)
         EmbeddedPostgres(data).destroy()
     report.finish()
 

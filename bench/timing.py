@@ -1,4 +1,4 @@
-"""Taking times: medians and tails of single calls, calls per second of several callers."""
+"""Measure times: median and tail of single calls, and calls per second of concurrent callers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 Call = Callable[[int], Awaitable[object]]
-"""Does the n-th call."""
+"""Executes the n-th call."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class Spread:
 
 
 async def spread(call: Call, times: int, *, warm: int = 8) -> Spread:
-    """One caller, one call after the other."""
+    """Time sequential calls of one caller, after `warm` warm-up calls."""
     for n in range(warm):
         await call(n)
     return _spread([await _taken(call, n) for n in range(times)])
 
 
-async def spread_beside(call: Call, other: Call, times: int) -> tuple[Spread, Spread]:
-    """The two in turns, so that both meet the same machine."""
+async def spread_alternating(call: Call, other: Call, times: int) -> tuple[Spread, Spread]:
+    """Time two kinds of calls alternately, so that the load of the machine is the same for both."""
     await spread(call, 1)
     both = [(await _taken(call, n), await _taken(other, n)) for n in range(times)]
     return _spread([first for first, _ in both]), _spread([second for _, second in both])
@@ -48,7 +48,7 @@ def _spread(taken: list[float]) -> Spread:
 
 
 async def rate(callers: Sequence[Call], seconds: float) -> tuple[float, Spread]:
-    """Calls per second of all callers together, and how long each took."""
+    """Return the calls per second of all concurrent callers, and the times of the calls."""
     end = time.perf_counter() + seconds
     taken: list[float] = []
 

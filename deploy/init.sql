@@ -1,6 +1,6 @@
--- Runs once, on an empty volume, as the image's superuser in the database of POSTGRES_DB (psql of
--- docker-entrypoint.sh, which stops at the first error). Makes what only a superuser may make, and
--- the owner that `hansei migrate` runs as; everything else is the migrations' work.
+-- docker-entrypoint.sh runs this file once with psql, on an empty volume, as the superuser of the
+-- image in the database POSTGRES_DB, and stops at the first error. It creates the extension, which
+-- needs a superuser, and the roles. `hansei migrate` does the rest as hansei_owner.
 
 \getenv owner_password HANSEI_OWNER_PASSWORD
 
@@ -10,7 +10,7 @@ create extension vector; -- not a trusted extension
 alter database hansei owner to hansei_owner;
 revoke all on database hansei from public;
 
--- Whoever creates a role administers it: `hansei migrate` gives these two their passwords.
+-- hansei_owner creates these roles, so that `hansei migrate` may set their passwords.
 set role hansei_owner;
 create role hansei_app nologin;
 create role hansei_worker nologin;

@@ -1,10 +1,11 @@
-"""Alembic's entry: runs on the connection that `core.migrate` hands over, or opens the owner's URL
-itself.
+"""Entry point of Alembic: uses the connection that `core.migrations` passes, or opens the owner's
+URL.
 """
 
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 
 from alembic import context
 from sqlalchemy import Connection
@@ -12,27 +13,25 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from apps.memory_api.core.db import Base, driver_url
+from apps.memory_api.core.resources import PACKAGE
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.curator import tables as _curator  # noqa: F401
-from apps.memory_api.embeddings import tables as _embeddings  # noqa: F401
-from apps.memory_api.evaluation import tables as _evaluation  # noqa: F401
-from apps.memory_api.jobs import tables as _jobs  # noqa: F401
-from apps.memory_api.memory import tables as _memory  # noqa: F401
-from apps.memory_api.playbook import tables as _playbook  # noqa: F401
-from apps.memory_api.tenants import tables as _tenants  # noqa: F401
-from apps.memory_api.traces import tables as _traces  # noqa: F401
+
+# Autogenerate compares the database with the tables of the modules that are imported here.
+for _path in sorted(PACKAGE.glob("*/tables.py")):
+    import_module(f"apps.memory_api.{_path.parent.name}.tables")
+import_module("apps.memory_api.api.idempotency")
 
 
 def include_name(name: str | None, type_: str, _parents: object) -> bool:
-    """The queue's tables are pgqueuer's, and indexes made at run time for one tenant are nobody's
-    model.
+    """Excludes the tables of pgqueuer, and the vector indexes that the service creates at
+    run time.
     """
     if type_ == "table":
         return not (name or "").startswith("pgqueuer")
     return not (type_ == "index" and (name or "").startswith("hansei_hnsw_"))
 
 
-def run(connection: Connection) -> None:
+def run_migrations(connection: Connection) -> None:
     context.configure(
         connection=connection,
         target_metadata=Base.metadata,
@@ -43,18 +42,18 @@ def run(connection: Connection) -> None:
         context.run_migrations()
 
 
-async def run_online() -> None:
+async def run_with_owner_url() -> None:
     url = Settings.load().owner_url
     if url is None:
         raise SystemExit("Set HANSEI_OWNER_URL to the owner's database URL.")
     engine = create_async_engine(driver_url(url), poolclass=NullPool)
     async with engine.begin() as connection:
-        await connection.run_sync(run)
+        await connection.run_sync(run_migrations)
     await engine.dispose()
 
 
-given: Connection | None = context.config.attributes.get("connection")
-if given is not None:
-    run(given)
+passed_connection: Connection | None = context.config.attributes.get("connection")
+if passed_connection is not None:
+    run_migrations(passed_connection)
 else:
-    asyncio.run(run_online())
+    asyncio.run(run_with_owner_url())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.rls import protect
 ${imports if imports else ""}
 
 revision = ${repr(up_revision)}
@@ -15,7 +14,7 @@ depends_on = ${repr(depends_on)}
 
 
 def upgrade() -> None:
-    # A lock that is not had in time fails the migration and leaves the service running.
+    # If a lock is not free in time, the migration fails and the service keeps running.
     op.execute("set local lock_timeout = '5s'")
     ${upgrades if upgrades else "pass"}
 

@@ -1,23 +1,29 @@
-"""Installing a text of `hansei_search`. Each migration has its own, frozen under sql/."""
+"""The database function `hansei_search`, assembled from the named parts of `sql/search.sql`.
+
+A part that several statements use is written once. The tests of query plans explain single parts.
+"""
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-from alembic import op
+import re
+from functools import cache
 
-from migrations.rls import ROLES
-from migrations.statements import statements
-
-
-def install(name: str) -> None:
-    """The function as `sql/<name>.sql` has it, in place of the one that is there."""
-    drop()
-    for statement in statements(name):
-        op.execute(sa.text(statement.replace(":", r"\:")))
-    op.execute("revoke execute on function hansei_search from public")
-    op.execute(f"grant execute on function hansei_search to {', '.join(ROLES)}, current_user")
+from migrations.statements import FOLDER
 
 
-def drop() -> None:
-    """Take it away, whatever its arguments."""
-    op.execute("drop function if exists hansei_search")
+@cache
+def _parts() -> dict[str, str]:
+    text = (FOLDER / "search.sql").read_text(encoding="utf-8")
+    split = re.split(r"^-- :(\w+)\n", text, flags=re.MULTILINE)
+    return dict(zip(split[1::2], split[2::2], strict=True))
+
+
+def part(name: str) -> str:
+    """The named part. Each line `--> other` is replaced by that part."""
+    text = _parts()[name].rstrip("\n") + "\n"
+    return re.sub(r"^--> (\w+)\n", lambda line: part(line[1]), text, flags=re.MULTILINE)
+
+
+def definition() -> str:
+    """The statement `create or replace function hansei_search …`."""
+    return part("function")

@@ -1,4 +1,6 @@
-"""SQL files, one statement at a time (a distributed table takes one DDL statement per call)."""
+"""Splits SQL files into statements, because a distributed table accepts one DDL statement
+per call.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ FOLDER = Path(__file__).parent / "sql"
 
 
 def statements(name: str) -> Iterator[str]:
-    """The statements of `sql/<name>.sql`; a semicolon at a line's end closes one, except inside $$
-    … $$.
+    """The statements of `sql/<name>.sql`. A semicolon at the end of a line ends a statement, except
+    inside $$ … $$.
     """
-    held = ""
+    statement = ""
     for part in re.split(r";[ ]*\n", (FOLDER / f"{name}.sql").read_text() + "\n"):
-        held += part
-        if held.count("$$") % 2:
-            held += ";\n"
+        statement += part
+        if statement.count("$$") % 2:
+            statement += ";\n"
             continue
-        if re.sub(r"--.*", "", held).strip():
-            yield held.strip()
-        held = ""
+        if re.sub(r"--.*", "", statement).strip():
+            yield statement.strip()
+        statement = ""

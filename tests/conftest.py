@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,24 +15,64 @@ import asyncpg
 import httpx2
 import pytest
 from fastapi import FastAPI
+from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.auth.identity import KeyScope, generate_key, to_tenant_id
+from apps.memory_api.auth.queries import create_tenant
+from apps.memory_api.auth.tables import ApiKeyRow
+from apps.memory_api.bootstrap import open_runtime
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure
+from apps.memory_api.core.telemetry import configure_logging
 from apps.memory_api.main import create_app
-from apps.memory_api.runtime import Runtime, open_runtime
-from apps.memory_api.tenants.identity import Access, tenant_id_of
-from apps.memory_api.tenants.queries import create_key, create_tenant
-from apps.memory_api.worker import work
-from tests import postgres
-from tests.queue import waiting_tickets
-from tests.stub_provider.guard import forbid_real_providers
+from apps.memory_api.maintenance import upkeep
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.worker import RUN_STEPS, Steps, process_ticket
+from tests.support import postgres
+from tests.support.paths import SHARED
+from tests.support.scheduling import make_scheduler, order_by_length
+from tests.support.stub_provider.guard import forbid_real_providers
+from tests.support.tickets import waiting_tickets
 
 forbid_real_providers()
 
-ROOT = Path(__file__).resolve().parents[1]
-SHARED = ROOT.parent / "shared"
+# Processes that tests start load the service in half the time from cached bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+pytest_plugins = [
+    "tests.support.ace_playbook",
+    "tests.support.live_service",
+    "tests.support.model_clients",
+    "tests.support.model_service",
+    "tests.support.worker_processes",
+]
+
+
+WITH_PROCESSES = {
+    *("bench", "deploy", "e2e", "embedded", "faults", "migrations", "observability", "plans")
+}
+"""Folders whose tests start processes or servers."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """One process runs the tests that share an expensive fixture."""
+    return make_scheduler(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `fast` (`make test-fast`) what needs no database, and what is marked `smoke`; run the
+    longest tests first."""
+    order_by_length(items)
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        fixtures = getattr(item, "fixturenames", ())
+        slow = folder in WITH_PROCESSES or "server" in fixtures or item.get_closest_marker("slow")
+        if not slow or item.get_closest_marker("smoke"):
+            item.add_marker("fast")
 
 
 @pytest.fixture(scope="session")
@@ -104,17 +145,24 @@ async def assert_unprivileged(url: str) -> None:
 @pytest.fixture(scope="session")
 def settings() -> Settings:
     """Settings that no environment of the machine reaches."""
-    return Settings(_env_file=None, lease_seconds=5)  # type: ignore[call-arg]
+    return Settings(_env_file=None, lease_seconds=5, curation_interval=0)  # type: ignore[call-arg]
 
 
 @pytest.fixture(autouse=True, scope="session")
 def quiet_logs() -> None:
-    configure("console", "error")
+    configure_logging("console", "error")
 
 
 @pytest.fixture(scope="session")
 async def runtime(settings: Settings, database: Database) -> AsyncIterator[Runtime]:
     async with open_runtime(settings, database.url("hansei_app")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+async def worker_runtime(settings: Settings, database: Database) -> AsyncIterator[Runtime]:
+    """A runtime as the worker's role, which alone sees all tenants."""
+    async with open_runtime(settings, database.url("hansei_worker")) as opened:
         yield opened
 
 
@@ -141,15 +189,33 @@ class TestTenant:
 
 
 @pytest.fixture
-def make_tenant(owner: Sessions) -> Callable[[], Awaitable[TestTenant]]:
+def tenants_of_test() -> list[UUID]:
+    """The tenants that the test made so far."""
+    return []
+
+
+@pytest.fixture
+def make_tenant(
+    owner: Sessions, tenants_of_test: list[UUID]
+) -> Callable[[], Awaitable[TestTenant]]:
     async def make() -> TestTenant:
         slug = f"t-{new_id()}"
-        tenant = TestTenant(tenant_id_of(slug), slug)
-        async with owner.tenant(tenant.id) as session:
+        tenant = TestTenant(to_tenant_id(slug), slug)
+        keys = {scope: generate_key(tenant.id) for scope in KeyScope}
+        async with owner.for_tenant(tenant.id) as session:  # only two statements
             await create_tenant(session, slug)
-            for access in Access:
-                _, key = await create_key(session, scopes=[access], name=access)
-                tenant.keys[access.value] = key.text
+            session.add_all(
+                ApiKeyRow(
+                    tenant_id=tenant.id,
+                    id=new_id(),
+                    name=scope.value,
+                    secret_hash=key.secret_hash,
+                    scopes=[scope.value],
+                )
+                for scope, key in keys.items()
+            )
+        tenant.keys.update({scope.value: key.text for scope, key in keys.items()})
+        tenants_of_test.append(tenant.id)
         return tenant
 
     return make
@@ -187,15 +253,27 @@ async def api(app: FastAPI, tenant: TestTenant) -> AsyncIterator[httpx2.AsyncCli
 
 
 @pytest.fixture
-def drain(runtime: Runtime) -> Callable[[UUID], Awaitable[int]]:
+def upkeep_of_test_tenants(tenants_of_test: list[UUID], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upkeep visits every active tenant, and there are thousands from tests before this one: here
+    it visits those of this test."""
+    list_all = upkeep.list_active_tenant_ids
+
+    async def list_mine(session: AsyncSession) -> list[UUID]:
+        return [found for found in await list_all(session) if found in tenants_of_test]
+
+    monkeypatch.setattr(upkeep, "list_active_tenant_ids", list_mine)
+
+
+@pytest.fixture
+def drain(runtime: Runtime) -> Callable[..., Awaitable[int]]:
     """Do all work that waits for a tenant, as a worker would, in this process. Answers how many
     runs."""
 
-    async def work_off(tenant_id: UUID) -> int:
+    async def work_off(tenant_id: UUID, steps: Steps = RUN_STEPS) -> int:
         done = 0
         while tickets := await waiting_tickets(runtime, tenant_id):
             for ticket in tickets:
-                await work(runtime, ticket)
+                await process_ticket(runtime, ticket, steps)
                 done += 1
         return done
 

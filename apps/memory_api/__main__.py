@@ -1,6 +1,7 @@
-"""Server-side commands of `hansei`. Their options stand here; what they do stands in `commands/`.
+"""The options of the server commands of `hansei`. The bodies are in `commands/`.
 
-The bodies are loaded when they run: `hansei search` should not wait for the server's imports.
+A body is imported when its command runs, so that client commands such as `hansei search` do not
+wait for the server's imports.
 """
 
 from __future__ import annotations
@@ -13,24 +14,33 @@ import typer
 
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="The folder of `hansei up` (default .hansei)."),
+    typer.Option(
+        "--data-dir",
+        help="Data directory of `hansei up`, with its database and API key. Default: .hansei.",
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)]
-Tenant = Annotated[str, typer.Option("--tenant", help="Name or UUID of the tenant.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Tenant name or UUID.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the server's commands to a command line (entry point `hansei.commands`)."""
-    for command in (up, serve, worker, migrate, doctor, reembed):
+    """Add the server commands to `app`. Entry point of the group `hansei.commands`."""
+    for command in (up, serve, worker, migrate, doctor, top, reembed, openapi):
         app.command()(command)
     app.command(hidden=True)(prepare)
-    tenants = typer.Typer(help="Tenants of this server (owner connection).", no_args_is_help=True)
+    tenants = typer.Typer(
+        help="Manage tenants, with HANSEI_OWNER_URL or the database of a data directory.",
+        no_args_is_help=True,
+    )
     tenants.command("create")(tenant_create)
     tenants.command("list")(tenant_list)
     app.add_typer(tenants, name="tenant")
-    keys = typer.Typer(help="API keys of a tenant (owner connection).", no_args_is_help=True)
+    keys = typer.Typer(
+        help="Manage API keys, with HANSEI_OWNER_URL or the database of a data directory.",
+        no_args_is_help=True,
+    )
     keys.command("create")(key_create)
     keys.command("list")(key_list)
     keys.command("revoke")(key_revoke)
@@ -40,61 +50,92 @@ def register(app: typer.Typer) -> None:
 def up(
     host: Host = "127.0.0.1", port: Port = 8321, data_dir: DataDir = None, json: Json = False
 ) -> None:
-    """Start everything on this machine: database, API, worker, a tenant and its key."""
+    """Start Hansei on this machine: database, API and worker, with a tenant and an API key."""
     _run("up", host=host, port=port, data_dir=data_dir, json=json)
 
 
 def serve(host: Host = "127.0.0.1", port: Port = 8321, data_dir: DataDir = None) -> None:
-    """Run the API alone, on DATABASE_URL or the database of a data directory."""
-    _run("serve", host=host, port=port, data_dir=data_dir)
+    """Run the API server, with HANSEI_DATABASE_URL or the database of a data directory."""
+    _run("processes", "run_serve", host=host, port=port, data_dir=data_dir)
 
 
 def worker(data_dir: DataDir = None) -> None:
-    """Run a worker, on HANSEI_WORKER_URL, DATABASE_URL or the database of a data directory."""
-    _run("work", data_dir=data_dir)
+    """Run a worker, with HANSEI_WORKER_URL, HANSEI_DATABASE_URL or the database of a data
+    directory.
+    """
+    _run("processes", "run_worker_command", data_dir=data_dir)
 
 
 def migrate(
     data_dir: DataDir = None,
-    revision: Annotated[str, typer.Option(help="Where to go; the newest by default.")] = "head",
+    revision: Annotated[str, typer.Option(help="Target revision.")] = "head",
 ) -> None:
-    """Bring the database to the newest schema, as its owner (HANSEI_OWNER_URL)."""
-    _run("migrate", data_dir=data_dir, revision=revision)
+    """Migrate the database to the newest schema, with HANSEI_OWNER_URL or the database of a data
+    directory.
+    """
+    _run("migrate", "run_migrate", data_dir=data_dir, revision=revision)
 
 
 def prepare(name: Annotated[str, typer.Argument()], data_dir: DataDir = None) -> None:
-    """The first step of `up`: newest schema, a tenant, and a key for it, printed as JSON."""
-    _run("prepare", name=name, data_dir=data_dir)
+    """Migrate, create a tenant and an API key, and print the key as JSON. `up` runs this first."""
+    _run("migrate", "run_prepare", name=name, data_dir=data_dir)
 
 
 def doctor(data_dir: DataDir = None, json: Json = False) -> None:
-    """Say what is wrong and how to mend it."""
+    """Check the installation and show how to fix each problem."""
     _run("doctor", data_dir=data_dir, json=json)
 
 
+def top(
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address of an API process or of a worker's metrics port. Can be repeated. "
+            "Default: http://127.0.0.1:8321, and the worker of HANSEI_WORKER_METRICS_PORT."
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(help="Token of the metrics.", envvar="HANSEI_METRICS_TOKEN"),
+    ] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between two refreshes.", min=0.5)] = 2.0,
+    once: Annotated[bool, typer.Option(help="Print the figures once and exit.")] = False,
+    json: Json = False,
+) -> None:
+    """Show the queue, runs, model calls, cost and the slowest routes, and refresh them."""
+    _run("top", urls=url or [], token=token, interval=interval, once=once, json=json)
+
+
 def reembed(
-    tenant: Annotated[str | None, typer.Option(help="Name or UUID of the tenant.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All active tenants, one by one.")] = False,
-    provider: Annotated[str | None, typer.Option(help="static, openai or fastembed.")] = None,
-    model: Annotated[str | None, typer.Option(help="The provider's name of the model.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Tenant name or UUID.")] = None,
+    all_tenants: Annotated[
+        bool, typer.Option("--all", help="All active tenants, one after the other.")
+    ] = False,
+    provider: Annotated[
+        str | None, typer.Option(help="Embedding provider: static, openai or fastembed.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model name at the provider.")] = None,
     dimensions: Annotated[
-        int | None, typer.Option(help="Length of its vectors, where it can be chosen.", min=1)
+        int | None, typer.Option(help="Vector length, if the model supports several.", min=1)
     ] = None,
     base_url: Annotated[
-        str | None, typer.Option(help="Another server than the settings name, with its /v1.")
+        str | None,
+        typer.Option(
+            help="Base URL of the server, with /v1, if it is not the one in the settings."
+        ),
     ] = None,
-    cancel: Annotated[bool, typer.Option(help="Stop a move that is under way.")] = False,
+    cancel: Annotated[bool, typer.Option(help="Cancel a running move.")] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Move tenants to another embedding model while they are searched and written.
+    """Move tenants to another embedding model. Searches and writes continue meanwhile.
 
-    Killed, it goes on where it was when it is run again.
+    If the command is interrupted, run it again to continue.
     """
     _run(
         "reembed",
         tenant=tenant,
-        every=every,
+        all_tenants=all_tenants,
         provider=provider,
         model=model,
         dimensions=dimensions,
@@ -105,8 +146,13 @@ def reembed(
     )
 
 
+def openapi(file: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
+    """Write the OpenAPI document of the HTTP API to a file."""
+    _run("export_openapi", file=file)
+
+
 def tenant_create(
-    name: Annotated[str, typer.Argument(help="A slug or a UUID.")],
+    name: Annotated[str, typer.Argument(help="Tenant name (a slug) or UUID.")],
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
@@ -122,15 +168,16 @@ def tenant_list(data_dir: DataDir = None, json: Json = False) -> None:
 def key_create(
     tenant: Tenant,
     scope: Annotated[
-        list[str], typer.Option("--scope", help="read, write, admin or operator; may be repeated.")
+        list[str],
+        typer.Option("--scope", help="read, write, admin or operator. Can be repeated."),
     ] = ["write"],  # noqa: B006 - typer copies it
     project: Annotated[str | None, typer.Option(help="Bind the key to one project.")] = None,
-    name: Annotated[str, typer.Option(help="What the key is for.")] = "",
+    name: Annotated[str, typer.Option(help="Description of the key.")] = "",
     days: Annotated[int | None, typer.Option(help="Days until it expires.", min=1)] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """Create an API key. It is shown this once."""
+    """Create an API key and print it. It cannot be shown again."""
     _run(
         "tenants",
         "create_key",
@@ -145,16 +192,18 @@ def key_create(
 
 
 def key_list(tenant: Tenant, data_dir: DataDir = None, json: Json = False) -> None:
-    """List a tenant's keys, without their secrets."""
+    """List the API keys of a tenant, without their secrets."""
     _run("tenants", "list_keys", tenant=tenant, data_dir=data_dir, json=json)
 
 
 def key_revoke(
-    key: Annotated[str, typer.Argument(help="The key's id, or the key itself.")],
-    tenant: Annotated[str | None, typer.Option(help="Needed when KEY is an id.")] = None,
+    key: Annotated[str, typer.Argument(help="The key or its ID.")],
+    tenant: Annotated[
+        str | None, typer.Option(help="Tenant name or UUID. Required if KEY is an ID.")
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Revoke a key. An API process that knows it refuses it within five seconds."""
+    """Revoke an API key. All API processes reject it within five seconds."""
     _run("tenants", "revoke_key", key=key, tenant=tenant, data_dir=data_dir)
 
 

@@ -7,59 +7,76 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from apps.memory_api import health
-from apps.memory_api.account.budget_router import router as budgets
-from apps.memory_api.account.router import router as account
-from apps.memory_api.core import http, openapi
-from apps.memory_api.core.collector import settle_collector
-from apps.memory_api.core.middleware import RequestLog
+from apps.memory_api.api import exposition, health, problem_types
+from apps.memory_api.api.openapi import install_docs, install_openapi, operation_id
+from apps.memory_api.api.problems import install_error_handlers
+from apps.memory_api.api.request_log import RequestLogMiddleware
+from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
+from apps.memory_api.budgets.router import router as budgets_router
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.evaluation.router import router as evaluations
-from apps.memory_api.memory.router import router as memories
-from apps.memory_api.playbook.router import router as playbooks
-from apps.memory_api.reflection.insights.router import router as trajectories
-from apps.memory_api.reflection.router import router as reflections
-from apps.memory_api.reflection.transcripts.router import router as transcripts
-from apps.memory_api.runtime import Runtime, open_runtime
-from apps.memory_api.traces.router import router as traces
-from apps.memory_api.workers.router import router as workflow
+from apps.memory_api.curation.router import router as curation_router
+from apps.memory_api.evaluation.router import router as evaluation_router
+from apps.memory_api.memories.router import router as memories_router
+from apps.memory_api.playbooks.bullets.router import router as bullets_router
+from apps.memory_api.playbooks.effects.router import router as effects_router
+from apps.memory_api.playbooks.history.router import router as history_router
+from apps.memory_api.playbooks.proposals.router import router as proposals_router
+from apps.memory_api.playbooks.retrieval.router import router as retrieval_router
+from apps.memory_api.playbooks.router import router as playbooks_router
+from apps.memory_api.playbooks.sections import open_section_loader
+from apps.memory_api.playbooks.verdicts.router import router as verdicts_router
+from apps.memory_api.reflection.router import router as reflection_router
+from apps.memory_api.reflection.trajectories.router import router as trajectories_router
+from apps.memory_api.reflection.transcripts.router import router as transcripts_router
+from apps.memory_api.runs.router import router as runs_router
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.tenants.router import router as tenants_router
+from apps.memory_api.traces.router import router as traces_router
+from apps.memory_api.workflow.router import router as workflow_router
 
 ROUTERS = (
-    *(health.router, account, budgets),
-    *(reflections, trajectories, transcripts),
-    *(traces, evaluations, memories, playbooks, workflow),
+    *(health.router, exposition.router, problem_types.router),
+    *(tenants_router, runs_router, budgets_router),
+    *(traces_router, evaluation_router),
+    *(reflection_router, trajectories_router, transcripts_router),
+    memories_router,
+    *(playbooks_router, history_router, retrieval_router, proposals_router),
+    *(bullets_router, verdicts_router, effects_router, curation_router),
+    workflow_router,
 )
 
 
 def create_app(
     settings: Settings, database_url: str = "", *, runtime: Runtime | None = None
 ) -> FastAPI:
-    """The application. It opens a `Runtime` for its life, unless it is given one (tests)."""
+    """The application. It opens a `Runtime` for its lifetime unless one is passed (tests)."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        open_section_loader(settings).check()  # an invalid section file must prevent the start
         if runtime is not None:
             app.state.runtime = runtime
             yield
             return
         async with open_runtime(settings, database_url) as opened:
             app.state.runtime = opened
-            settle_collector()
+            freeze_startup_objects()
             yield
 
     app = FastAPI(
         title="Hansei",
         version="0.1.0",
-        description="Reflective memory for AI agents: traces in, lessons out.",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
-        responses=openapi.RESPONSES,
+        redirect_slashes=False,  # a redirect would name the host that the client sent
+        generate_unique_id_function=operation_id,
     )
     for router in ROUTERS:
         app.include_router(router)
-    http.install(app)
-    openapi.install_docs(app)
-    app.add_middleware(RequestLog)
+    install_error_handlers(app)
+    install_openapi(app)
+    install_docs(app)
+    app.add_middleware(RequestLogMiddleware)
     return app

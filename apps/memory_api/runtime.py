@@ -1,39 +1,35 @@
-"""What every process has: one frozen `Runtime`, opened alike by API, worker, command line and
-tests.
-"""
+"""The parts that every process shares: one frozen `Runtime`, which `bootstrap.py` builds."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote
 from uuid import UUID
 
-from apps.memory_api.budget.guard import DatabaseBudget
-from apps.memory_api.budget.ledger import DatabaseLedger
-from apps.memory_api.core.db import Sessions, open_engine
+from apps.memory_api.auth.identity import KeyCache, to_tenant_id
+from apps.memory_api.core.db import Sessions
+from apps.memory_api.core.errors import InvalidRequest
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.embeddings.loaded import Embedders, open_default
 from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.embeddings.tenant import TenantEmbedder, TenantModels
-from apps.memory_api.jobs.bounds import Bounds
-from apps.memory_api.jobs.pgqueuer import PgQueue
-from apps.memory_api.jobs.port import JobQueue
-from apps.memory_api.llm.configure import open_models
-from apps.memory_api.llm.pause import Gate, Gated
+from apps.memory_api.embeddings.registry import EmbedderCache
+from apps.memory_api.embeddings.tenant_models import TenantEmbedder, TenantEmbeddingModels
+from apps.memory_api.llm.circuit_breaker import CircuitBreakers
+from apps.memory_api.llm.model_session import ModelSession
 from apps.memory_api.llm.port import LLM
-from apps.memory_api.llm.registry import compose
-from apps.memory_api.llm.retry import FOREGROUND_ATTEMPTS, WORKER_ATTEMPTS
-from apps.memory_api.llm.slots import Slotted
-from apps.memory_api.tenants.known import KnownKeys
+from apps.memory_api.llm.prompts import Prompt, load_prompt
+from apps.memory_api.run_queue.figures import QueueGauge
+from apps.memory_api.run_queue.port import RunQueue
 
 
-def _process_name() -> str:
+def _host_and_pid() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
@@ -41,77 +37,104 @@ def _process_name() -> str:
 class Runtime:
     settings: Settings
     sessions: Sessions
-    embedder: Embedder
-    """What a new tenant begins with. For a tenant's own memories, `embedder_of`."""
-    queue: JobQueue
+    default_embedder: Embedder
+    """The embedder of new tenants. For an existing tenant, use `get_tenant_embedder`."""
+    queue: RunQueue
     llm: LLM | None = None
-    """The model with all its wrappers; None when rules think."""
-    gate: Gate = field(default_factory=Gate)
-    """Whether the model's provider may be asked."""
-    keys: KnownKeys = field(default_factory=KnownKeys)
-    """API keys that were checked a moment ago."""
-    name: str = field(default_factory=_process_name)
-    """Who holds a lease: host and process."""
+    """The configured models with all wrappers; None if only the rules engine runs."""
+    circuit_breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
+    """Pause each model of `llm` while it fails."""
+    key_cache: KeyCache = field(default_factory=KeyCache)
+    process_name: str = field(default_factory=_host_and_pid)
+    """Host and process ID. Lease holders start with it."""
 
     @cached_property
-    def models(self) -> TenantModels:
-        """Each tenant's embedding models."""
-        return TenantModels(self.sessions, Embedders(self.settings, self.embedder))
+    def embedding_models(self) -> TenantEmbeddingModels:
+        return TenantEmbeddingModels(
+            self.sessions, EmbedderCache(self.settings, self.default_embedder)
+        )
 
-    async def embedder_of(self, tenant_id: UUID) -> TenantEmbedder:
-        """What embeds a tenant's queries and memories. No transaction may be open."""
-        return await self.models.of(tenant_id)
+    @cached_property
+    def queue_gauge(self) -> QueueGauge:
+        return QueueGauge(self.sessions)
 
-    def new_holder(self) -> str:
-        """A name for this process to hold one run under."""
-        return f"{self.name}/{new_id()}"
+    async def get_tenant_embedder(self, tenant_id: UUID) -> TenantEmbedder:
+        """The embedder of the tenant's queries and memories. Opens a transaction of its own, so
+        call it outside any other.
+        """
+        return await self.embedding_models.get_embedder(tenant_id)
+
+    def new_lease_holder(self) -> str:
+        """A unique name under which this process leases one run."""
+        return f"{self.process_name}/{new_id()}"
 
     @property
-    def lease(self) -> timedelta:
+    def lease_duration(self) -> timedelta:
         return timedelta(seconds=self.settings.lease_seconds)
 
+    @property
+    def curation_interval(self) -> timedelta:
+        return timedelta(seconds=self.settings.curation_interval)
 
-@asynccontextmanager
-async def open_runtime(
-    settings: Settings, database_url: str, *, background: bool = False
-) -> AsyncGenerator[Runtime]:
-    """Everything a process needs, closed on the way out. In the background a model is asked once:
-    the queue tries again.
+
+def open_model_session(
+    runtime: Runtime,
+    tenant_id: UUID,
+    playbook: str | None,
+    run_id: UUID | None,
+    *,
+    builtin: str | Callable[[str], str],
+    project_id: str | None = None,
+    prompt_tokens: int | None = None,
+    fallback_to_rules: bool = False,
+) -> ModelSession | None:
+    """Return the configured model with the prompts of this playbook; None if only the rules engine
+    runs. `project_id` is the project that pays.
     """
-    embedder = open_default(settings)
-    models = open_models(settings)
-    engine = open_engine(
-        database_url, pool_size=settings.pool_size, statement_cache=settings.statement_cache
+    if runtime.llm is None:
+        return None
+    settings = runtime.settings
+
+    def prompt(name: str) -> Prompt:
+        text = builtin if isinstance(builtin, str) else builtin(name)
+        return load_tenant_prompt(settings, name, tenant_id, playbook, builtin=text)
+
+    return ModelSession(
+        runtime.llm,
+        prompt,
+        timeout=settings.llm_timeout,
+        max_tokens=settings.llm_max_tokens,
+        prompt_tokens=prompt_tokens or settings.llm_prompt_tokens,
+        fallback_to_rules=fallback_to_rules,
+        tenant_id=tenant_id,
+        project_id=project_id,
+        run_id=run_id,
     )
-    queue = PgQueue(
-        settings.listen_url or database_url,
-        heartbeat=timedelta(seconds=settings.lease_seconds),
-        bounds=Bounds(settings.queue_limit, settings.queue_limit_total),
-    )
-    sessions, gate = Sessions(engine), Gate()
-    attempts = WORKER_ATTEMPTS if background else FOREGROUND_ATTEMPTS
-    slots = settings.llm_concurrency
-    llm = compose_model(models, sessions, gate, attempts=attempts, slots=slots) if models else None
-    runtime = Runtime(settings, sessions, embedder, queue, llm, gate)
-    try:
-        yield runtime
-    finally:
-        if llm is not None:
-            await llm.aclose()
-        await runtime.models.embedders.aclose()
-        await engine.dispose()
 
 
-def compose_model(
-    models: Sequence[LLM], sessions: Sessions, gate: Gate, *, attempts: int, slots: int
-) -> LLM:
-    """The models as the service asks them: so many at once, recorded, paid for from the tenant's
-    budget, tried again, and left alone while their provider fails.
+def load_tenant_prompt(
+    settings: Settings, name: str, tenant_id: UUID | None, playbook: str | None, *, builtin: str
+) -> Prompt:
+    """Load the prompt that applies to a tenant and a playbook. Raises `PromptInvalid`."""
+    directory = settings.prompts_dir
+    return load_prompt(
+        name,
+        tenant=_tenant_names(directory, tenant_id) if tenant_id else None,
+        playbook=playbook,
+        operator_dir=directory,
+        builtin=builtin,
+    )
+
+
+def _tenant_names(directory: Path | None, tenant_id: UUID) -> list[str]:
+    """The tenant's ID, and its slug if the folder of custom prompts has one of that name: a slug
+    gives the ID.
     """
-    chain = compose(
-        models,
-        ledger=DatabaseLedger(sessions),
-        budget=DatabaseBudget(sessions),
-        attempts=attempts,
-    )
-    return Slotted(Gated(chain, gate), slots)
+    names = [str(tenant_id)]
+    if directory is not None and directory.is_dir():
+        for folder in directory.iterdir():
+            slug = unquote(folder.name)
+            with suppress(InvalidRequest):
+                if folder.is_dir() and slug not in names and to_tenant_id(slug) == tenant_id:
+                    names.append(slug)
+    return names

@@ -1,140 +1,198 @@
-"""The worker process: takes runs from the queue and does them with the handler of their kind."""
+"""The worker process: claims runs from the queue and executes the step of their kind."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import structlog
 
-from apps.memory_api.core.away import is_away, may_pass, reason
-from apps.memory_api.core.collector import settle_collector
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.curator import upkeep as tidying
-from apps.memory_api.jobs import runs
-from apps.memory_api.jobs.lease import held
-from apps.memory_api.jobs.port import Ticket
-from apps.memory_api.jobs.tables import Run
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.reflection.insights.run import TRAJECTORY, reflect_trajectory
-from apps.memory_api.reflection.transcripts.run import TRANSCRIPT, reflect_transcript
-from apps.memory_api.runtime import Runtime, open_runtime
-from apps.memory_api.workers import learn, reembed, upkeep
-from apps.memory_api.workers.answer import WORKFLOW, answer_query
+from apps.memory_api import learning
+from apps.memory_api.core.db_errors import (
+    DatabaseLoginRefused,
+    DatabaseUnavailable,
+    driver_message,
+    is_transient,
+)
+from apps.memory_api.curation import cleanup
+from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
+from apps.memory_api.maintenance import budget_alerts, reembedding, upkeep
+from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.execution import (
+    RunObservation,
+    SelfManagedStep,
+    Step,
+    budget_recheck_delay,
+    execute_step,
+    keep_lease,
+    observe_run,
+)
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.workflow.step import WORKFLOW, AnswerStep
 
 log = structlog.get_logger()
 
-AWAY_SECONDS = 1.0
-"""Between two looks for a database that is away."""
+DATABASE_RETRY_SECONDS = 1.0
+"""Pause before the next try to reach an unavailable database."""
+MAX_TIMEOUT_POSTPONEMENTS = 8
+"""A run whose model call times out more often in a row loses an attempt: a call may be charged."""
+UNKNOWN_KIND_DELAY = timedelta(seconds=30)
+"""Time until a run of an unknown kind is delivered again, to a newer worker."""
+BUSY_DELAY_SECONDS = (2.0, 4.0)
+"""Range of the pause of a run that waits for another run. Rare: the other run queues it when it
+ends.
+"""
 
-LONGEST_UNPAID = 900.0
-"""Seconds between two looks whether a budget allows a run: somebody may have raised it."""
 
-Handler = Callable[[Runtime, Run], Awaitable[Any]]
-"""Does a run that is held, and finishes it."""
+@dataclass(frozen=True)
+class FunctionStep:
+    """A step that is a single function."""
 
-HANDLERS: dict[str, Handler] = {
-    **learn.STEPS,
-    WORKFLOW: answer_query,
-    TRAJECTORY: reflect_trajectory,
-    TRANSCRIPT: reflect_transcript,
-    upkeep.KIND: upkeep.run,
-    reembed.KIND: reembed.run,
-    tidying.KIND: tidying.run_tidy,
+    kind: str
+    function: Callable[[Runtime, RunRow], Awaitable[None]]
+
+    async def execute(self, runtime: Runtime, run: RunRow) -> None:
+        await self.function(runtime, run)
+
+
+Steps = Mapping[str, Step[Any, Any, Any] | SelfManagedStep]
+"""Kind of run → how it is executed."""
+
+RUN_STEPS: Steps = {
+    **learning.RUN_STEPS,
+    WORKFLOW: AnswerStep(),
+    upkeep.UPKEEP: FunctionStep(upkeep.UPKEEP, upkeep.run_upkeep),
+    reembedding.KIND: FunctionStep(reembedding.KIND, reembedding.run_reembedding),
+    budget_alerts.KIND: FunctionStep(budget_alerts.KIND, budget_alerts.send_alert),
+    cleanup.CLEANUP: FunctionStep(cleanup.CLEANUP, cleanup.run_cleanup),
 }
 
 
-async def work(runtime: Runtime, ticket: Ticket) -> timedelta | None:
-    """Settle one ticket: do its run, or say how long to wait before looking at it again."""
-    owner = runtime.new_holder()
-    async with runtime.sessions.tenant(ticket.tenant_id) as session:
-        claim = await runs.claim(session, ticket.run_id, owner, runtime.lease)
+async def process_ticket(
+    runtime: Runtime, ticket: Ticket, steps: Steps = RUN_STEPS
+) -> timedelta | None:
+    """Execute the run of a ticket. None if the ticket is done; otherwise the time to wait before it
+    is delivered again.
+    """
+    owner = runtime.new_lease_holder()
+    async with runtime.sessions.for_tenant(ticket.tenant_id) as session:
+        claim = await lifecycle.claim_run(session, ticket.run_id, owner, runtime.lease_duration)
     if claim.run is None:
         return claim.wait
-    run, since = claim.run, runtime.gate.clock()
+    with observe_run(claim.run, ticket.traceparent) as observation:
+        return await _execute_claimed(runtime, claim.run, steps, observation)
+
+
+async def _execute_claimed(
+    runtime: Runtime, run: RunRow, steps: Steps, observation: RunObservation
+) -> timedelta | None:
+    """Execute a claimed run; see `process_ticket`."""
+    observation.result = "lease_lost"  # also if this process is stopped: another one takes over
     try:
-        async with held(runtime.sessions, run, runtime.lease):
-            await HANDLERS[run.kind](runtime, run)
+        async with keep_lease(runtime.sessions, run, runtime.lease_duration):
+            await execute_run(runtime, run, steps)
     except asyncio.CancelledError:
         raise
-    except runs.LeaseLost:
+    except lifecycle.LeaseLost:
         return None
     except Exception as error:
-        delay = _excuse(runtime, error, since)
-        log_failure(run, error, excused=delay is not None)
-        async with runtime.sessions.tenant(ticket.tenant_id) as session:
+        delay = postponement_for(run, error)
+        log_run_failure(run, error, postponed=delay is not None)
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
             if delay is not None:
-                return await runs.postpone(session, run, error, delay)
-            return await runs.fail(session, run, error)
+                observation.result = "postponed"
+                return await lifecycle.postpone_run(session, run, error, delay)
+            retry_delay = await lifecycle.record_failure(session, run, error)
+            observation.result = "dead" if retry_delay is None else "retried"
+            return retry_delay
+    observation.result = "done"
     return None
 
 
-def _excuse(runtime: Runtime, error: Exception, since: float) -> timedelta | None:
-    """How long to wait when it is not the run's fault: its provider is away, its tenant's budget
-    is spent, or the database was (a deadlock, a lock not got in time, a restart).
-    """
-    if not isinstance(error, LLMError) and may_pass(error):
-        return timedelta(seconds=random.uniform(1.0, 2.0))
-    if isinstance(error, LLMOverBudget):
-        seconds = min(error.retry_after or LONGEST_UNPAID, LONGEST_UNPAID)
-        return timedelta(seconds=seconds * random.uniform(1.0, 1.1))
-    if isinstance(error, LLMError) and runtime.gate.excuses(error, since):
-        return _later(runtime)
-    return None
-
-
-def log_failure(run: Run, error: Exception, *, excused: bool) -> None:
-    about = {"run_id": str(run.id), "kind": run.kind, "error": str(error)}
-    if excused:
-        log.warning("run_postponed", **about)
+async def execute_run(runtime: Runtime, run: RunRow, steps: Steps) -> None:
+    """Execute a run that this process holds. Raises `UnknownRunKind`."""
+    step = steps.get(run.kind)
+    if step is None:
+        raise lifecycle.UnknownRunKind(run.kind)
+    if isinstance(step, Step):
+        await execute_step(runtime, run, step)
     else:
-        log.error("run_failed", **about, exc_info=True)
+        await step.execute(runtime, run)
 
 
-def _later(runtime: Runtime) -> timedelta:
-    """When the model's provider may be asked again, or up to half as long later, so that not all
-    work comes back at once.
+def postponement_for(run: RunRow, error: Exception) -> timedelta | None:
+    """The delay for a run whose failure has a cause outside it: another run has to end first, the
+    provider is unavailable, the budget is spent, the worker is older than the run, or the database
+    had a transient error (deadlock, lock timeout, restart). None for any other failure.
     """
-    return timedelta(seconds=max(1.0, runtime.gate.wait) * random.uniform(1.0, 1.5))
+    count = lifecycle.postponement_count(run)
+    if isinstance(error, lifecycle.RunBusy):
+        return timedelta(seconds=random.uniform(*BUSY_DELAY_SECONDS))
+    if isinstance(error, lifecycle.UnknownRunKind):
+        return UNKNOWN_KIND_DELAY
+    if not isinstance(error, LLMError):
+        return lifecycle.backoff(count + 1) if is_transient(error) else None
+    if isinstance(error, LLMOverBudget):
+        return budget_recheck_delay(error)
+    if not error.is_outage:
+        return None
+    if error.pause_seconds:  # not all runs retry at once
+        return timedelta(seconds=max(1.0, error.pause_seconds) * random.uniform(1.0, 1.5))
+    if isinstance(error, LLMTimeout) and count >= MAX_TIMEOUT_POSTPONEMENTS:
+        return None
+    return max(lifecycle.FIRST_RETRY_DELAY, lifecycle.backoff(count + 1))
 
 
-async def serve(runtime: Runtime, stop: asyncio.Event) -> None:
-    """Work until `stop` is set, then finish what is at hand."""
+def log_run_failure(run: RunRow, error: Exception, *, postponed: bool) -> None:
+    fields = {"run_id": str(run.id), "kind": run.kind, "error": str(error)}
+    if isinstance(error, lifecycle.UnknownRunKind):
+        if run.kind not in _LOGGED_KINDS:
+            _LOGGED_KINDS.add(run.kind)
+            log.warning("run_kind_unknown", **fields)
+    elif postponed:
+        log.warning("run_postponed", **fields)
+    else:
+        log.error("run_failed", **fields, exc_info=True)
+
+
+_LOGGED_KINDS: set[str] = set()
+"""Unknown kinds of runs that this process has logged."""
+
+
+async def process_queue(runtime: Runtime, stop: asyncio.Event, steps: Steps = RUN_STEPS) -> None:
+    """Process tickets until `stop` is set, then finish the runs that have begun."""
 
     async def deliver(ticket: Ticket) -> timedelta | None:
-        return await work(runtime, ticket)
+        return await process_ticket(runtime, ticket, steps)
 
-    async def fan_out() -> None:
-        await upkeep.fan_out(runtime)
+    async def enqueue_upkeep() -> None:
+        await upkeep.enqueue_upkeep(runtime)
 
-    await runtime.queue.run(
+    await runtime.queue.consume(
         deliver,
         concurrency=runtime.settings.worker_concurrency,
         stop=stop,
-        schedules={"upkeep": ("*/5 * * * *", fan_out)},
+        schedules={"upkeep": ("*/5 * * * *", enqueue_upkeep)},
     )
 
 
-async def main(settings: Settings, database_url: str, stop: asyncio.Event) -> None:
-    """Work until told to stop; wait while the database is away."""
-    async with open_runtime(settings, database_url, background=True) as runtime:
-        settle_collector()
-        log.info("worker_started", name=runtime.name)
-        while not stop.is_set():
-            try:
-                await serve(runtime, stop)
-            except Exception as error:
-                if not is_away(error):
-                    raise
-                log.warning("database_away", error=reason(error))
-                await _pause(stop)
-        log.info("worker_stopped", name=runtime.name)
-
-
-async def _pause(stop: asyncio.Event) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), AWAY_SECONDS)
+async def run_worker(runtime: Runtime, stop: asyncio.Event, steps: Steps = RUN_STEPS) -> None:
+    """Work until `stop` is set. Waits while the database is unavailable."""
+    log.info("worker_started", name=runtime.process_name)
+    while not stop.is_set():
+        try:
+            await process_queue(runtime, stop, steps)
+        except DatabaseLoginRefused:
+            raise  # waiting does not help
+        except DatabaseUnavailable as error:
+            log.warning("database_unavailable", error=driver_message(error))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), DATABASE_RETRY_SECONDS)
+    log.info("worker_stopped", name=runtime.process_name)

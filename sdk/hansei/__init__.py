@@ -1,4 +1,4 @@
-"""Hansei's client: `Hansei`, `AsyncHansei`, and `HanseiError`, which every call may raise."""
+"""The Hansei client: `Hansei`, `AsyncHansei` and the error base class `HanseiError`."""
 
 from hansei.client import AsyncHansei, Hansei
 from hansei.errors import HanseiError

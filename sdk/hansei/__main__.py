@@ -1,8 +1,8 @@
-"""`python -m hansei`."""
+"""Runs the command line as `python -m hansei`."""
 
 from __future__ import annotations
 
-from hansei.cli import main
+from hansei.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -1,13 +1,13 @@
-"""The clients: `Hansei` for plain code, `AsyncHansei` for asyncio. Both have the methods of
-`Methods`, with the same arguments.
+"""The clients: `Hansei` for synchronous code, `AsyncHansei` for asyncio.
 
     with Hansei() as hansei:
-        learnt = hansei.generate_reflection(events, "failure")
-        for sent in hansei.send_traces("traces.jsonl", reflect="always"):
+        block = hansei.render_playbook("support", "refund of a pending order")
+        hits = hansei.search_memories("refund of a pending order", top_k=3)["results"]
+        for receipt in hansei.create_traces("traces.jsonl", reflect="always"):
             ...
-        hits = hansei.search("refund of a pending order", top_k=3)["results"]
 
-With `AsyncHansei`, `await` what returns a value and use `async for` where items are given.
+Both have the same methods with the same arguments. With `AsyncHansei`, `await` a result and use
+`async for` with a list.
 """
 
 from __future__ import annotations
@@ -20,168 +20,178 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
-from hansei import account, flows, money, reflector, routes, workflow
-from hansei import bullets as of_bullets
-from hansei import playbooks as of_playbooks
-from hansei.credentials import resolve
+from hansei import _flows
+from hansei._flows import Flow, Item
+from hansei._methods import FlowMethod, ListMethod, RequestMethod, ResultMethod
+from hansei._request import Request
+from hansei._retry import Pause, RequestAttempts
+from hansei.credentials import resolve_credentials
+from hansei.endpoints import account, bullets, memories, playbooks, reflections, runs, traces
 from hansei.errors import NotConfigured
-from hansei.exchange import Exchange, Pause
-from hansei.flows import Flow, Give
-from hansei.methods import Final, Items, Steps, Value
-from hansei.request import Request
 
 T = TypeVar("T")
 
-TIMEOUT = 60.0
-"""Seconds an answer may take; a reflection by a model can need many."""
-CONNECT_TIMEOUT = 5.0
-RETRIES = 3
-"""How often a request is sent again after 429, 503 or a broken connection."""
-HERE = ("127.0.0.1", "::1", "localhost")
+TIMEOUT_SECONDS = 60.0
+"""How long a response may take. A reflection by a model can take many seconds."""
+CONNECT_TIMEOUT_SECONDS = 5.0
+MAX_RETRIES = 3
+"""Retries after 429, 503 or a lost connection."""
+LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 class Methods:
-    """What a client can do: one method a route, and a few that take several requests.
-
-    Every method raises `HanseiError`.
+    """The methods of both clients: one for each operation of the API, and four that combine
+    several requests. Every method raises `HanseiError`.
     """
 
-    generate_reflection = Value(routes.generate_reflection)
-    bring_reflection = Value(routes.bring_reflection)
-    query_reflections = Value(routes.query_reflections)
-    reflect_trajectory = Value(reflector.reflect_trajectory)
-    reflect_transcript = Value(reflector.reflect_transcript)
-    run_workflow = Value(workflow.run_workflow)
+    generate_reflection = RequestMethod(reflections.generate_reflection)
+    create_reflection = RequestMethod(reflections.create_reflection)
+    query_reflections = RequestMethod(reflections.query_reflections)
+    reflect_on_trajectory = RequestMethod(reflections.reflect_on_trajectory)
+    reflect_on_transcript = RequestMethod(reflections.reflect_on_transcript)
+    run_workflow = RequestMethod(reflections.run_workflow)
 
-    send_trace = Value(routes.send_trace)
-    send_traces = Steps(flows.send_traces)
-    add_events = Value(routes.add_events)
-    tell_outcome = Value(routes.tell_outcome)
-    close_trace = Value(routes.close_trace)
-    traces = Items(routes.traces)
-    trace = Value(routes.trace)
-    evaluations = Items(routes.evaluations)
+    create_trace = RequestMethod(traces.create_trace)
+    create_traces = FlowMethod(_flows.create_traces)
+    list_traces = ListMethod(traces.list_traces)
+    get_trace = RequestMethod(traces.get_trace)
+    list_trace_events = ListMethod(traces.list_trace_events)
+    append_events = RequestMethod(traces.append_events)
+    record_outcome = RequestMethod(traces.record_outcome)
+    close_trace = RequestMethod(traces.close_trace)
+    list_trace_evaluations = ListMethod(traces.list_trace_evaluations)
 
-    bring_memory = Value(routes.bring_memory)
-    memories = Items(routes.memories)
-    memory = Value(routes.memory)
-    update = Value(routes.update)
-    forget = Value(routes.forget)
-    revisions = Items(routes.revisions)
-    links = Items(routes.links)
-    search = Value(routes.search)
+    create_memory = RequestMethod(memories.create_memory)
+    list_memories = ListMethod(memories.list_memories)
+    get_memory = RequestMethod(memories.get_memory)
+    update_memory = RequestMethod(memories.update_memory)
+    delete_memory = RequestMethod(memories.delete_memory)
+    list_memory_revisions = ListMethod(memories.list_memory_revisions)
+    list_memory_links = ListMethod(memories.list_memory_links)
+    search_memories = RequestMethod(memories.search_memories)
 
-    playbooks = Items(of_playbooks.playbooks)
-    playbook = Value(of_playbooks.playbook)
-    export_playbook = Value(of_playbooks.export_playbook)
-    put_playbook = Value(of_playbooks.put_playbook)
-    configure_playbook = Value(of_playbooks.configure_playbook)
-    delete_playbook = Value(of_playbooks.delete_playbook)
-    search_playbook = Value(of_bullets.search_playbook)
-    render_playbook = Value(of_bullets.render_playbook)
-    edit_playbook = Value(of_bullets.edit_playbook)
-    playbook_history = Items(of_playbooks.playbook_history)
-    diff_playbook = Value(of_playbooks.diff_playbook)
-    restore_playbook = Value(of_playbooks.restore_playbook)
-    playbook_effects = Items(of_playbooks.playbook_effects)
-    proposals = Items(of_playbooks.proposals)
-    accept_proposal = Value(of_playbooks.accept_proposal)
-    reject_proposal = Value(of_playbooks.reject_proposal)
+    list_playbooks = ListMethod(playbooks.list_playbooks)
+    get_playbook = RequestMethod(playbooks.get_playbook)
+    export_playbook = RequestMethod(playbooks.export_playbook)
+    replace_playbook = RequestMethod(playbooks.replace_playbook)
+    update_playbook = RequestMethod(playbooks.update_playbook)
+    delete_playbook = RequestMethod(playbooks.delete_playbook)
+    apply_deltas = RequestMethod(bullets.apply_deltas)
+    search_bullets = RequestMethod(bullets.search_bullets)
+    render_playbook = RequestMethod(bullets.render_playbook)
+    list_playbook_versions = ListMethod(playbooks.list_playbook_versions)
+    diff_playbook = RequestMethod(playbooks.diff_playbook)
+    restore_playbook = RequestMethod(playbooks.restore_playbook)
+    list_bullet_effects = ListMethod(playbooks.list_bullet_effects)
+    list_lessons = ListMethod(playbooks.list_lessons)
+    consolidate_playbook = RequestMethod(playbooks.consolidate_playbook)
+    list_proposals = ListMethod(playbooks.list_proposals)
+    accept_proposal = RequestMethod(playbooks.accept_proposal)
+    reject_proposal = RequestMethod(playbooks.reject_proposal)
 
-    bullets = Items(of_bullets.bullets)
-    bullet = Value(of_bullets.bullet)
-    add_bullet = Value(of_bullets.add_bullet)
-    update_bullet = Value(of_bullets.update_bullet)
-    delete_bullet = Value(of_bullets.delete_bullet)
-    judge_bullet = Value(of_bullets.judge_bullet)
-    verdicts = Items(of_bullets.verdicts)
-    provenance = Value(of_bullets.provenance)
+    list_bullets = ListMethod(bullets.list_bullets)
+    get_bullet = RequestMethod(bullets.get_bullet)
+    create_bullet = RequestMethod(bullets.create_bullet)
+    update_bullet = RequestMethod(bullets.update_bullet)
+    delete_bullet = RequestMethod(bullets.delete_bullet)
+    record_verdict = RequestMethod(bullets.record_verdict)
+    list_verdicts = ListMethod(bullets.list_verdicts)
+    get_bullet_provenance = RequestMethod(bullets.get_bullet_provenance)
 
-    runs = Items(routes.runs)
-    run = Value(routes.run)
-    retry_run = Value(routes.retry_run)
-    wait = Final(flows.wait)
-    steps = Steps(flows.steps)
-    unsettled = Steps(flows.unsettled)
-    outcomes = Steps(flows.outcomes)
+    list_runs = ListMethod(runs.list_runs)
+    get_run = RequestMethod(runs.get_run)
+    retry_run = RequestMethod(runs.retry_run)
+    wait_for_run = ResultMethod(_flows.wait_for_run)
+    follow_chain = FlowMethod(_flows.follow_chain)
+    _unfinished_runs = FlowMethod(_flows.unfinished_runs)
+    _finished_runs = FlowMethod(_flows.finished_runs)
 
-    budgets = Items(money.budgets)
-    set_budgets = Value(money.set_budgets)
-    usage = Items(money.usage)
-    keys = Items(account.keys)
-    make_key = Value(account.make_key)
-    revoke_key = Value(account.revoke_key)
-    tenants = Items(account.tenants)
-    make_tenant = Value(account.make_tenant)
-    health = Value(routes.health)
-    ready = Value(routes.ready)
+    list_budgets = ListMethod(account.list_budgets)
+    replace_budgets = RequestMethod(account.replace_budgets)
+    list_usage = ListMethod(account.list_usage)
+    list_api_keys = ListMethod(account.list_api_keys)
+    create_api_key = RequestMethod(account.create_api_key)
+    revoke_api_key = RequestMethod(account.revoke_api_key)
+    list_tenants = ListMethod(account.list_tenants)
+    create_tenant = RequestMethod(account.create_tenant)
+    get_health = RequestMethod(runs.get_health)
+    get_readiness = RequestMethod(runs.get_readiness)
 
     def __init__(
-        self, url: str | None = None, api_key: str | None = None, *, timeout: float = TIMEOUT
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> None:
-        """Without arguments: HANSEI_URL and HANSEI_API_KEY, else what `hansei up` stored.
+        """By default, uses HANSEI_URL and HANSEI_API_KEY, then the credentials of `hansei up`.
 
-        `timeout` is how many seconds an answer may take. Raises `NotConfigured`.
+        `timeout` is the number of seconds that a response may take. The service is told, and ends
+        its model calls in time. Raises `NotConfigured`.
         """
-        known = resolve(url, api_key)
-        address = _address(known.url)
-        self.url = known.url
-        self._has_key = known.api_key is not None
-        self._options: dict[str, Any] = {
-            "base_url": address,
-            "headers": _headers(known.api_key),
-            "timeout": httpx2.Timeout(timeout, connect=min(CONNECT_TIMEOUT, timeout)),
-            # No proxy stands between us and our own machine, and reading certificates takes 0.1 s.
-            "trust_env": address.host not in HERE,
-            "verify": address.scheme == "https",
+        credentials = resolve_credentials(url, api_key)
+        base_url = _parse_url(credentials.url)
+        self.url = credentials.url
+        self._has_key = credentials.api_key is not None
+        self._http_options: dict[str, Any] = {
+            "base_url": base_url,
+            "headers": _auth_headers(credentials.api_key) | _wait_header(timeout),
+            "timeout": httpx2.Timeout(timeout, connect=min(CONNECT_TIMEOUT_SECONDS, timeout)),
+            # A local service needs no proxy, and plain HTTP no certificates (0.1 s to load).
+            "trust_env": base_url.host not in LOCAL_HOSTS,
+            "verify": base_url.scheme == "https",
         }
 
-    def _exchange(self, request: Request[T]) -> Exchange[T]:
-        return Exchange(request, RETRIES, url=self.url, has_key=self._has_key)
+    def _start_attempts(self, request: Request[T]) -> RequestAttempts[T]:
+        return RequestAttempts(request, MAX_RETRIES, url=self.url, has_key=self._has_key)
 
 
 class Hansei(Methods):
-    """A client that blocks. Use it with `with`, or `close` it. Threads may share it."""
+    """The synchronous client. Use it in a `with` block or call `close`. Threads may share it."""
 
     def __init__(
-        self, url: str | None = None, api_key: str | None = None, *, timeout: float = TIMEOUT
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         super().__init__(url, api_key, timeout=timeout)
-        self._http = httpx2.Client(**self._options)
+        self._http = httpx2.Client(**self._http_options)
 
-    def answer(self, request: Request[T]) -> T:
-        """Send a request until it is answered or there is no use in trying again."""
-        exchange = self._exchange(request)
+    def _send(self, request: Request[T]) -> T:
+        """Send a request, with retries."""
+        attempts = self._start_attempts(request)
         while True:
             try:
-                outcome = self._http.request(**_arguments(request))
+                outcome = self._http.request(**_http_arguments(request))
             except httpx2.RequestError as error:
                 outcome = error
-            verdict = exchange.judge(outcome)
-            if not isinstance(verdict, Pause):
-                return verdict.value
-            time.sleep(verdict.seconds)
+            result = attempts.evaluate(outcome)
+            if not isinstance(result, Pause):
+                return result.value
+            time.sleep(result.seconds)
 
-    def follow(self, flow: Flow[T]) -> Generator[T]:
-        """Do what a flow asks for, and give what it gives."""
+    def _iterate(self, flow: Flow[T]) -> Generator[T]:
+        """Execute a flow and yield its items."""
         with closing(flow):
-            reply: Any = None
+            response: Any = None
             while True:
                 try:
-                    step = flow.send(reply)
+                    step = flow.send(response)
                 except StopIteration:
                     return
-                reply = None
-                if isinstance(step, Give):
-                    yield step.item
+                response = None
+                if isinstance(step, Item):
+                    yield step.value
                 elif isinstance(step, Pause):
                     time.sleep(step.seconds)
                 else:
-                    reply = self.answer(step)
+                    response = self._send(step)
 
-    def last(self, flow: Flow[T]) -> T:
-        """Do what a flow asks for, and return the one thing it gives."""
-        with closing(self.follow(flow)) as items:
+    def _run_to_end(self, flow: Flow[T]) -> T:
+        """Execute a flow and return its only item."""
+        with closing(self._iterate(flow)) as items:
             return next(items)
 
     def close(self) -> None:
@@ -195,47 +205,51 @@ class Hansei(Methods):
 
 
 class AsyncHansei(Methods):
-    """A client for asyncio. Use it with `async with`, or `aclose` it. Tasks may share it."""
+    """The asyncio client. Use it in an `async with` block or call `aclose`. Tasks may share it."""
 
     def __init__(
-        self, url: str | None = None, api_key: str | None = None, *, timeout: float = TIMEOUT
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         super().__init__(url, api_key, timeout=timeout)
-        self._http = httpx2.AsyncClient(**self._options)
+        self._http = httpx2.AsyncClient(**self._http_options)
 
-    async def answer(self, request: Request[T]) -> T:
-        """As `Hansei.answer`."""
-        exchange = self._exchange(request)
+    async def _send(self, request: Request[T]) -> T:
+        """Send a request, with retries."""
+        attempts = self._start_attempts(request)
         while True:
             try:
-                outcome = await self._http.request(**_arguments(request))
+                outcome = await self._http.request(**_http_arguments(request))
             except httpx2.RequestError as error:
                 outcome = error
-            verdict = exchange.judge(outcome)
-            if not isinstance(verdict, Pause):
-                return verdict.value
-            await asyncio.sleep(verdict.seconds)
+            result = attempts.evaluate(outcome)
+            if not isinstance(result, Pause):
+                return result.value
+            await asyncio.sleep(result.seconds)
 
-    async def follow(self, flow: Flow[T]) -> AsyncGenerator[T]:
-        """As `Hansei.follow`."""
+    async def _iterate(self, flow: Flow[T]) -> AsyncGenerator[T]:
+        """Execute a flow and yield its items."""
         with closing(flow):
-            reply: Any = None
+            response: Any = None
             while True:
                 try:
-                    step = flow.send(reply)
+                    step = flow.send(response)
                 except StopIteration:
                     return
-                reply = None
-                if isinstance(step, Give):
-                    yield step.item
+                response = None
+                if isinstance(step, Item):
+                    yield step.value
                 elif isinstance(step, Pause):
                     await asyncio.sleep(step.seconds)
                 else:
-                    reply = await self.answer(step)
+                    response = await self._send(step)
 
-    async def last(self, flow: Flow[T]) -> T:
-        """As `Hansei.last`."""
-        async with aclosing(self.follow(flow)) as items:
+    async def _run_to_end(self, flow: Flow[T]) -> T:
+        """Execute a flow and return its only item."""
+        async with aclosing(self._iterate(flow)) as items:
             return await anext(items)
 
     async def aclose(self) -> None:
@@ -248,7 +262,7 @@ class AsyncHansei(Methods):
         await self.aclose()
 
 
-def _arguments(request: Request[Any]) -> dict[str, Any]:
+def _http_arguments(request: Request[Any]) -> dict[str, Any]:
     return {
         "method": request.method,
         "url": request.path,
@@ -258,20 +272,25 @@ def _arguments(request: Request[Any]) -> dict[str, Any]:
     }
 
 
-def _address(url: str) -> httpx2.URL:
+def _parse_url(url: str) -> httpx2.URL:
     try:
-        address = httpx2.URL(url)
+        parsed = httpx2.URL(url)
     except httpx2.InvalidURL as error:
-        raise NotConfigured(f"'{url}' is not a URL: {error}.") from error
-    if not address.host:
-        raise NotConfigured(f"'{url}' is not a URL: it names no host.")
-    return address
+        raise NotConfigured(f"'{url}' is not a valid URL: {error}.") from error
+    if not parsed.host:
+        raise NotConfigured(f"'{url}' is not a valid URL: it has no host.")
+    return parsed
 
 
-def _headers(api_key: str | None) -> dict[str, str]:
+def _wait_header(timeout: float) -> dict[str, str]:
+    """The service answers within the time that the client waits (RFC 7240)."""
+    return {"Prefer": f"wait={max(1, int(timeout))}"}
+
+
+def _auth_headers(api_key: str | None) -> dict[str, str]:
     if api_key is None:
         return {}
     key = api_key.strip()
     if not key.isascii() or not key.isprintable():
-        raise NotConfigured("The API key has characters that no key has.")
+        raise NotConfigured("The API key contains invalid characters.")
     return {"Authorization": f"Bearer {key}"}

@@ -1,18 +1,19 @@
-"""What can go wrong between a program and the service.
+"""Errors of the client.
 
-HanseiError                 everything below; catch this one
+HanseiError                 base class of all errors below
 ├── NotConfigured           no usable URL or credentials
-├── Unreachable             nobody answers at the URL, or the connection broke
-│   └── TimedOut            somebody is there and did not answer in time
-├── UnexpectedAnswer        an answer, but not one of Hansei's: another server, a proxy's page
-├── BadRequest    4xx       the request is wrong; `errors` names the fields
-├── Unauthorized  401       no key, or one that is not valid
-├── Forbidden     403       a good key, but not for this
-├── NotFound      404       no such thing for this key
-├── Conflict      409       already there with other content, or still being worked on
-├── Stale         412       the playbook is not at the version of `if_match` any more
-├── Busy          429       come back after `retry_after` seconds
-└── ServerError   5xx       the service failed; `Unavailable` (503) may pass
+├── Unreachable             the service cannot be reached or the connection was lost
+│   └── TimedOut            the service did not respond in time
+├── UnexpectedResponse      the response is not from Hansei, for example a proxy's error page
+├── BadRequest    4xx       the request is invalid; `errors` names the fields
+├── Unauthorized  401       the API key is missing or invalid
+├── Forbidden     403       the API key does not permit this
+├── NotFound      404       the resource does not exist for this key
+├── Conflict      409       the resource exists with different content or is being processed
+├── Stale         412       the playbook is not at the version in `if_match`
+├── Busy          429       too many requests; retry after `retry_after` seconds
+└── ServerError   5xx       the service failed
+    └── Unavailable 503     a dependency of the service is temporarily unavailable
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from typing import Any
 
 
 class HanseiError(Exception):
-    """`detail` says it in one sentence.
+    """`detail` describes the error in one sentence.
 
-    `status` is the HTTP status, None when there was no answer. `code` is stable and made for
-    programs. `errors` holds one `{"field", "message"}` for each wrong field. `retry_after` is in
-    seconds. `extra` has whatever else the answer said.
+    `status` is the HTTP status, or None without a response. `code` is a stable identifier.
+    `errors` holds one `{"field", "message"}` for each invalid field. `retry_after` is in seconds.
+    `extra` holds the other members of the problem document.
     """
 
     code = "error"
@@ -64,8 +65,8 @@ class TimedOut(Unreachable):
     code = "timed_out"
 
 
-class UnexpectedAnswer(HanseiError):
-    code = "unexpected_answer"
+class UnexpectedResponse(HanseiError):
+    code = "unexpected_response"
 
 
 class BadRequest(HanseiError):
@@ -104,7 +105,7 @@ class Unavailable(ServerError):
     code = "unavailable"
 
 
-_BY_STATUS = {
+_CLASS_BY_STATUS = {
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
@@ -116,5 +117,5 @@ _BY_STATUS = {
 
 
 def error_class(status: int) -> type[HanseiError]:
-    """Which error a status from 400 on is."""
-    return _BY_STATUS.get(status) or (ServerError if status >= 500 else BadRequest)
+    """The error class of an HTTP status of 400 or more."""
+    return _CLASS_BY_STATUS.get(status) or (ServerError if status >= 500 else BadRequest)

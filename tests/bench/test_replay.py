@@ -20,30 +20,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from apps.memory_api.bootstrap import open_runtime
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.main import create_app
-from apps.memory_api.runtime import open_runtime
-from apps.memory_api.worker import work
+from apps.memory_api.worker import process_ticket
 from bench.paired import Task, Unfit, by_command, difference, read_tasks, score, split
 from bench.replay import Answered, Replay, Side, main, without_citations
 from hansei import Hansei
-from tests.conftest import ROOT, Database, TestTenant
-from tests.queue import waiting_tickets
-from tests.stub_provider import Answer, Call, StubProvider, answer
+from tests.conftest import Database, TestTenant
+from tests.support.paths import ROOT
+from tests.support.stub_provider import Answer, Call, StubProvider, answer
+from tests.support.tickets import waiting_tickets
 
 TASKS = ROOT / "examples" / "replay_tasks.jsonl"
 RULE = "Shipping to Basel costs 4.90, and nothing to Oslo."
 PLAYBOOK = {"bullets": [{"id": "fig-00001", "section": "FIGURES", "content": RULE}]}
-LEARNT = "Parcels above 30 kg go with Planzer."
+LEARNED = "Parcels above 30 kg go with Planzer."
 
 
 def model(call: Call) -> Answer:
     """Knows what the shop charges only from its playbook; as a reflector it teaches one thing."""
     if call.schema and "reflection" in call.schema["properties"]:
-        told = {"reflection": "The carrier was guessed.", "strategy": LEARNT, "importance": 0.8}
-        return answer(told)
+        lesson = {"reflection": "The carrier was guessed.", "strategy": LEARNED, "importance": 0.8}
+        return answer(lesson)
     if call.schema:
-        add = {"type": "ADD", "lessons": [1], "content": LEARNT, "reasoning": "It is new."}
+        add = {"type": "ADD", "lessons": [1], "content": LEARNED, "reasoning": "It is new."}
         return answer({"reasoning": "One is new.", "operations": [add]})
     knows, asked = RULE in call.text, call.text
     sums = {"lamps": "That makes 64.60", "chairs": "94.90", "desk": "210.00"}
@@ -81,7 +82,7 @@ def url(
         async with open_runtime(settings, database.url("hansei_app")) as runtime:
             while not stop.is_set():
                 for ticket in await waiting_tickets(runtime, tenant.id):
-                    await work(runtime, ticket)
+                    await process_ticket(runtime, ticket)
                 await asyncio.sleep(0.05)
 
     threads = [
@@ -118,26 +119,26 @@ def test_one_command_measures_a_playbook_on_the_example_tasks(
     assert tables["pairs"][4] == "+0.250"
 
 
-def test_a_task_that_was_learnt_from_is_not_measured(
+def test_task_that_was_learned_from_is_not_measured(
     url: str, tenant: TestTenant, stub: StubProvider
 ) -> None:
     """The lesson of the tasks on one side is in the playbook when the others are asked."""
     tasks = read_tasks(TASKS)
-    taught = [task for task in tasks if task.key == "carrier-heavy"]
+    learned = [task for task in tasks if task.key == "carrier-heavy"]
     measured = [task for task in tasks if task.key.startswith("shipping")]
     with Hansei(url, tenant.keys["admin"]) as client:
         replay = Replay(client, "shop")
-        done = replay.learn(taught)
-        assert (done.told, done.changes, done.failed) == (1, 1, [])
+        done = replay.learn(learned)
+        assert (done.with_outcome, done.changes, done.failed) == (1, 1, [])
         assert done.tokens > 0
         stub.calls.clear()
         with_, without = replay.measure(measured, 1)
-        assert sum(LEARNT in call.text for call in stub.calls) == len(measured)
+        assert sum(LEARNED in call.text for call in stub.calls) == len(measured)
         assert all(one.shown == 1 for one in with_.answers)
         assert all(one.shown == 0 for one in without.answers)
         assert with_.tokens > without.tokens > 0
-        assert replay.known(measured) == 0
-        assert replay.known(taught) == 1
+        assert replay.count_known_tasks(measured) == 0
+        assert replay.count_known_tasks(learned) == 1
 
 
 @pytest.mark.parametrize("url", ["none"], indirect=True)
@@ -153,9 +154,9 @@ def test_tasks_of_one_key_stay_together() -> None:
     tasks = read_tasks(TASKS)
     assert len({task.key for task in tasks}) == 7
     for seed in range(20):
-        taught, measured = split(tasks, 0.5, seed)
-        assert len(taught) + len(measured) == len(tasks)
-        assert not {one.key for one in taught} & {one.key for one in measured}
+        learned, measured = split(tasks, 0.5, seed)
+        assert len(learned) + len(measured) == len(tasks)
+        assert not {one.key for one in learned} & {one.key for one in measured}
     assert len({tuple(t.key for t in split(tasks, 0.5, seed)[0]) for seed in range(20)}) > 1
     assert split(tasks, 0.0, 1) == ([], tasks)
 
@@ -164,11 +165,11 @@ def test_tasks_of_one_key_stay_together() -> None:
     ("right", "text", "expected"),
     [(42, "42", 1.0), (42, "It is 42.", 0.5), ("Bern", "Basel", 0.0), (None, "x", None)],
 )
-def test_answers_are_compared_as_the_service_does(right: Any, text: str, expected: Any) -> None:
+def test_answers_are_compared_like_in_service(right: Any, text: str, expected: Any) -> None:
     assert score(Task("q", "k", right), text) == expected
 
 
-def test_a_pattern_finds_the_answer_in_a_longer_text() -> None:
+def test_pattern_finds_the_answer_in_a_longer_text() -> None:
     text = "First I thought: answer: 41. Then: answer: 42"
     task = Task("q", "k", 42)
     assert score(task, text, re.compile(r"answer: (\d+)")) == 1.0
@@ -184,7 +185,7 @@ def test_citations_are_no_part_of_an_answer() -> None:
     assert without_citations("x [fig-00001]", []) == "x [fig-00001]"
 
 
-def test_a_repeat_counts_only_when_both_sides_were_scored() -> None:
+def test_repeat_counts_only_when_both_sides_were_scored() -> None:
     task = Task("q", "k", 1)
 
     def side(*scores: float | None) -> Side:
@@ -194,21 +195,21 @@ def test_a_repeat_counts_only_when_both_sides_were_scored() -> None:
     assert (with_.scores(without), without.scores(with_)) == ({"k": 1.0}, {"k": 0.0})
 
 
-def test_a_command_judges() -> None:
+def test_command_scores_answers() -> None:
     look = 'grep -q \'"answer": "yes\''
     assert by_command(look, Task("q", "k"), "yes") == 1.0
     assert by_command(look, Task("q", "k"), "no") == 0.0
 
 
 @pytest.mark.parametrize("line", ["{", '{"task_key": "a"}', '{"query": "q", "check": "("}', ""])
-def test_a_bad_file_is_refused_by_line(line: str, tmp_path: Path) -> None:
+def test_bad_file_is_refused_by_line(line: str, tmp_path: Path) -> None:
     file = tmp_path / "tasks.jsonl"
     file.write_text(f"{line}\n")
     with pytest.raises(Unfit, match=r"line 1|no task"):
         read_tasks(file)
 
 
-def test_the_interval_of_agresti_and_min() -> None:
+def test_interval_of_agresti_and_min() -> None:
     """Twenty pairs, 8 better and 2 worse: (8 - 2) / 22, and the width by their formula."""
     keys = [str(n) for n in range(20)]
     with_ = {key: float(n < 13) for n, key in enumerate(keys)}
@@ -221,7 +222,7 @@ def test_the_interval_of_agresti_and_min() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30))
-def test_the_interval_has_a_width_and_turns_with_the_sides(
+def test_interval_is_symmetric_in_its_sides(
     pairs: list[tuple[float, float]],
 ) -> None:
     one = {str(n): a for n, (a, _) in enumerate(pairs)}

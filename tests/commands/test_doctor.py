@@ -6,25 +6,24 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from apps.memory_api.commands import doctor
-from apps.memory_api.commands.database import Urls
-from apps.memory_api.commands.finding import Finding
-from apps.memory_api.commands.look_memories import look_at_memories
-from apps.memory_api.commands.look_model import look_at_model
+from apps.memory_api.commands.database import DatabaseUrls
+from apps.memory_api.commands.doctor_checks import CheckResult, check_memories, check_model
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.embeddings.loaded import Spec
-from apps.memory_api.embeddings.tables import EmbeddingModel
-from apps.memory_api.memory.tables import Memory
+from apps.memory_api.embeddings.registry import EmbedderSpec
+from apps.memory_api.embeddings.tables import EmbeddingModelRow
+from apps.memory_api.maintenance import reembedding, vector_indexes
+from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.workers import index, reembed
 from tests.conftest import Database, TestTenant
-from tests.stub_provider import StubProvider, server_error, unauthorized
-from tests.workers.moving import Mover, close_all, insights, process, remember
+from tests.support.reembedding import Mover, close_all, insight_drafts, other_process, store_drafts
+from tests.support.stub_provider import StubProvider, server_error, unauthorized
 
 KEY = "sk-never-to-be-shown"
 
@@ -45,10 +44,12 @@ async def closed() -> AsyncIterator[None]:
 def look(database: Database):
     """All findings, by name."""
 
-    async def findings(**settings: Any) -> dict[str, Finding]:
+    async def findings(**settings: Any) -> dict[str, CheckResult]:
         given = Settings(_env_file=None, **settings)  # type: ignore[call-arg]
         roles = ("hansei_app", "hansei_worker", "hansei_owner")
-        found = await doctor.look(given, Urls(*(database.url(role) for role in roles)))
+        found = await doctor.run_checks(
+            given, DatabaseUrls(*(database.url(role) for role in roles))
+        )
         return {one.name: one for one in found}
 
     return findings
@@ -58,8 +59,8 @@ def look(database: Database):
 def look_at(runtime: Runtime):
     """The findings about some tenants, by name."""
 
-    async def findings(*tenants: TestTenant) -> dict[str, Finding]:
-        found = await look_at_memories(process(runtime), [one.id for one in tenants])
+    async def findings(*tenants: TestTenant) -> dict[str, CheckResult]:
+        found = await check_memories(other_process(runtime), [one.id for one in tenants])
         return {one.name: one for one in found}
 
     return findings
@@ -73,26 +74,28 @@ def openai(url: str, model: str = "some-model") -> Settings:
     return settings(llm_provider="openai", llm_model=model, openai_api_key=KEY, openai_base_url=url)
 
 
-async def test_a_well_installation(look: Any) -> None:
+async def test_healthy_installation_has_no_findings(look: Any) -> None:
     found = await look()
     names = ("connection", "role", "extension", "schema", "embedder")
-    assert {name for name in names if not found[name].well} == set()
-    assert {"embeddings", "tokeniser", "indexes", "queue"} < found.keys()
-    assert found["model"] == Finding("model", True, "none is configured: rules think")
+    assert {name for name in names if not found[name].ok} == set()
+    assert {"embeddings", "tokenizer", "indexes", "queue"} < found.keys()
+    assert found["model"] == CheckResult(
+        "model", True, "no model is configured; only the rules engine runs"
+    )
 
 
-async def test_a_well_tenant(look_at: Any, runtime: Runtime, tenant: TestTenant) -> None:
-    await remember(runtime, tenant.id, insights(1))
+async def test_healthy_tenant_has_no_findings(
+    look_at: Any, runtime: Runtime, tenant: TestTenant
+) -> None:
+    await store_drafts(runtime, tenant.id, insight_drafts(1))
     found = await look_at(tenant)
-    assert {name for name, one in found.items() if not one.well or one.mend} == set()
-    assert found["embeddings"].found == "1 × static-minilm-256/1"
-    assert found["tokeniser"].found == "hansei-terms/1"
+    assert {name for name, one in found.items() if not one.ok or one.fix} == set()
+    assert found["embeddings"].message == "1 × static-minilm-256/1"
+    assert found["tokenizer"].message == "hansei-terms/1"
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
-async def test_a_provider_that_answers_is_asked_for_nothing_that_costs(
-    stub: StubProvider, provider: str
-) -> None:
+async def test_provider_check_is_free_of_charge(stub: StubProvider, provider: str) -> None:
     given = openai(stub.openai_url)
     if provider == "anthropic":
         given = settings(
@@ -101,110 +104,128 @@ async def test_a_provider_that_answers_is_asked_for_nothing_that_costs(
             anthropic_api_key=KEY,
             anthropic_base_url=stub.anthropic_url,
         )
-    found = await look_at_model(given)
-    assert (found.well, found.mend) == (True, "")
-    assert "takes the key" in found.found
+    found = await check_model(given)
+    assert (found.ok, found.fix) == (True, "")
+    assert "the API key is accepted" in found.message
     assert [call.api for call in stub.calls] == ["models"]
 
 
-async def test_what_is_wrong_with_a_provider_and_how_to_mend_it(stub: StubProvider) -> None:
+async def test_provider_problem_is_reported_with_fix(stub: StubProvider) -> None:
     stub.queue(unauthorized())
-    refused = await look_at_model(openai(stub.openai_url))
-    assert (refused.well, "refused" in refused.found) == (False, True)
-    assert "OPENAI_API_KEY" in refused.mend
+    refused = await check_model(openai(stub.openai_url))
+    assert (refused.ok, "rejected" in refused.message) == (False, True)
+    assert "OPENAI_API_KEY" in refused.fix
     stub.queue(server_error())
-    ill = await look_at_model(openai(stub.openai_url))
-    assert (ill.well, "llm_server_error" in ill.found) == (False, True)
+    ill = await check_model(openai(stub.openai_url))
+    assert (ill.ok, "llm_server_error" in ill.message) == (False, True)
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
-        away = await look_at_model(openai(f"http://127.0.0.1:{taken.getsockname()[1]}/v1"))
-    assert (away.well, "llm_connection" in away.found) == (False, True)
-    strange = await look_at_model(openai(stub.openai_url, "nobody-knows-it"))
-    assert (strange.well, "nobody-knows-it" in strange.mend) == (True, True)
+        away = await check_model(openai(f"http://127.0.0.1:{taken.getsockname()[1]}/v1"))
+    assert (away.ok, "llm_connection" in away.message) == (False, True)
+    strange = await check_model(openai(stub.openai_url, "nobody-knows-it"))
+    assert (strange.ok, "nobody-knows-it" in strange.fix) == (True, True)
     for one in (refused, ill, away, strange):
         assert KEY not in str(one)
 
 
-async def test_a_model_without_its_key(look: Any) -> None:
+async def test_model_without_api_key_is_reported(look: Any) -> None:
     found = (await look(llm_provider="anthropic"))["model"]
-    assert (found.well, "anthropic" in found.found) == (False, True)
-    assert "key" in found.mend
+    assert (found.ok, "anthropic" in found.message) == (False, True)
+    assert "key" in found.fix
 
 
-async def test_a_move_under_way_one_that_stopped_and_old_vectors(
+async def test_running_and_stopped_reembedding_and_old_vectors_are_reported(
     look_at: Any, runtime: Runtime, tenant: TestTenant, stub: StubProvider, make_tenant: Any
 ) -> None:
-    spec = Spec("openai", "embed-b", 64, stub.openai_url)
+    spec = EmbedderSpec("openai", "embed-b", 64, stub.openai_url)
     moving, stopped, moved = tenant, await make_tenant(), await make_tenant()
-    movers = {one.id: Mover(process(runtime), one.id) for one in (moving, stopped, moved)}
+    movers = {one.id: Mover(other_process(runtime), one.id) for one in (moving, stopped, moved)}
     for one in movers:
-        await remember(runtime, one, insights(2))
+        await store_drafts(runtime, one, insight_drafts(2))
     run = await movers[moving.id].start(spec)
     found = (await look_at(moving))["embeddings"]
-    assert f"{moving.id} to openai/embed-b@64" in found.found
-    await reembed.cancel(runtime, moving.id)
-    assert f"{moving.id} to" not in (await look_at(moving))["embeddings"].found
+    assert f"{moving.id} to openai/embed-b@64" in found.message
+    await reembedding.cancel_reembedding(runtime, moving.id)
+    assert f"{moving.id} to" not in (await look_at(moving))["embeddings"].message
 
     run = await movers[stopped.id].start(spec)
-    async with runtime.sessions.tenant(stopped.id) as session:
+    async with runtime.sessions.for_tenant(stopped.id) as session:
         row = await session.get_one(type(run), (stopped.id, run.id))
         row.state = "dead"
     found = (await look_at(stopped))["embeddings"]
-    assert (found.well, str(stopped.id) in found.found) == (False, True)
-    assert "hansei reembed" in found.mend
-    await reembed.cancel(runtime, stopped.id)
+    assert (found.ok, str(stopped.id) in found.message) == (False, True)
+    assert "hansei reembed" in found.fix
+    await reembedding.cancel_reembedding(runtime, stopped.id)
 
     await movers[moved.id].move(spec)
-    async with runtime.sessions.tenant(moved.id) as session:
+    async with runtime.sessions.for_tenant(moved.id) as session:
         await session.execute(
-            update(EmbeddingModel)
-            .where(EmbeddingModel.tenant_id == moved.id, EmbeddingModel.state == "retiring")
-            .values(since=EmbeddingModel.since - timedelta(hours=2))
+            update(EmbeddingModelRow)
+            .where(EmbeddingModelRow.tenant_id == moved.id, EmbeddingModelRow.state == "retiring")
+            .values(state_since=EmbeddingModelRow.state_since - timedelta(hours=2))
         )
     found = (await look_at(moved))["embeddings"]
-    assert (found.well, str(moved.id) in found.found) == (False, True)
-    assert "hansei worker" in found.mend
+    assert (found.ok, str(moved.id) in found.message) == (False, True)
+    assert "hansei worker" in found.fix
 
 
-async def test_a_model_that_this_process_cannot_load(
+async def test_unloadable_embedding_model_is_reported(
     look_at: Any, runtime: Runtime, tenant: TestTenant
 ) -> None:
-    async with runtime.sessions.tenant(tenant.id) as session:
+    async with runtime.sessions.for_tenant(tenant.id) as session:
         session.add(
-            EmbeddingModel(
+            EmbeddingModelRow(
                 tenant_id=tenant.id, label="static-minilm-256/0", provider="static", state="active"
             )
         )
     found = (await look_at(tenant))["embeddings"]
-    assert (found.well, "static-minilm-256/0" in found.found) == (False, True)
+    assert (found.ok, "static-minilm-256/0" in found.message) == (False, True)
 
 
-async def test_other_tokenisers_and_large_scopes_without_an_index(
+async def test_other_tokenizers_and_large_scopes_without_an_index(
     look_at: Any, runtime: Runtime, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await remember(runtime, tenant.id, insights(30))
+    await store_drafts(runtime, tenant.id, insight_drafts(30))
 
-    async def indexed_by(tokenizer: str) -> Finding:
-        async with runtime.sessions.tenant(tenant.id) as session:
+    async def indexed_by(tokenizer: str) -> CheckResult:
+        async with runtime.sessions.for_tenant(tenant.id) as session:
             await session.execute(
-                update(Memory).where(Memory.tenant_id == tenant.id).values(tokenizer=tokenizer)
+                update(MemoryRow)
+                .where(MemoryRow.tenant_id == tenant.id)
+                .values(tokenizer=tokenizer)
             )
-        return (await look_at(tenant))["tokeniser"]
+        return (await look_at(tenant))["tokenizer"]
 
     older = await indexed_by("hansei-terms/0")
-    assert (older.well, "indexed again" in older.found) == (True, True)
+    assert (older.ok, "reindexed" in older.message) == (True, True)
     newer = await indexed_by("hansei-terms/99")
-    assert (newer.well, "later release" in newer.found) == (False, True)
-    assert (await indexed_by("hansei-terms/1")).well
-    monkeypatch.setattr(index, "MANY", 25)
-    monkeypatch.setattr(index, "FEW", 20)
+    assert (newer.ok, "newer release" in newer.message) == (False, True)
+    assert (await indexed_by("hansei-terms/1")).ok
+    monkeypatch.setattr(vector_indexes, "CREATE_ABOVE_ROWS", 25)
+    monkeypatch.setattr(vector_indexes, "DROP_BELOW_ROWS", 20)
     found = (await look_at(tenant))["indexes"]
-    assert "without a vector index" in found.found
+    assert "no vector index yet" in found.message
 
 
-async def test_a_database_that_is_away_is_the_one_finding(database: Database) -> None:
+async def test_unreachable_database_is_the_only_finding(database: Database) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"postgresql://nobody:x@127.0.0.1:{taken.getsockname()[1]}/x"
-        found = await asyncio.wait_for(doctor.look(settings(), Urls(url, url, None)), 60)
-    assert [(one.name, one.well) for one in found] == [("connection", False)]
+        found = await asyncio.wait_for(
+            doctor.run_checks(settings(), DatabaseUrls(url, url, None)), 60
+        )
+    assert [(one.name, one.ok) for one in found] == [("connection", False)]
+
+
+async def test_custom_prompts_are_checked(look: Any, tmp_path: Path) -> None:
+    assert (await look())["prompts"].message == "no custom prompts"
+    file = tmp_path / "reflection" / "failure.txt"
+    file.parent.mkdir()
+    file.write_text("{events}", encoding="utf-8")
+    assert (await look(prompts_dir=tmp_path))["prompts"].ok
+    file.write_text("{evnts}", encoding="utf-8")
+    found = (await look(prompts_dir=tmp_path))["prompts"]
+    assert not found.ok
+    assert "reflection/failure.txt" in found.message
+    assert "`{evnts}`" in found.message
+    assert found.fix is not None

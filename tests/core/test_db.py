@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 from sqlalchemy import select, text
 
-from apps.memory_api.core.away import is_away
-from apps.memory_api.core.db import Sessions, open_engine, raw_connection
-from apps.memory_api.tenants.tables import Tenant
+from apps.memory_api.auth.tables import TenantRow
+from apps.memory_api.core.db import Sessions, asyncpg_connection, open_engine
+from apps.memory_api.core.db_errors import is_connection_error
 from tests.conftest import Database, TestTenant
 
 
@@ -28,7 +28,7 @@ async def bound(driver: Any) -> str:
     return await driver.fetchval("select current_setting('hansei.tenant_id', true)") or ""
 
 
-async def test_begin_and_the_binding_are_one_round_trip(
+async def test_begin_and_tenant_binding_are_one_round_trip(
     alone: Sessions, tenant: TestTenant
 ) -> None:
     sent: list[str] = []
@@ -36,30 +36,30 @@ async def test_begin_and_the_binding_are_one_round_trip(
     def hear(record: asyncpg.connection.LoggedQuery) -> None:
         sent.append(record.query)
 
-    async with alone.statement() as driver:
+    async with alone.raw_connection() as driver:
         driver.add_query_logger(hear)
-    async with alone.tenant(tenant.id) as session:
-        await session.execute(select(Tenant.id))
+    async with alone.for_tenant(tenant.id) as session:
+        await session.execute(select(TenantRow.id))
     assert sent == [f"BEGIN; SET LOCAL hansei.tenant_id = '{tenant.id}'", "COMMIT"]
 
 
-async def test_the_binding_ends_with_the_transaction(alone: Sessions, tenant: TestTenant) -> None:
-    async with alone.tenant(tenant.id) as session:
-        assert await bound(await raw_connection(session)) == str(tenant.id)
-    async with alone.shared() as session:
-        assert await bound(await raw_connection(session)) == ""
-    async with alone.statement() as driver:
+async def test_tenant_binding_ends_with_transaction(alone: Sessions, tenant: TestTenant) -> None:
+    async with alone.for_tenant(tenant.id) as session:
+        assert await bound(await asyncpg_connection(session)) == str(tenant.id)
+    async with alone.without_tenant() as session:
+        assert await bound(await asyncpg_connection(session)) == ""
+    async with alone.raw_connection() as driver:
         assert await bound(driver) == ""
         assert not driver.is_in_transaction()
 
 
 @pytest.mark.parametrize("how", ["error", "statement", "rollback", "cancelled"])
-async def test_what_is_not_ended_well_is_undone(
+async def test_unfinished_transaction_is_rolled_back(
     alone: Sessions, owner: Sessions, tenant: TestTenant, how: str
 ) -> None:
     async def change() -> None:
-        async with alone.tenant(tenant.id) as session:
-            driver = await raw_connection(session)
+        async with alone.for_tenant(tenant.id) as session:
+            driver = await asyncpg_connection(session)
             await driver.execute("insert into labels values ($1, 1, 'tag', $2)", tenant.id, how)
             if how == "rollback":
                 await session.rollback()
@@ -76,18 +76,18 @@ async def test_what_is_not_ended_well_is_undone(
         task.cancel()
     (ended,) = await asyncio.gather(task, return_exceptions=True)
     assert (ended is None) == (how == "rollback")
-    async with alone.tenant(tenant.id) as session:
+    async with alone.for_tenant(tenant.id) as session:
         labels = await session.execute(text("select name from labels where name = :n"), {"n": how})
         assert labels.all() == []
 
 
 @pytest.mark.parametrize("sent", ["statement", "raw", "nothing"])
-async def test_a_connection_that_dies_says_so_and_is_replaced(
+async def test_dead_connection_is_reported_and_replaced(
     alone: Sessions, database: Database, tenant: TestTenant, sent: str
 ) -> None:
     async def break_off() -> None:
-        async with alone.tenant(tenant.id) as session:
-            driver = await raw_connection(session)
+        async with alone.for_tenant(tenant.id) as session:
+            driver = await asyncpg_connection(session)
             await kill(database, driver.get_server_pid())
             if sent == "statement":
                 await session.execute(text("select 1"))
@@ -95,9 +95,9 @@ async def test_a_connection_that_dies_says_so_and_is_replaced(
                 await driver.execute("select 1")
 
     (ended,) = await asyncio.gather(break_off(), return_exceptions=True)
-    assert is_away(ended)
-    async with alone.tenant(tenant.id) as session:
-        assert await bound(await raw_connection(session)) == str(tenant.id)
+    assert is_connection_error(ended)
+    async with alone.for_tenant(tenant.id) as session:
+        assert await bound(await asyncpg_connection(session)) == str(tenant.id)
 
 
 async def kill(database: Database, pid: int) -> None:
@@ -108,12 +108,12 @@ async def kill(database: Database, pid: int) -> None:
         await other.close()
 
 
-async def test_a_connection_left_in_the_middle_is_not_handed_out(
+async def test_connection_left_in_transaction_is_not_reused(
     alone: Sessions, tenant: TestTenant
 ) -> None:
-    async with alone.statement() as driver:
+    async with alone.raw_connection() as driver:
         await driver.execute(f"BEGIN; SET LOCAL hansei.tenant_id = '{tenant.id}'")
         left = driver.get_server_pid()
-    async with alone.statement() as driver:
+    async with alone.raw_connection() as driver:
         assert driver.get_server_pid() != left
         assert await bound(driver) == ""

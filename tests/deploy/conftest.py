@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,9 +17,9 @@ import pytest
 from docker.utils.build import exclude_paths
 
 from apps.memory_api.embedded.binaries import find_binaries
-from apps.memory_api.embedded.passwords import SUPERUSER
-from apps.memory_api.embedded.postgres import EmbeddedPostgres
-from tests.deploy.containers import (
+from apps.memory_api.embedded.data_directory import SUPERUSER
+from apps.memory_api.embedded.server import EmbeddedPostgres
+from tests.support.compose_services import (
     HOME,
     ROOT,
     Machine,
@@ -29,6 +28,7 @@ from tests.deploy.containers import (
     read_compose,
     stages,
 )
+from tests.support.processes import free_port
 
 DATABASE = "hansei"
 VARIABLES = {
@@ -162,9 +162,3 @@ def _person() -> tuple[int | None, str]:
         if done.returncode == 0:
             return uid, python
     return None, sys.executable
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from apps.memory_api.commands.serve import DRAIN_SECONDS
+from apps.memory_api.commands.processes import DRAIN_SECONDS
 from apps.memory_api.core.settings import Settings
 from tests.deploy.conftest import VARIABLES
-from tests.deploy.containers import COMPOSE, ROOT, NotSet, image, read_compose, seconds
+from tests.support.compose_services import COMPOSE, ROOT, NotSet, image, read_compose, seconds
 
 RAW: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
 FILE = read_compose(VARIABLES)
@@ -27,6 +27,7 @@ OPTIONAL = set(re.findall(r"\$\{(\w+):-", COMPOSE.read_text())) | {
     for name, value in service.get("environment", {}).items()
     if value is None
 }
+OPTIONAL |= {secret["environment"] for secret in RAW["secrets"].values()}
 
 
 def schema_accepts(text: str, folder: Path) -> bool:
@@ -51,7 +52,7 @@ def test_schema(tmp_path: Path) -> None:
         ("retries: 3", "retries: [3]"),
     ],
 )
-def test_schema_refuses_a_slip(right: str, wrong: str, tmp_path: Path) -> None:
+def test_schema_refuses_typo(right: str, wrong: str, tmp_path: Path) -> None:
     text = COMPOSE.read_text()
     assert right in text
     assert not schema_accepts(text.replace(right, wrong), tmp_path)
@@ -65,7 +66,7 @@ def test_no_password_has_a_default(name: str) -> None:
             read_compose(variables)
 
 
-def test_every_secret_comes_from_a_needed_variable() -> None:
+def test_every_secret_comes_from_required_variable() -> None:
     for service in RAW["services"].values():
         for name, value in service.get("environment", {}).items():
             found = re.findall(r"://\w+:(.*)@", value or "")
@@ -74,7 +75,7 @@ def test_every_secret_comes_from_a_needed_variable() -> None:
                 assert re.fullmatch(r"\$\{\w+_PASSWORD:\?[^}]+\}", secret), name
 
 
-def test_env_example_says_what_may_be_set() -> None:
+def test_env_example_lists_every_variable() -> None:
     lines = (ROOT / ".env.example").read_text().splitlines()
     assert sorted(line[:-1] for line in lines if re.fullmatch(r"\w+=", line)) == NEEDED
     offered = {line[1:].partition("=")[0] for line in lines if re.match(r"#\w+=", line)}
@@ -90,7 +91,7 @@ def test_every_variable_is_a_setting() -> None:
         assert set(SERVICES[name]["environment"]) <= known
 
 
-def test_only_migrate_has_the_owners_rights() -> None:
+def test_only_migrate_connects_as_owner() -> None:
     for name in ("api", "worker"):
         assert "hansei_owner" not in str(SERVICES[name])
     assert "hansei_worker" not in str(SERVICES["api"])
@@ -98,14 +99,14 @@ def test_only_migrate_has_the_owners_rights() -> None:
     assert not any("postgresql://postgres" in str(service) for service in SERVICES.values())
 
 
-def test_only_the_api_has_a_port_and_only_on_loopback() -> None:
+def test_published_ports_are_on_loopback() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    assert published == {"api": ["127.0.0.1:8321:8321"]}
+    assert published == {"api": ["127.0.0.1:8321:8321"], "grafana": ["127.0.0.1:3000:3000"]}
     opened = read_compose(VARIABLES | {"HANSEI_PUBLISH": "10.0.0.5:80"})
     assert opened["services"]["api"]["ports"] == ["10.0.0.5:80:8321"]
 
 
-def test_the_order_of_the_start() -> None:
+def test_start_order() -> None:
     assert SERVICES["migrate"]["depends_on"] == {"db": {"condition": "service_healthy"}}
     for name in ("api", "worker"):
         after = SERVICES[name]["depends_on"]
@@ -115,7 +116,7 @@ def test_the_order_of_the_start() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_services_of_ours_have_no_more_than_they_need(name: str) -> None:
+def test_services_have_least_privileges(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -123,7 +124,7 @@ def test_services_of_ours_have_no_more_than_they_need(name: str) -> None:
     assert not {"privileged", "user", "cap_add", "volumes", "network_mode"} & set(service)
 
 
-def test_the_database_image_is_pinned_and_its_data_survives() -> None:
+def test_database_image_is_pinned_and_its_data_survives() -> None:
     database = SERVICES["db"]
     assert re.fullmatch(r"pgvector/pgvector:\d+\.\d+\.\d+-pg18-\w+", database["image"])
     mounts = [volume.split(":")[:2] for volume in database["volumes"]]
@@ -133,17 +134,17 @@ def test_the_database_image_is_pinned_and_its_data_survives() -> None:
     assert all((ROOT / source).is_file() for source, _ in mounts if source != "data")
 
 
-def test_the_database_is_not_healthy_before_its_start_scripts_are_done() -> None:
+def test_database_is_healthy_only_after_start_scripts() -> None:
     assert "--host=127.0.0.1" in SERVICES["db"]["healthcheck"]["test"]
 
 
-def test_a_service_has_time_to_drain() -> None:
+def test_service_has_time_to_drain() -> None:
     lease = Settings.model_fields["lease_seconds"].default
     assert seconds(SERVICES["api"]["stop_grace_period"]) > DRAIN_SECONDS + 1
     assert seconds(SERVICES["worker"]["stop_grace_period"]) > lease
 
 
-def test_the_port_is_one_port() -> None:
+def test_same_port_everywhere() -> None:
     port = SERVICES["api"]["command"][-1]
     assert port == image().command[-1] == SERVICES["api"]["ports"][0].rpartition(":")[2]
     assert f"127.0.0.1:{port}/health/ready'" in SERVICES["api"]["healthcheck"]["test"][-1]

@@ -6,7 +6,7 @@ import re
 from fnmatch import fnmatch
 from itertools import pairwise
 
-from tests.deploy.containers import HOME, ROOT, image, stages
+from tests.support.compose_services import HOME, ROOT, image, stages
 
 STAGES = stages()
 FINAL = STAGES[-1]
@@ -22,7 +22,7 @@ def test_bases_are_pinned() -> None:
         )
 
 
-def test_runs_as_a_numeric_user_that_is_not_root() -> None:
+def test_runs_as_numeric_non_root_user() -> None:
     assert len(FINAL.all("USER")) == 1
     assert image().uid > 0
     assert image().gid > 0
@@ -35,7 +35,7 @@ def test_signals_reach_the_service() -> None:
     assert image().command[0] == "serve"
 
 
-def test_every_installed_file_is_checked_by_hash_or_is_ours() -> None:
+def test_every_installed_file_is_hashed_or_local() -> None:
     installs = [run.words for run in RUNS if "install" in run.words]
     assert len(installs) == 2
     assert sum("--require-hashes" in words for words in installs) == 1
@@ -44,7 +44,7 @@ def test_every_installed_file_is_checked_by_hash_or_is_ours() -> None:
         assert ours or {"--require-hashes", "--only-binary=:all:"} <= set(words)
 
 
-def test_the_build_backend_is_locked() -> None:
+def test_build_backend_is_locked() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     backend = re.search(r'^requires = \["([a-z]+)"\]', text, re.MULTILINE)
     assert backend
@@ -58,7 +58,7 @@ def test_nothing_is_fetched_or_compiled() -> None:
     assert {run.words[0] for run in RUNS} <= {"python", "pip"}
 
 
-def test_the_last_stage_holds_the_installed_service_alone() -> None:
+def test_last_stage_contains_only_installed_service() -> None:
     assert not FINAL.all("RUN")
     [copy] = FINAL.all("COPY")
     assert copy.flags == ("--from=build",)
@@ -73,7 +73,7 @@ def test_sources_exist_and_reach_the_build(context: set[str]) -> None:
             assert any(name == source or name.startswith(f"{source}/") for name in context), source
 
 
-def test_nothing_else_reaches_the_build(context: set[str]) -> None:
+def test_build_context_contains_nothing_else(context: set[str]) -> None:
     build = next(stage for stage in STAGES if stage.name == "build")
     wanted = {name for copy in build.all("COPY") for name in copy.words[:-1]}
     always = {"Dockerfile", ".dockerignore"}  # sent whatever the rules say

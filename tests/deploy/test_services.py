@@ -16,10 +16,10 @@ import httpx2
 import psutil
 import pytest
 
-from apps.memory_api.embedded.passwords import SUPERUSER
-from apps.memory_api.embedded.postgres import EmbeddedPostgres
+from apps.memory_api.embedded.data_directory import SUPERUSER
+from apps.memory_api.embedded.server import EmbeddedPostgres
 from tests.deploy.conftest import DATABASE, free_port
-from tests.deploy.containers import Machine, image
+from tests.support.compose_services import Machine, image
 
 PATIENCE = 60
 TRACE = {
@@ -94,7 +94,7 @@ def client(machine: Machine, api: object, key: str) -> Iterator[httpx2.Client]:
         yield opened
 
 
-async def test_start_scripts_give_nobody_too_much(superuser: Any, migrated: None) -> None:
+async def test_start_scripts_grant_least_privileges(superuser: Any, migrated: None) -> None:
     rows = await superuser.fetch(
         "select rolname, rolcanlogin, rolcreaterole, rolsuper or rolbypassrls or rolcreatedb more"
         " from pg_roles where rolname like 'hansei%' order by 1"
@@ -118,23 +118,23 @@ def test_migrate_can_run_again(machine: Machine, migrated: None) -> None:
     assert machine.run("migrate")[0] == 0
 
 
-def test_an_unhealthy_api_is_told_from_a_healthy_one(machine: Machine, api: object) -> None:
+def test_health_check_detects_unhealthy_api(machine: Machine, api: object) -> None:
     assert machine.healthy("api")
     nobody = replace(machine, instead=machine.instead | {"8321": "9"})
     assert not nobody.healthy("api")
 
 
-def test_the_image_has_a_check_of_its_own(machine: Machine, api: object) -> None:
+def test_image_has_health_check(machine: Machine, api: object) -> None:
     assert machine.finish(machine.launch("api", image().healthcheck))[0] == 0
 
 
-def test_the_api_cannot_make_keys(machine: Machine, key: str) -> None:
+def test_api_role_cannot_create_keys(machine: Machine, key: str) -> None:
     status, said = machine.run("api", "key", "create", "--tenant", "acme", "--scope", "admin")
     assert status == 1
     assert "hsk_" not in said
 
 
-def test_a_worker_does_what_the_api_was_sent(machine: Machine, client: httpx2.Client) -> None:
+def test_worker_runs_what_api_accepted(machine: Machine, client: httpx2.Client) -> None:
     answer = client.post(
         "/api/v1/reflections/generate", json=TRACE, headers={"Prefer": "respond-async"}
     )
@@ -159,9 +159,7 @@ def test_processes_run_as_the_images_user(machine: Machine, api: subprocess.Pope
     assert set(process.gids()) == {image().gid}
 
 
-async def test_a_new_password_counts_after_the_next_migrate(
-    machine: Machine, migrated: None
-) -> None:
+async def test_new_password_applies_after_next_migrate(machine: Machine, migrated: None) -> None:
     changed = replace(machine, variables=machine.variables | {"HANSEI_APP_PASSWORD": "app1"})
     assert changed.run("migrate")[0] == 0
     with pytest.raises(asyncpg.InvalidPasswordError):

@@ -6,12 +6,12 @@ import json
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,11 @@ import httpx2
 import psutil
 import pytest
 
-from apps.memory_api.embedded.postgres import EmbeddedPostgres
+from apps.memory_api.embedded.server import EmbeddedPostgres
+from tests.support.paths import ROOT
+from tests.support.processes import free_port
 
-ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 90.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -121,15 +116,32 @@ def start_up(home: Home, *options: str) -> Up:
     return Up(home, process, json.loads(line))
 
 
-@pytest.fixture
-def home() -> Iterator[Home]:
-    """An empty home whose data folder lies below a 0700 folder."""
+@contextmanager
+def new_home() -> Iterator[Home]:
+    """An empty home whose data folder is below a 0700 folder."""
     folder = Path(tempfile.mkdtemp(prefix="hansei-e2e-"))
     (folder / "private").mkdir(mode=0o700)
     made = Home(folder)
     yield made
     EmbeddedPostgres(made.data).destroy()
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with new_home() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Up]:
+    """A running `hansei up`, shared by tests that neither stop it nor depend on its data."""
+    with new_home() as home:
+        started = start_up(home)
+        yield started
+        started.interrupt()
+        assert started.process.stdout is not None
+        started.process.stdout.close()
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from hansei import Hansei
-from tests.e2e.conftest import ROOT, Home, StartUp
+from tests.e2e.conftest import Home, StartUp
+from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PLAYBOOKS = (ROOT / "docs/playbooks.md").read_text(encoding="utf-8")
@@ -33,7 +34,7 @@ def tour() -> list[str]:
     return found
 
 
-def test_the_tour_runs_as_printed(home: Home, up: StartUp) -> None:
+def test_readme_tour_runs_as_printed(home: Home, up: StartUp) -> None:
     running = up()
     (home.folder / "examples").symlink_to(ROOT / "examples")
     home.extra = {
@@ -54,14 +55,14 @@ def test_the_tour_runs_as_printed(home: Home, up: StartUp) -> None:
     first = run(send)
     assert "26 new" in first
     with Hansei(running.told["url"], running.told["api_key"]) as hansei:
-        learnt = {kind: len(list(hansei.memories(kind=[kind]))) for kind in NEW}
-    assert learnt == {kind: int(re.findall(words, first)[0]) for kind, words in NEW.items()}
+        learned = {kind: len(list(hansei.list_memories(kind=[kind]))) for kind in NEW}
+    assert learned == {kind: int(re.findall(words, first)[0]) for kind, words in NEW.items()}
 
     for program in re.findall(r"```python\n(.*?)```", PLAYBOOKS, re.S):
         assert "'import'" in run(f"python - <<'END'\n{program}END")
 
     again, shown, block, program, search, curl = map(run, others)
-    assert "26 traces were here already" in again
+    assert "26 traces are already stored" in again
     assert shown.startswith("support · version ")
     assert re.search(r"^[a-z]+-00001$", shown, re.M)
     assert re.search(r"\[[a-z]+-\d{5}\]", block)
@@ -70,7 +71,7 @@ def test_the_tour_runs_as_printed(home: Home, up: StartUp) -> None:
     assert '"engine":"rules"' in curl
 
 
-def test_the_two_commands_are_what_the_makefile_has() -> None:
+def test_readme_commands_are_in_makefile() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert {"run", "test"} <= targets
     assert re.findall(r"^make (\w+)", README, re.M)[:2] == ["run", "test"]

@@ -13,22 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from apps.memory_api.embedded.postgres import EmbeddedPostgres
-from apps.memory_api.embedded.provision import provision
-from tests.embedded.processes import Person, normal_person, remove
+from apps.memory_api.embedded.provisioning import provision_database
+from apps.memory_api.embedded.server import EmbeddedPostgres
+from tests.support.embedded_server import QUICK
+from tests.support.processes import Person, normal_person, remove
 
 
 @pytest.fixture(scope="session")
-def me() -> Person:
+def current_user() -> Person:
     return Person(os.geteuid(), os.getegid(), sys.executable)
 
 
 @pytest.fixture(scope="session")
-def somebody() -> Person:
+def other_user() -> Person:
     return normal_person()
 
 
-@pytest.fixture(params=["me", "somebody"])
+@pytest.fixture(params=["current_user", "other_user"])
 def person(request: pytest.FixtureRequest) -> Person:
     return request.getfixturevalue(request.param)
 
@@ -50,8 +51,8 @@ def new_folder() -> Iterator[Callable[[Person], Path]]:
 
 
 @pytest.fixture
-def folder(new_folder: Callable[[Person], Path], me: Person) -> Path:
-    return new_folder(me)
+def folder(new_folder: Callable[[Person], Path], current_user: Person) -> Path:
+    return new_folder(current_user)
 
 
 @pytest.fixture
@@ -65,11 +66,29 @@ def processes() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 @pytest.fixture(scope="session")
-def server(me: Person) -> Iterator[EmbeddedPostgres]:
+def server(current_user: Person) -> Iterator[EmbeddedPostgres]:
     """One provisioned server for all tests that only talk to it."""
     folder = Path(tempfile.mkdtemp(prefix="hansei-test-"))
-    pg = EmbeddedPostgres(folder / "data", conf={"fsync": "off"}).start()
-    asyncio.run(provision(pg))
+    pg = EmbeddedPostgres(folder / "data", conf=QUICK).start()
+    asyncio.run(provision_database(pg))
     yield pg
     pg.destroy()
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def pg(folder: Path) -> Iterator[EmbeddedPostgres]:
+    """A new server that a test may stop or damage."""
+    started = EmbeddedPostgres(folder, conf=QUICK).start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def stopped_cluster(current_user: Person) -> Iterator[Path]:
+    """The data directory of a server that ran and was stopped. Tests leave it usable."""
+    parent = Path(tempfile.mkdtemp(prefix="hansei-test-"))
+    with EmbeddedPostgres(parent / "data", conf=QUICK):
+        pass
+    yield parent / "data"
+    remove(parent)

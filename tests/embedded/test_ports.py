@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from apps.memory_api.embedded.errors import PortUnavailable
-from apps.memory_api.embedded.ports import check_port, port_owner
+from apps.memory_api.embedded.data_directory import PortUnavailable
+from apps.memory_api.embedded.ports import check_port, find_port_owner
 
 
 @pytest.fixture
@@ -23,27 +23,27 @@ def port_of(taken: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
-def test_a_busy_port_names_its_owner(listener: socket.socket, host: str) -> None:
-    owner = port_owner(host, port_of(listener))
+def test_busy_port_error_names_owner(listener: socket.socket, host: str) -> None:
+    owner = find_port_owner(host, port_of(listener))
     assert owner is not None
     assert f"pid {os.getpid()} (" in owner
 
 
-def test_check_says_who_is_in_the_way(listener: socket.socket) -> None:
+def test_check_names_owner_of_port(listener: socket.socket) -> None:
     port = port_of(listener)
-    with pytest.raises(PortUnavailable, match=f"port {port} is in use by pid {os.getpid()}"):
+    with pytest.raises(PortUnavailable, match=f"Port {port} is in use by pid {os.getpid()}"):
         check_port("127.0.0.1", port)
 
 
-def test_a_free_port_has_no_owner_and_passes_twice() -> None:
+def test_free_port_has_no_owner() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = port_of(taken)
-    assert port_owner("127.0.0.1", port) is None
+    assert find_port_owner("127.0.0.1", port) is None
     check_port("127.0.0.1", port)
     check_port("127.0.0.1", port)
 
 
-def test_connections_that_have_just_been_closed_are_not_in_the_way() -> None:
+def test_recently_closed_connections_do_not_block_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = port_of(server)
         with socket.create_connection(("127.0.0.1", port)) as client:
@@ -53,17 +53,17 @@ def test_connections_that_have_just_been_closed_are_not_in_the_way() -> None:
     check_port("127.0.0.1", port)
 
 
-def test_another_address_is_not_in_the_way(listener: socket.socket) -> None:
-    assert port_owner("127.0.0.2", port_of(listener)) is None
+def test_other_address_does_not_block_port(listener: socket.socket) -> None:
+    assert find_port_owner("127.0.0.2", port_of(listener)) is None
     check_port("127.0.0.2", port_of(listener))
 
 
-def test_an_address_that_is_not_ours_is_named() -> None:
+def test_foreign_address_is_reported() -> None:
     with pytest.raises(PortUnavailable, match=r"192\.0\.2\.1:8321"):
         check_port("192.0.2.1", 8321)
 
 
-def test_an_interpreter_is_named_by_what_it_runs() -> None:
+def test_python_process_is_named_by_its_program() -> None:
     command = [sys.executable, "-m", "http.server", "0", "--bind", "127.0.0.1"]
     with subprocess.Popen(
         [sys.executable, "-u", *command[1:]], stdout=subprocess.PIPE, text=True
@@ -71,6 +71,6 @@ def test_an_interpreter_is_named_by_what_it_runs() -> None:
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline().split(" port ")[1].split()[0])
-            assert port_owner("127.0.0.1", port) == f"pid {process.pid} (http.server)"
+            assert find_port_owner("127.0.0.1", port) == f"pid {process.pid} (http.server)"
         finally:
             process.kill()

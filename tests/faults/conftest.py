@@ -1,24 +1,23 @@
-"""One installation for all tests of a process; what each of them breaks it mends."""
+"""One installation for all tests of a process. Each test restores what it breaks."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.faults.site import Site
-from tests.faults.work import Census, Sender, census, lost
-from tests.stub_provider import StubProvider
+from tests.support.fault_workload import Census, Sender, census, lost
+from tests.support.installation import Installation
+from tests.support.stub_provider import StubProvider
 
 
 @pytest.fixture(scope="session")
-def site() -> Iterator[Site]:
+def installation() -> Iterator[Installation]:
     folder = Path(tempfile.mkdtemp(prefix="hansei-faults-"))
-    made = Site(folder)
+    made = Installation(folder)
     try:
         made.start()
         yield made
@@ -28,45 +27,55 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(site: Site) -> Census:
+def expected_census(installation: Installation) -> Census:
     """What comes of the work by rules when nothing breaks."""
-    return undisturbed_census(site)
+    return measure_census(installation)
 
 
-def undisturbed_census(site: Site) -> Census:
+def measure_census(installation: Installation) -> Census:
     """What comes of the work, as the site is, when nothing breaks."""
-    sender = Sender(site, site.tenant())
+    sender = Sender(installation, installation.tenant())
     with sender.at_work():
         pass
-    site.await_drained(sender.tenant)
-    assert not lost(site, sender)
-    found = census(site, sender.tenant)
+    installation.await_drained(sender.tenant)
+    assert not lost(installation, sender)
+    found = census(installation, sender.tenant)
     assert {of for name, of in found if name == "runs"} == {
-        *("evaluate done", "reflect done", "curate done", "merge done"),
+        *("evaluate done", "reflect done", "curate done", "apply done"),
     }
     assert any(name == "verdicts" for name, _ in found), found
     return found
 
 
-@contextmanager
-def with_model(site: Site, *, delay: float = 0.0) -> Iterator[StubProvider]:
-    """API and worker ask a stub of a model; afterwards rules think again."""
-    with StubProvider(delay=delay) as provider:
-        model = {
+@pytest.fixture(scope="session")
+def model(installation: Installation) -> Iterator[StubProvider]:
+    """From now on, API and worker use a stub of a model. So tests with a model run last."""
+    with StubProvider() as provider:
+        settings = {
             "HANSEI_LLM_PROVIDER": "openai",
             "HANSEI_LLM_MODEL": "stub",
             "OPENAI_API_KEY": "stub",
             "OPENAI_BASE_URL": provider.openai_url,
             "HANSEI_LLM_TIMEOUT": "1",
         }
-        site.run_again(model)
-        try:
-            yield provider
-        finally:
-            site.run_again({})
+        installation.run_again(settings)
+        yield provider
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the tests that are marked `with_model` to the end of this folder."""
+    folder = Path(__file__).parent
+    places = [place for place, item in enumerate(items) if item.path.parent == folder]
+    own = sorted((items[place] for place in places), key=uses_model)
+    for place, item in zip(places, own, strict=True):
+        items[place] = item
+
+
+def uses_model(item: pytest.Item) -> bool:
+    return item.get_closest_marker("with_model") is not None
 
 
 @pytest.fixture
-def sender(site: Site) -> Sender:
+def sender(installation: Installation) -> Sender:
     """Of a tenant nobody else has."""
-    return Sender(site, site.tenant())
+    return Sender(installation, installation.tenant())

@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import httpx2
 
-from apps.memory_api.traces.ndjson import BATCH_LINES
-from tests.faults.site import Site, Tenant, until
-from tests.faults.work import Sender, traces
+from apps.memory_api.traces.ndjson import MAX_BATCH_LINES
+from tests.support.fault_workload import Sender, traces
+from tests.support.installation import Installation, Tenant, until
 
 RESET = struct.pack("ii", 1, 0)
 
 
 def leave(
-    site: Site,
+    installation: Installation,
     tenant: Tenant,
     path: str,
     kind: str,
@@ -27,7 +27,7 @@ def leave(
     once: Callable[[], object],
 ) -> None:
     """Send the first bytes of a body, and break the connection once something is so."""
-    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+    with socket.create_connection(("127.0.0.1", installation.port)) as connection:
         head = (
             f"POST {path} HTTP/1.1\r\nHost: hansei\r\nContent-Type: {kind}\r\n"
             f"Authorization: Bearer {tenant.key}\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -37,23 +37,25 @@ def leave(
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
 
-def count(site: Site, tenant: Tenant, table: str) -> int:
-    return site.rows(f"select count(*) from {table} where tenant_id = $1", tenant.id)[0][0]
+def count(installation: Installation, tenant: Tenant, table: str) -> int:
+    return installation.rows(f"select count(*) from {table} where tenant_id = $1", tenant.id)[0][0]
 
 
-def test_one_that_stops_in_the_middle_of_a_line(site: Site, sender: Sender) -> None:
+def test_client_that_stops_in_mid_line(installation: Installation, sender: Sender) -> None:
     tenant = sender.tenant
     many = [trace | {"external_id": f"{n}"} for n, trace in enumerate(traces("x") * 30)]
     body = b"\n".join(json.dumps(trace).encode() for trace in many)
     path = "/api/v1/traces?reflect=never"
 
     def a_batch_is_stored() -> bool:
-        return count(site, tenant, "traces") == BATCH_LINES
+        return count(installation, tenant, "traces") == MAX_BATCH_LINES
 
     sent = len(body) - 50
-    leave(site, tenant, path, "application/x-ndjson", body, sent=sent, once=a_batch_is_stored)
+    leave(
+        installation, tenant, path, "application/x-ndjson", body, sent=sent, once=a_batch_is_stored
+    )
     answer = httpx2.post(
-        f"{site.url}{path}",
+        f"{installation.url}{path}",
         content=body,
         headers={
             "Authorization": f"Bearer {tenant.key}",
@@ -61,33 +63,35 @@ def test_one_that_stops_in_the_middle_of_a_line(site: Site, sender: Sender) -> N
         },
         timeout=30,
     ).json()
-    assert (answer["stored"], answer["duplicates"], answer["refused"]) == (
-        len(many) - BATCH_LINES,
-        BATCH_LINES,
+    assert (answer["stored"], answer["duplicates"], answer["rejected"]) == (
+        len(many) - MAX_BATCH_LINES,
+        MAX_BATCH_LINES,
         0,
     )
-    assert count(site, tenant, "traces") == len(many)
-    assert count(site, tenant, "trace_events") == sum(len(trace["events"]) for trace in many)
-    assert site.ready().status_code == 200
-    assert "ClientDisconnect" not in (site.folder / "api.log").read_text()
+    assert count(installation, tenant, "traces") == len(many)
+    assert count(installation, tenant, "trace_events") == sum(
+        len(trace["events"]) for trace in many
+    )
+    assert installation.ready().status_code == 200
+    assert "ClientDisconnect" not in (installation.folder / "api.log").read_text()
 
 
-def test_one_that_does_not_wait_for_its_answer(site: Site, sender: Sender) -> None:
+def test_client_that_does_not_wait_for_response(installation: Installation, sender: Sender) -> None:
     tenant = sender.tenant
     trace = traces("x")[0] | {"external_id": "left"}
-    body = json.dumps({name: trace[name] for name in trace if name != "used_keys"}).encode()
+    body = json.dumps({name: trace[name] for name in trace if name != "used_bullet_keys"}).encode()
     path = "/api/v1/reflections/generate"
 
     def it_has_begun() -> bool:
-        return count(site, tenant, "runs") > 0
+        return count(installation, tenant, "runs") > 0
 
-    leave(site, tenant, path, "application/json", body, sent=len(body), once=it_has_begun)
-    site.await_drained(tenant)
-    runs = count(site, tenant, "runs")
+    leave(installation, tenant, path, "application/json", body, sent=len(body), once=it_has_begun)
+    installation.await_drained(tenant)
+    runs = count(installation, tenant, "runs")
     auth = {"Authorization": f"Bearer {tenant.key}", "Content-Type": "application/json"}
-    again = httpx2.post(f"{site.url}{path}", content=body, headers=auth, timeout=30)
+    again = httpx2.post(f"{installation.url}{path}", content=body, headers=auth, timeout=30)
     assert again.status_code == 200
     assert again.json()["duplicate"] is True
-    assert (count(site, tenant, "traces"), count(site, tenant, "runs")) == (1, runs)
-    kinds = site.rows("select kind from memories where tenant_id = $1", tenant.id)
+    assert (count(installation, tenant, "traces"), count(installation, tenant, "runs")) == (1, runs)
+    kinds = installation.rows("select kind from memories where tenant_id = $1", tenant.id)
     assert sorted(kind for (kind,) in kinds) == ["bullet", "episode", "reflection", "strategy"]

@@ -1,5 +1,5 @@
-"""kill -9 of worker, API and PostgreSQL at a random point of each step of learning, which rules
-think out or a model that takes its time.
+"""kill -9 of worker, API and PostgreSQL at a random point of each step of learning, with the rules
+engine and with a slow model.
 
 Three rounds of either by default; HANSEI_FAULTS=50 makes fifty. HANSEI_SEED chooses other points.
 """
@@ -13,60 +13,75 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.conftest import undisturbed_census, with_model
-from tests.faults.site import Site
-from tests.faults.work import Census, Sender, assert_as_undisturbed
+from tests.faults.conftest import measure_census
+from tests.support.fault_workload import Census, Sender, assert_same_census
+from tests.support.installation import Installation
+from tests.support.stub_provider import StubProvider
 
 ROUNDS = int(os.environ.get("HANSEI_FAULTS", "0")) or 3
 SEED = os.environ.get("HANSEI_SEED", "")
 POINTS = (
     ("worker", "reflect"),
-    ("postgres", "merge"),
+    ("postgres", "apply"),
     ("api", "send"),
     ("worker", "curate"),
     ("postgres", "send"),
     ("api", "reflect"),
-    ("worker", "merge"),
+    ("worker", "apply"),
     ("postgres", "reflect"),
     ("api", "evaluate"),
     ("worker", "evaluate"),
     ("postgres", "curate"),
-    ("api", "merge"),
+    ("api", "apply"),
     ("worker", "send"),
     ("postgres", "evaluate"),
     ("api", "curate"),
 )
 LATER = 0.25
 """Seconds at most between the start of a step and the kill."""
-THINKS = 0.15
-"""Seconds the model takes: most kills meet calls that are under way."""
+MODEL_SECONDS = 0.15
+"""How long a model call takes, so that most kills interrupt a call."""
 
 
-@pytest.fixture(scope="module", params=["rules", "model"])
-def expected(request: pytest.FixtureRequest, site: Site, undisturbed: Census) -> Iterator[Census]:
-    """What comes of the work when nothing breaks, by who thinks."""
-    if request.param == "rules":
-        yield undisturbed
-        return
-    with with_model(site, delay=THINKS):
-        yield undisturbed_census(site)
+@pytest.fixture(scope="module")
+def census_with_model(installation: Installation, model: StubProvider) -> Iterator[Census]:
+    """The result of the work with a model when nothing breaks."""
+    model.clear()
+    model.delay = MODEL_SECONDS
+    yield measure_census(installation)
+    model.clear()
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_nothing_is_lost_or_counted_twice(
-    site: Site, expected: Census, sender: Sender, number: int
+def test_rules_lose_nothing_and_count_nothing_twice(
+    installation: Installation, expected_census: Census, sender: Sender, number: int
 ) -> None:
+    work_with_one_kill(installation, sender, number)
+    assert_same_census(installation, sender, expected_census)
+    installation.await_ready()
+
+
+@pytest.mark.with_model
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_model_loses_nothing_and_counts_nothing_twice(
+    installation: Installation, census_with_model: Census, sender: Sender, number: int
+) -> None:
+    work_with_one_kill(installation, sender, number)
+    assert_same_census(installation, sender, census_with_model)
+    installation.await_ready()
+
+
+def work_with_one_kill(installation: Installation, sender: Sender, number: int) -> None:
+    """Send the traces, and kill the victim of this round at a random point of its step."""
     victim, step = POINTS[number % len(POINTS)]
     point = random.Random(f"{SEED}{number}").uniform(0, LATER)
     with sender.at_work():
         if step != "send":
-            site.await_step(sender.tenant, step)
+            installation.await_step(sender.tenant, step)
         time.sleep(point)
         if victim == "postgres":
-            site.kill_postgres()
-            site.pg.start()
+            installation.kill_postgres()
+            installation.pg.start()
         else:
-            site.kill(victim)
-            site.run(victim)
-    assert_as_undisturbed(site, sender, expected)
-    site.await_ready()
+            installation.kill(victim)
+            installation.run(victim)

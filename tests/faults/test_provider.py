@@ -1,16 +1,13 @@
-"""The model's provider is down, slow, and lies; then it answers. Nothing is lost, the end is as
-of one that was well all the time."""
+"""The provider of the model is down, slow, and answers nonsense; then it recovers. Nothing is lost,
+and the result is that of a provider without failures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.faults.conftest import with_model
-from tests.faults.site import Site, until
-from tests.faults.work import Sender, assert_as_undisturbed, census
-from tests.stub_provider import (
+from tests.support.fault_workload import Sender, assert_same_census, census
+from tests.support.installation import Installation, until
+from tests.support.stub_provider import (
     StubProvider,
     by_schema,
     hang,
@@ -24,34 +21,32 @@ from tests.stub_provider import (
 )
 
 
-@pytest.fixture
-def stub(site: Site) -> Iterator[StubProvider]:
-    """The model of API and worker, for one test."""
-    with with_model(site) as provider:
-        yield provider
-
-
-def test_it_drains_when_the_provider_is_back(site: Site, stub: StubProvider) -> None:
-    good = Sender(site, site.tenant())
+@pytest.mark.with_model
+def test_queue_drains_when_provider_recovers(
+    installation: Installation, model: StubProvider
+) -> None:
+    good = Sender(installation, installation.tenant())
     with good.at_work():
         pass
-    site.await_drained(good.tenant)
-    expected = census(site, good.tenant)
-    stub.clear()
+    installation.await_drained(good.tenant)
+    expected = census(installation, good.tenant)
+    model.clear()
 
-    bad = Sender(site, site.tenant())
-    stub.behave = lambda call: reset()
+    bad = Sender(installation, installation.tenant())
+    model.behave = lambda call: reset()
     with bad.at_work():
-        until(lambda: len(stub.calls) >= 2, "work that met the provider away")
-    assert site.ready().json()["database"]["status"] == "ok"
-    waiting = site.rows(
+        until(lambda: len(model.calls) >= 2, "calls to the unavailable provider")
+    assert installation.ready().json()["database"]["status"] == "ok"
+    waiting = installation.rows(
         "select count(*) from runs where tenant_id = $1 and kind = 'reflect' and state <> 'done'",
         bad.tenant.id,
     )
     assert waiting[0][0] > 0
     lies = (wrong_shape(), truncated({"reflection": "x"}), max_tokens({"reflection": "x"}))
-    stub.queue(server_error(), rate_limited(1), hang(3), *lies, prose({"reflection": 1}))
-    stub.behave = by_schema
-    assert_as_undisturbed(site, bad, expected)
-    dead = site.rows("select kind from runs where tenant_id = $1 and state = 'dead'", bad.tenant.id)
+    model.queue(server_error(), rate_limited(1), hang(3), *lies, prose({"reflection": 1}))
+    model.behave = by_schema
+    assert_same_census(installation, bad, expected)
+    dead = installation.rows(
+        "select kind from runs where tenant_id = $1 and state = 'dead'", bad.tenant.id
+    )
     assert dead == []

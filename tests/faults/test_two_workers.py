@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.site import LEASE, Site
-from tests.faults.work import Census, Sender, assert_as_undisturbed
+from tests.support.fault_workload import Census, Sender, assert_same_census
+from tests.support.installation import LEASE, Installation
 
 TWICE = """
 insert into pgqueuer (priority, entrypoint, payload, execute_after, status)
@@ -18,23 +18,25 @@ select priority, entrypoint, payload, execute_after, 'queued' from pgqueuer wher
 
 
 @pytest.fixture
-def second(site: Site) -> Iterator[str]:
-    site.run("second")
+def second(installation: Installation) -> Iterator[str]:
+    installation.run("second")
     yield "second"
-    site.kill("second")
+    installation.kill("second")
 
 
-def test_a_job_is_done_once(site: Site, second: str, undisturbed: Census, sender: Sender) -> None:
+def test_run_is_executed_once(
+    installation: Installation, second: str, expected_census: Census, sender: Sender
+) -> None:
     both = ("worker", second)
     for name in both:
-        site.signal(name, signal.SIGSTOP)
+        installation.signal(name, signal.SIGSTOP)
     with sender.at_work():
         pass
-    site.rows(TWICE, sender.tenant.id)
+    installation.rows(TWICE, sender.tenant.id)
     for name in both:
-        site.signal(name, signal.SIGCONT)
-    site.await_step(sender.tenant, "reflect")
-    site.signal("worker", signal.SIGSTOP)
+        installation.signal(name, signal.SIGCONT)
+    installation.await_step(sender.tenant, "reflect")
+    installation.signal("worker", signal.SIGSTOP)
     time.sleep(LEASE + 1)
-    site.signal("worker", signal.SIGCONT)
-    assert_as_undisturbed(site, sender, undisturbed)
+    installation.signal("worker", signal.SIGCONT)
+    assert_same_census(installation, sender, expected_census)

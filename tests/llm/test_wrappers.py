@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
-from apps.memory_api.llm.budget import Budgeted, Estimate, estimate
+from apps.memory_api.bootstrap import wrap_models
+from apps.memory_api.budgets.accounting import AccountedLLM, estimate_usage
+from apps.memory_api.llm.circuit_breaker import CircuitBreakers
+from apps.memory_api.llm.deadline import llm_deadline
 from apps.memory_api.llm.errors import (
-    LLMAuth,
-    LLMConnection,
+    LLMAuthenticationFailed,
+    LLMConnectionFailed,
     LLMError,
     LLMRateLimited,
     LLMRefused,
     LLMServerError,
     LLMTimeout,
 )
-from apps.memory_api.llm.fallback import Fallback
-from apps.memory_api.llm.ledger import MemoryLedger, Recorded
-from apps.memory_api.llm.port import LLM, LLMRequest, Message, Usage
-from apps.memory_api.llm.prices import price
-from apps.memory_api.llm.registry import compose, open_llm
-from apps.memory_api.llm.retry import Retry
-from tests.stub_provider import (
+from apps.memory_api.llm.port import LLM, LLMRequest, Message, TokenUsage
+from apps.memory_api.llm.prices import price_usd
+from apps.memory_api.llm.registry import open_llm
+from apps.memory_api.llm.wrappers import FallbackLLM, RetryingLLM
+from tests.support.ledger import Broke, MemoryAccounting
+from tests.support.stub_provider import (
     StubProvider,
     answer,
     bad_request,
@@ -40,33 +42,19 @@ from tests.stub_provider import (
     server_error,
     unauthorized,
 )
-from tests.stub_provider.behaviours import Fail
+from tests.support.stub_provider.behaviours import Fail
 
-QUESTION = LLMRequest((Message("user", "Hello?"),), timeout=10, purpose="greet", prompt_hash="abc")
+QUESTION = LLMRequest(
+    (Message("user", "Hello?"),),
+    timeout=10,
+    purpose="greet",
+    prompt_hash="abc",
+    tenant_id=uuid4(),
+)
 
 
-class Broke(Exception):
-    """The budget is spent."""
-
-
-@dataclass
-class Purse:
-    """A budget that keeps its books in memory."""
-
-    limit: Decimal = Decimal(10)
-    open: dict[UUID, Estimate] = field(default_factory=dict)
-    settled: list[tuple[Usage, Decimal | None]] = field(default_factory=list)
-
-    async def reserve(self, estimate: Estimate) -> UUID:
-        if (estimate.usd or 0) > self.limit:
-            raise Broke
-        key = uuid4()
-        self.open[key] = estimate
-        return key
-
-    async def settle(self, reservation: UUID, usage: Usage, usd: Decimal | None) -> None:
-        del self.open[reservation]
-        self.settled.append((usage, usd))
+def chain_of(*llms: LLM, accounting: MemoryAccounting, **options: Any) -> LLM:
+    return wrap_models(llms, accounting=accounting, circuit_breakers=CircuitBreakers(), **options)
 
 
 @pytest.fixture
@@ -84,25 +72,25 @@ def waits() -> list[float]:
 
 
 @pytest.fixture
-def patient(waits: list[float]) -> Callable[..., Retry]:
+def patient(waits: list[float]) -> Callable[..., RetryingLLM]:
     """A Retry that writes down how long it would wait, and always draws the longest."""
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    return partial(Retry, sleep=sleep, uniform=lambda low, high: high)
+    return partial(RetryingLLM, sleep=sleep, uniform=lambda low, high: high)
 
 
-async def test_what_may_pass_is_tried_three_times(
-    llm: LLM, stub: StubProvider, patient: Callable[..., Retry], waits: list[float]
+async def test_transient_error_is_tried_three_times(
+    llm: LLM, stub: StubProvider, patient: Callable[..., RetryingLLM], waits: list[float]
 ) -> None:
     stub.queue(server_error(), reset(), answer("at last"))
     assert (await patient(llm).complete(QUESTION)).text == "at last"
     assert waits == [2.0, 4.0]
 
 
-async def test_after_the_last_try_the_error_is_raised(
-    llm: LLM, stub: StubProvider, patient: Callable[..., Retry], waits: list[float]
+async def test_last_error_is_raised_after_retries(
+    llm: LLM, stub: StubProvider, patient: Callable[..., RetryingLLM], waits: list[float]
 ) -> None:
     stub.queue(server_error(500), server_error(500), server_error(503), answer("too late"))
     with pytest.raises(LLMServerError, match="503"):
@@ -111,8 +99,8 @@ async def test_after_the_last_try_the_error_is_raised(
     assert len(waits) == 2
 
 
-async def test_a_worker_tries_once(
-    llm: LLM, stub: StubProvider, patient: Callable[..., Retry], waits: list[float]
+async def test_worker_tries_once(
+    llm: LLM, stub: StubProvider, patient: Callable[..., RetryingLLM], waits: list[float]
 ) -> None:
     stub.queue(server_error())
     with pytest.raises(LLMServerError):
@@ -124,8 +112,8 @@ async def test_a_worker_tries_once(
 @pytest.mark.parametrize(
     "final", [unauthorized(), bad_request(), quota(), Fail(400, "content_filter")]
 )
-async def test_what_will_not_pass_is_not_tried_again(
-    llm: LLM, stub: StubProvider, patient: Callable[..., Retry], final: Fail
+async def test_permanent_error_is_not_retried(
+    llm: LLM, stub: StubProvider, patient: Callable[..., RetryingLLM], final: Fail
 ) -> None:
     stub.queue(final, answer("never asked"))
     with pytest.raises(LLMError):
@@ -133,15 +121,28 @@ async def test_what_will_not_pass_is_not_tried_again(
     assert len(stub.calls) == 1
 
 
-async def test_the_providers_wish_to_wait_is_honoured_up_to_a_cap(
-    llm: LLM, stub: StubProvider, patient: Callable[..., Retry], waits: list[float]
+async def test_provider_is_never_called_before_the_time_it_asked_for(
+    llm: LLM, stub: StubProvider, patient: Callable[..., RetryingLLM], waits: list[float]
 ) -> None:
     stub.queue(rate_limited(9), rate_limited(3600), answer("ok"))
-    await patient(llm).complete(QUESTION)
-    assert waits == [9.0, 30.0]
+    with pytest.raises(LLMRateLimited) as raised:
+        await patient(llm).complete(QUESTION)
+    assert raised.value.retry_after == 3600
+    assert (waits, len(stub.calls)) == ([9.0], 2)
 
 
-async def test_the_wait_is_drawn_from_zero_to_the_step(llm: LLM, stub: StubProvider) -> None:
+@pytest.mark.parametrize(("wait", "calls"), [(100, 2), (30, 1)])
+async def test_pause_must_fit_in_the_time_of_the_request(
+    llm: LLM, stub: StubProvider, patient: Callable[..., RetryingLLM], wait: float, calls: int
+) -> None:
+    stub.queue(rate_limited(40), answer("ok"))
+    with llm_deadline(wait):
+        done = await asyncio.gather(patient(llm).complete(QUESTION), return_exceptions=True)
+    assert isinstance(done[0], LLMRateLimited) == (calls == 1)
+    assert len(stub.calls) == calls
+
+
+async def test_wait_is_random_up_to_step(llm: LLM, stub: StubProvider) -> None:
     drawn: list[tuple[float, float]] = []
 
     def uniform(low: float, high: float) -> float:
@@ -153,21 +154,21 @@ async def test_the_wait_is_drawn_from_zero_to_the_step(llm: LLM, stub: StubProvi
 
     stub.queue(*[server_error()] * 3)
     with pytest.raises(LLMServerError):
-        await Retry(llm, sleep=sleep, uniform=uniform).complete(QUESTION)
+        await RetryingLLM(llm, sleep=sleep, uniform=uniform).complete(QUESTION)
     assert drawn == [(0, 2.0), (0, 4.0)]
 
 
-def test_no_attempt_at_all_is_a_mistake(llm: LLM) -> None:
+def test_zero_attempts_is_an_error(llm: LLM) -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        Retry(llm, attempts=0)
+        RetryingLLM(llm, attempts=0)
 
 
-async def test_the_ledger_holds_every_attempt(
-    priced: LLM, stub: StubProvider, patient: Callable[..., Retry]
+async def test_every_attempt_is_recorded(
+    priced: LLM, stub: StubProvider, patient: Callable[..., RetryingLLM]
 ) -> None:
-    ledger = MemoryLedger()
+    ledger = MemoryAccounting()
     stub.queue(rate_limited(), answer("hi", input_tokens=1000, output_tokens=100))
-    await compose([priced], ledger=ledger, retry=patient).complete(QUESTION)
+    await chain_of(priced, accounting=ledger, retry=patient).complete(QUESTION)
     failed, good = ledger.attempts
     assert (failed.status, failed.error, failed.usage, failed.usd) == (
         "error",
@@ -177,7 +178,7 @@ async def test_the_ledger_holds_every_attempt(
     )
     assert "slow down" in (failed.detail or "")
     assert (good.status, good.error, good.finish_reason) == ("ok", None, "stop")
-    assert good.usage == Usage(input_tokens=1000, output_tokens=100)
+    assert good.usage == TokenUsage(input_tokens=1000, output_tokens=100)
     assert good.usd == Decimal("0.0045")  # 3 and 15 dollars a million
     assert ledger.usd == good.usd
     assert {a.purpose for a in ledger.attempts} == {"greet"}
@@ -185,18 +186,18 @@ async def test_the_ledger_holds_every_attempt(
     assert [a.request_id for a in ledger.attempts] == ["req_1", "req_2"]
 
 
-async def test_a_refusal_is_in_the_ledger_with_its_tokens(priced: LLM, stub: StubProvider) -> None:
-    ledger = MemoryLedger()
+async def test_refusal_is_recorded_with_usage(priced: LLM, stub: StubProvider) -> None:
+    ledger = MemoryAccounting()
     stub.queue(refusal())
-    await Recorded(priced, ledger).complete(QUESTION)
+    await AccountedLLM(priced, ledger).complete(QUESTION)
     assert ledger.attempts[0].finish_reason == "refusal"
     assert ledger.attempts[0].usage
 
 
-async def test_a_cancelled_call_is_in_the_books(priced: LLM, stub: StubProvider) -> None:
-    ledger, purse = MemoryLedger(), Purse()
+async def test_cancelled_call_is_recorded(priced: LLM, stub: StubProvider) -> None:
+    ledger = MemoryAccounting()
     stub.queue(hang())
-    chain = compose([priced], ledger=ledger, budget=purse)
+    chain = chain_of(priced, accounting=ledger)
     task = asyncio.create_task(chain.complete(QUESTION))
     while not stub.calls and not task.done():
         await asyncio.sleep(0.01)
@@ -204,66 +205,60 @@ async def test_a_cancelled_call_is_in_the_books(priced: LLM, stub: StubProvider)
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ledger.attempts[0].error == "cancelled"
-    assert purse.open == {}
-    assert purse.settled[0][0] == Usage(input_tokens=estimate(QUESTION).input_tokens)
+    assert ledger.open == {}
+    assert ledger.finished[0].tokens == estimate_usage(QUESTION).input_tokens
 
 
 async def test_each_attempt_is_reserved_and_settled_once(
-    priced: LLM, stub: StubProvider, patient: Callable[..., Retry]
+    priced: LLM, stub: StubProvider, patient: Callable[..., RetryingLLM]
 ) -> None:
-    purse = Purse()
+    ledger = MemoryAccounting()
     stub.queue(server_error(), answer("hi", input_tokens=1000, output_tokens=100))
-    await compose([priced], ledger=MemoryLedger(), budget=purse, retry=patient).complete(QUESTION)
-    assert purse.open == {}
-    assert purse.settled == [
-        (Usage(), Decimal(0)),
-        (Usage(input_tokens=1000, output_tokens=100), Decimal("0.0045")),
+    await chain_of(priced, accounting=ledger, retry=patient).complete(QUESTION)
+    assert ledger.open == {}
+    assert [(call.tokens, call.usd) for call in ledger.finished] == [
+        (0, Decimal(0)),
+        (1100, Decimal("0.0045")),
     ]
 
 
-async def test_a_timeout_is_settled_with_what_was_sent(priced: LLM, stub: StubProvider) -> None:
-    purse = Purse()
+async def test_timeout_is_settled_with_what_was_sent(priced: LLM, stub: StubProvider) -> None:
+    ledger = MemoryAccounting()
     stub.queue(hang())
     with pytest.raises(LLMTimeout):
-        await Budgeted(priced, purse).complete(LLMRequest(QUESTION.messages, timeout=0.1))
-    assert purse.settled[0][0].input_tokens > 0
-    assert purse.settled[0][0].output_tokens == 0
+        await AccountedLLM(priced, ledger).complete(replace(QUESTION, timeout=0.1))
+    assert ledger.finished[0].tokens == estimate_usage(QUESTION).input_tokens
 
 
-async def test_without_budget_nothing_is_called_or_tried_again(
-    priced: LLM, stub: StubProvider, patient: Callable[..., Retry]
+async def test_exhausted_budget_prevents_call_and_retry(
+    priced: LLM, stub: StubProvider, patient: Callable[..., RetryingLLM]
 ) -> None:
-    purse, ledger = Purse(limit=Decimal("0.001")), MemoryLedger()
-    chain = compose([priced, priced], ledger=ledger, budget=purse, retry=patient)
+    ledger = MemoryAccounting(limit=Decimal("0.001"))
+    chain = chain_of(priced, priced, accounting=ledger, retry=patient)
     with pytest.raises(Broke):
-        await chain.complete(LLMRequest(QUESTION.messages, max_tokens=4000))
+        await chain.complete(replace(QUESTION, max_tokens=4000))
     assert stub.calls == []
     assert ledger.attempts == []
 
 
-async def test_the_reservation_covers_prompt_and_longest_answer(
+async def test_reservation_covers_prompt_and_longest_answer(
     priced: LLM, stub: StubProvider
 ) -> None:
-    reserved: list[Estimate] = []
-
-    class Watching(Purse):
-        async def reserve(self, estimate: Estimate) -> UUID:
-            reserved.append(estimate)
-            return await super().reserve(estimate)
-
-    request = LLMRequest((Message("user", "x" * 4000),), max_tokens=500)
-    await Budgeted(priced, Watching()).complete(request)
-    assert reserved[0].usage == Usage(input_tokens=1004, output_tokens=500)
-    assert reserved[0].usd == Decimal("0.010512")
+    ledger = MemoryAccounting()
+    request = LLMRequest((Message("user", "x" * 4000),), max_tokens=500, tenant_id=uuid4())
+    await AccountedLLM(priced, ledger).complete(request)
+    (reserved,) = ledger.reserved
+    assert reserved.usage == TokenUsage(input_tokens=1004, output_tokens=500)
+    assert reserved.usd == Decimal("0.010512")
 
 
-async def test_the_next_model_answers_when_the_first_cannot(
+async def test_next_model_answers_when_the_first_cannot(
     llm: LLM, stub: StubProvider, logs: list[dict[str, Any]]
 ) -> None:
     stub.queue(unauthorized(), answer("from the second"))
-    reply = await Fallback([llm, llm]).complete(QUESTION)
+    reply = await FallbackLLM([llm, llm]).complete(QUESTION)
     assert reply.text == "from the second"
-    assert [entry["event"] for entry in logs] == ["llm_fallback"]
+    assert [entry["event"] for entry in logs] == ["llm_fallback_used"]
 
 
 async def test_when_all_fail_the_last_error_is_raised(
@@ -271,59 +266,59 @@ async def test_when_all_fail_the_last_error_is_raised(
 ) -> None:
     stub.queue(reset(), rate_limited(5))
     with pytest.raises(LLMRateLimited):
-        await Fallback([llm, llm]).complete(QUESTION)
-    assert [entry["code"] for entry in logs] == [LLMConnection.code]
+        await FallbackLLM([llm, llm]).complete(QUESTION)
+    assert [entry["code"] for entry in logs] == [LLMConnectionFailed.code]
 
 
-async def test_a_refusal_is_not_shopped_around(llm: LLM, stub: StubProvider) -> None:
+async def test_refusal_is_not_sent_to_next_model(llm: LLM, stub: StubProvider) -> None:
     stub.queue(Fail(400, "content_filter"))
     with pytest.raises(LLMRefused):
-        await Fallback([llm, llm]).complete(QUESTION)
+        await FallbackLLM([llm, llm]).complete(QUESTION)
     assert len(stub.calls) == 1
 
 
-async def test_each_model_of_a_fallback_has_its_own_tries(
-    llm: LLM, stub: StubProvider, patient: Callable[..., Retry]
+async def test_each_fallback_model_has_own_retries(
+    llm: LLM, stub: StubProvider, patient: Callable[..., RetryingLLM]
 ) -> None:
-    ledger = MemoryLedger()
+    ledger = MemoryAccounting()
     stub.queue(*[server_error()] * 3, unauthorized())
-    chain = compose([llm, llm], ledger=ledger, retry=patient)
-    with pytest.raises(LLMAuth):
+    chain = chain_of(llm, llm, accounting=ledger, retry=patient)
+    with pytest.raises(LLMAuthenticationFailed):
         await chain.complete(QUESTION)
     assert [a.error for a in ledger.attempts] == ["llm_server_error"] * 3 + ["llm_auth"]
     assert chain.model == "some-model"
 
 
-def test_an_empty_fallback_is_a_mistake() -> None:
+def test_empty_fallback_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        Fallback([])
+        FallbackLLM([])
 
 
-THOUSAND = Usage(input_tokens=1000, output_tokens=1000)
+THOUSAND = TokenUsage(input_tokens=1000, output_tokens=1000)
 
 
 def test_prices() -> None:
     official = "https://api.openai.com/v1"
-    full = price(THOUSAND, provider="openai", model="gpt-4o-mini-2024-07-18", endpoint=official)
-    cached = price(
-        Usage(input_tokens=1000, output_tokens=1000, cached_input_tokens=1000),
+    full = price_usd(THOUSAND, provider="openai", model="gpt-4o-mini-2024-07-18", endpoint=official)
+    cached = price_usd(
+        TokenUsage(input_tokens=1000, output_tokens=1000, cached_input_tokens=1000),
         provider="openai",
         model="gpt-4o-mini",
         endpoint=official,
     )
     assert full == Decimal("0.00075")
     assert cached == Decimal("0.000675")
-    assert price(THOUSAND, provider="azure", model="gpt-4o", endpoint="https://x") is not None
-    assert price(
+    assert price_usd(THOUSAND, provider="azure", model="gpt-4o", endpoint="https://x") is not None
+    assert price_usd(
         THOUSAND, provider="bedrock", model="anthropic.claude-sonnet-4-5-20250929-v1:0", endpoint=""
     )
 
 
-def test_an_unknown_price_is_none_and_never_zero() -> None:
-    assert price(THOUSAND, provider="openai", model="no-such", endpoint="https://x") is None
+def test_unknown_price_is_none_and_never_zero() -> None:
+    assert price_usd(THOUSAND, provider="openai", model="no-such", endpoint="https://x") is None
     home = "http://127.0.0.1:11434/v1"
-    assert price(THOUSAND, provider="compatible", model="gpt-4o", endpoint=home) is None
-    assert price(
+    assert price_usd(THOUSAND, provider="compatible", model="gpt-4o", endpoint=home) is None
+    assert price_usd(
         THOUSAND,
         provider="compatible",
         model="llama-3.1-8b-instant",

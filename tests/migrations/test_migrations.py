@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +22,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from apps.memory_api.core import migrate
+from apps.memory_api.core import migrations
 from apps.memory_api.core.db import Base, driver_url
-from apps.memory_api.memory.hybrid import definition
-from migrations.statements import FOLDER
-from tests.postgres import Server
+from tests.support.postgres import Server
 
+ROOT = Path(__file__).resolve().parents[2]
 TABLES = "select tablename from pg_tables where schemaname = 'public' order by 1"
 OBJECTS = """
 select 'function ' || proname from pg_proc
@@ -81,12 +82,12 @@ async def remember(url: str, tenant: UUID) -> UUID:
                 uuid4(),
             )
             await connection.execute(
-                "insert into scopes (tenant_id, scope, project_id, area, name)"
+                "insert into scopes (tenant_id, id, project_id, type, name)"
                 " values ($1, 1, 'p', 'kind', 'insight')",
                 tenant,
             )
             await connection.execute(
-                "insert into memories (tenant_id, id, project_id, layer, kind, scope, content,"
+                "insert into memories (tenant_id, id, project_id, layer, kind, scope_id, content,"
                 " searchable_text, source, tokenizer, fingerprint, helpful, harmful)"
                 " values ($1, $2, 'p', 'rm', 'insight', 1, 'Look twice', 'Look twice', 'test',"
                 " 't', '', 3, 1)",
@@ -98,62 +99,31 @@ async def remember(url: str, tenant: UUID) -> UUID:
     return memory
 
 
-async def test_up_down_up_on_a_database_with_data(empty: Empty) -> None:
-    await migrate.upgrade(empty.owner)
-    assert await ask(empty.owner, "select version_num from alembic_version") == [migrate.head()]
+async def test_upgrade_downgrade_upgrade_with_data(empty: Empty) -> None:
+    await migrations.upgrade(empty.owner)
+    assert await ask(empty.owner, "select version_num from alembic_version") == [
+        migrations.head_revision()
+    ]
     tables = await ask(empty.owner, TABLES)
     await remember(empty.owner, uuid4())
-    await migrate.downgrade(empty.owner, "base")
+    await migrations.downgrade(empty.owner, "base")
     assert await ask(empty.owner, TABLES) == ["alembic_version"]
     assert await ask(empty.superuser, OBJECTS) == []
-    await migrate.upgrade(empty.owner)
+    await migrations.upgrade(empty.owner)
     assert await ask(empty.owner, TABLES) == tables
     await remember(empty.owner, uuid4())
 
 
-async def test_each_step_goes_down_and_up_again_with_data(empty: Empty) -> None:
-    """Every revision alone, newest first, with rows in the tables of the first."""
-    await migrate.upgrade(empty.owner)
+async def test_second_upgrade_changes_nothing(empty: Empty) -> None:
+    await migrations.upgrade(empty.owner)
     tenant = uuid4()
     memory = await remember(empty.owner, tenant)
-    script = ScriptDirectory.from_config(migrate.config())
-    for revision in script.walk_revisions():
-        if revision.down_revision is None:
-            break
-        await migrate.downgrade(empty.owner, str(revision.down_revision))
-        await migrate.upgrade(empty.owner, revision.revision)
-        await migrate.downgrade(empty.owner, str(revision.down_revision))
-    assert await ask(empty.superuser, "select id from memories") == [memory]
-    await migrate.upgrade(empty.owner)
+    await migrations.upgrade(empty.owner)
     assert await ask(empty.superuser, "select id from memories") == [memory]
 
 
-async def test_an_old_revision_installs_its_own_search(empty: Empty) -> None:
-    """Not today's: each has a text of its own, and the last is what the service is made for."""
-    texts = {path.stem[:4]: path.read_text() for path in (FOLDER).glob("*_search.sql")}
-    assert texts[max(texts)] == definition(), "freeze definition() for a new migration"
-    assert len(set(texts.values())) == len(texts)
-    source = "select prosrc from pg_proc where proname = 'hansei_search'"
-    for revision, text in sorted(texts.items()):
-        await migrate.upgrade(empty.owner, revision)
-        (installed,) = await ask(empty.owner, source)
-        assert installed in text, revision
-    for revision in sorted(texts, reverse=True)[1:]:
-        await migrate.downgrade(empty.owner, revision)
-        (installed,) = await ask(empty.owner, source)
-        assert installed in texts[revision], revision
-
-
-async def test_up_again_does_nothing(empty: Empty) -> None:
-    await migrate.upgrade(empty.owner)
-    tenant = uuid4()
-    memory = await remember(empty.owner, tenant)
-    await migrate.upgrade(empty.owner)
-    assert await ask(empty.superuser, "select id from memories") == [memory]
-
-
-async def test_there_is_one_line_of_revisions() -> None:
-    script = ScriptDirectory.from_config(migrate.config())
+async def test_revisions_are_linear() -> None:
+    script = ScriptDirectory.from_config(migrations.alembic_config())
     assert len(script.get_heads()) == 1
     for revision in script.walk_revisions():
         source = Path(revision.path).read_text(encoding="utf-8")
@@ -162,13 +132,13 @@ async def test_there_is_one_line_of_revisions() -> None:
             assert "set local lock_timeout" in body, f"{revision.revision} {step}"
 
 
-async def test_the_models_equal_the_migrations(empty: Empty) -> None:
+async def test_models_match_migrations(empty: Empty) -> None:
     """`alembic check`, and the same once more with everything it can compare."""
-    await migrate.upgrade(empty.owner)
+    await migrations.upgrade(empty.owner)
     engine = create_async_engine(driver_url(empty.owner), poolclass=NullPool)
 
     def check(connection: Connection) -> list[Any]:
-        command.check(migrate.config(connection))
+        command.check(migrations.alembic_config(connection))
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
@@ -185,59 +155,35 @@ async def test_the_models_equal_the_migrations(empty: Empty) -> None:
         await engine.dispose()
 
 
-async def test_the_check_can_fail(empty: Empty) -> None:
-    await migrate.upgrade(empty.owner)
+async def test_alembic_check_passes_as_a_command(empty: Empty) -> None:
+    """In a process of its own: `migrations/env.py` itself has to import every table."""
+    await migrations.upgrade(empty.owner)
+    check = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "alembic", "check"),
+        cwd=ROOT,
+        env={**os.environ, "HANSEI_OWNER_URL": empty.owner, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await check.communicate()
+    assert check.returncode == 0, output.decode()
+    assert "No new upgrade operations detected." in output.decode()
+
+
+async def test_check_detects_extra_column(empty: Empty) -> None:
+    await migrations.upgrade(empty.owner)
     await ask(empty.owner, "alter table traces add column extra int")
     engine = create_async_engine(driver_url(empty.owner), poolclass=NullPool)
     try:
         async with engine.connect() as connection:
             with pytest.raises(Exception, match="New upgrade operations detected"):
-                await connection.run_sync(lambda c: command.check(migrate.config(c)))
+                await connection.run_sync(lambda c: command.check(migrations.alembic_config(c)))
     finally:
         await engine.dispose()
 
 
-@pytest.mark.parametrize(
-    ("label", "opened_by"),
-    [
-        ("static-minilm-256/1", ("static", None, None)),
-        ("openai/org/embed@64", ("openai", "org/embed", 64)),
-        ("fastembed/BAAI/bge", ("fastembed", "BAAI/bge", None)),
-    ],
-)
-async def test_what_a_tenant_has_vectors_of_becomes_its_model(
-    empty: Empty, label: str, opened_by: tuple[str, str | None, int | None]
-) -> None:
-    await migrate.upgrade(empty.owner)
-    await migrate.downgrade(empty.owner, "0007")
-    tenant, silent = uuid4(), uuid4()
-    await remember(empty.owner, tenant)
-    connection = await asyncpg.connect(empty.superuser)
-    try:
-        await connection.execute("insert into tenants (id, slug) values ($1, 'silent')", silent)
-        for number, name in ((1, "static-minilm-256/0"), (2, label)):
-            await connection.execute(
-                "insert into labels values ($1, $2, 'model', $3)", tenant, number, name
-            )
-        await connection.execute(
-            "insert into memory_vectors (tenant_id, scope, model, n, kind, confidence, importance,"
-            " created_at, tag_ids, emb) select tenant_id, 1, 2, n, 1, 1, 1, now(), '{}', '[1,0]'"
-            " from memories"
-        )
-    finally:
-        await connection.close()
-    await migrate.upgrade(empty.owner)
-    columns = "tenant_id, label, provider, name, dimensions, base_url, state"
-    connection = await asyncpg.connect(empty.superuser)
-    try:
-        rows = await connection.fetch(f"select {columns} from embedding_models")
-    finally:
-        await connection.close()
-    assert [tuple(row) for row in rows] == [(tenant, label, *opened_by, None, "active")]
-
-
 async def test_history_and_generated_columns_work_after_migrating(empty: Empty) -> None:
-    await migrate.upgrade(empty.owner)
+    await migrations.upgrade(empty.owner)
     tenant = uuid4()
     memory = await remember(empty.owner, tenant)
     assert await ask(empty.superuser, "select confidence_score from memories") == [0.75]
@@ -249,7 +195,7 @@ async def test_history_and_generated_columns_work_after_migrating(empty: Empty) 
         await ask(empty.superuser, statement, tenant=tenant)
     kept = await ask(
         empty.superuser,
-        "select (revision, content, reason)::text from memory_revisions"
+        "select (revision, content, change_reason)::text from memory_revisions"
         " where tenant_id = $1 and memory_id = $2 order by revision",
         tenant,
         memory,
@@ -264,69 +210,66 @@ async def test_history_and_generated_columns_work_after_migrating(empty: Empty) 
         await ask(empty.superuser, "update memories set importance = 1.5")
 
 
-async def test_a_held_lock_ends_a_migration_and_changes_nothing(empty: Empty) -> None:
+async def test_blocked_migration_fails_and_changes_nothing(empty: Empty) -> None:
     """Somebody reads a table in a long transaction: the migration gives up and can be repeated."""
-    await migrate.upgrade(empty.owner)
+    await migrations.upgrade(empty.owner)
     tables = await ask(empty.owner, TABLES)
     reader = await asyncpg.connect(empty.superuser)
     try:
         async with reader.transaction():
             await reader.fetch("select * from memories")
             with pytest.raises(DBAPIError, match="lock timeout"):
-                await migrate.downgrade(empty.owner, "base")
+                await migrations.downgrade(empty.owner, "base")
             assert await ask(empty.owner, TABLES) == tables
             assert await ask(empty.owner, "select version_num from alembic_version") == [
-                migrate.head()
+                migrations.head_revision()
             ]
     finally:
         await reader.close()
-    await migrate.downgrade(empty.owner, "base")
+    await migrations.downgrade(empty.owner, "base")
 
 
-async def test_two_at_once_end_well(empty: Empty) -> None:
-    await asyncio.gather(*(migrate.upgrade(empty.owner) for _ in range(3)))
-    assert await ask(empty.owner, "select version_num from alembic_version") == [migrate.head()]
+async def test_concurrent_migrations_succeed(empty: Empty) -> None:
+    await asyncio.gather(*(migrations.upgrade(empty.owner) for _ in range(3)))
+    assert await ask(empty.owner, "select version_num from alembic_version") == [
+        migrations.head_revision()
+    ]
     await remember(empty.owner, uuid4())
 
 
 BULLET = (
-    "insert into memories (tenant_id, id, n, project_id, layer, kind, scope, key, content,"
-    " searchable_text, keywords, source, tokenizer, fingerprint, version) overriding system value"
+    "insert into memories (tenant_id, id, seq, project_id, layer, kind, scope_id, key, content,"
+    " searchable_text, keywords, source, tokenizer, fingerprint, playbook_version)"
+    " overriding system value"
     " values ($1, $2, 50, 'p', 'rm', 'bullet', 1, 'pat-1', 'one', 'own', '{k}', 't', 't', '', 1)"
 )
 CHANGES = (
-    "update memories set content = 'two', searchable_text = E'two\\nk', version = 4 where n = 50",
-    "update memories set searchable_text = 'own', version = 6 where n = 50",
-    "update memories set status = 'deleted', version = 14 where n = 50",
-    "update memories set helpful = 3 where n = 50",
+    "update memories set content = 'two', searchable_text = E'two\\nk', playbook_version = 4"
+    " where seq = 50",
+    "update memories set searchable_text = 'own', playbook_version = 6 where seq = 50",
+    "update memories set status = 'deleted', playbook_version = 14 where seq = 50",
+    "update memories set helpful = 3 where seq = 50",
 )
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["by the trigger", "from the revisions"])
-async def test_spans_of_what_changed_before_and_after_they_were_kept(
-    empty: Empty, known: bool
-) -> None:
-    """From the revisions they are the same, but that a search text of its own is today's and what
-    changed no word made no span.
-    """
-    await migrate.upgrade(empty.owner)
-    if not known:
-        await migrate.downgrade(empty.owner, "0010")
+async def test_spans_of_what_changed(empty: Empty) -> None:
+    """A change of the search text alone makes a span too; a change of no word makes none."""
+    await migrations.upgrade(empty.owner)
     tenant, bullet = uuid4(), uuid4()
     await remember(empty.owner, tenant)
     await ask(empty.superuser, BULLET, tenant, bullet, tenant=tenant)
     for statement in CHANGES:
         await ask(empty.superuser, statement, tenant=tenant)
-    await migrate.upgrade(empty.owner)
     spans = await ask(
         empty.superuser,
-        "select (since, until, width, content, searchable_text, status, keywords)::text"
-        " from bullet_spans where tenant_id = $1 and bullet_id = $2 order by until",
+        "select (from_version, until_version, length_class, content, searchable_text,"
+        " status, keywords)::text"
+        " from bullet_spans where tenant_id = $1 and bullet_id = $2 order by until_version",
         tenant,
         bullet,
     )
-    assert spans == (
-        ["(1,4,1,one,own,active,{k})", "(4,6,1,two,,active,{k})", "(6,14,3,two,own,active,{k})"]
-        if known
-        else ["(1,4,1,one,,active,{k})", "(4,14,3,two,own,active,{k})"]
-    )
+    assert spans == [
+        "(1,4,1,one,own,active,{k})",
+        "(4,6,1,two,,active,{k})",
+        "(6,14,3,two,own,active,{k})",
+    ]

@@ -1,5 +1,5 @@
 """More than fifty thousand served rows of tenants of very different sizes, in a database of their
-own, vacuumed and analysed; planner settings as the server ships them.
+own, vacuumed and analyzed; planner settings as the server ships them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pytest
 from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
-from apps.memory_api.embeddings.static import StaticEmbedder
-from apps.memory_api.memory.hybrid import definition, part
-from apps.memory_api.text.tokens import term_id
-from tests.postgres import Server
+from apps.memory_api.embeddings.providers.static import StaticEmbedder
+from apps.memory_api.text.terms import term_id
+from migrations.search import definition, part
+from tests.support.postgres import Server
 
 SIZES = {"big": 30_000, "middle": 12_000, "small": 1_500, "tiny": 40}
 """Rows of each of a tenant's two scopes `a` (all of them) and `b` (a tenth)."""
@@ -87,7 +87,7 @@ async def owner_role(planned: Planned) -> AsyncIterator[Any]:
 def declared() -> dict[str, str]:
     """The types of the function's variables."""
     kinds = "uuid|text|halfvec|int|real|float8|smallint|timestamptz|boolean|bigint"
-    found = re.findall(rf"\b(_\w+) ((?:{kinds})(?:\[\])?)", definition())
+    found = re.findall(rf"\b([pv]_\w+) ((?:{kinds})(?:\[\])?)", definition())
     return dict(reversed(found))
 
 
@@ -96,7 +96,7 @@ async def explain(connection: Any, name: str, values: dict[str, Any]) -> dict[st
     app role, with row-level security; and run.
     """
     types = declared()
-    statement = re.sub(r"\binto _\w+(, _\w+)*", "", part(name))
+    statement = re.sub(r"\binto v_\w+(, v_\w+)*", "", part(name))
     names = [n for n in types if re.search(rf"\b{n}\b", statement)]
     for number, variable in enumerate(names, start=1):
         statement = re.sub(rf"\b{variable}\b", f"${number}", statement)
@@ -108,7 +108,7 @@ async def explain(connection: Any, name: str, values: dict[str, Any]) -> dict[st
         await connection.execute(f"set {setting}")
     await connection.execute("deallocate all")
     await connection.execute(f"prepare search({casts}) as {statement}")
-    tenant = values["_t"]
+    tenant = values["p_tenant_id"]
     async with connection.transaction():
         await connection.execute(f"set local hansei.tenant_id = '{tenant}'")
         given = ", ".join(literal(values.get(n), types[n]) for n in names)

@@ -13,7 +13,7 @@ insert into labels select id, 1, 'model', (select model from named) from wanted
     union all select id, 3, 'section', 'pitfalls' from wanted;
 insert into scopes select id, s, 'p', 'collection', chr(96 + s) from wanted, generate_series(1, 2) s;
 insert into scope_stats select tenant_id, scope, gen_random_uuid(), count(*) from row_of group by 1, 2;
-insert into memories (tenant_id, id, n, project_id, layer, kind, scope, content, searchable_text,
+insert into memories (tenant_id, id, seq, project_id, layer, kind, scope_id, content, searchable_text,
                       source, tokenizer, fingerprint)
     overriding system value
     select tenant_id, gen_random_uuid(), n, 'p', 'rm', 'reflection', scope, 'x', 'x', 'test', 't', ''

@@ -1,5 +1,5 @@
 """A playbook of the past: its bullets are found by one short range of the index for each width,
-whatever else the tenant and its neighbours remember.
+whatever else the database contains.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from apps.memory_api.playbook.queries import AS_OF, NOW
+from apps.memory_api.playbooks.queries import BULLETS_AS_OF, CURRENT_VERSION
 from tests.plans.conftest import nodes, scans
-from tests.postgres import Server
+from tests.support.postgres import Server
 
 BULLETS, VERSIONS = 600, 6_000
 """Of the first scope, each changed at a hundred versions; the second has a tenth of them."""
@@ -28,14 +28,16 @@ create temporary table bullet as
     cross join lateral generate_series(1, s.many) b
 """.replace("//", "/")
 MEMORIES = f"""
-insert into memories (tenant_id, id, n, project_id, layer, kind, scope, key, content,
-                      searchable_text, source, tokenizer, fingerprint, version)
+insert into memories (tenant_id, id, seq, project_id, layer, kind, scope_id, key, content,
+                      searchable_text, source, tokenizer, fingerprint, playbook_version)
     overriding system value
     select tenant_id, id, n, 'p', 'rm', 'bullet', scope, 'pat-' || n, 'x', 'x', 't', 't', '', {VERSIONS}
     from bullet
 """  # noqa: E501
 SPANS = f"""
-insert into bullet_spans (tenant_id, bullet_id, since, until, scope, content, status, pinned)
+insert into bullet_spans (tenant_id, bullet_id, from_version, until_version, scope_id, content,
+                          status,
+                          pinned)
     select tenant_id, id, since, until, scope, 'x', 'active', false
     from (
         select *, lead(since, 1, {VERSIONS}) over (partition by tenant_id, id order by since) until
@@ -83,7 +85,7 @@ async def explain(
     """The plan of the service's own statement, generic as it is after a few calls; and run."""
     await connection.execute("set plan_cache_mode = force_generic_plan")
     await connection.execute("deallocate all")
-    await connection.execute(f"prepare as_of as {AS_OF}")
+    await connection.execute(f"prepare as_of as {BULLETS_AS_OF}")
     given = "null" if ids is None else f"'{{{','.join(map(str, ids))}}}'"
     async with connection.transaction():
         await connection.execute(f"set local hansei.tenant_id = '{TENANTS[2]}'")
@@ -100,15 +102,18 @@ def rows(node: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize(("scope", "many"), [(1, BULLETS), (2, BULLETS // 10)])
 @pytest.mark.parametrize("version", [1, 17, VERSIONS // 2, VERSIONS - 1])
-async def test_a_version_reads_its_own_spans_and_no_others(
+async def test_version_reads_only_its_spans(
     service: Any, scope: int, many: int, version: int
 ) -> None:
     plan = await explain(service, scope, version)
     read = [node for node in scans(plan, "bullet_spans") if node["Actual Loops"]]
     (spans,) = read
     assert spans["Node Type"] == "Index Scan"
-    assert spans["Index Name"] == "bullet_spans_held_idx"
-    for part in ("tenant_id = ", "scope = ", "width = ", "until > ", "until < ", "since <= "):
+    assert spans["Index Name"] == "bullet_spans_scope_id_length_class_until_version_idx"
+    for part in (
+        *("tenant_id = ", "scope_id = ", "length_class = "),
+        *("until_version > ", "until_version < ", "from_version <= "),
+    ):
         assert part in spans["Index Cond"]
     assert spans["Actual Loops"] <= 31, "once for each width, never once for each bullet"
     held = plan["Actual Rows"]
@@ -117,16 +122,18 @@ async def test_a_version_reads_its_own_spans_and_no_others(
     assert [n for n in nodes(plan) if n["Node Type"] == "Sort"] == []
 
 
-async def test_now_reads_no_span(service: Any) -> None:
-    plan = await explain(service, 1, NOW)
+async def test_current_version_reads_no_span(service: Any) -> None:
+    plan = await explain(service, 1, CURRENT_VERSION)
     assert plan["Actual Rows"] == BULLETS
     assert sum(rows(node) for node in scans(plan, "bullet_spans")) == 0
 
 
-async def test_a_few_bullets_cost_one_probe_each(service: Any) -> None:
+async def test_few_bullets_cost_one_probe_each(service: Any) -> None:
     async with service.transaction():
         await service.execute(f"set local hansei.tenant_id = '{TENANTS[2]}'")
-        found = await service.fetch("select id from memories where scope = 1 order by n limit 3")
+        found = await service.fetch(
+            "select id from memories where scope_id = 1 order by seq limit 3"
+        )
     plan = await explain(service, 1, VERSIONS // 2, [row["id"] for row in found])
     assert plan["Actual Rows"] == 3
     (spans,) = [node for node in scans(plan, "bullet_spans") if node["Actual Loops"]]

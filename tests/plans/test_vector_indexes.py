@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.memory.hybrid import part
-from apps.memory_api.workers.index import FEW, MANY, Scope, keep_indexes
+from apps.memory_api.maintenance.vector_indexes import (
+    CREATE_ABOVE_ROWS,
+    DROP_BELOW_ROWS,
+    IndexedScope,
+    sync_vector_indexes,
+)
+from migrations.search import part
 from tests.plans.conftest import SIZES, Planned
 
 SCOPE = 2
@@ -25,10 +30,10 @@ async def sessions(planned: Planned) -> AsyncIterator[Sessions]:
 async def resize(planned: Planned, sessions: Sessions, who: str, size: int) -> None:
     """Make the statistics of the tenant's scope say `size`."""
     tenant = planned.tenants[who]
-    async with sessions.statement() as driver, driver.transaction():
+    async with sessions.raw_connection() as driver, driver.transaction():
         await driver.execute(f"set local hansei.tenant_id = '{tenant}'")
         await driver.execute(
-            "delete from scope_stats where tenant_id = $1 and scope = $2", tenant, SCOPE
+            "delete from scope_stats where tenant_id = $1 and scope_id = $2", tenant, SCOPE
         )
         await driver.execute(
             "insert into scope_stats values ($1, $2, gen_random_uuid(), $3)", tenant, SCOPE, size
@@ -43,53 +48,63 @@ async def there(owner: Any) -> dict[str, bool]:
     return {row["relname"]: row["indisvalid"] for row in rows}
 
 
-async def test_an_index_comes_and_goes_with_the_size(
+async def test_vector_index_follows_size_of_scope(
     planned: Planned, sessions: Sessions, owner_role: Any
 ) -> None:
     tenant, url = planned.tenants["middle"], planned.url("hansei_owner")
-    name = Scope(tenant, SCOPE, 1).index
+    name = IndexedScope(tenant, SCOPE, 1).index
 
     await resize(planned, sessions, "big", SIZES["big"])
 
     async def kept(size: int) -> dict[str, list[str]]:
         await resize(planned, sessions, "middle", size)
-        return await keep_indexes(sessions, url, tenant)
+        return await sync_vector_indexes(sessions, url, tenant)
 
-    assert await kept(MANY - 1) == {"made": [], "dropped": []}
-    assert await kept(MANY) == {"made": [name], "dropped": []}
+    assert await kept(CREATE_ABOVE_ROWS - 1) == {"created": [], "dropped": []}
+    assert await kept(CREATE_ABOVE_ROWS) == {"created": [name], "dropped": []}
     assert await there(owner_role) == {name: True}
-    assert await kept(MANY) == {"made": [], "dropped": []}
-    assert await kept(FEW) == {"made": [], "dropped": []}
-    assert await keep_indexes(sessions, url, planned.tenants["big"]) == {"made": [], "dropped": []}
-    assert await kept(FEW - 1) == {"made": [], "dropped": [name]}
+    assert await kept(CREATE_ABOVE_ROWS) == {"created": [], "dropped": []}
+    assert await kept(DROP_BELOW_ROWS) == {"created": [], "dropped": []}
+    assert await sync_vector_indexes(sessions, url, planned.tenants["big"]) == {
+        "created": [],
+        "dropped": [],
+    }
+    assert await kept(DROP_BELOW_ROWS - 1) == {"created": [], "dropped": [name]}
     assert await there(owner_role) == {}
 
 
-async def test_without_the_owner_nothing_is_made(planned: Planned, sessions: Sessions) -> None:
-    await resize(planned, sessions, "middle", MANY)
+async def test_no_index_is_created_without_owner_connection(
+    planned: Planned, sessions: Sessions
+) -> None:
+    await resize(planned, sessions, "middle", CREATE_ABOVE_ROWS)
     tenant = planned.tenants["middle"]
-    assert await keep_indexes(sessions, None, tenant) == {"made": [], "dropped": []}
+    assert await sync_vector_indexes(sessions, None, tenant) == {"created": [], "dropped": []}
     await resize(planned, sessions, "middle", SIZES["middle"])
 
 
-async def test_an_index_that_failed_is_made_anew(
+async def test_invalid_index_is_rebuilt(
     planned: Planned, sessions: Sessions, owner_role: Any, server: Any
 ) -> None:
-    await resize(planned, sessions, "middle", MANY)
+    await resize(planned, sessions, "middle", CREATE_ABOVE_ROWS)
     tenant, url = planned.tenants["middle"], planned.url("hansei_owner")
-    (name,) = (await keep_indexes(sessions, url, tenant))["made"]
+    (name,) = (await sync_vector_indexes(sessions, url, tenant))["created"]
     await server.run(
         f"update pg_index set indisvalid = false where indexrelid = '{name}'::regclass",
         planned.name,
     )
-    assert await keep_indexes(sessions, url, tenant) == {"made": [name], "dropped": [name]}
+    assert await sync_vector_indexes(sessions, url, tenant) == {
+        "created": [name],
+        "dropped": [name],
+    }
     assert await there(owner_role) == {name: True}
     await resize(planned, sessions, "middle", 0)
-    await keep_indexes(sessions, url, tenant)
+    await sync_vector_indexes(sessions, url, tenant)
 
 
-def test_search_looks_for_the_names_that_are_made(planned: Planned) -> None:
-    assert "format('hansei_hnsw_%s_%s_%s', replace(_t::text, '-', ''), " in part("indexed")
+def test_search_uses_names_of_created_indexes(planned: Planned) -> None:
+    assert "format('hansei_hnsw_%s_%s_%s', replace(p_tenant_id::text, '-', ''), " in part(
+        "vector_index"
+    )
     tenant = planned.tenants["big"]
-    assert Scope(tenant, 7, 1).index == f"hansei_hnsw_{str(tenant).replace('-', '')}_7_1"
-    assert len(Scope(tenant, 2**31, 999_999).index) <= 63
+    assert IndexedScope(tenant, 7, 1).index == f"hansei_hnsw_{str(tenant).replace('-', '')}_7_1"
+    assert len(IndexedScope(tenant, 2**31, 999_999).index) <= 63

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import AliasChoices
 
 from apps.memory_api.core.settings import Settings
+from tests.support.paths import ROOT
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+DOCUMENT = ROOT / "docs" / "configuration.md"
 BEGIN, END = "<!-- table: made from Settings -->", "<!-- end of table -->"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,8 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
+from apps.memory_api.playbooks.queries import count_uses
+from apps.memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 
 TRACE = {
@@ -30,12 +33,19 @@ TRACE = {
 MEMORY = {"content": "Ask for the report in pages", "tags": ["paging"]}
 
 
-NOT_FILLED = {"llm_calls", "budget_reservations"}
-"""Tables that the two tenants' use of the service does not reach."""
+NOT_FILLED = {
+    "llm_calls",
+    "llm_replies",
+    "budget_alerts",
+    "budget_reservations",
+    "budget_totals",
+    "inbox_lessons",
+}
+"""Tables that the two tenants' use of the service does not reach or empties again."""
 
 
 @dataclass(frozen=True)
-class Pair:
+class TwoTenants:
     """Two tenants with the same data."""
 
     mine: UUID
@@ -43,11 +53,12 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(
+async def two_tenants(
     app: FastAPI,
+    runtime: Runtime,
     make_tenant: Callable[[], Awaitable[TestTenant]],
     drain: Callable[[UUID], Awaitable[int]],
-) -> Pair:
+) -> TwoTenants:
     """Filled through the API and the worker, so that every table has rows of both."""
     tenants = [await make_tenant(), await make_tenant()]
     transport = httpx2.ASGITransport(app=app)
@@ -63,9 +74,10 @@ async def pair(
             (await api.put("/api/v1/budgets", json=limit)).raise_for_status()
             for path in ("/api/v1/budgets", "/api/v1/usage"):
                 (await api.get(path)).raise_for_status()
-        await app.state.servings.flush()
         await drain(tenant.id)
-    return Pair(*(tenant.id for tenant in tenants))
+        async with runtime.sessions.for_tenant(tenant.id) as session:  # upkeep does it later
+            await count_uses(session, datetime.min.replace(tzinfo=UTC), datetime.now(UTC))
+    return TwoTenants(*(tenant.id for tenant in tenants))
 
 
 async def use_playbook(api: httpx2.AsyncClient) -> None:
@@ -75,16 +87,16 @@ async def use_playbook(api: httpx2.AsyncClient) -> None:
         ("/deltas", {"deltas": [{"type": "ADD", "section": "pat", "content": "Ask in pages"}]}),
         ("/search", {"query_text": "pages"}),
         ("/render", {"query_text": "pages"}),
-        ("/bullets/pat-00001/evaluations", {"tag": "helpful", "reason": "It was short"}),
+        ("/bullets/pat-00001/verdicts", {"tag": "helpful", "reason": "It was short"}),
         ("/restore", {"version": 0}),
         ("/restore", {"version": 1}),
     ):
         (await api.post(url + path, json=body)).raise_for_status()
-    (await api.patch(url, json={"review": "required"})).raise_for_status()
+    (await api.patch(url, json={"review_mode": "required"})).raise_for_status()
     held = {"deltas": [{"type": "DELETE", "bullet_id": "pat-00001"}]}
     (await api.post(f"{url}/deltas", json=held)).raise_for_status()
-    for path in ("", "?as_of=1", "/history", "/diff?from=0", "/bullets", "/proposals",
-                 "/bullets/pat-00001/provenance", "/bullets/pat-00001/evaluations"):  # fmt: skip
+    for path in ("", "?as_of=1", "/versions", "/diff?from=0", "/bullets", "/proposals",
+                 "/bullets/pat-00001/provenance", "/bullets/pat-00001/verdicts"):  # fmt: skip
         (await api.get(url + path)).raise_for_status()
 
 

@@ -11,8 +11,7 @@ from uuid import UUID
 
 import asyncpg
 
-from migrations.rls import TENANT
-
+TENANT = "nullif(current_setting('hansei.tenant_id', true), '')::uuid"
 SERVICE = ("hansei_app", "hansei_worker")
 NOT_OF_A_TENANT = {
     "tenants",
@@ -107,7 +106,7 @@ async def tenant_tables(connection: Any) -> list[str]:
 
 
 async def expected_rule(connection: Any, column: str = "tenant_id") -> str:
-    """The policy of `migrations/rls.py` as PostgreSQL prints it."""
+    """The policy of `migrations/sql/policies.sql` as PostgreSQL prints it."""
     async with rolled_back(connection):
         await connection.execute(f"create table policy_probe ({column} uuid)")
         await connection.execute(f"create policy probe on policy_probe using ({column} = {TENANT})")

@@ -7,7 +7,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 CODE = ("apps", "sdk", "migrations")
 
 

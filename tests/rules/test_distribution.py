@@ -7,16 +7,17 @@ Keys, foreign keys and policies (rules 1 to 4) are `isolation.complaints`; here 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from apps.memory_api.core.db import Base
 from migrations.statements import statements
 from tests.rules.isolation import NOT_OF_A_TENANT, complaints
 from tests.rules.sources import CODE, files, name_of
 
 SOURCES = [*files(*CODE, suffix=".py"), *files(*CODE, suffix=".sql")]
-SQL = files("apps", "migrations", suffix=".sql")
 
 
 def found(pattern: str) -> list[str]:
@@ -30,7 +31,7 @@ def found(pattern: str) -> list[str]:
     return places
 
 
-async def test_keys_foreign_keys_and_policies(superuser: Any) -> None:
+async def test_keys_foreign_keys_and_policies_contain_tenant(superuser: Any) -> None:
     assert await complaints(superuser) == []
 
 
@@ -38,7 +39,7 @@ async def test_tenant_id_has_one_type_also_as_an_argument(superuser: Any) -> Non
     arguments = await superuser.fetch(
         "select p.proname, format_type(t.type, null) type from pg_proc p,"
         " unnest(p.proargnames, p.proargtypes::oid[]) t(name, type)"
-        " where p.pronamespace = 'public'::regnamespace and t.name in ('_t', 'tenant_id')"
+        " where p.pronamespace = 'public'::regnamespace and t.name in ('p_tenant_id', 'tenant_id')"
     )
     assert {row["type"] for row in arguments} <= {"uuid"}
 
@@ -52,7 +53,7 @@ async def test_every_table_has_a_primary_key(superuser: Any) -> None:
     assert [row["relname"] for row in without] == []
 
 
-async def test_numbers_handed_out_by_the_database_are_bigint(superuser: Any) -> None:
+async def test_generated_numbers_are_bigint(superuser: Any) -> None:
     """A row made through another node gets 2^48 and more."""
     small = await superuser.fetch(
         "select attrelid::regclass::text as table from pg_attribute"
@@ -62,7 +63,7 @@ async def test_numbers_handed_out_by_the_database_are_bigint(superuser: Any) -> 
     assert [row["table"] for row in small if row["table"] not in NOT_OF_A_TENANT] == []
 
 
-async def test_only_the_history_trigger_lends_the_owners_rights(superuser: Any) -> None:
+async def test_only_history_trigger_is_security_definer(superuser: Any) -> None:
     lent = await superuser.fetch(
         "select p.proname, array_agg(distinct t.tgrelid::regclass::text) tables from pg_proc p"
         " left join pg_trigger t on t.tgfoid = p.oid"
@@ -86,26 +87,28 @@ async def test_triggers_of_tenant_tables_do_not_notify(superuser: Any) -> None:
 
 
 BINDERS = {
+    "migrations/versions/0005_cost.py",
     "apps/memory_api/core/db.py",
-    "migrations/rls.py",  # a migration of tenants' rows: each by itself
     "apps/memory_api/commands/up.py",  # before there are sessions: is the stored key known?
 }
 
 FUNCTION = {
-    "apps/memory_api/memory/hybrid.sql",
-    *(name_of(path) for path in SQL if path.name.endswith("_search.sql")),  # as migrations froze it
+    "migrations/sql/cost.sql",
+    "migrations/sql/search.sql",
+    "apps/memory_api/playbooks/queries.sql",
 }
-"""Search binds inside its function: one round trip here, and delegated whole to a worker there."""
+"""Search and `insert_retrieval` bind the tenant inside their statement: one round trip each. The
+migration of the totals binds each tenant in turn."""
 
 
-def test_the_tenant_is_bound_in_one_place() -> None:
+def test_tenant_is_bound_in_one_place() -> None:
     assert {place.split(":")[0] for place in found(r"set local hansei\.")} <= BINDERS
     by_function = {place.split(":")[0] for place in found(r"\bset_config\s*\(")}
     assert by_function == FUNCTION
     assert found(r"\bset (session )?hansei\.") == []
 
 
-def test_what_a_distributed_table_refuses_is_not_used() -> None:
+def test_statements_refused_by_distributed_tables_are_not_used() -> None:
     assert found(r"\bmerge\s+into\b") == []
     assert found(r"\bset\s+storage\b") == []
     assert found(r"\bon (delete|update) set (null|default)\b") == []
@@ -125,20 +128,38 @@ def test_bulk_inserts_return_something() -> None:
     assert inserts, "the pattern no longer finds what it is for"
 
 
-def test_sql_files_say_their_tenant_for_every_table() -> None:
-    for path in files("apps", suffix=".sql"):
-        text = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
-        if path.parent.name == "jobs":  # the queue's own tables, which stay on the coordinator
-            used = set(re.findall(r"(?:insert into|(?<!for )update|delete from) (\w+)", text))
-            assert used <= NOT_OF_A_TENANT, name_of(path)
-            continue
-        said = r"tenant_id\s*=\s*(:tenant|_t\b|\$1\b)|:tenants|insert into \w+ \(\s*tenant_id\b"
-        assert re.search(said, text), name_of(path)
-        used = re.findall(
-            r"\b(?:from|join)\s+(memories|memory_\w+|postings|scope_stats|runs)\s+(\w+)", text
-        )
-        for table, alias in used:
-            assert re.search(rf"\b{alias}\.tenant_id\s*=", text), f"{name_of(path)}: {table}"
+def blocks(path: Path) -> list[tuple[str, str]]:
+    """Name and text of each statement of a `.sql` file of the service; a file without named blocks
+    is one statement."""
+    text = path.read_text(encoding="utf-8")
+    named = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
+    found = list(zip(named[1::2], named[2::2], strict=True)) or [("", text)]
+    return [(name, re.sub(r"--.*", "", statement)) for name, statement in found]
+
+
+STATEMENTS = {
+    f"{name_of(path).removeprefix('apps/memory_api/')}::{name}": statement
+    for path in files("apps", suffix=".sql")
+    for name, statement in blocks(path)
+}
+TENANT_TABLES = "|".join(
+    table.name for table in Base.metadata.tables.values() if "tenant_id" in table.c
+)
+BOUND = re.compile(
+    r"tenant_id\s*=\s*(:tenant|p_tenant_id\b|\$1\b)|:tenants|insert into \w+ \(\s*tenant_id\b"
+)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statement_names_tenant_of_every_table(name: str) -> None:
+    text = STATEMENTS[name]
+    if name.startswith("run_queue/"):  # the queue's own tables, which stay on the coordinator
+        used = set(re.findall(r"(?:insert into|(?<!for )update|delete from) (\w+)", text))
+        assert used <= NOT_OF_A_TENANT
+        return
+    assert BOUND.search(text)
+    for table, alias in re.findall(rf"\b(?:from|join)\s+({TENANT_TABLES})\s+(\w+)", text):
+        assert re.search(rf"\b{alias}\.tenant_id\s*=", text), table
 
 
 @pytest.mark.parametrize("path", files("migrations/sql", suffix=".sql"), ids=lambda p: p.stem)

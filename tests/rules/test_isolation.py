@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import select
 
 from apps.memory_api.core.db import Sessions
-from apps.memory_api.memory.tables import Memory
+from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant, assert_unprivileged
-from tests.rules.conftest import NOT_FILLED, Pair
+from tests.rules.conftest import NOT_FILLED, TwoTenants
 from tests.rules.isolation import (
     SERVICE,
     complaints,
@@ -35,12 +35,12 @@ SPOILERS = {
 }
 
 
-async def test_the_schema_keeps_tenants_apart(superuser: Any) -> None:
+async def test_schema_separates_tenants(superuser: Any) -> None:
     assert await complaints(superuser) == []
 
 
 @pytest.mark.parametrize("spoiler", SPOILERS)
-async def test_a_spoilt_policy_is_noticed(superuser: Any, spoiler: str) -> None:
+async def test_broken_policy_is_detected(superuser: Any, spoiler: str) -> None:
     for table in await tenant_tables(superuser):
         async with rolled_back(superuser):
             await superuser.execute(SPOILERS[spoiler].format(table=table))
@@ -63,38 +63,40 @@ SCHEMA_SPOILERS = {
 
 
 @pytest.mark.parametrize("statement", SCHEMA_SPOILERS.values(), ids=SCHEMA_SPOILERS)
-async def test_a_spoilt_schema_is_noticed(superuser: Any, statement: str) -> None:
+async def test_broken_schema_is_detected(superuser: Any, statement: str) -> None:
     async with rolled_back(superuser):
         await superuser.execute(statement)
         assert await complaints(superuser)
 
 
 @pytest.mark.parametrize("role", SERVICE)
-async def test_no_row_of_another_tenant_can_be_reached(
-    superuser: Any, pair: Pair, role: str
+async def test_no_row_of_other_tenant_is_reachable(
+    superuser: Any, two_tenants: TwoTenants, role: str
 ) -> None:
     async with rolled_back(superuser):
-        await sow(superuser, (pair.mine, pair.other))
+        await sow(superuser, (two_tenants.mine, two_tenants.other))
         await superuser.execute(f"set local role {role}")
-        assert await leaks(superuser, pair.mine, pair.other) == []
+        assert await leaks(superuser, two_tenants.mine, two_tenants.other) == []
 
 
-async def test_an_open_policy_really_leaks(superuser: Any, pair: Pair) -> None:
+async def test_open_policy_leaks(superuser: Any, two_tenants: TwoTenants) -> None:
     """The test above can fail: open any one policy and it does."""
     for table in await tenant_tables(superuser):
         async with rolled_back(superuser):
-            await sow(superuser, (pair.mine, pair.other))
+            await sow(superuser, (two_tenants.mine, two_tenants.other))
             await superuser.execute(SPOILERS["open"].format(table=table))
             await superuser.execute("set local role hansei_app")
-            found = await leaks(superuser, pair.mine, pair.other)
+            found = await leaks(superuser, two_tenants.mine, two_tenants.other)
         assert f"{table}: can be read" in found
         assert all(leak.startswith(f"{table}:") for leak in found)
 
 
 @pytest.mark.parametrize("role", SERVICE)
-async def test_no_tenant_bound_means_no_rows(superuser: Any, pair: Pair, role: str) -> None:
+async def test_unbound_connection_sees_no_rows(
+    superuser: Any, two_tenants: TwoTenants, role: str
+) -> None:
     async with rolled_back(superuser):
-        await sow(superuser, (pair.mine, pair.other))
+        await sow(superuser, (two_tenants.mine, two_tenants.other))
         tables = await tenant_tables(superuser)
         for table in tables:
             assert await superuser.fetchval(f"select count(*) from {table}") > 0
@@ -105,28 +107,26 @@ async def test_no_tenant_bound_means_no_rows(superuser: Any, pair: Pair, role: s
                 assert await superuser.fetchval(f"select count(*) from {table}") == 0, table
 
 
-async def test_a_pooled_connection_forgets_its_tenant(service: Any, pair: Pair) -> None:
+async def test_pooled_connection_loses_its_tenant(service: Any, two_tenants: TwoTenants) -> None:
     async with service.transaction():
-        await service.execute(f"set local hansei.tenant_id = '{pair.mine}'")
+        await service.execute(f"set local hansei.tenant_id = '{two_tenants.mine}'")
         assert await service.fetchval("select count(*) from memories") > 0
     assert await service.fetchval("select current_setting('hansei.tenant_id')") == ""
     assert await service.fetchval("select count(*) from memories") == 0
 
 
-async def test_a_broken_binding_is_an_error_not_all_rows(service: Any) -> None:
+async def test_invalid_binding_is_an_error(service: Any) -> None:
     async with rolled_back(service):
         await service.execute("set local hansei.tenant_id = 'everybody'")
         with pytest.raises(asyncpg.InvalidTextRepresentationError):
             await service.fetch("select * from memories")
 
 
-async def test_the_same_data_gives_the_same_counts_and_no_shared_id(
-    superuser: Any, pair: Pair
-) -> None:
+async def test_tenants_with_same_data_share_no_id(superuser: Any, two_tenants: TwoTenants) -> None:
     for table in await tenant_tables(superuser):
         counts = [
             await superuser.fetchval(f"select count(*) from {table} where tenant_id = $1", tenant)
-            for tenant in (pair.mine, pair.other)
+            for tenant in (two_tenants.mine, two_tenants.other)
         ]
         assert counts[0] == counts[1], table
         assert counts[0] > 0 or table in NOT_FILLED, table
@@ -135,13 +135,15 @@ async def test_the_same_data_gives_the_same_counts_and_no_shared_id(
         " where a.tenant_id = $1 and b.tenant_id = $2"
     )
     for table in ("traces", "memories", "runs", "api_keys"):
-        assert await superuser.fetchval(shared.format(table), pair.mine, pair.other) == 0
+        assert (
+            await superuser.fetchval(shared.format(table), two_tenants.mine, two_tenants.other) == 0
+        )
 
 
-async def test_the_service_cannot_write_or_erase_history(service: Any, pair: Pair) -> None:
+async def test_service_cannot_write_or_erase_history(service: Any, two_tenants: TwoTenants) -> None:
     forbidden = (
         "insert into memory_revisions select * from memory_revisions",
-        "update memory_revisions set reason = 'another'",
+        "update memory_revisions set change_reason = 'another'",
         "delete from memory_revisions",
         "truncate memory_revisions",
         "delete from memories",
@@ -158,18 +160,16 @@ async def test_the_service_cannot_write_or_erase_history(service: Any, pair: Pai
     )
     for statement in forbidden:
         async with rolled_back(service):
-            await service.execute(f"set local hansei.tenant_id = '{pair.mine}'")
+            await service.execute(f"set local hansei.tenant_id = '{two_tenants.mine}'")
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await service.execute(statement)
 
 
-async def test_the_worker_reads_who_there_is_and_nothing_else(
-    database: Database, pair: Pair
-) -> None:
+async def test_worker_reads_tenant_ids_only(database: Database, two_tenants: TwoTenants) -> None:
     connection = await asyncpg.connect(database.url("hansei_worker"))
     try:
         known = {row["id"] for row in await connection.fetch("select id, status from tenants")}
-        assert {pair.mine, pair.other} <= known
+        assert {two_tenants.mine, two_tenants.other} <= known
         for statement in (
             "select slug from tenants",
             "select * from tenants",
@@ -183,14 +183,14 @@ async def test_the_worker_reads_who_there_is_and_nothing_else(
         await connection.close()
 
 
-async def test_the_app_sees_its_own_tenant_row_alone(database: Database, pair: Pair) -> None:
+async def test_app_sees_only_its_tenant_row(database: Database, two_tenants: TwoTenants) -> None:
     connection = await asyncpg.connect(database.url("hansei_app"))
     try:
         assert await connection.fetch("select id from tenants") == []
         async with connection.transaction():
-            await connection.execute(f"set local hansei.tenant_id = '{pair.mine}'")
+            await connection.execute(f"set local hansei.tenant_id = '{two_tenants.mine}'")
             assert [row["id"] for row in await connection.fetch("select id from tenants")] == [
-                pair.mine
+                two_tenants.mine
             ]
             assert await connection.execute("update tenants set status = status") == "UPDATE 1"
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -199,7 +199,7 @@ async def test_the_app_sees_its_own_tenant_row_alone(database: Database, pair: P
         await connection.close()
 
 
-async def test_the_rules_of_tenants_are_these_three(superuser: Any) -> None:
+async def test_tenants_table_has_three_policies(superuser: Any) -> None:
     own = await expected_rule(superuser, "id")
     rows = await superuser.fetch(
         "select roles::text[] roles, cmd, qual, with_check from pg_policies"
@@ -230,7 +230,7 @@ async def test_fixtures_refuse_a_role_that_bypasses(superuser: Any, database: Da
         await superuser.execute("drop role peeper")
 
 
-async def test_the_owner_is_bound_too(database: Database, pair: Pair) -> None:
+async def test_row_security_applies_to_owner(database: Database, two_tenants: TwoTenants) -> None:
     connection = await asyncpg.connect(database.url("hansei_owner"))
     try:
         assert await connection.fetchval("select count(*) from memories") == 0
@@ -247,31 +247,31 @@ async def test_generated_columns_are_stored(superuser: Any) -> None:
     assert ("memories", "confidence_score") in {(row["table"], row["attname"]) for row in kinds}
 
 
-async def test_a_binding_ends_with_its_transaction(
-    runtime: Runtime, tenant: TestTenant, pair: Pair
+async def test_binding_ends_with_its_transaction(
+    runtime: Runtime, tenant: TestTenant, two_tenants: TwoTenants
 ) -> None:
     """A pooled connection that served one tenant shows nothing to the next caller."""
-    async with runtime.sessions.tenant(pair.mine) as session:
-        assert (await session.scalars(select(Memory.id))).all()
-    async with runtime.sessions.tenant(tenant.id) as session:
-        assert (await session.scalars(select(Memory.id))).all() == []
+    async with runtime.sessions.for_tenant(two_tenants.mine) as session:
+        assert (await session.scalars(select(MemoryRow.id))).all()
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        assert (await session.scalars(select(MemoryRow.id))).all() == []
     for _ in range(runtime.settings.pool_size):
-        async with runtime.sessions.shared() as session:
-            assert (await session.scalars(select(Memory.id))).all() == []
+        async with runtime.sessions.without_tenant() as session:
+            assert (await session.scalars(select(MemoryRow.id))).all() == []
 
 
-async def test_a_binding_survives_a_savepoint_that_is_rolled_back(
-    runtime: Runtime, pair: Pair
+async def test_binding_survives_rolled_back_savepoint(
+    runtime: Runtime, two_tenants: TwoTenants
 ) -> None:
-    async with runtime.sessions.tenant(pair.mine) as session:
+    async with runtime.sessions.for_tenant(two_tenants.mine) as session:
         nested = await session.begin_nested()
-        await session.execute(select(Memory.id))
+        await session.execute(select(MemoryRow.id))
         await nested.rollback()
-        assert (await session.scalars(select(Memory.id))).all()
+        assert (await session.scalars(select(MemoryRow.id))).all()
 
 
 @pytest.mark.parametrize("name", ["'; drop table memories; --", "", "not-a-uuid"])
 async def test_only_a_uuid_can_be_bound(owner: Sessions, name: str) -> None:
     with pytest.raises(ValueError, match="UUID"):
-        async with owner.tenant(name):  # type: ignore[arg-type]
+        async with owner.for_tenant(name):  # type: ignore[arg-type]
             pass

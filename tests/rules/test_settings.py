@@ -26,6 +26,8 @@ VALUES: dict[str, tuple[str, Any]] = {
     "reflective_memory_mode": ("lite", "lite"),
     "embedding_provider": ("fastembed", "fastembed"),
     "embedding_dimensions": ("128", 128),
+    "metrics_token": ("a-token-of-16-characters", SecretStr("a-token-of-16-characters")),
+    "worker_metrics_port": ("9321", 9321),
     "log_format": ("json", "json"),
     "log_level": ("error", "error"),
 }
@@ -36,9 +38,11 @@ def value_of(field: str) -> tuple[str, Any]:
     if field in VALUES:
         return VALUES[field]
     default = Settings.model_fields[field].default
+    if isinstance(default, bool):
+        return str(not default), not default
     if isinstance(default, int | float):
         return str(default * 2), default * 2
-    if field.endswith("_key"):
+    if field.endswith(("_key", "_secret")):
         return "secret", SecretStr("secret")
     return f"the-{field}", f"the-{field}"
 
@@ -54,22 +58,20 @@ def load() -> Settings:
     return Settings(_env_file=None)  # type: ignore[call-arg]
 
 
-def test_the_document_has_every_setting_as_it_is() -> None:
+def test_document_describes_every_setting() -> None:
     """Mend it with `python -m tests.rules.configuration`."""
     document = DOCUMENT.read_text(encoding="utf-8")
     assert document == written(document)
 
 
-def test_the_document_names_no_setting_that_is_gone() -> None:
+def test_document_names_only_existing_settings() -> None:
     known = {name for field in FIELDS for name in names(field)}
     named = set(re.findall(r"`((?:HANSEI|RAE)_[A-Z_]+)", DOCUMENT.read_text(encoding="utf-8")))
     assert named <= known
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_setting_is_read_under_each_of_its_names(
-    field: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_setting_is_read_by_each_name(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.model_fields[field].description
     text, value = value_of(field)
     assert getattr(load(), field) != value
@@ -80,7 +82,7 @@ def test_a_setting_is_read_under_each_of_its_names(
 
 
 @pytest.mark.parametrize("field", [field for field in FIELDS if len(names(field)) > 1])
-def test_our_own_name_wins(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hansei_name_wins(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text, value = value_of(field)
     own, *others = names(field)
     assert own.startswith("HANSEI_")
@@ -91,7 +93,7 @@ def test_our_own_name_wins(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_setting_is_used_somewhere(field: str) -> None:
+def test_every_setting_is_used(field: str) -> None:
     used = re.compile(rf"\bsettings\.{field}\b")
     assert any(
         used.search(path.read_text(encoding="utf-8"))
@@ -100,19 +102,19 @@ def test_a_setting_is_used_somewhere(field: str) -> None:
     )
 
 
-def test_an_empty_variable_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_variable_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANSEI_DATABASE_URL", "")
     monkeypatch.setenv("HANSEI_WORKER_CONCURRENCY", "")
     assert load().database_url is None
     assert load().worker_concurrency == 4
 
 
-def test_a_wrong_value_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_value_error_names_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANSEI_WORKER_CONCURRENCY", "many")
     with pytest.raises(ValidationError, match="worker_concurrency"):
         load()
 
 
-def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repr_hides_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "very-secret")
     assert "very-secret" not in repr(load())

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rules.sources import ROOT, tree
+from tests.rules.sources import tree
+from tests.support.paths import ROOT
 
 MAP = ROOT / "docs/spec-map.md"
 LINES = {"S1": 61, "S2": 71, "S3": 62, "S4": 45, "S5": 62}
@@ -19,7 +20,7 @@ LINES = {"S1": 61, "S2": 71, "S3": 62, "S4": 45, "S5": 62}
 
 ROW = re.compile(r"^\| (S\d\.\d+) \| (.*) \| (.*) \| (.*) \|$")
 PLACE = re.compile(r"`([^`]+)`")
-LATER = re.compile(r"not yet: issue (5|4|3|6\+)")
+LATER = "planned"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Row:
 
     @property
     def built(self) -> bool:
-        return not self.code.startswith("not yet")
+        return self.code != LATER
 
     @property
     def places(self) -> list[str]:
@@ -85,7 +86,7 @@ def is_there(place: str) -> bool:
     return not inner or (path.suffix == ".py" and inner in names(path))
 
 
-def test_every_line_stands_once() -> None:
+def test_every_line_occurs_once() -> None:
     expected = [f"{document}.{n}" for document, last in LINES.items() for n in range(1, last + 1)]
     assert [row.line for row in ROWS] == expected
 
@@ -96,22 +97,22 @@ def test_lines_are_those_of_the_checklist(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.line)
-def test_a_line_has_code_and_test_or_an_issue(row: Row) -> None:
+def test_line_has_code_and_test_or_is_planned(row: Row) -> None:
     assert row.what.strip()
     if row.built:
         assert row.places
         assert row.tests
     else:
-        assert LATER.fullmatch(row.code)
+        assert row.code == LATER
         assert row.test == "–"
 
 
-def test_every_code_is_there() -> None:
+def test_every_cited_code_exists() -> None:
     places = {place for row in BUILT for place in row.places}
     assert sorted(place for place in places if not is_there(place)) == []
 
 
-def test_every_test_is_there() -> None:
+def test_every_cited_test_exists() -> None:
     assert [test for test in CITED if not is_there(test)] == []
     for test in CITED:
         path, _, name = test.partition("::")
@@ -119,7 +120,7 @@ def test_every_test_is_there() -> None:
         assert name.startswith("test_"), test
 
 
-def test_the_summary_counts_what_stands_below() -> None:
+def test_summary_counts_rows() -> None:
     text = MAP.read_text(encoding="utf-8")
     told = re.findall(r"^\| (S\d) – [^|]+ \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
     counted = [
@@ -136,13 +137,13 @@ def test_the_summary_counts_what_stands_below() -> None:
 @pytest.mark.parametrize(
     ("place", "there"),
     [
-        ("apps/memory_api/reflection/engine.py::ReflectionEngineV2.store_reflection", True),
-        ("apps/memory_api/reflection/engine.py::ReflectionEngineV2.forget", False),
-        ("apps/memory_api/reflection/engine.py::store_reflection", False),
+        ("apps/memory_api/library/reflection_engine.py::ReflectionEngineV2.store_reflection", True),
+        ("apps/memory_api/library/reflection_engine.py::ReflectionEngineV2.forget", False),
+        ("apps/memory_api/library/reflection_engine.py::store_reflection", False),
         ("apps/memory_api/reflection/motor.py", False),
-        ("prompts/inject.txt", True),
-        ("prompts/inject.txt::name", False),
+        ("prompts/retrieval/prompt_block.txt", True),
+        ("prompts/retrieval/prompt_block.txt::name", False),
     ],
 )
-def test_what_is_not_there_is_noticed(place: str, there: bool) -> None:
+def test_missing_code_is_detected(place: str, there: bool) -> None:
     assert is_there(place) is there

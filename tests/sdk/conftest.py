@@ -1,4 +1,4 @@
-"""A stub service per test, clients of it, and an environment without anybody's credentials."""
+"""A stub service for each test, its clients, and an environment without credentials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.sdk.stub_service import KEY, StubService
 
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A home and a current folder without credentials."""
+    """A home and a current directory without credentials."""
     for name in ("HANSEI_URL", "HANSEI_API_KEY", "HANSEI_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
     home, here = tmp_path / "home", tmp_path / "here"

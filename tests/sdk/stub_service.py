@@ -1,6 +1,6 @@
-"""A small real HTTP service that answers in recorded shapes of the real one, keeps what it is sent,
-and misbehaves on demand. It serves the routes that the client's own logic is about; the others give
-what was recorded.
+"""A real HTTP service that responds with recorded bodies, records requests, and fails on demand.
+
+It implements the routes that the logic of the client depends on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Reply = tuple[int, Any]
 
 @dataclass
 class Call:
-    """One request as it arrived."""
+    """A received request."""
 
     method: str
     path: str
@@ -40,14 +40,14 @@ class Call:
 
 @dataclass
 class Fault:
-    """What goes wrong with the next request: an answer of its own, or a broken connection."""
+    """The failure of the next request: another response, or a lost connection."""
 
     status: int = 0
     body: bytes = b""
     kind: str = "application/problem+json"
     headers: dict[str, str] = field(default_factory=dict)
     cut: str = ""
-    """`before` the request is worked on, or `after`, so that only the answer is lost."""
+    """The connection is cut `before` or `after` the request is processed; no response is sent."""
     delay: float = 0.0
 
 
@@ -64,14 +64,16 @@ def problem(status: int, code: str = "unavailable", **headers: str) -> Fault:
 
 
 def page(status: int) -> Fault:
-    """What a proxy in between would say."""
+    """The error page of a proxy."""
     text = f"<html><head><title>{status} Proxy Error</title></head><body>…</body></html>"
     return Fault(status, text.encode(), kind="text/html")
 
 
 class StubService:
-    """`pace` runs are settled at each look at the unsettled work; 0 means that no worker runs.
-    Traces named in `no_room` are refused once, with that code.
+    """A stub of the service.
+
+    `pace` runs finish at each poll of the unfinished runs; 0 means no worker. Traces named
+    in `no_room` are rejected once, with that code.
     """
 
     def __init__(self) -> None:
@@ -79,9 +81,10 @@ class StubService:
         self.faults: deque[Fault] = deque()
         self.pace = 1000
         self.no_room: dict[str, str] = {}
+        self.event_count = 1
         self.traces: dict[str, dict[str, Any]] = {}
         self.runs: dict[str, dict[str, Any]] = {}
-        self.looked = threading.Event()
+        self.polled = threading.Event()
         self._answers: dict[str, Reply] = {}
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.service = self
@@ -103,7 +106,7 @@ class StubService:
     def paths(self) -> list[str]:
         return [f"{call.method} {call.path}" for call in self.calls]
 
-    def answer(self, call: Call) -> Reply:
+    def respond(self, call: Call) -> Reply:
         if call.path.startswith("/health"):
             return 200, RECORDED["ready" if call.path.endswith("ready") else "health"]
         if call.headers.get("authorization") != f"Bearer {KEY}":
@@ -120,11 +123,11 @@ class StubService:
         parts = call.path.removeprefix("/api/v1/").split("/")
         named = f"{call.method} {parts[0]}" + ("/…" if len(parts) > 1 else "")
         own: dict[str, Callable[[Call], Reply]] = {
-            "POST traces": self._take,
+            "POST traces": self._store_traces,
             "GET runs": self._list_runs,
             "GET runs/…": self._read_run,
             "POST runs/…": self._retry,
-            "GET traces/…": lambda _: (200, RECORDED["trace_detail"]),
+            "GET traces/…": self._read_trace,
             "GET memories": lambda _: (200, listed([RECORDED["memory"]])),
             "GET memories/…": self._read_memory,
             "PATCH memories/…": lambda _: (200, RECORDED["memory"]),
@@ -132,15 +135,13 @@ class StubService:
             "POST search": lambda _: (200, {"results": [RECORDED["hit"]]}),
             "POST reflections/…": self._reflections,
         }
-        return own.get(named, lambda _: refusal(404, "not_found", "There is no such thing here."))(
-            call
-        )
+        return own.get(named, lambda _: refusal(404, "not_found", "Resource not found."))(call)
 
-    def _take(self, call: Call) -> Reply:
+    def _store_traces(self, call: Call) -> Reply:
         if call.headers["content-type"] != "application/x-ndjson":
             return 201, RECORDED["sent"]
         items = [self._line(n, line) for n, line in enumerate(call.body.split(b"\n"), start=1)]
-        return 200, {"items": items, "stored": 0, "duplicates": 0, "refused": 0}
+        return 200, {"items": items, "stored": 0, "duplicates": 0, "rejected": 0}
 
     def _line(self, number: int, line: bytes) -> dict[str, Any]:
         try:
@@ -162,36 +163,35 @@ class StubService:
             self.runs[run_id] = run(run_id, f"trace-{name}", trace)
         stored = self.traces[name]
         sent = {name: stored[name] for name in ("trace_id", "run_id")}
-        return {**sent, "duplicate": known is not None, "cleaned": False, "line": number}
+        return {**sent, "duplicate": known is not None, "sanitized": False, "line": number}
 
     def _list_runs(self, call: Call) -> Reply:
-        states = call.query.get("state", [""])[0].split(",")
+        states = call.query.get("state", [])
         if "queued" in states and "cursor" not in call.query:
             queued = [run for run in self.runs.values() if run["state"] == "queued"]
             for each in queued[: self.pace]:
-                settle(each)
+                finish(each)
                 if each["state"] == "done" and each["_teaches"]:
-                    self.follow(each)
-            self.looked.set()
+                    self.enqueue_next(each)
+            self.polled.set()
         found = [run for run in reversed(self.runs.values()) if run["state"] in states]
-        limit, start = int(call.query["limit"][0]), int(call.query.get("cursor", ["0"])[0])
-        return 200, listed(found[start : start + limit], start + limit, len(found))
+        return 200, paged(found, call)
 
-    def follow(self, first: dict[str, Any]) -> None:
-        """The step after a reflection: what it `teaches` is merged into a playbook."""
-        step = f"{first['id']}-merge"
+    def enqueue_next(self, first: dict[str, Any]) -> None:
+        """The run after a reflection: it applies what the trace `teaches` to a playbook."""
+        step = f"{first['id']}-apply"
         first["next_run_id"] = step
         self.runs[step] = first | {
-            "id": step, "kind": "merge", "parent_id": first["id"], "state": "queued",
-            "next_run_id": None, "result": None, "_ends": "merged",
+            "id": step, "kind": "apply", "parent_id": first["id"], "state": "queued",
+            "next_run_id": None, "result": None, "_ends": "applied",
         }  # fmt: skip
 
     def _read_run(self, call: Call) -> Reply:
         found = self.runs.get(call.path.rsplit("/", 1)[1])
         if found is None:
-            return refusal(404, "not_found", "There is no such thing here.")
+            return refusal(404, "not_found", "Resource not found.")
         if found["state"] == "running":
-            settle(found)
+            finish(found)
         elif found["state"] == "queued":
             found["state"] = "running"
         return 200, found
@@ -201,9 +201,19 @@ class StubService:
         found["state"] = "queued"
         return 202, found
 
+    def _read_trace(self, call: Call) -> Reply:
+        if not call.path.endswith("/events"):
+            return 200, RECORDED["trace_detail"] | {"event_count": self.event_count}
+        (event,) = RECORDED["trace_detail"]["events"]
+        events = [event | {"seq": n, "event_id": f"e{n:04}"} for n in range(self.event_count)]
+        return 200, paged(events, call)
+
     def _read_memory(self, call: Call) -> Reply:
         if call.path.endswith("/revisions"):
-            return 200, listed([RECORDED["revision"]])
+            number = RECORDED["revision"]["revision"] + 1
+            return 200, paged(
+                [RECORDED["revision"] | {"revision": n} for n in range(1, number)], call
+            )
         return 200, RECORDED["memory"]
 
     def _reflections(self, call: Call) -> Reply:
@@ -222,8 +232,13 @@ def listed(items: list[Any], end: int = 0, total: int = 0) -> dict[str, Any]:
     return {"items": items, "next_cursor": str(end) if end < total else None}
 
 
+def paged(items: list[Any], call: Call) -> dict[str, Any]:
+    limit, start = int(call.query["limit"][0]), int(call.query.get("cursor", ["0"])[0])
+    return listed(items[start : start + limit], start + limit, len(items))
+
+
 def run(run_id: str, trace_id: str, trace: dict[str, Any]) -> dict[str, Any]:
-    """A queued run; `learns` in the trace says how it will end."""
+    """A queued run. `learns` in the trace is its result."""
     ends = trace.get("learns", "stored")
     return RECORDED["run_done"] | {
         "id": run_id, "trace_id": trace_id, "state": "queued", "result": None, "_ends": ends,
@@ -233,12 +248,12 @@ def run(run_id: str, trace_id: str, trace: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def settle(each: dict[str, Any]) -> None:
+def finish(each: dict[str, Any]) -> None:
     if each["_ends"] == "dead":
         error = {"type": "Boom", "code": "internal_error", "message": "The model is away."}
         each |= {"state": "dead", "attempts": 5, "error": error}
         return
-    if each["_ends"] == "merged":
+    if each["_ends"] == "applied":
         change = {"action": "added", "key": "str-00001", "content": each["_teaches"], "reason": ""}
         merged = {"playbook": "b", "version": 2, "proposal_id": None, "changes": [change]}
         each |= {"state": "done", "result": merged, "_teaches": None}
@@ -253,7 +268,7 @@ def settle(each: dict[str, Any]) -> None:
             "strategy_id": None if nothing else f"strategy-{each['_says']}",
             "importance": None if nothing else each["_importance"],
             "strategies": [] if nothing else [
-                {"id": f"strategy-{each['_says']}", "new": each["_ends"] == "stored"}
+                {"id": f"strategy-{each['_says']}", "is_new": each["_ends"] == "stored"}
             ],
         },
     }  # fmt: skip
@@ -284,7 +299,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.status:
             self._send(fault.status, fault.body, fault.kind, fault.headers)
             return
-        status, value = service.answer(call)
+        status, value = service.respond(call)
         if fault is not None and fault.cut == "after":
             self.close_connection = True
             return
@@ -310,4 +325,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body if status != 204 else b"")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Tests read `calls` instead."""
+        """Tests read `calls` instead of a log."""

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from apps.memory_api.reflection.engine import ReflectionEngineV2
+from apps.memory_api.library.reflection_engine import ReflectionEngineV2
 from apps.memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 
@@ -35,7 +35,7 @@ def rows(runtime: Runtime, tenant: TestTenant) -> Rows:
     """Reads rows of the tenant with SQL, as the unprivileged app role."""
 
     async def read(statement: str) -> list[dict[str, Any]]:
-        async with runtime.sessions.tenant(tenant.id) as session:
+        async with runtime.sessions.for_tenant(tenant.id) as session:
             return [dict(row) for row in (await session.execute(text(statement))).mappings()]
 
     return read

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from apps.memory_api.core.errors import Misconfigured
+from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.llm.configure import open_models, provider_of
+from apps.memory_api.llm.registry import open_configured_models, selected_provider
 
 KEYS = ("OPENAI_", "ANTHROPIC_", "AZURE_", "AWS_")
 NAMES = (
@@ -46,7 +46,7 @@ def load() -> Settings:
         ("SEARCH_ALPHA", "search_alpha", "0.25", 0.25),
     ],
 )
-def test_names_of_the_documents_are_read(
+def test_documented_variable_names_are_read(
     monkeypatch: pytest.MonkeyPatch, name: str, field: str, given: str, read: Any
 ) -> None:
     assert getattr(load(), field) != read
@@ -56,7 +56,7 @@ def test_names_of_the_documents_are_read(
     assert getattr(load(), field) == read, "an empty variable is one that is not set"
 
 
-def test_the_key_of_openai_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_of_openai_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-something")
     settings = load()
     assert settings.openai_api_key is not None
@@ -64,7 +64,7 @@ def test_the_key_of_openai_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sk-something" not in repr(settings)
 
 
-def test_reflection_is_on_and_full_unless_told() -> None:
+def test_reflection_is_on_and_full_by_default() -> None:
     settings = load()
     assert settings.reflective_memory_enabled is True
     assert settings.reflective_memory_mode == "full"
@@ -78,34 +78,32 @@ def test_reflection_is_on_and_full_unless_told() -> None:
         ("LLM_PROVIDER", "cohere"),
     ],
 )
-def test_a_value_that_is_none_is_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str, given: str
-) -> None:
+def test_invalid_value_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, given: str) -> None:
     monkeypatch.setenv(name, given)
     with pytest.raises(ValidationError, match=name):
         load()
 
 
-def test_a_key_of_openai_means_its_model_of_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert provider_of(load()) == "none"
+def test_openai_key_selects_documented_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert selected_provider(load()) == "none"
     monkeypatch.setenv("OPENAI_API_KEY", "sk-something")
     settings = load()
-    assert provider_of(settings) == "openai"
-    assert [model.model for model in open_models(settings)] == ["gpt-4o-mini"]
+    assert selected_provider(settings) == "openai"
+    assert [model.model for model in open_configured_models(settings)] == ["gpt-4o-mini"]
     assert settings.embedding_provider == "static", "the embedder never follows from a key"
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
-def test_a_provider_without_its_key_is_one_clear_line(
+def test_provider_without_key_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, provider: str
 ) -> None:
     monkeypatch.setenv("LLM_PROVIDER", provider)
-    with pytest.raises(Misconfigured, match=f"HANSEI_LLM_PROVIDER={provider}"):
-        open_models(load())
+    with pytest.raises(ConfigurationError, match=f"HANSEI_LLM_PROVIDER={provider}"):
+        open_configured_models(load())
 
 
-def test_anthropic_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anthropic_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
     """CON-ACE-003, where both keys are present."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-something")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-something")
-    assert provider_of(load()) == "anthropic"
+    assert selected_provider(load()) == "anthropic"

@@ -14,26 +14,24 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from apps.memory_api.embeddings.static import StaticEmbedder
-from apps.memory_api.memory.find import ALPHA
-from apps.memory_api.playbook.hybrid import EmbeddingClient, HybridSearch
-from apps.memory_api.playbook.store import PlaybookStore
+from apps.memory_api.embeddings.providers.static import StaticEmbedder
+from apps.memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
+from apps.memory_api.library.playbook_stores import PlaybookStore
+from apps.memory_api.memories.search.query import DEFAULT_ALPHA
 from apps.memory_api.runtime import Runtime
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 OURS = "apps.memory_api"
-PLAYBOOK = f"{OURS}.playbook"
+SERVICE = ROOT / "apps/memory_api"
 PURE = {
-    "schemas": set(),
-    "keys": set(),
-    "hybrid": {"schemas", "sections"},
-    "store": {"schemas"},
-    "citations": {"keys"},
-    "tags": set(),
-    "sections": set(),
-    "deltas": {"keys", "schemas", "sections", "state"},
+    "playbooks/models.py": set(),
+    "playbooks/sections.py": {"core.resources", "core.settings"},
+    "playbooks/state.py": {"playbooks.models", "playbooks.sections"},
+    "playbooks/citations.py": {"playbooks.state"},
+    "playbooks/deltas.py": {"playbooks.models", "playbooks.sections", "playbooks.state"},
+    "library/hybrid_search.py": {"core.settings", "playbooks.models", "playbooks.sections"},
 }
-"""Files of the playbook that can be taken elsewhere, and what of ours they need."""
+"""Modules that can be used without the service, and the modules of the service they import."""
 
 
 def imported(path: Path) -> set[str]:
@@ -48,9 +46,8 @@ def imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("name", "needs"), PURE.items())
-def test_pure_parts_need_their_models_alone(name: str, needs: set[str]) -> None:
-    found = imported(ROOT / "apps/memory_api/playbook" / f"{name}.py")
-    assert found <= {f"{PLAYBOOK}.{need}" for need in needs}
+def test_pure_modules_import_only_their_models(name: str, needs: set[str]) -> None:
+    assert imported(SERVICE / name) == {f"{OURS}.{need}" for need in needs}
 
 
 def test_imports_go_down_only() -> None:
@@ -71,9 +68,8 @@ def test_every_folder_and_module_has_its_layer() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
     named = {name.strip(" ()") for layer in layers for name in layer.split("|")}
-    service = ROOT / "apps/memory_api"
-    found = {path.parent.name for path in service.glob("*/__init__.py")}
-    found |= {path.stem for path in service.glob("*.py")} - {"__init__"}
+    found = {path.parent.name for path in SERVICE.glob("*/__init__.py")}
+    found |= {path.stem for path in SERVICE.glob("*.py")} - {"__init__"}
     assert found - named <= {"commands"}
 
 
@@ -83,39 +79,39 @@ PLACES = {
     "container": "apps/memory_api/runtime.py",
     "exceptions": "apps/memory_api/core/errors.py",
     "schema": "apps/memory_api/core/schemas.py",
-    "playbook store": "apps/memory_api/playbook/store.py",
-    "hybrid search": "apps/memory_api/playbook/hybrid.py",
-    "llm client": "apps/memory_api/llm/client.py",
+    "playbook store": "apps/memory_api/library/playbook_stores.py",
+    "hybrid search": "apps/memory_api/library/hybrid_search.py",
+    "llm client": "apps/memory_api/library/llm_client.py",
     "entry point": "apps/memory_api/main.py",
-    "server": "apps/memory_api/commands/serve.py",
-    "prompts": "prompts/inject.txt",
+    "server": "apps/memory_api/commands/processes.py",
+    "prompts": "prompts/retrieval/prompt_block.txt",
 }
 """Folders of the document, and what became of them."""
 
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-def test_every_part_has_its_place(place: str) -> None:
+def test_every_documented_part_exists(place: str) -> None:
     assert (ROOT / place).stat().st_size > 0
 
 
-def test_what_all_share_is_made_once_and_hangs_on_the_app(app: FastAPI, runtime: Runtime) -> None:
+def test_runtime_is_created_once_and_stored_on_app(app: FastAPI, runtime: Runtime) -> None:
     assert app.state.runtime is runtime
     with pytest.raises(dataclasses.FrozenInstanceError):
-        runtime.embedder = None  # type: ignore[misc]
+        runtime.default_embedder = None  # type: ignore[misc]
 
 
-def test_both_legs_of_a_search_weigh_the_same_unless_told() -> None:
+def test_search_legs_have_equal_default_weight() -> None:
     """`alpha` .5; the model is not asked before there is something to search."""
     assert HybridSearch(EmbeddingClient(StaticEmbedder())).alpha == 0.5
-    assert ALPHA["minmax"] == 0.5
+    assert DEFAULT_ALPHA["minmax"] == 0.5
 
 
-def test_playbooks_lie_where_the_document_says() -> None:
+def test_default_playbook_directory() -> None:
     assert PlaybookStore().data_dir == Path("data/playbooks")
 
 
 def test_every_property_has_its_test_by_name_with_100_examples() -> None:
-    text = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "tests/playbook").glob("*.py"))
+    text = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
     for number in range(1, 7):
         mark = rf"# Feature: self-reflection-system, Property {number}: .*\n@settings\((.*)\)\n"
         found = re.findall(mark, text)

@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 from pydantic import ValidationError
 
-from apps.memory_api.reflection.schemas import ReflectionContext, ReflectionResult
+from apps.memory_api.reflection.schemas import ReflectionResult
+from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
 
 EVENT = {"event_type": "tool_call", "content": "ls"}
@@ -18,7 +19,7 @@ NIGHT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CONTEXT = {"events": [EVENT], "outcome": "failure", "tenant_id": "t", "project_id": "p"}
 
 
-def test_an_event_has_the_documented_fields() -> None:
+def test_event_has_the_documented_fields() -> None:
     given = {
         "event_id": "e1",
         "event_type": "tool_response",
@@ -55,12 +56,12 @@ _READ = {"event_type", "timestamp"}
         ({"timestamp": "2026-01-02T12:04:05+09:00"}, {"timestamp": NIGHT}),
     ],
 )
-def test_what_an_event_makes_of_other_forms(given: dict[str, Any], kept: dict[str, Any]) -> None:
+def test_other_event_formats_are_converted(given: dict[str, Any], kept: dict[str, Any]) -> None:
     event = Event.model_validate(EVENT | given)
     assert {name: getattr(event, name) for name in kept} == kept
 
 
-def test_the_types_of_events() -> None:
+def test_types_of_events() -> None:
     assert {kind.value for kind in EventType} == {
         "tool_call",
         "tool_response",
@@ -73,7 +74,7 @@ def test_the_types_of_events() -> None:
     assert EventType("user_input") is EventType.USER_MESSAGE
 
 
-def test_the_outcomes() -> None:
+def test_outcomes() -> None:
     assert {outcome.value for outcome in OutcomeType} == {
         "success",
         "failure",
@@ -83,7 +84,7 @@ def test_the_outcomes() -> None:
     }
 
 
-def test_the_categories_of_errors() -> None:
+def test_categories_of_errors() -> None:
     assert {category.value for category in ErrorCategory} == {
         "tool_error",
         "timeout_error",
@@ -103,20 +104,20 @@ def test_the_categories_of_errors() -> None:
         {"category": "timeout_error", "message": "late", "query": "q"},
     ],
 )
-def test_both_spellings_of_an_error(given: dict[str, Any]) -> None:
+def test_both_error_formats_are_accepted(given: dict[str, Any]) -> None:
     error = ErrorInfo.model_validate(given)
     assert error.error_category is ErrorCategory.TIMEOUT_ERROR
     assert error.error_message == "late"
     assert error.context == {"query": "q"}
 
 
-def test_an_error_may_be_a_text() -> None:
+def test_error_may_be_a_text() -> None:
     error = ErrorInfo.model_validate("it broke")
     assert (error.error_category, error.error_message) == (ErrorCategory.UNKNOWN_ERROR, "it broke")
     assert error.context == {}
 
 
-def test_a_context_has_the_documented_fields() -> None:
+def test_context_has_the_documented_fields() -> None:
     session, related = uuid4(), [uuid4()]
     context = ReflectionContext.model_validate(
         CONTEXT
@@ -138,7 +139,7 @@ def test_a_context_has_the_documented_fields() -> None:
     assert context.related_memory_ids == related
 
 
-def test_what_a_context_may_leave_out() -> None:
+def test_optional_context_fields() -> None:
     context = ReflectionContext.model_validate(CONTEXT)
     assert (context.session_id, context.error) == (None, None)
     assert (context.task_description, context.task_goal) == (None, None)
@@ -146,12 +147,12 @@ def test_what_a_context_may_leave_out() -> None:
 
 
 @pytest.mark.parametrize("missing", ["events", "outcome", "tenant_id"])
-def test_what_a_context_needs(missing: str) -> None:
+def test_required_context_fields(missing: str) -> None:
     with pytest.raises(ValidationError, match=missing):
         ReflectionContext.model_validate({k: v for k, v in CONTEXT.items() if k != missing})
 
 
-def test_a_result_has_the_documented_fields_and_defaults() -> None:
+def test_result_has_the_documented_fields_and_defaults() -> None:
     before = datetime.now(UTC)
     result = ReflectionResult(reflection_text="It broke.")
     assert result.strategy_text is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +12,14 @@ from httpx2 import AsyncClient
 
 from apps.memory_api.core.settings import Settings
 from tests.spec.conftest import Rows
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 EVENTS = (ROOT / "docs/events.md").read_text(encoding="utf-8")
 TROUBLE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
 RUN, QUERY = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", EVENTS, re.DOTALL))
 
 
-def test_the_example_holds_what_is_to_be_collected() -> None:
+def test_example_contains_documented_fields() -> None:
     """Parameters and responses, prompts and models, errors with their context; what is done, and
     what it would be to succeed."""
     by_type = {event["event_type"]: event for event in RUN["events"]}
@@ -36,7 +35,7 @@ def test_the_example_holds_what_is_to_be_collected() -> None:
     assert RUN["task_goal"]
 
 
-async def test_what_is_collected_is_kept_and_used(api: AsyncClient, rows: Rows) -> None:
+async def test_collected_fields_are_stored_and_used(api: AsyncClient, rows: Rows) -> None:
     answer = await api.post("/api/v1/reflections/generate", json=RUN)
     assert answer.status_code == 200, answer.text
     body = answer.json()
@@ -55,12 +54,12 @@ async def test_what_is_collected_is_kept_and_used(api: AsyncClient, rows: Rows) 
     assert body["reflection_id"] in {one["id"] for one in found}
 
 
-def test_bands_are_told_without_a_gap() -> None:
+def test_importance_bands_have_no_gap() -> None:
     edges = re.findall(r"^\| \.(\d) to \.?(\d) \| (\w+)", EVENTS, re.MULTILINE)
     assert edges == [("8", "1", "critical"), ("6", "8", "valuable"), ("3", "6", "minor")]
 
 
-def test_settings_that_are_named_exist() -> None:
+def test_documented_settings_exist() -> None:
     known = {f"HANSEI_{name.upper()}" for name in Settings.model_fields}
     for field in Settings.model_fields.values():
         known |= set(getattr(field.validation_alias, "choices", ()))
@@ -75,23 +74,23 @@ LOGGED = {
     "reflection_by_rules",
     "run_failed",
     "run_postponed",
-    "database_away",
+    "database_unavailable",
 }
 
 
 @pytest.mark.parametrize("event", sorted(LOGGED))
-def test_log_events_that_are_named_exist(event: str) -> None:
+def test_documented_log_events_exist(event: str) -> None:
     assert f"`{event}`" in TROUBLE
     code = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "apps").rglob("*.py"))
     assert f'"{event}"' in code
 
 
 @pytest.mark.parametrize("part", ["No reflection", "Poor reflections", "Storage"])
-def test_the_three_troubles_have_a_part_each(part: str) -> None:
+def test_each_documented_problem_has_section(part: str) -> None:
     assert f"## {part}\n" in TROUBLE
 
 
-async def test_routes_that_are_named_exist(api: AsyncClient) -> None:
+async def test_documented_routes_exist(api: AsyncClient) -> None:
     paths: dict[str, Any] = (await api.get("/openapi.json")).json()["paths"]
     shapes = {re.sub(r"\{[^}]*\}", "{id}", path) for path in paths}
     named = set(re.findall(r"`(?:GET|POST|PATCH) (/[^`?]+)", TROUBLE + EVENTS))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.reflection.engine import ReflectionEngineV2
+from apps.memory_api.library.reflection_engine import ReflectionEngineV2
 from apps.memory_api.reflection.schemas import ReflectionResult
 from tests.conftest import TestTenant
 
@@ -50,7 +50,7 @@ async def test_importance_bands(
     assert await asked(banded, query_text=text, min_importance=least) == found
 
 
-async def test_half_is_the_least_importance_unless_asked(banded: AsyncClient) -> None:
+async def test_default_min_importance_is_one_half(banded: AsyncClient) -> None:
     assert await asked(banded, query_text="lesson about orders") == {"critical", "valuable"}
 
 
@@ -64,13 +64,13 @@ async def test_half_is_the_least_importance_unless_asked(banded: AsyncClient) ->
         (["nobody-uses-this"], set()),
     ],
 )
-async def test_tags_any_of_them(
+async def test_tags_match_any(
     banded: AsyncClient, text: str | None, tags: list[str], found: set[str]
 ) -> None:
     assert await asked(banded, query_text=text, tags=tags, min_importance=0) == found
 
 
-async def test_five_unless_asked_for_more(engine: ReflectionEngineV2, tenant: TestTenant) -> None:
+async def test_default_limit_is_five(engine: ReflectionEngineV2, tenant: TestTenant) -> None:
     words = ["lock", "cache", "index", "queue", "shard", "quota", "lease"]
     for word in words:
         result = ReflectionResult(reflection_text=f"orders: the {word} was lost", importance=0.9)

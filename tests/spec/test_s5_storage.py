@@ -1,5 +1,5 @@
 """Spec 5, "Storage": every documented field, read back from the rows themselves (S5.5, S5.20,
-S5.24 to S5.26, S5.54), one episode a trace, and witnesses."""
+S5.24 to S5.26, S5.54), one episode a trace, and observation_count."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_every_documented_field_is_a_column(
 ) -> None:
     session = str(uuid4())
     body = await generated(api, timeout_run, session_id=session)
-    reflection, strategy = await rows("select * from memories where layer = 'rm' order by n")
+    reflection, strategy = await rows("select * from memories where layer = 'rm' order by seq")
     assert str(reflection["id"]) == body["reflection_id"]
     assert str(strategy["id"]) == body["strategy_id"]
     assert (reflection["content"], strategy["content"]) == (
@@ -45,27 +45,25 @@ async def test_every_documented_field_is_a_column(
         assert row["session_id"] == session
         assert row["source_event_ids"] == body["source_event_ids"]
         assert str(row["trace_id"]) == body["trace_id"]
-        assert str(row["change_run"]) == body["run_id"]
+        assert str(row["change_run_id"]) == body["run_id"]
         assert row["metadata"]["outcome"] == "timeout"
         assert row["metadata"]["task_description"] == "Fetch customer order history"
         assert row["metadata"]["event_count"] == 2
         assert row["metadata"]["session_id"] == session
 
 
-async def test_strategies_have_their_tag_and_a_tenth_more_importance(
+async def test_strategy_has_tag_and_higher_importance(
     api: AsyncClient, rows: Rows, timeout_run: Any
 ) -> None:
     body = await generated(api, timeout_run)
-    reflection, strategy = await rows("select * from memories where layer = 'rm' order by n")
+    reflection, strategy = await rows("select * from memories where layer = 'rm' order by seq")
     assert reflection["tags"] == body["tags"]
     assert strategy["tags"] == [*body["tags"], "strategy"]
     assert reflection["importance"] == pytest.approx(body["importance"])
     assert strategy["importance"] == pytest.approx(min(1.0, body["importance"] * 1.1))
 
 
-async def test_the_events_are_kept_as_they_came(
-    api: AsyncClient, rows: Rows, timeout_run: Any
-) -> None:
+async def test_events_are_stored_unchanged(api: AsyncClient, rows: Rows, timeout_run: Any) -> None:
     await generated(api, timeout_run)
     first, second = await rows("select * from trace_events order by seq")
     assert (first["event_id"], first["event_type"]) == ("e1", "tool_call")
@@ -89,7 +87,7 @@ async def test_related_memories_are_linked(api: AsyncClient, rows: Rows, timeout
     ]
 
 
-async def test_a_trace_has_one_episode_however_often_it_is_reflected_on(
+async def test_trace_has_one_episode_after_repeated_reflection(
     api: AsyncClient, tenant: TestTenant, rows: Rows, drain: Any, timeout_run: Any
 ) -> None:
     opened = {k: v for k, v in timeout_run.items() if k not in {"outcome", "error", "tenant_id"}}
@@ -109,16 +107,16 @@ async def test_a_trace_has_one_episode_however_often_it_is_reflected_on(
     assert "Fetch customer order history" in episode["content"]
 
 
-async def test_what_was_said_before_gains_a_witness_and_no_row(
+async def test_repeated_reflection_increments_observations_without_row(
     api: AsyncClient, rows: Rows, timeout_run: Any
 ) -> None:
     first = await generated(api, timeout_run, external_id="a")
     second = await generated(api, timeout_run, external_id="b")
-    assert (first["result"], second["result"]) == ("stored", "witnessed")
+    assert (first["result"], second["result"]) == ("stored", "already_known")
     assert second["reflection_id"] == first["reflection_id"]
     assert second["strategy_id"] == first["strategy_id"]
-    kept = await rows("select witnesses from memories where layer = 'rm'")
-    assert [row["witnesses"] for row in kept] == [2, 2]
+    kept = await rows("select observation_count from memories where layer = 'rm'")
+    assert [row["observation_count"] for row in kept] == [2, 2]
     assert len(await rows("select id from memories where layer = 'em'")) == 2
     links = await rows(
         "select source_id from memory_links"
@@ -128,7 +126,9 @@ async def test_what_was_said_before_gains_a_witness_and_no_row(
     assert len(links) == 2
 
 
-async def test_another_project_learns_anew(api: AsyncClient, rows: Rows, timeout_run: Any) -> None:
+async def test_other_project_stores_its_own_memory(
+    api: AsyncClient, rows: Rows, timeout_run: Any
+) -> None:
     first = await generated(api, timeout_run, project_id="a")
     second = await generated(api, timeout_run, project_id="b")
     assert second["result"] == "stored"

@@ -1,52 +1,115 @@
-"""Which database a command works on: the one that is configured, or the embedded one of a data
-directory."""
+"""Shared by all commands: opens the database, and converts errors to a one-line message and an exit
+status.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from apps.memory_api.commands.failing import Failed
+import typer
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from apps.memory_api.core.errors import ConfigurationError, HanseiError, ServiceUnavailable
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.embedded.errors import EmbeddedPostgresError
-from apps.memory_api.embedded.passwords import APP, OWNER, WORKER
-from apps.memory_api.embedded.postgres import EmbeddedPostgres
-from apps.memory_api.embedded.provision import provision
+from apps.memory_api.embedded.data_directory import APP, OWNER, WORKER, EmbeddedPostgresError
+from apps.memory_api.embedded.provisioning import provision_database
+from apps.memory_api.embedded.server import EmbeddedPostgres
+
+
+class CommandFailed(Exception):
+    """The command failed. The message says why and what to do. Exit status 1."""
+
+
+class UsageError(Exception):
+    """The options are wrong. The message says which options to use. Exit status 2."""
+
+
+@contextmanager
+def exit_on_error() -> Generator[None]:
+    """Print an expected error on standard error and exit: with status 2 for wrong options or a
+    wrong configuration, else with status 1. Other errors are raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        result = _message_and_status(error)
+        if result is None:
+            raise
+        message, status = result
+        typer.echo(f"hansei: {message}", err=True)
+        sys.exit(status)
+
+
+def _message_and_status(error: Exception) -> tuple[str, int] | None:
+    """None for an unexpected error."""
+    match error:
+        case CommandFailed() | HanseiError() if not isinstance(error, ServiceUnavailable):
+            return str(error), 1
+        case ConfigurationError() | UsageError():
+            return str(error), 2
+        case ValidationError():
+            problems = (_describe_setting_error(item) for item in error.errors())
+            return f"Invalid configuration: {'; '.join(problems)}", 2
+        case _:
+            # Imports SQLAlchemy, which `hansei up` does not need.
+            from apps.memory_api.core.db_errors import to_public_error  # noqa: PLC0415
+
+            public_error = to_public_error(error)
+            if isinstance(public_error, ConfigurationError):
+                return str(public_error), 2
+            known = public_error or (error if isinstance(error, HanseiError) else None)
+            return (str(known), 1) if known is not None else None
+
+
+def _describe_setting_error(item: ErrorDetails) -> str:
+    """The environment variable and what is wrong with its value."""
+    names = [str(part) for part in item["loc"]]
+    name = names[0] if names[0].isupper() else f"HANSEI_{names[0].upper()}"
+    message = item["msg"]
+    if message.startswith("Input should be "):
+        return f"{name} must be {message.removeprefix('Input should be ')}"
+    return f"{name}: {message}"
 
 
 @dataclass(frozen=True)
-class Urls:
-    """Connection URLs by role. `embedded` is the server they lead to when it is ours."""
+class DatabaseUrls:
+    """Connection URLs by role. `embedded` is the server if it is the embedded one."""
 
     app: str
     worker: str
     owner: str | None
     embedded: EmbeddedPostgres | None = None
 
-    def need_owner(self) -> str:
+    def require_owner(self) -> str:
         if self.owner is None:
-            raise Failed("Set HANSEI_OWNER_URL to the URL of the database's owner.")
+            raise CommandFailed(
+                "This command needs the owner role. Set HANSEI_OWNER_URL to its database URL."
+            )
         return self.owner
 
 
 @contextmanager
-def database(settings: Settings, data_dir: Path | None) -> Generator[Urls]:
-    """DATABASE_URL when it is set and no data directory is named; else the embedded server, which
-    runs at least as long as the block."""
+def open_database(settings: Settings, data_dir: Path | None) -> Generator[DatabaseUrls]:
+    """Open the database of HANSEI_DATABASE_URL, or the embedded server if this is unset or
+    `data_dir` is given. The embedded server runs at least until the block ends.
+    """
     app = settings.database_url or settings.worker_url
     if data_dir is None and app is not None:
-        yield Urls(app, settings.worker_url or app, settings.owner_url)
+        yield DatabaseUrls(app, settings.worker_url or app, settings.owner_url)
         return
     server = EmbeddedPostgres(data_dir or settings.data_dir)
     try:
-        server.start()
-    except EmbeddedPostgresError as error:
-        raise Failed(f"The embedded database does not start: {error}") from error
-    try:
-        asyncio.run(provision(server))
-        yield Urls(server.url(APP), server.url(WORKER), server.url(OWNER), server)
+        try:
+            server.start()
+        except EmbeddedPostgresError as error:
+            raise CommandFailed(f"The embedded database did not start: {error}") from error
+        asyncio.run(provision_database(server))
+        yield DatabaseUrls(server.url(APP), server.url(WORKER), server.url(OWNER), server)
     finally:
         server.stop()

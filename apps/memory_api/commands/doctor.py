@@ -1,11 +1,12 @@
-"""`hansei doctor`: what is wrong, and how to mend it."""
+"""`hansei doctor`: checks the installation."""
 
 from __future__ import annotations
 
 import asyncio
 import json as jsonlib
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,17 +15,28 @@ from rich.console import Console
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from apps.memory_api.commands.database import Urls, database
-from apps.memory_api.commands.failing import Failed, one_line
-from apps.memory_api.commands.finding import Finding
-from apps.memory_api.commands.look_memories import look_at_memories
-from apps.memory_api.commands.look_model import look_at_model
-from apps.memory_api.core.away import reason
+from apps.memory_api.bootstrap import open_runtime
+from apps.memory_api.commands.database import (
+    CommandFailed,
+    DatabaseUrls,
+    exit_on_error,
+    open_database,
+)
+from apps.memory_api.commands.database_checks import (
+    check_clock,
+    check_disk,
+    check_row_security,
+    check_table_indexes,
+)
+from apps.memory_api.commands.doctor_checks import CheckResult, check_memories, check_model
+from apps.memory_api.commands.tenant_checks import check_runs_and_keys
 from apps.memory_api.core.db import Sessions, open_engine
+from apps.memory_api.core.db_errors import UNDEFINED_TABLE, driver_message, sqlstate
 from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.core.migrate import head
+from apps.memory_api.core.migrations import head_revision
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.runtime import open_runtime
+from apps.memory_api.llm.prompts import check_prompt_directory
+from apps.memory_api.playbooks.sections import open_section_loader
 
 ROLE = text(
     "select current_user, rolsuper or rolbypassrls, "
@@ -33,130 +45,200 @@ ROLE = text(
 )
 REVISION = text("select version_num from alembic_version")
 EXTENSION = text("select extversion from pg_extension where extname = 'vector'")
-LATE = text(
+OVERDUE_TICKETS = text(
     "select count(*) from pgqueuer where status = 'queued' "
     "and execute_after < now() - interval '1 minute'"
 )
 
-
-Check = Callable[[Settings, Urls], Awaitable[Finding | Sequence[Finding]]]
+Check = Callable[[Settings, DatabaseUrls], Awaitable[CheckResult | Sequence[CheckResult]]]
 
 
 def run(data_dir: Path | None, json: bool) -> None:
-    with one_line():
+    with exit_on_error():
         settings = Settings.load()
         try:
-            with database(settings, data_dir) as urls:
-                findings = asyncio.run(look(settings, urls))
-        except Failed as error:
-            findings = [Finding("database", False, str(error), "See the log it names.")]
-    _tell(findings, json)
-    sys.exit(0 if all(finding.well for finding in findings) else 1)
+            with open_database(settings, data_dir) as urls:
+                results = asyncio.run(run_checks(settings, urls))
+        except CommandFailed as error:
+            results = [
+                CheckResult("database", False, str(error), "See the log file in the message.")
+            ]
+    _print_results(results, json)
+    sys.exit(0 if all(result.ok for result in results) else 1)
 
 
-async def look(settings: Settings, urls: Urls) -> Sequence[Finding]:
-    found: list[Finding] = []
-    checks: Sequence[Check] = (
-        _connection,
-        _role,
-        _extension,
-        _schema,
-        _queue,
-        _embedder,
-        _memories,
-        _model,
-    )
-    for check in checks:
+async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckResult]:
+    """Run all checks. Stops if there is no connection or no table, because the rest needs them."""
+    results: list[CheckResult] = []
+    checks: dict[str, Check] = {
+        "connection": _check_connection,
+        "role": _check_role,
+        "extension": _check_extension,
+        "schema": _check_schema,
+        "isolation": _with_sessions(check_row_security),
+        "table indexes": _with_sessions(check_table_indexes),
+        "clock": _with_sessions(check_clock),
+        "disk": _check_disk,
+        "queue": _check_queue,
+        "runs": _check_tenants,
+        "embedder": _check_embedder,
+        "memories": _check_memories,
+        "model": _check_model,
+        "prompts": _check_prompts,
+        "sections": _check_sections,
+    }
+    for name, check in checks.items():
         try:
-            one = await check(settings, urls)
-            found += [one] if isinstance(one, Finding) else one
+            result = await check(settings, urls)
+            results += [result] if isinstance(result, CheckResult) else result
         except (SQLAlchemyError, HanseiError, OSError, ValueError) as error:
-            name = check.__name__.strip("_")
-            found.append(Finding(name, False, reason(error), _MEND[name]))
-            if check is _connection:
+            if name == "schema" and sqlstate(error) == UNDEFINED_TABLE:
+                results.append(CheckResult(name, False, "no tables yet", _FIXES[name]))
                 break
-    return found
+            results.append(CheckResult(name, False, driver_message(error), _FIXES[name]))
+            if name == "connection":
+                break
+    return results
 
 
-_MEND = {
-    "connection": "Is the server up, and DATABASE_URL right?",
-    "role": "Connect as hansei_app, which owns nothing (docs/operations.md).",
-    "extension": "As a superuser: create extension vector;",
+_FIXES = {
+    "connection": "Check that PostgreSQL is running and that HANSEI_DATABASE_URL is correct.",
+    "role": "Connect as hansei_app, and workers as hansei_worker (docs/operations.md).",
+    "extension": "Run `create extension vector;` as a superuser.",
     "schema": "Run `hansei migrate`.",
+    "isolation": "Run `hansei migrate`.",
+    "table indexes": "Run `hansei migrate`.",
+    "clock": "Check the connection to the database.",
+    "disk": "Check the connection to the database.",
     "queue": "Run `hansei migrate`, then start `hansei worker`.",
-    "embedder": "Look at HANSEI_EMBEDDING_PROVIDER and its key.",
+    "runs": "Set HANSEI_WORKER_URL to the database URL of hansei_worker, or run `hansei migrate`.",
+    "embedder": "Check HANSEI_EMBEDDING_PROVIDER and the provider's API key.",
     "memories": "Run `hansei migrate`.",
-    "model": "Look at HANSEI_LLM_PROVIDER, HANSEI_LLM_MODEL and the provider's key.",
+    "model": "Check HANSEI_LLM_PROVIDER, HANSEI_LLM_MODEL and the provider's API key.",
+    "prompts": "Correct the file in HANSEI_PROMPTS_DIR (docs/reflector.md).",
+    "sections": "Correct the file in HANSEI_SECTIONS_FILE. The API does not start with it.",
 }
 
 
-async def _ask(url: str, statement: object) -> Sequence[object]:
+@asynccontextmanager
+async def _open_sessions(url: str) -> AsyncGenerator[Sessions]:
     sessions = Sessions(open_engine(url, pool_size=1, codecs=False))
     try:
-        async with sessions.shared() as session:
-            return tuple((await session.execute(statement)).one_or_none() or ())  # type: ignore[call-overload]
+        yield sessions
     finally:
         await sessions.close()
 
 
-async def _connection(settings: Settings, urls: Urls) -> Finding:
-    row = await _ask(urls.app, text("select current_setting('server_version')"))
-    return Finding("connection", True, f"PostgreSQL {row[0]}")
+async def _fetch_row(url: str, statement: object) -> Sequence[object]:
+    async with _open_sessions(url) as sessions, sessions.without_tenant() as session:
+        return tuple((await session.execute(statement)).one_or_none() or ())  # type: ignore[call-overload]
 
 
-async def _role(settings: Settings, urls: Urls) -> Finding:
-    user, privileged, owned = await _ask(urls.app, ROLE)
-    well = not privileged and owned == 0
-    found = f"{user} owns nothing and cannot bypass row-level security"
-    if not well:
-        found = f"{user} could see past row-level security"
-    return Finding("role", well, found, "" if well else _MEND["role"])
+async def _check_connection(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    row = await _fetch_row(urls.app, text("select current_setting('server_version')"))
+    return CheckResult("connection", True, f"PostgreSQL {row[0]}")
 
 
-async def _extension(settings: Settings, urls: Urls) -> Finding:
-    row = await _ask(urls.app, EXTENSION)
+async def _check_role(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    names: list[str] = []
+    for url in dict.fromkeys((urls.app, urls.worker)):
+        role, can_bypass_rls, owned_count = await _fetch_row(url, ROLE)
+        if can_bypass_rls or owned_count != 0:
+            message = f"the role {role} can bypass row-level security"
+            return CheckResult("role", False, message, _FIXES["role"])
+        names.append(str(role))
+    verb = "own" if len(names) > 1 else "owns"
+    message = f"{' and '.join(names)} {verb} no tables and cannot bypass row-level security"
+    return CheckResult("role", True, message)
+
+
+def _with_sessions(check: Callable[[Sessions], Awaitable[CheckResult]]) -> Check:
+    """A check that needs only a connection of the app role."""
+
+    async def run_check(_settings: Settings, urls: DatabaseUrls) -> CheckResult:
+        async with _open_sessions(urls.app) as sessions:
+            return await check(sessions)
+
+    return run_check
+
+
+async def _check_disk(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    data_dir = urls.embedded.data_dir if urls.embedded is not None else None
+    async with _open_sessions(urls.app) as sessions:
+        return await check_disk(sessions, data_dir)
+
+
+async def _check_tenants(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckResult]:
+    async with _open_sessions(urls.worker) as sessions:
+        return await check_runs_and_keys(sessions)
+
+
+async def _check_extension(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    row = await _fetch_row(urls.app, EXTENSION)
     if not row:
-        return Finding("extension", False, "pgvector is not installed", _MEND["extension"])
-    return Finding("extension", True, f"pgvector {row[0]}")
+        return CheckResult("extension", False, "pgvector is not installed", _FIXES["extension"])
+    return CheckResult("extension", True, f"pgvector {row[0]}")
 
 
-async def _schema(settings: Settings, urls: Urls) -> Finding:
-    row = await _ask(urls.owner or urls.app, REVISION)
-    now, wanted = (str(row[0]) if row else "nothing"), head()
-    return Finding("schema", now == wanted, f"at {now}", "" if now == wanted else _MEND["schema"])
+async def _check_schema(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    row = await _fetch_row(urls.owner or urls.app, REVISION)
+    revision = str(row[0]) if row else "none"
+    if revision != head_revision():
+        message = f"revision {revision}, but this release needs {head_revision()}"
+        return CheckResult("schema", False, message, _FIXES["schema"])
+    return CheckResult("schema", True, f"revision {revision}")
 
 
-async def _queue(settings: Settings, urls: Urls) -> Finding:
-    row = await _ask(urls.app, LATE)
-    late = int(str(row[0]))
-    found = f"{late} jobs wait for more than a minute" if late else "nothing waits"
-    return Finding("queue", not late, found, "Start a worker: `hansei worker`." if late else "")
+async def _check_queue(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    row = await _fetch_row(urls.app, OVERDUE_TICKETS)
+    overdue_count = int(str(row[0]))
+    if overdue_count:
+        message = f"{overdue_count} runs have been due for more than a minute"
+        return CheckResult("queue", False, message, "Start a worker with `hansei worker`.")
+    return CheckResult("queue", True, "no run is overdue")
 
 
-async def _embedder(settings: Settings, urls: Urls) -> Finding:
+async def _check_embedder(settings: Settings, urls: DatabaseUrls) -> CheckResult:
     async with open_runtime(settings, urls.app) as runtime:
-        vector = await runtime.embedder.embed_query("hello")
-        return Finding("embedder", True, f"{runtime.embedder.model}, {len(vector)} dimensions")
+        embedder = runtime.default_embedder
+        vector = await embedder.embed_query("hello")
+        return CheckResult("embedder", True, f"{embedder.model}, {len(vector)} dimensions")
 
 
-async def _memories(settings: Settings, urls: Urls) -> Sequence[Finding]:
-    known = settings.model_copy(update={"owner_url": urls.owner})
-    async with open_runtime(known, urls.worker) as runtime:
-        return await look_at_memories(runtime)
+async def _check_memories(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckResult]:
+    worker_settings = settings.model_copy(update={"owner_url": urls.owner})
+    async with open_runtime(worker_settings, urls.worker) as runtime:
+        return await check_memories(runtime)
 
 
-async def _model(settings: Settings, urls: Urls) -> Finding:
-    return await look_at_model(settings)
+async def _check_model(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    return await check_model(settings)
 
 
-def _tell(findings: Sequence[Finding], json: bool) -> None:
+async def _check_prompts(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckResult]:
+    directory = settings.prompts_dir
+    if directory is None:
+        return [CheckResult("prompts", True, "no custom prompts")]
+    problems = check_prompt_directory(directory)
+    if not problems:
+        return [CheckResult("prompts", True, f"the custom prompts in {directory} are valid")]
+    return [CheckResult("prompts", False, problem, _FIXES["prompts"]) for problem in problems]
+
+
+async def _check_sections(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    open_section_loader(settings).check()
+    file = settings.sections_file or "the packaged config/sections.yaml"
+    return CheckResult("sections", True, f"{file} is valid")
+
+
+def _print_results(results: Sequence[CheckResult], json: bool) -> None:
     if json:
-        typer.echo(jsonlib.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
+        typer.echo(jsonlib.dumps([asdict(result) for result in results], ensure_ascii=False))
         return
     console = Console(highlight=False, soft_wrap=True)
-    for one in findings:
-        mark = "[green]well[/]" if one.well else "[red]wrong[/]"
-        console.print(f"{mark:<16} {one.name:<12} ", end="")
-        console.print(one.found, markup=False)
-        if one.mend:
-            console.print(f"       → {one.mend}", markup=False)
+    for result in results:
+        status = "[green]ok[/]" if result.ok else "[red]failed[/]"
+        console.print(f"{status:<16} {result.name:<13} ", end="")
+        console.print(result.message, markup=False)
+        if result.fix:
+            console.print(f"       → {result.fix}", markup=False)

@@ -1,4 +1,8 @@
-"""`hansei migrate`: the schema, and the passwords of the service's roles."""
+"""`hansei migrate`: migrates the schema and sets the passwords of the service's roles.
+
+`hansei up` runs it in a child process, so that the supervisor does not import Alembic and
+SQLAlchemy.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import json
 import os
 from pathlib import Path
 
@@ -13,41 +18,49 @@ import asyncpg
 import typer
 from sqlalchemy.engine import make_url
 
-from apps.memory_api.commands.database import Urls, database
-from apps.memory_api.commands.failing import Failed, one_line
-from apps.memory_api.core.migrate import upgrade
+from apps.memory_api.auth.identity import KeyScope, to_tenant_id
+from apps.memory_api.auth.queries import create_key, create_tenant
+from apps.memory_api.commands.database import (
+    CommandFailed,
+    DatabaseUrls,
+    exit_on_error,
+    open_database,
+)
+from apps.memory_api.commands.tenants import owner_sessions
+from apps.memory_api.core.migrations import head_revision, upgrade
 from apps.memory_api.core.settings import Settings
 
 ROLES = ("hansei_app", "hansei_worker")
 
 
-def run(data_dir: Path | None, revision: str = "head") -> None:
-    with one_line():
+def run_migrate(data_dir: Path | None, revision: str = "head") -> None:
+    with exit_on_error():
         settings = Settings.load()
         if data_dir is None and settings.owner_url is not None:
-            urls = Urls(settings.database_url or "", settings.worker_url or "", settings.owner_url)
-            asyncio.run(bring_up_to_date(urls, revision))
+            urls = DatabaseUrls(
+                settings.database_url or "", settings.worker_url or "", settings.owner_url
+            )
+            asyncio.run(migrate_and_grant(urls, revision))
         else:
-            with database(settings, data_dir) as urls:
-                asyncio.run(bring_up_to_date(urls, revision))
-    typer.echo(f"The database is at {revision}.")
+            with open_database(settings, data_dir) as urls:
+                asyncio.run(migrate_and_grant(urls, revision))
+    newest = head_revision() if revision == "head" else revision
+    typer.echo(f"The database is at revision {newest}.")
 
 
-async def bring_up_to_date(urls: Urls, revision: str = "head") -> None:
-    """Migrate as the owner, then let the service's roles log in with the passwords their URLs
-    have."""
-    owner = urls.need_owner()
+async def migrate_and_grant(urls: DatabaseUrls, revision: str = "head") -> None:
+    """Migrate as the owner, then give the service's roles the passwords in their URLs."""
+    owner = urls.require_owner()
     try:
         await upgrade(owner, revision)
         if urls.embedded is None:
-            await let_in(owner, (urls.app, urls.worker))
+            await set_role_passwords(owner, (urls.app, urls.worker))
     except (OSError, asyncpg.PostgresError) as error:
-        raise Failed(f"The database cannot be migrated: {error}") from error
+        raise CommandFailed(f"The migration failed: {error}") from error
 
 
-async def let_in(owner_url: str, urls: tuple[str, ...]) -> None:
-    """Give the roles named in these URLs LOGIN and their password, where they are the service's
-    own."""
+async def set_role_passwords(owner_url: str, urls: tuple[str, ...]) -> None:
+    """Set LOGIN and the password for each of the service's roles in these URLs."""
     connection: asyncpg.Connection = await asyncpg.connect(owner_url)
     try:
         for url in urls:
@@ -61,17 +74,34 @@ async def let_in(owner_url: str, urls: tuple[str, ...]) -> None:
 
 
 def scram_verifier(password: str) -> str:
-    """What PostgreSQL stores of a password (RFC 5803): the password itself never reaches a log.
+    """The SCRAM verifier of a password, as PostgreSQL stores it (RFC 5803), so that the password
+    does not appear in a log.
 
-    Passwords beyond ASCII are used as they are, without SASLprep; so do PostgreSQL's clients when
-    normalising fails. ASCII is safest.
+    Does not normalize non-ASCII passwords with SASLprep, so use ASCII only.
     """
-    salt, rounds = os.urandom(16), 4096
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, rounds)
+    salt, iterations = os.urandom(16), 4096
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     server_key = hmac.digest(salted, b"Server Key", "sha256")
     stored_key = hashlib.sha256(client_key).digest()
     salt64, stored64, server64 = (
         base64.b64encode(part).decode() for part in (salt, stored_key, server_key)
     )
-    return f"SCRAM-SHA-256${rounds}:{salt64}${stored64}:{server64}"
+    return f"SCRAM-SHA-256${iterations}:{salt64}${stored64}:{server64}"
+
+
+def run_prepare(name: str, data_dir: Path | None) -> None:
+    with exit_on_error(), open_database(Settings.load(), data_dir) as urls:
+        key = asyncio.run(_prepare(urls, name))
+    typer.echo(json.dumps({"key": key}))
+
+
+async def _prepare(urls: DatabaseUrls, name: str) -> str:
+    await migrate_and_grant(urls)
+    async with (
+        owner_sessions(urls.require_owner()) as sessions,
+        sessions.for_tenant(to_tenant_id(name)) as session,
+    ):
+        await create_tenant(session, name)
+        _, key = await create_key(session, scopes=[KeyScope.ADMIN], name="hansei up")
+    return key.text

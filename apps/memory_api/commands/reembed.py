@@ -1,4 +1,4 @@
-"""`hansei reembed`: move tenants to another embedding model while they are in use."""
+"""`hansei reembed`: moves tenants to another embedding model while they are in use."""
 
 from __future__ import annotations
 
@@ -14,31 +14,37 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from apps.memory_api.commands.database import Urls, database
-from apps.memory_api.commands.failing import Failed, WrongUsage, one_line
-from apps.memory_api.core.errors import Misconfigured
+from apps.memory_api.auth.identity import to_tenant_id
+from apps.memory_api.auth.queries import list_active_tenant_ids, tenant_exists
+from apps.memory_api.bootstrap import open_runtime
+from apps.memory_api.commands.database import (
+    CommandFailed,
+    DatabaseUrls,
+    UsageError,
+    exit_on_error,
+    open_database,
+)
+from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure
-from apps.memory_api.embeddings.loaded import Spec
-from apps.memory_api.embeddings.registry import PROVIDERS
-from apps.memory_api.jobs import runs
-from apps.memory_api.jobs.lease import held
-from apps.memory_api.jobs.queries import get_run
-from apps.memory_api.jobs.tables import Run
-from apps.memory_api.runtime import Runtime, open_runtime
-from apps.memory_api.tenants.identity import tenant_id_of
-from apps.memory_api.tenants.queries import active_tenants, is_tenant
-from apps.memory_api.workers import reembed
+from apps.memory_api.core.telemetry import configure_logging
+from apps.memory_api.embeddings.registry import PROVIDERS, EmbedderSpec
+from apps.memory_api.maintenance import reembedding
+from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.execution import keep_lease
+from apps.memory_api.runs.queries import get_run
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
 
-LOOK = 0.5
-"""Seconds between two looks at a run that another process does."""
+POLL_INTERVAL_SECONDS = 0.5
+"""Time between two polls of a run that another process executes, in seconds."""
 
-Show = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
+"""Called with the number of finished memories and the total."""
 
 
 def run(
     tenant: str | None,
-    every: bool,
+    all_tenants: bool,
     provider: str | None,
     model: str | None,
     dimensions: int | None,
@@ -47,140 +53,150 @@ def run(
     data_dir: Path | None,
     json: bool,
 ) -> None:
-    """Move one tenant or every one; `cancel` stops a move instead."""
-    target = Spec(provider, model, dimensions, base_url) if provider else None
-    with one_line():
-        _check_options(tenant, every, provider, cancel)
+    target = EmbedderSpec(provider, model, dimensions, base_url) if provider else None
+    with exit_on_error():
+        _check_options(tenant, all_tenants, provider, cancel)
         settings = Settings.load()
-        configure(settings.log_format, "warning")
-        with database(settings, data_dir) as urls:
-            known = settings.model_copy(update={"owner_url": urls.owner})
-            done = asyncio.run(_run(known, urls, tenant, target, cancel, json))
+        configure_logging(settings.log_format, "warning")
+        with open_database(settings, data_dir) as urls:
+            worker_settings = settings.model_copy(update={"owner_url": urls.owner})
+            results = asyncio.run(_run(worker_settings, urls, tenant, target, cancel, json))
     if json:
-        typer.echo(jsonlib.dumps(done, ensure_ascii=False))
+        typer.echo(jsonlib.dumps(results, ensure_ascii=False))
 
 
-def _check_options(tenant: str | None, every: bool, provider: str | None, cancel: bool) -> None:
-    if every == (tenant is not None):
-        raise WrongUsage("Say --tenant NAME, or --all.")
+def _check_options(
+    tenant: str | None, all_tenants: bool, provider: str | None, cancel: bool
+) -> None:
+    if all_tenants == (tenant is not None):
+        raise UsageError("Pass --tenant NAME or --all.")
     if not cancel and provider not in PROVIDERS:
-        raise WrongUsage(f"Say where to with --provider: {', '.join(PROVIDERS)}.")
+        raise UsageError(f"Pass --provider with one of: {', '.join(PROVIDERS)}.")
 
 
 async def _run(
     settings: Settings,
-    urls: Urls,
+    urls: DatabaseUrls,
     tenant: str | None,
-    spec: Spec | None,
+    spec: EmbedderSpec | None,
     cancel: bool,
     json: bool,
 ) -> list[dict[str, Any]]:
     async with open_runtime(settings, urls.worker, background=True) as runtime:
-        tenants = await _tenants(runtime, tenant)
+        names = await _find_tenants(runtime, tenant)
         if spec is None or cancel:
-            return [await _cancel(runtime, one, name, json) for one, name in tenants.items()]
-        return [await _move(runtime, one, name, spec, json) for one, name in tenants.items()]
+            return [await _cancel(runtime, id_, name, json) for id_, name in names.items()]
+        return [await _move(runtime, id_, name, spec, json) for id_, name in names.items()]
 
 
-async def _tenants(runtime: Runtime, tenant: str | None) -> dict[UUID, str]:
-    """Which ones, and what each is called to the person: a worker may read no names."""
+async def _find_tenants(runtime: Runtime, tenant: str | None) -> dict[UUID, str]:
+    """Return ID → displayed name. The name of a tenant is its ID with --all, because the worker
+    role cannot read names.
+    """
     if tenant is None:
-        async with runtime.sessions.shared() as session:
-            found = {one: str(one) for one in await active_tenants(session)}
-        if not found:
-            raise Failed("No tenant is seen; --all needs HANSEI_WORKER_URL.")
-        return found
-    tenant_id = tenant_id_of(tenant)
-    async with runtime.sessions.tenant(tenant_id) as session:
-        if not await is_tenant(session):
-            raise Failed(f"There is no tenant '{tenant}'.")
+        async with runtime.sessions.without_tenant() as session:
+            names = {id_: str(id_) for id_ in await list_active_tenant_ids(session)}
+        if not names:
+            raise CommandFailed("No active tenant found. --all needs HANSEI_WORKER_URL.")
+        return names
+    tenant_id = to_tenant_id(tenant)
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        if not await tenant_exists(session):
+            raise CommandFailed(
+                f"Tenant '{tenant}' not found. Run `hansei tenant list` to see all tenants."
+            )
     return {tenant_id: tenant}
 
 
 async def _cancel(runtime: Runtime, tenant_id: UUID, name: str, json: bool) -> dict[str, Any]:
-    label = await reembed.cancel(runtime, tenant_id)
+    label = await reembedding.cancel_reembedding(runtime, tenant_id)
     if not json:
-        typer.echo(f"{name}: " + (f"no longer moves to {label}." if label else "is not moving."))
+        result = f"cancelled the move to {label}." if label else "no move to cancel."
+        typer.echo(f"{name}: {result}")
     return {"tenant_id": str(tenant_id), "state": "cancelled" if label else "idle", "to": label}
 
 
 async def _move(
-    runtime: Runtime, tenant_id: UUID, name: str, spec: Spec, json: bool
+    runtime: Runtime, tenant_id: UUID, name: str, spec: EmbedderSpec, json: bool
 ) -> dict[str, Any]:
     try:
-        run = await reembed.start(runtime, tenant_id, spec)
+        run = await reembedding.start_reembedding(runtime, tenant_id, spec)
     except ValueError as error:
-        raise Misconfigured(str(error)) from error
+        raise ConfigurationError(str(error)) from error
     if run is None:
-        label = (await runtime.embedder_of(tenant_id)).model
+        label = (await runtime.get_tenant_embedder(tenant_id)).model
         if not json:
-            typer.echo(f"{name}: is at {label} already.")
-        return {"tenant_id": str(tenant_id), "state": "there", "to": label}
-    with _bar(json, name) as show:
-        await _finish(runtime, run, show)
-    async with runtime.sessions.tenant(tenant_id) as session:
-        ended = await get_run(session, run.id)
-    assert ended is not None
-    result: dict[str, Any] = ended.result
+            typer.echo(f"{name}: already uses {label}.")
+        return {"tenant_id": str(tenant_id), "state": "unchanged", "to": label}
+    with _progress_bar(json, name) as on_progress:
+        await _execute_or_follow(runtime, run, on_progress)
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        finished = await get_run(session, run.id)
+    assert finished is not None
+    result: dict[str, Any] = finished.result
     if not json:
         typer.echo(
-            f"{name}: {result['done']} memories are served by {result['to']} now; "
-            f"upkeep removes the vectors of {result['from']} in some minutes."
+            f"{name}: moved {result['done']} memories to {result['to']}. The worker deletes the"
+            f" vectors of {result['from']} in a few minutes."
         )
-    return {"tenant_id": str(tenant_id), "run_id": str(run.id), "state": ended.state, **result}
+    return {"tenant_id": str(tenant_id), "run_id": str(run.id), "state": finished.state, **result}
 
 
-async def _finish(runtime: Runtime, run: Run, show: Show) -> None:
-    """Do the run, or look on while another process does it. Raises `Failed` when it fails."""
-    owner = runtime.new_holder()
+async def _execute_or_follow(runtime: Runtime, run: RunRow, on_progress: OnProgress) -> None:
+    """Execute the run, or wait while another process executes it. Raises `CommandFailed` if it
+    fails.
+    """
+    holder = runtime.new_lease_holder()
     while True:
-        async with runtime.sessions.tenant(run.tenant_id) as session:
-            claim = await runs.claim(session, run.id, owner, runtime.lease)
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            claim = await lifecycle.claim_run(session, run.id, holder, runtime.lease_duration)
         if claim.run is not None:
-            await _do(runtime, claim.run, show)
+            await _execute(runtime, claim.run, on_progress)
             return
-        async with runtime.sessions.tenant(run.tenant_id) as session:
-            now = await get_run(session, run.id)
-        if now is None or now.state in ("failed", "dead"):
-            raise Failed(f"The move of {run.tenant_id} failed: {_cause(now)}")
-        if now.result:
-            show(now.result["done"], now.result["total"])
-        if now.state == "done":
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            current = await get_run(session, run.id)
+        if current is None or current.state in ("failed", "dead"):
+            raise CommandFailed(f"The move of {run.tenant_id} failed: {_error_message(current)}")
+        if current.result:
+            on_progress(current.result["done"], current.result["total"])
+        if current.state == "done":
             return
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(POLL_INTERVAL_SECONDS)
 
 
-def _cause(run: Run | None) -> str:
+def _error_message(run: RunRow | None) -> str:
     error: dict[str, str] = (run.error if run else None) or {}
-    return error.get("message", "its run is gone")
+    return error.get("message", "its run was deleted")
 
 
-async def _do(runtime: Runtime, run: Run, show: Show) -> None:
-    """A failure is recorded, and a worker tries again; so does the same command."""
+async def _execute(runtime: Runtime, run: RunRow, on_progress: OnProgress) -> None:
+    """Records a failure in the run. A worker or the same command can then continue the run."""
     try:
-        async with held(runtime.sessions, run, runtime.lease):
-            await reembed.run(runtime, run, progress=show)
-    except runs.LeaseLost as error:
-        raise Failed("The move was cancelled, or another process has taken it over.") from error
+        async with keep_lease(runtime.sessions, run, runtime.lease_duration):
+            await reembedding.run_reembedding(runtime, run, on_progress=on_progress)
+    except lifecycle.LeaseLost as error:
+        raise CommandFailed(
+            "The move was cancelled, or another process has taken it over."
+        ) from error
     except Exception as error:
-        async with runtime.sessions.tenant(run.tenant_id) as session:
-            await runs.fail(session, run, error)
-        raise Failed(
-            f"The move of {run.tenant_id} stopped: {error}"
-            " (what was done is kept: run the same command to go on)"
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            await lifecycle.record_failure(session, run, error)
+        raise CommandFailed(
+            f"The move of {run.tenant_id} stopped: {error}. Its progress is saved."
+            " Run the same command to continue."
         ) from error
 
 
 @contextmanager
-def _bar(json: bool, what: str) -> Generator[Show]:
-    """A progress bar on standard error where a person looks on."""
+def _progress_bar(json: bool, description: str) -> Generator[OnProgress]:
+    """A progress bar on standard error, if this is a terminal and the output is not JSON."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=None),  # what is left of the line
+        BarColumn(bar_width=None),  # fills the line
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=json or not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

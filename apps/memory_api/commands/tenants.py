@@ -1,4 +1,4 @@
-"""`hansei tenant` and `hansei key`: administration on the owner's connection."""
+"""`hansei tenant` and `hansei key`: manage tenants and API keys, with the owner connection."""
 
 from __future__ import annotations
 
@@ -14,34 +14,39 @@ from uuid import UUID
 import typer
 from sqlalchemy import select
 
-from apps.memory_api.commands.database import database
-from apps.memory_api.commands.failing import Failed, WrongUsage, one_line
+from apps.memory_api.auth import queries
+from apps.memory_api.auth.identity import KeyScope, parse_key, to_tenant_id
+from apps.memory_api.auth.tables import ApiKeyRow, TenantRow
+from apps.memory_api.commands.database import (
+    CommandFailed,
+    UsageError,
+    exit_on_error,
+    open_database,
+)
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.tenants import queries
-from apps.memory_api.tenants.identity import Access, read_key, tenant_id_of
-from apps.memory_api.tenants.tables import ApiKey, Tenant
 
 
 def create_tenant(name: str, data_dir: Path | None, json: bool) -> None:
-    async def make(sessions: Sessions) -> None:
-        tenant_id = tenant_id_of(name)
-        async with sessions.tenant(tenant_id) as session:
-            made = await queries.create_tenant(session, name)
-        told = "Made" if made else "There was already a"
-        _tell(json, {"id": str(tenant_id), "slug": name, "created": made}, f"{told} tenant {name}.")
+    async def create(sessions: Sessions) -> None:
+        tenant_id = to_tenant_id(name)
+        async with sessions.for_tenant(tenant_id) as session:
+            is_new = await queries.create_tenant(session, name)
+        text = f"Created tenant {name}." if is_new else f"Tenant {name} already exists."
+        _print_result(json, {"id": str(tenant_id), "slug": name, "created": is_new}, text)
 
-    _with_owner(data_dir, make)
+    _run_as_owner(data_dir, create)
 
 
 def list_tenants(data_dir: Path | None, json: bool) -> None:
     async def show(sessions: Sessions) -> None:
-        async with sessions.shared() as session:
-            rows = (await session.scalars(select(Tenant).order_by(Tenant.slug))).all()
-        found = [{"id": str(t.id), "slug": t.slug, "status": t.status} for t in rows]
-        _tell(json, found, "\n".join(f"{t['id']}  {t['status']}  {t['slug']}" for t in found))
+        async with sessions.without_tenant() as session:
+            rows = (await session.scalars(select(TenantRow).order_by(TenantRow.slug))).all()
+        tenants = [{"id": str(row.id), "slug": row.slug, "status": row.status} for row in rows]
+        lines = (f"{t['id']}  {t['status']}  {t['slug']}" for t in tenants)
+        _print_result(json, tenants, "\n".join(lines) or "There are no tenants.")
 
-    _with_owner(data_dir, show)
+    _run_as_owner(data_dir, show)
 
 
 def create_key(
@@ -53,55 +58,57 @@ def create_key(
     data_dir: Path | None,
     json: bool,
 ) -> None:
-    async def make(sessions: Sessions) -> None:
-        async with sessions.tenant(tenant_id_of(tenant)) as session:
+    async def create(sessions: Sessions) -> None:
+        async with sessions.for_tenant(to_tenant_id(tenant)) as session:
             if await queries.get_tenant(session) is None:
-                raise Failed(f"There is no tenant '{tenant}': `hansei tenant create {tenant}`.")
+                raise CommandFailed(
+                    f"Tenant '{tenant}' not found. Run `hansei tenant create {tenant}`."
+                )
             row, key = await queries.create_key(
                 session,
-                scopes=[_scope(scope) for scope in scopes],
+                scopes=[_parse_scope(scope) for scope in scopes],
                 name=name,
                 project_id=project,
                 expires_at=datetime.now(UTC) + timedelta(days=days) if days else None,
             )
-        _tell(json, _describe(row) | {"key": key.text}, key.text)
+        _print_result(json, _to_json(row) | {"key": key.text}, key.text)
 
-    _with_owner(data_dir, make)
+    _run_as_owner(data_dir, create)
 
 
 def list_keys(tenant: str, data_dir: Path | None, json: bool) -> None:
     async def show(sessions: Sessions) -> None:
-        async with sessions.tenant(tenant_id_of(tenant)) as session:
-            found = [_describe(key) for key in await queries.list_keys(session)]
-        rows = (
-            f"{k['id']}  {','.join(k['scopes']):<12} {k['state']:<8} {k['name']}" for k in found
+        async with sessions.for_tenant(to_tenant_id(tenant)) as session:
+            keys = [_to_json(key) for key in await queries.list_keys(session)]
+        lines = (
+            f"{k['id']}  {','.join(k['scopes']):<12} {k['state']:<8} {k['name']}" for k in keys
         )
-        _tell(json, found, "\n".join(rows))
+        _print_result(json, keys, "\n".join(lines) or "This tenant has no API keys.")
 
-    _with_owner(data_dir, show)
+    _run_as_owner(data_dir, show)
 
 
 def revoke_key(key: str, tenant: str | None, data_dir: Path | None) -> None:
     async def revoke(sessions: Sessions) -> None:
         if key.startswith("hsk_"):
-            tenant_id, secret_hash = read_key(key)
+            tenant_id, secret_hash = parse_key(key)
         elif tenant is None:
-            raise WrongUsage("Say --tenant with the id of a key.")
+            raise UsageError("Pass --tenant NAME with the ID of a key.")
         else:
-            tenant_id, secret_hash = tenant_id_of(tenant), None
-        async with sessions.tenant(tenant_id) as session:
+            tenant_id, secret_hash = to_tenant_id(tenant), None
+        async with sessions.for_tenant(tenant_id) as session:
             keys = await queries.list_keys(session)
-            found = [k.id for k in keys if secret_hash == k.secret_hash or str(k.id) == key]
-            if not found or not await queries.revoke_key(session, found[0]):
-                raise Failed("There is no such key.")
-        typer.echo("Revoked.")
+            ids = [k.id for k in keys if secret_hash == k.secret_hash or str(k.id) == key]
+            if not ids or not await queries.revoke_key(session, ids[0]):
+                raise CommandFailed("API key not found. Run `hansei key list` to see all keys.")
+        typer.echo("Revoked the API key.")
 
-    _with_owner(data_dir, revoke)
+    _run_as_owner(data_dir, revoke)
 
 
 @asynccontextmanager
 async def owner_sessions(url: str) -> AsyncGenerator[Sessions]:
-    """Sessions as the owner, who makes tenants and keys."""
+    """Open sessions with the owner role, which may create tenants and keys."""
     sessions = Sessions(open_engine(url, pool_size=1))
     try:
         yield sessions
@@ -109,30 +116,32 @@ async def owner_sessions(url: str) -> AsyncGenerator[Sessions]:
         await sessions.close()
 
 
-def _with_owner(data_dir: Path | None, work: Callable[[Sessions], Awaitable[None]]) -> None:
-    async def inside(url: str) -> None:
+def _run_as_owner(data_dir: Path | None, action: Callable[[Sessions], Awaitable[None]]) -> None:
+    async def run(url: str) -> None:
         async with owner_sessions(url) as sessions:
-            await work(sessions)
+            await action(sessions)
 
-    with one_line():
+    with exit_on_error():
         settings = Settings.load()
         if data_dir is None and settings.owner_url is not None:
-            asyncio.run(inside(settings.owner_url))
+            asyncio.run(run(settings.owner_url))
             return
-        with database(settings, data_dir) as urls:
-            asyncio.run(inside(urls.need_owner()))
+        with open_database(settings, data_dir) as urls:
+            asyncio.run(run(urls.require_owner()))
 
 
-def _scope(name: str) -> Access:
+def _parse_scope(name: str) -> KeyScope:
     try:
-        return Access(name)
+        return KeyScope(name)
     except ValueError:
-        raise WrongUsage(f"'{name}' is not a scope: read, write, admin or operator.") from None
+        raise UsageError(
+            f"'{name}' is not a valid scope. Use read, write, admin or operator."
+        ) from None
 
 
-def _describe(key: ApiKey) -> dict[str, Any]:
-    expired = key.expires_at is not None and key.expires_at < datetime.now(UTC)
-    state = "revoked" if key.revoked_at else "expired" if expired else "live"
+def _to_json(key: ApiKeyRow) -> dict[str, Any]:
+    is_expired = key.expires_at is not None and key.expires_at < datetime.now(UTC)
+    state = "revoked" if key.revoked_at else "expired" if is_expired else "active"
     return {
         "id": str(key.id),
         "tenant_id": str(UUID(str(key.tenant_id))),
@@ -143,5 +152,5 @@ def _describe(key: ApiKey) -> dict[str, Any]:
     }
 
 
-def _tell(json: bool, value: object, text: str) -> None:
+def _print_result(json: bool, value: object, text: str) -> None:
     typer.echo(jsonlib.dumps(value, ensure_ascii=False) if json else text)

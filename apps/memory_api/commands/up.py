@@ -1,7 +1,8 @@
-"""`hansei up`: everything on one machine with nothing else installed.
+"""`hansei up`: starts Hansei on one machine, with the embedded PostgreSQL.
 
-Database, schema, a tenant and its key, then API and worker as two processes under a supervisor.
-This process stays light: what needs the service's imports runs in its children.
+It starts the database, migrates it, creates a tenant and an API key, and runs the API and the
+worker as supervised child processes. This process stays small: whatever needs the service's imports
+runs in a child.
 """
 
 from __future__ import annotations
@@ -9,33 +10,44 @@ from __future__ import annotations
 import asyncio
 import json as jsonlib
 import os
+import signal
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import asyncpg
 import typer
 
-from apps.memory_api.commands.database import Urls, database
-from apps.memory_api.commands.failing import Failed, one_line
+from apps.memory_api.auth.identity import parse_key
+from apps.memory_api.commands.database import (
+    CommandFailed,
+    DatabaseUrls,
+    UsageError,
+    exit_on_error,
+    open_database,
+)
+from apps.memory_api.core.resources import packaged_path
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.shipped import shipped
-from apps.memory_api.embedded.errors import PortUnavailable
+from apps.memory_api.embedded.data_directory import PortUnavailable
 from apps.memory_api.embedded.ports import check_port
-from apps.memory_api.embedded.supervisor import Child, Supervisor
-from apps.memory_api.tenants.identity import read_key
+from apps.memory_api.embedded.supervisor import ChildMisconfigured, ChildProcess, Supervisor
+from apps.memory_api.llm.registry import check_model_settings
 
-TENANT = "default"
-CREDENTIALS = "credentials.json"
-API_DRAIN, WORKER_DRAIN = 6.0, 10.0
-"""Seconds a process has between being asked to leave and being killed."""
-ME = (sys.executable, "-m", "apps.memory_api")
+DEFAULT_TENANT = "default"
+CREDENTIALS_FILE = "credentials.json"
+API_DRAIN_SECONDS, WORKER_DRAIN_SECONDS = 3.5, 4.0
+"""Time between the signal to stop and the kill of a process, in seconds. `hansei up` with its
+database ends within 10 seconds. A run that is killed continues after the next start.
+"""
+READINESS_TIMEOUT_SECONDS = 1.0
+HANSEI_COMMAND = (sys.executable, "-m", "apps.memory_api")
 WELCOME = """
-Hansei is up.   API {url}   docs {url}/docs   data {folder}
+Hansei is running.   API {url}   docs {url}/docs   data {folder}
 
   key   {key}
 
@@ -47,17 +59,17 @@ curl -s {url}/api/v1/reflections/generate \\
         {{"event_type": "tool_call", "tool_name": "query", "content": "SELECT * FROM orders"}},
         {{"event_type": "error_event", "content": "Query timeout after 30 seconds"}}]}}'
 
-Ctrl-C stops it."""
+Press Ctrl-C to stop."""
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where this installation lives: its address, and its folder for database and key."""
+class Installation:
+    """The address and the data directory of this installation."""
 
     host: str
     port: int
     folder: Path
-    own_database: bool
+    has_embedded_database: bool
 
     @property
     def url(self) -> str:
@@ -66,57 +78,74 @@ class Site:
 
     @property
     def options(self) -> list[str]:
-        """How a child finds the same database."""
-        return ["--data-dir", str(self.folder)] if self.own_database else []
+        """The command-line options with which a child uses the same database."""
+        return ["--data-dir", str(self.folder)] if self.has_embedded_database else []
 
 
 def run(host: str, port: int, data_dir: Path | None, json: bool) -> None:
-    with one_line():
-        drained = _up(Settings.load(), host, port, data_dir, json)
-    sys.exit(0 if drained else 1)
+    # A shell's background job inherits an ignored SIGINT; SIGTERM would leave the database running.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    with exit_on_error():
+        settings = Settings.load()
+        _check(settings)
+        was_drained = _up(settings, host, port, data_dir, json)
+    sys.exit(0 if was_drained else 1)
+
+
+def _check(settings: Settings) -> None:
+    """Raises `ConfigurationError` before anything starts. The API and the worker check more."""
+    check_model_settings(settings)
+    if settings.embedding_provider != "static":
+        # Imports NumPy, which this process does not need otherwise.
+        import_module("apps.memory_api.embeddings.registry").open_default_embedder(settings)
 
 
 def _up(settings: Settings, host: str, port: int, data_dir: Path | None, json: bool) -> bool:
-    own = data_dir is not None or settings.database_url is None
+    """Run until stopped. Returns whether the children finished their work."""
+    is_embedded = data_dir is not None or settings.database_url is None
     folder = (data_dir or settings.data_dir).expanduser().resolve()
-    site = Site(host, port, folder, own)
+    installation = Installation(host, port, folder, is_embedded)
     try:
         check_port(host, port)
     except PortUnavailable as error:
-        raise Failed(f"{error}. Choose another with --port.") from error
-    with database(settings, folder if own else None) as urls:
-        key = _prepare(site, urls)
-        return asyncio.run(_keep_up(site, urls, key, json))
+        raise CommandFailed(f"{error} Choose another port with --port.") from error
+    with open_database(settings, folder if is_embedded else None) as urls:
+        key = _prepare_database(installation, urls)
+        try:
+            return asyncio.run(_supervise(installation, urls, key, json))
+        except ChildMisconfigured as error:
+            raise UsageError(f"{error} Correct the setting above and start again.") from error
 
 
-def _prepare(site: Site, urls: Urls) -> str:
-    """The newest schema, the default tenant and a key that works."""
+def _prepare_database(installation: Installation, urls: DatabaseUrls) -> str:
+    """Migrate, create the default tenant, and return a valid API key; '' without the owner role."""
+    key = _load_key(installation)
     if urls.owner is None:
-        return _stored_key(site) or ""
-    key = _stored_key(site)
-    if asyncio.run(_is_current(urls.owner)) and key and asyncio.run(_is_known(urls.owner, key)):
+        return key or ""
+    if asyncio.run(_is_migrated(urls.owner)) and key and asyncio.run(_is_valid(urls.owner, key)):
         return key
-    key = str(jsonlib.loads(_child(site, "prepare", TENANT))["key"])
-    _store_key(site, key)
+    key = str(jsonlib.loads(_run_child(installation, "prepare", DEFAULT_TENANT))["key"])
+    _store_key(installation, key)
     return key
 
 
-async def _is_current(owner_url: str) -> bool:
-    """Whether the newest migration has run: its file's name starts with the revision."""
-    newest = max(path.name for path in shipped("migrations").glob("versions/[0-9]*.py"))
+async def _is_migrated(owner_url: str) -> bool:
+    """Whether the newest migration has run. The name of its file starts with the revision."""
+    newest = max(path.name for path in packaged_path("migrations").glob("versions/[0-9]*.py"))
     connection: asyncpg.Connection = await asyncpg.connect(owner_url)
     try:
-        found = await connection.fetchval("select version_num from alembic_version")
+        revision = await connection.fetchval("select version_num from alembic_version")
     except asyncpg.UndefinedTableError:
         return False
     finally:
         await connection.close()
-    return newest.startswith(f"{found}_")
+    return newest.startswith(f"{revision}_")
 
 
-async def _is_known(owner_url: str, key: str) -> bool:
-    """Whether this database knows the stored key: the folder may have been given a new database."""
-    tenant_id, secret_hash = read_key(key)
+async def _is_valid(owner_url: str, key: str) -> bool:
+    """Whether the database has the stored key. It may be a new database."""
+    tenant_id, secret_hash = parse_key(key)
     connection: asyncpg.Connection = await asyncpg.connect(owner_url)
     try:
         async with connection.transaction():
@@ -132,80 +161,88 @@ async def _is_known(owner_url: str, key: str) -> bool:
     return found is not None
 
 
-def _child(site: Site, *command: str) -> str:
-    """Run one of our own commands and answer what it printed. Raises `Failed` with its
-    complaint."""
-    done = subprocess.run([*ME, *command, *site.options], capture_output=True, text=True)
-    if done.returncode:
-        raise Failed(done.stderr.strip().removeprefix("hansei: ") or f"{command[0]} failed")
-    return done.stdout
+def _run_child(installation: Installation, *command: str) -> str:
+    """Run a command of `hansei` and return its output. Raises `CommandFailed` with its error."""
+    child = subprocess.run(
+        [*HANSEI_COMMAND, *command, *installation.options], capture_output=True, text=True
+    )
+    if child.returncode:
+        error = child.stderr.strip().removeprefix("hansei: ")
+        raise CommandFailed(error or f"`hansei {command[0]}` failed.")
+    return child.stdout
 
 
-async def _keep_up(site: Site, urls: Urls, key: str, json: bool) -> bool:
+async def _supervise(installation: Installation, urls: DatabaseUrls, key: str, json: bool) -> bool:
+    address = ["--host", installation.host, "--port", str(installation.port)]
+    api = [*HANSEI_COMMAND, "serve", *address, *installation.options]
+    worker = [*HANSEI_COMMAND, "worker", *installation.options]
     supervisor = Supervisor(
         [
-            Child(
-                "api",
-                [*ME, "serve", "--host", site.host, "--port", str(site.port), *site.options],
-                drain_seconds=API_DRAIN,
-            ),
-            Child("worker", [*ME, "worker", *site.options], drain_seconds=WORKER_DRAIN),
+            ChildProcess("api", api, drain_seconds=API_DRAIN_SECONDS),
+            ChildProcess("worker", worker, drain_seconds=WORKER_DRAIN_SECONDS),
         ],
         report=lambda line: typer.echo(f"hansei: {line}", err=True),
-        patrol=_patrol(urls),
+        health_check=_database_health_check(urls),
     )
-    announcing = asyncio.create_task(_announce(site, urls, key, json))
+    announcement = asyncio.create_task(_print_when_ready(installation, urls, key, json))
     try:
         return await supervisor.run()
     finally:
-        announcing.cancel()
+        announcement.cancel()
 
 
-def _patrol(urls: Urls) -> Callable[[], Awaitable[object]] | None:
-    """Bring the embedded server back when it has died."""
+def _database_health_check(urls: DatabaseUrls) -> Callable[[], Awaitable[object]] | None:
+    """Restarts the embedded PostgreSQL if it has died. None for another database."""
     if urls.embedded is None:
         return None
     server = urls.embedded
 
-    async def look() -> None:
+    async def ensure_started() -> None:
         await asyncio.to_thread(server.start)
 
-    return look
+    return ensure_started
 
 
-async def _announce(site: Site, urls: Urls, key: str, json: bool) -> None:
-    """Say where everything is, once it answers."""
-    await asyncio.to_thread(_await_answer, f"{site.url}/health/ready")
+async def _print_when_ready(
+    installation: Installation, urls: DatabaseUrls, key: str, json: bool
+) -> None:
+    """Print the addresses and the key once the API is ready."""
+    is_ready = False
+    while not is_ready:
+        is_ready = await asyncio.to_thread(_is_ready, f"{installation.url}/health/ready")
     if json:
-        told = {"url": site.url, "api_key": key, "tenant": TENANT, "database_url": urls.app}
-        typer.echo(jsonlib.dumps(told))
+        credentials = _credentials(installation, key) | {"database_url": urls.app}
+        typer.echo(jsonlib.dumps(credentials))
     else:
-        typer.echo(WELCOME.format(url=site.url, key=key, folder=site.folder))
+        typer.echo(WELCOME.format(url=installation.url, key=key, folder=installation.folder))
     sys.stdout.flush()
 
 
-def _await_answer(url: str) -> None:
-    """Wait until the API says that it is ready. Runs in a thread, which ends with the process."""
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:  # not yet
-            time.sleep(0.05)
-
-
-def _stored_key(site: Site) -> str | None:
+def _is_ready(url: str) -> bool:
+    """Asks for a short time only, because the end of the process waits for this thread."""
     try:
-        return str(jsonlib.loads((site.folder / CREDENTIALS).read_text())["api_key"])
+        with urllib.request.urlopen(url, timeout=READINESS_TIMEOUT_SECONDS):
+            return True
+    except OSError:  # not ready yet
+        time.sleep(0.05)
+        return False
+
+
+def _credentials(installation: Installation, key: str) -> dict[str, str]:
+    return {"url": installation.url, "api_key": key, "tenant": DEFAULT_TENANT}
+
+
+def _load_key(installation: Installation) -> str | None:
+    try:
+        return str(jsonlib.loads((installation.folder / CREDENTIALS_FILE).read_text())["api_key"])
     except (FileNotFoundError, ValueError, KeyError):
         return None
 
 
-def _store_key(site: Site, key: str) -> None:
-    """Where the CLI and the SDK find it; readable by its owner alone."""
-    site.folder.mkdir(parents=True, exist_ok=True)
-    told = {"url": site.url, "api_key": key, "tenant": TENANT}
-    fresh = site.folder / f"{CREDENTIALS}.new"
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(jsonlib.dumps(told, indent=2) + "\n")
-    fresh.replace(site.folder / CREDENTIALS)
+def _store_key(installation: Installation, key: str) -> None:
+    """Write the file that the CLI and the SDK read. Only its owner can read it."""
+    installation.folder.mkdir(parents=True, exist_ok=True)
+    draft = installation.folder / f"{CREDENTIALS_FILE}.new"
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(jsonlib.dumps(_credentials(installation, key), indent=2) + "\n")
+    draft.replace(installation.folder / CREDENTIALS_FILE)

@@ -1,35 +1,62 @@
-"""The database: engine, sessions, and the one place where a tenant is bound to a transaction.
+"""Engine, sessions, tenant binding and the column types of all tables.
 
-A session is a transaction. `Sessions.tenant(id)` opens one, binds the tenant with `SET LOCAL`
-(text, because SET takes no parameters and `set_config` would not travel to Citus workers), and
-commits on the way out. Row-level security does the rest: no tenant bound means no rows.
+A session is one transaction. `Sessions.for_tenant(id)` opens it, binds the tenant with `SET LOCAL`
+and commits on exit. Row-level security hides all rows from a session without a tenant. The tenant
+is part of the statement's text, because SET takes no parameters and Citus does not pass
+`set_config` on to its workers.
 
-BEGIN and the binding go in one round trip. So SQLAlchemy's engine is in autocommit, and its events
-begin, commit and roll back.
+BEGIN and SET LOCAL go in one round trip. For this, the engine is in autocommit mode and event
+handlers send BEGIN, COMMIT and ROLLBACK.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 from uuid import UUID
 
 import asyncpg
 from pgvector.asyncpg import register_vector
 from pgvector.sqlalchemy import HALFVEC as TextHALFVEC
-from sqlalchemy import Connection, Dialect, MetaData, event
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy import Connection, DateTime, Dialect, MetaData, Text, event, func, select, text
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.engine import URL, ExceptionContext, make_url
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.orm import DeclarativeBase, mapped_column
 from sqlalchemy.pool import NullPool
 
-from apps.memory_api.core.errors import Misconfigured
+from apps.memory_api.core.db_errors import (
+    DatabaseUnavailable,
+    to_unavailable,
+    translate_connection_errors,
+)
+from apps.memory_api.core.disk_space import record_full_disk
+from apps.memory_api.core.errors import ConfigurationError, HanseiError
+from apps.memory_api.core.statement_spans import record_statements
+from apps.memory_api.core.tracing import is_tracing
 
-TENANT = "tenant_id"
-"""What a session and the connection under it know their tenant by."""
-NO_EXTENSION = "this database has no pgvector: as a superuser, `create extension vector`"
+TENANT_INFO_KEY = "tenant_id"
+"""Key of the tenant ID in `session.info` and in the connection's execution options."""
+AFTER_COMMIT_KEY = "after_commit"
+"""Key of the callbacks of `call_after_commit` in `session.info`."""
+INVALID_URL = (
+    "A database URL in the configuration is not valid."
+    " Use postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
+)
+PGVECTOR_MISSING = (
+    "The pgvector extension is missing in this database."
+    " Run `create extension vector` as a superuser."
+)
+
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+
+
+class CommitRefused(HanseiError):
+    """PostgreSQL rolled the transaction back instead of committing it."""
 
 
 class Base(DeclarativeBase):
@@ -45,8 +72,9 @@ class Base(DeclarativeBase):
 
 
 class HalfVec(TextHALFVEC):
-    """pgvector's type binds text; with the binary codec registered on the connection the value must
-    pass untouched.
+    """A `halfvec` column whose values go unchanged to the binary codec of the connection.
+
+    pgvector's own type would convert them to text.
     """
 
     cache_ok = True
@@ -56,23 +84,40 @@ class HalfVec(TextHALFVEC):
 
 
 def driver_url(url: str) -> URL:
-    """A plain `postgresql://` URL as SQLAlchemy wants it for asyncpg."""
-    return make_url(url).set(drivername="postgresql+asyncpg")
+    """Convert a `postgresql://` URL to one for SQLAlchemy with asyncpg. Raises
+    `ConfigurationError`.
+    """
+    try:
+        return make_url(url).set(drivername="postgresql+asyncpg")
+    except (ArgumentError, ValueError) as error:  # ValueError: the port is not a number
+        raise ConfigurationError(INVALID_URL) from error
 
 
 def open_engine(
-    url: str, *, pool_size: int = 10, statement_cache: int = 100, codecs: bool = True
+    url: str,
+    *,
+    pool_size: int = 10,
+    statement_cache: int = 100,
+    codecs: bool = True,
+    timeout: float | None = None,
 ) -> AsyncEngine:
-    """`codecs=False` connects to a database that may not have the vector extension."""
+    """Create an engine. `statement_cache` is the number of prepared statements per connection.
+    After `timeout` seconds, a statement or the wait for a connection raises `DatabaseUnavailable`.
+
+    Pass `codecs=False` for a database that may not have the vector extension yet.
+    """
     engine = create_async_engine(
         driver_url(url),
         isolation_level="AUTOCOMMIT",  # transactions are begun and ended in `prepare_engine`
         pool_size=pool_size,
         max_overflow=0,
-        hide_parameters=True,  # errors are logged and kept; what tenants store is not
+        pool_timeout=timeout or 30.0,
+        hide_parameters=True,  # errors are logged and stored; tenants' data must not be in them
         connect_args={
             "statement_cache_size": statement_cache,
             "prepared_statement_cache_size": statement_cache,
+            "timeout": min(timeout or CONNECT_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS),
+            "command_timeout": timeout,
             "server_settings": {"application_name": "hansei", "jit": "off"},
         },
     )
@@ -82,15 +127,51 @@ def open_engine(
 async def _register_vector(connection: Any) -> None:
     try:
         await register_vector(connection)
-    except ValueError as error:  # the driver finds no such type
-        raise Misconfigured(NO_EXTENSION) from error
+    except ValueError as error:  # the driver does not find the type `vector`
+        raise ConfigurationError(PGVECTOR_MISSING) from error
 
 
 def prepare_engine(engine: AsyncEngine, *, codecs: bool = True) -> AsyncEngine:
-    """Register the binary vector codecs on every new connection, begin and end transactions, and
-    hand out no connection that is closed or still in a transaction: the driver knows, so nothing
-    need be sent to find out.
+    """Register the event handlers of an engine and return it.
+
+    They register the vector codecs on new connections, begin and end transactions, translate
+    errors of the connection to `DatabaseUnavailable`, and replace pooled connections that are
+    closed or still in a transaction. That check asks the driver and sends nothing.
     """
+    listen = event.listens_for
+    if is_tracing():
+        record_statements(engine)
+    record_full_disk(engine)
+    _translate_connection_errors(engine)
+    _prepare_connections(engine, codecs=codecs)
+
+    @listen(engine.sync_engine, "begin")
+    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        tenant_id = connection.get_execution_options().get(TENANT_INFO_KEY)
+        _execute_unprepared(
+            connection,
+            f"BEGIN; {_set_tenant_statement(tenant_id)}" if tenant_id is not None else "BEGIN",
+        )
+
+    @listen(engine.sync_engine, "commit")
+    def commit(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        status = _execute_unprepared(connection, "COMMIT")
+        if status != "COMMIT":  # of a failed transaction, PostgreSQL answers ROLLBACK
+            raise CommitRefused
+
+    @listen(engine.sync_engine, "rollback")
+    def roll_back(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        if connection.invalidated:  # the transaction ended with the connection
+            return
+        driver = connection.connection.driver_connection
+        if driver is not None and not driver.is_closed():
+            _execute_unprepared(connection, "ROLLBACK")
+
+    return engine
+
+
+def _prepare_connections(engine: AsyncEngine, *, codecs: bool) -> None:
+    """Register the codecs on new connections, and reject pooled ones that are unusable."""
     listen = event.listens_for
 
     @listen(engine.sync_engine, "connect")
@@ -99,48 +180,54 @@ def prepare_engine(engine: AsyncEngine, *, codecs: bool = True) -> AsyncEngine:
             connection.run_async(_register_vector)
 
     @listen(engine.sync_engine, "checkout")
-    def refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+    def reject_unusable(connection: Any, _record: Any, _proxy: Any) -> None:  # pyright: ignore[reportUnusedFunction]
         driver = connection.driver_connection
         if driver.is_closed() or driver.is_in_transaction():
-            raise InvalidatePoolError("This connection was closed, or left in the middle.")
-
-    @listen(engine.sync_engine, "begin")
-    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
-        tenant_id = connection.get_execution_options().get(TENANT)
-        _tell(connection, f"BEGIN; {_binding(tenant_id)}" if tenant_id is not None else "BEGIN")
-
-    @listen(engine.sync_engine, "commit")
-    def commit(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
-        _tell(connection, "COMMIT")
-
-    @listen(engine.sync_engine, "rollback")
-    def roll_back(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
-        if connection.invalidated:  # with the connection, its transaction is gone
-            return
-        driver = connection.connection.driver_connection
-        if driver is not None and not driver.is_closed():
-            _tell(connection, "ROLLBACK")
-
-    return engine
+            raise InvalidatePoolError("The connection is closed or still in a transaction.")
 
 
-def _tell(connection: Connection, statement: str) -> None:
-    """Send a statement as it is: unprepared, so that no tenant's text stays in a cache."""
+def _translate_connection_errors(engine: AsyncEngine) -> None:
+    """Raise `DatabaseUnavailable` where a connection is opened or breaks, and discard it."""
+    listen = event.listens_for
 
-    async def send(driver: asyncpg.Connection[Any]) -> None:
-        await driver.execute(statement)
+    @listen(engine.sync_engine, "do_connect")
+    def connect(dialect: Dialect, _record: Any, arguments: Any, options: Any) -> Any:  # pyright: ignore[reportUnusedFunction]
+        with translate_connection_errors():
+            return dialect.connect(*arguments, **options)
+
+    @listen(engine.sync_engine, "handle_error", retval=True)
+    def translate(context: ExceptionContext) -> BaseException | None:  # pyright: ignore[reportUnusedFunction]
+        unavailable = to_unavailable(context.original_exception)
+        if unavailable is not None:
+            context.is_disconnect = True  # the connection is not used again
+            context.invalidate_pool_on_disconnect = False
+        return unavailable
+
+
+def _execute_unprepared(connection: Connection, statement: str) -> str:
+    """Execute without preparing, so that a statement with a tenant ID does not fill the cache.
+    Returns PostgreSQL's command tag.
+    """
+
+    async def send(driver: asyncpg.Connection[Any]) -> str:
+        return await driver.execute(statement)
 
     adapted: Any = connection.connection.dbapi_connection
-    adapted.run_async(send)
+    try:
+        with translate_connection_errors():
+            return adapted.run_async(send)
+    except DatabaseUnavailable as error:
+        connection.invalidate(error)
+        raise
 
 
-def _binding(tenant_id: UUID) -> str:
-    """`tenant_id` must be a UUID object: its text form is safe to splice."""
+def _set_tenant_statement(tenant_id: UUID) -> str:
+    # The round trip through UUID makes it safe to put the value into the statement's text.
     return f"SET LOCAL hansei.tenant_id = '{UUID(str(tenant_id))}'"
 
 
-class _Borrowed:
-    """A connection of somebody's pool: closing gives it back."""
+class _PooledConnection:
+    """A connection of an external pool. Closing it releases it to the pool."""
 
     def __init__(self, pool: asyncpg.Pool, connection: Any) -> None:
         self._pool = pool
@@ -149,22 +236,22 @@ class _Borrowed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
-    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncpg's
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncpg's signature
         await self._pool.release(self._connection, timeout=timeout)
 
     def terminate(self) -> None:
         self._connection.terminate()
 
 
-def engine_over(pool: asyncpg.Pool) -> AsyncEngine:
-    """An engine on an asyncpg pool that somebody else owns and closes."""
+def engine_from_pool(pool: asyncpg.Pool) -> AsyncEngine:
+    """Create an engine on an asyncpg pool. The caller owns and closes the pool."""
 
-    async def borrow() -> Any:
-        return _Borrowed(pool, await pool.acquire())
+    async def acquire() -> Any:
+        return _PooledConnection(pool, await pool.acquire())
 
     engine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=borrow,
+        async_creator=acquire,
         poolclass=NullPool,
         isolation_level="AUTOCOMMIT",
     )
@@ -172,48 +259,67 @@ def engine_over(pool: asyncpg.Pool) -> AsyncEngine:
 
 
 class Sessions:
-    """Opens transactions; owns the engine."""
+    """Opens transactions. Owns the engine."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
 
     @asynccontextmanager
-    async def tenant(self, tenant_id: UUID) -> AsyncGenerator[AsyncSession]:
-        """One transaction that sees and writes this tenant's rows alone. Commits on leaving, rolls
-        back on an error.
+    async def for_tenant(self, tenant_id: UUID) -> AsyncGenerator[AsyncSession]:
+        """Open a transaction that reads and writes only this tenant's rows. Commits on exit and
+        rolls back on an error.
         """
         async with AsyncSession(self.engine, expire_on_commit=False) as session, session.begin():
-            await session.connection(execution_options={TENANT: tenant_id})
-            session.info[TENANT] = tenant_id
+            await session.connection(execution_options={TENANT_INFO_KEY: tenant_id})
+            session.info[TENANT_INFO_KEY] = tenant_id
             yield session
+        for callback in session.info.get(AFTER_COMMIT_KEY, ()):
+            callback()
 
     @asynccontextmanager
-    async def shared(self) -> AsyncGenerator[AsyncSession]:
-        """One transaction with no tenant: it sees the queue and nothing of anybody's."""
+    async def without_tenant(self) -> AsyncGenerator[AsyncSession]:
+        """Open a transaction without a tenant. It can read the queue but no tenant's rows."""
         async with AsyncSession(self.engine, expire_on_commit=False) as session, session.begin():
             yield session
 
     @asynccontextmanager
-    async def statement(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
-        """The driver's connection outside any transaction, for the one call that binds its tenant
-        itself (`hansei_search`). Anything else would see no rows.
+    async def raw_connection(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
+        """Open the driver's connection outside a transaction and without a tenant.
+
+        Only for statements that bind their tenant themselves: `hansei_search`, and the insert of a
+        retrieval. Others would see no rows.
         """
         async with self.engine.connect() as connection:
             driver = (await connection.get_raw_connection()).driver_connection
             assert driver is not None
-            yield driver
+            try:
+                with translate_connection_errors():
+                    yield driver
+            except DatabaseUnavailable:
+                await connection.invalidate()
+                raise
 
     async def close(self) -> None:
         await self.engine.dispose()
 
 
-def tenant_of(session: AsyncSession) -> UUID:
-    """The tenant this session is bound to; statements name it beside row-level security."""
-    return session.info[TENANT]
+def current_tenant_id(session: AsyncSession) -> UUID:
+    """Return the tenant the session is bound to.
+
+    Statements filter by it in addition to row-level security.
+    """
+    return session.info[TENANT_INFO_KEY]
 
 
-async def raw_connection(session: AsyncSession) -> asyncpg.Connection[Any]:
-    """The asyncpg connection under a session, inside its transaction: for the queue and for
+def call_after_commit(session: AsyncSession, callback: Callable[[], None]) -> None:
+    """Call `callback` once the session's transaction is committed: for metrics, which must not
+    count what is rolled back. Only for sessions of `Sessions.for_tenant`.
+    """
+    session.info.setdefault(AFTER_COMMIT_KEY, []).append(callback)
+
+
+async def asyncpg_connection(session: AsyncSession) -> asyncpg.Connection[Any]:
+    """Return the session's asyncpg connection, inside its transaction. For the queue and for
     hand-written SQL.
     """
     connection = await session.connection()
@@ -221,3 +327,19 @@ async def raw_connection(session: AsyncSession) -> asyncpg.Connection[Any]:
     driver = raw.driver_connection
     assert driver is not None
     return driver
+
+
+TenantId = Annotated[UUID, mapped_column(primary_key=True)]
+Id = Annotated[UUID, mapped_column(primary_key=True)]
+Str = Annotated[str, mapped_column(Text)]
+OptStr = Annotated[str | None, mapped_column(Text)]
+StrList = Annotated[list[str], mapped_column(ARRAY(Text), server_default=text("'{}'"))]
+Json = Annotated[dict[str, Any], mapped_column(JSONB, server_default=text("'{}'"))]
+OptJson = Annotated[Any, mapped_column(JSONB(none_as_null=True), nullable=True)]
+Now = Annotated[datetime, mapped_column(DateTime(timezone=True), server_default=text("now()"))]
+OptTime = Annotated[datetime | None, mapped_column(DateTime(timezone=True))]
+
+
+async def transaction_time(session: AsyncSession) -> datetime:
+    """The start time of the transaction, by the database's clock."""
+    return (await session.execute(select(func.now()))).scalar_one()

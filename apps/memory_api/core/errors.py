@@ -1,15 +1,17 @@
-"""Domain errors. Each carries its HTTP status and a stable code; one handler renders one shape (RFC
+"""Base errors. Each has an HTTP status and a stable code. `api/problems.py` renders them (RFC
 9457).
 
 HanseiError
-├── Invalid 422              the request is understood and wrong; names the field
-├── Unauthorized 401         no key, or not one of ours
-├── Forbidden 403            a good key, but not for this
-├── NotFound 404             also for what belongs to another tenant: the two look alike
-├── Conflict 409             the same external_id or key with other content
-├── TooLarge 413             past a documented limit
-├── Busy 429                 come back later (Retry-After)
-└── Unavailable 503          the database or a provider is away
+├── InvalidRequest 422       the request is well-formed but not valid; names the field
+├── Unauthorized 401         no API key, or an invalid one
+├── Forbidden 403            the API key is valid but lacks permission
+├── NotFound 404             also for another tenant's resources; the answers are identical
+├── Conflict 409             the same external_id or key exists with other content
+├── PayloadTooLarge 413      over a documented limit
+├── TooManyRequests 429      the client should retry later (Retry-After)
+└── ServiceUnavailable 503   the database or a provider cannot be reached
+
+A class's docstring is its default message. `ConfigurationError` stops the process before it serves.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 
 
 class HanseiError(Exception):
-    """Something went wrong."""
+    """Internal error."""
 
     status = 500
     code = "internal_error"
@@ -33,14 +35,14 @@ class HanseiError(Exception):
         super().__init__(self.detail)
 
 
-class Invalid(HanseiError):
+class InvalidRequest(HanseiError):
     """The request is not valid."""
 
     status, code = 422, "invalid"
 
 
 class Unauthorized(HanseiError):
-    """A valid API key is needed: Authorization: Bearer hsk_…"""
+    """Missing or invalid API key. Send `Authorization: Bearer hsk_…`."""
 
     status, code = 401, "unauthorized"
 
@@ -50,31 +52,31 @@ class Unauthorized(HanseiError):
 
 
 class Forbidden(HanseiError):
-    """This key may not do that."""
+    """This API key does not have the required permission."""
 
     status, code = 403, "forbidden"
 
 
 class NotFound(HanseiError):
-    """There is no such thing here."""
+    """Resource not found."""
 
     status, code = 404, "not_found"
 
 
 class Conflict(HanseiError):
-    """That already exists with other content."""
+    """The resource already exists with different content."""
 
     status, code = 409, "conflict"
 
 
-class TooLarge(HanseiError):
+class PayloadTooLarge(HanseiError):
     """The request is larger than the limit."""
 
     status, code = 413, "too_large"
 
 
-class Busy(HanseiError):
-    """Come back later."""
+class TooManyRequests(HanseiError):
+    """Too many requests. Retry later."""
 
     status, code = 429, "busy"
 
@@ -83,8 +85,8 @@ class Busy(HanseiError):
         self.headers = {"Retry-After": str(retry_after)}
 
 
-class InProgress(Conflict):
-    """A request with this Idempotency-Key is still being worked on."""
+class RequestInProgress(Conflict):
+    """A request with this Idempotency-Key is still in progress. Retry later."""
 
     code = "in_progress"
 
@@ -93,8 +95,8 @@ class InProgress(Conflict):
         self.headers = {"Retry-After": str(retry_after)}
 
 
-class Unavailable(HanseiError):
-    """A part the service needs is away; try again."""
+class ServiceUnavailable(HanseiError):
+    """A required dependency is unavailable. Retry later."""
 
     status, code = 503, "unavailable"
 
@@ -103,5 +105,7 @@ class Unavailable(HanseiError):
         self.headers = {"Retry-After": str(retry_after)}
 
 
-class Misconfigured(ValueError):
-    """A setting is wrong: the process does not start, and says which one in one line."""
+class ConfigurationError(ValueError):
+    """A setting is wrong. Its one-line message names the setting, and the process does not
+    start.
+    """

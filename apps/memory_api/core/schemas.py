@@ -1,84 +1,132 @@
-"""The wire models' common ground: bounded names and scores, and what every body does with unknown
-input.
-"""
+"""Base wire models, bounded types and OpenAPI examples."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
 
-MAX_NAME = 128
+MAX_NAME_LENGTH = 128
 MAX_TAGS = 64
 MAX_EVENTS = 20_000
-SMALLEST = 1.2e-38
-"""The smallest number that a 4-byte float holds in full precision."""
+MIN_FLOAT32 = 1.2e-38
+"""The smallest positive number that a 4-byte float holds in full precision."""
 
 
-def _utc(value: datetime) -> datetime:
-    """A time without a zone is taken as UTC."""
+def _to_utc(value: datetime) -> datetime:
+    """Convert to UTC. A time without a zone is read as UTC."""
     try:
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except OverflowError:
-        raise ValueError("in UTC this is before year 1 or after year 9999") from None
+        raise ValueError("must be between year 1 and year 9999 in UTC") from None
 
 
-def _single_precision(value: float) -> float:
-    """Scores are searched by as 4-byte floats: what is too small for one is 0, PostgreSQL refuses
-    it.
+def _to_float32_range(value: float) -> float:
+    """Round a number that is too small for a 4-byte float to 0. Scores are stored as 4-byte floats,
+    and PostgreSQL refuses smaller numbers.
     """
-    return value if value >= SMALLEST else 0.0
+    return value if value >= MIN_FLOAT32 else 0.0
 
 
 def is_playbook_name(name: str) -> bool:
-    """It stands in paths: no slash, no space at an end, nothing that cannot be printed."""
-    good = name.isprintable() and name.strip() == name and "/" not in name
-    return good and len(name) <= MAX_NAME and name not in ("", ".", "..")
+    """Whether `name` can be used in a URL path: printable, no slash, no surrounding spaces."""
+    is_path_segment = name.isprintable() and name.strip() == name and "/" not in name
+    return is_path_segment and len(name) <= MAX_NAME_LENGTH and name not in ("", ".", "..")
 
 
-def _names_a_playbook(name: str) -> str:
+def _validate_playbook_name(name: str) -> str:
     if not is_playbook_name(name):
-        raise ValueError("not a name for a playbook: no slash, no space at its ends")
+        raise ValueError(
+            "must be a playbook name: printable, without slashes and surrounding spaces"
+        )
     return name
 
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)]
-PlaybookName = Annotated[Name, AfterValidator(_names_a_playbook)]
-Tag = Annotated[str, StringConstraints(min_length=1, max_length=64)]
-Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
-Unit = Annotated[
-    float, Field(ge=0.0, le=1.0, allow_inf_nan=False), AfterValidator(_single_precision)
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
+PlaybookName = Annotated[Name, AfterValidator(_validate_playbook_name)]
+
+
+def fold_tags(tags: Iterable[str]) -> list[str]:
+    """The tags in lower case, each once. Memories are stored and found by folded tags."""
+    return list(dict.fromkeys(tag.lower() for tag in tags))
+
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Words = Annotated[list[Word], Field(max_length=MAX_TAGS)]
+Tags = Annotated[Words, AfterValidator(fold_tags)]
+"""Read in any case, returned in lower case."""
+UnitFloat = Annotated[
+    float, Field(ge=0.0, le=1.0, allow_inf_nan=False), AfterValidator(_to_float32_range)
 ]
-"""A number from 0 to 1, both included; never NaN."""
-Time = Annotated[datetime, AfterValidator(_utc)]
-"""A moment in UTC."""
+"""A number from 0 to 1, inclusive. Never NaN."""
+UtcDatetime = Annotated[datetime, AfterValidator(_to_utc)]
 Metadata = dict[str, Any]
+RowMetadata = Annotated[Metadata, Field(validation_alias=AliasChoices("metadata_", "metadata"))]
+"""Metadata of a response; rows call the column `metadata_`."""
 
 
-class Model(BaseModel):
-    """What we send: unknown fields are a mistake of ours."""
+class ResponseModel(BaseModel):
+    """A response body. Unknown fields raise an error, because only our own code sets them."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
 
-class Body(BaseModel):
-    """What we are sent: an unknown field is refused by name rather than lost in silence."""
+class RequestModel(BaseModel):
+    """A request body. An unknown field is an error that names the field."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, str_strip_whitespace=False)
 
 
-class TenantBody(Body):
-    """The body of a request, which may name its tenant: it must be the key's own (`ApiRoute`)."""
+class TenantRequest(RequestModel):
+    """A request body with an optional `tenant_id`. `ApiRoute` refuses another tenant than the
+    key's.
+    """
 
-    tenant_id: str | None = None
+    tenant_id: str | None = Field(
+        default=None,
+        description="Name or UUID of the tenant of the API key. Another tenant is refused.",
+    )
 
 
 Item = TypeVar("Item")
 
 
-class Page(Model, Generic[Item]):
-    """One page of a list; pass `next_cursor` back as `cursor` for the next, null on the last."""
+class Page(ResponseModel, Generic[Item]):
+    """One page of a list. Subclasses give it a name in the OpenAPI document."""
 
     items: list[Item]
-    next_cursor: str | None = None
+    next_cursor: str | None = Field(
+        default=None, description="Pass it as `cursor` for the next page. Null on the last page."
+    )
+
+
+def split_commas(value: Any) -> Any:
+    """`a,b` in a repeatable query parameter means `a` and `b`."""
+    if not isinstance(value, list):
+        return value
+    parts = [part for item in cast("list[str]", value) for part in item.split(",") if part]
+    return parts or None
+
+
+def body_example(
+    value: object, *, other_media_types: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return `openapi_extra` with an example of the JSON body.
+
+    `other_media_types` maps each further media type of the body to its description. A media type
+    of `text` is a string, any other a stream of bytes.
+    """
+    content: dict[str, Any] = {"application/json": {"example": value}}
+    for media_type, description in (other_media_types or {}).items():
+        schema = {"type": "string", "description": description}
+        if not media_type.startswith("text/"):
+            schema["format"] = "binary"
+        content[media_type] = {"schema": schema}
+    return {"requestBody": {"content": content}}
+
+
+def with_examples(*examples: Mapping[str, Any]) -> ConfigDict:
+    """Return the configuration of a wire model with these examples."""
+    return ConfigDict(json_schema_extra={"examples": [dict(example) for example in examples]})

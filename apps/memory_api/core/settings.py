@@ -1,7 +1,7 @@
-"""All configuration: environment variables with the prefix HANSEI_, `.env` read, the documents'
-names as aliases.
+"""All configuration: environment variables with the prefix HANSEI_, and the file `.env`.
 
-`docs/configuration.md` documents every field; a test compares the two.
+Some variables have a second name that the source documents use. A test compares the fields with
+`docs/configuration.md`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _env(*names: str) -> AliasChoices:
 
 
 class Settings(BaseSettings):
-    """Read once at start. A field's description is its documentation."""
+    """The configuration of a process, read once at startup."""
 
     model_config = SettingsConfigDict(
         env_prefix="HANSEI_",
@@ -31,186 +31,261 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         None,
         validation_alias=_env("HANSEI_DATABASE_URL", "DATABASE_URL"),
-        description="PostgreSQL as the app role. Unset: the embedded server of the data directory.",
+        description="PostgreSQL URL of the app role. If unset, the embedded PostgreSQL of the data "
+        "directory.",
     )
     worker_url: str | None = Field(
-        None, description="PostgreSQL as the worker role. Unset, the app's URL is used."
+        None, description="PostgreSQL URL of the worker role. If unset, HANSEI_DATABASE_URL."
     )
     owner_url: str | None = Field(
         None,
-        description="PostgreSQL as the owner role: `migrate`, `tenant`, `key`, and the worker's "
-        "upkeep of vector indexes. Without it search stays exact, and slow past 100,000 rows.",
+        description="PostgreSQL URL of the owner role. `hansei migrate`, `tenant` and `key` need "
+        "it. The worker needs it to build vector indexes; without them, search is exact, which is "
+        "slow above 100,000 rows.",
     )
     listen_url: str | None = Field(
         None,
-        description="Where the worker LISTENs when its URL goes through a transaction pooler.",
+        description="PostgreSQL URL for the worker's LISTEN. Set it if HANSEI_WORKER_URL goes "
+        "through a transaction pooler.",
     )
     statement_cache: int = Field(
-        100, ge=0, description="Prepared statements per connection; 0 behind a transaction pooler."
+        100,
+        ge=0,
+        description="Prepared statements cached per connection. Set 0 behind a transaction pooler.",
     )
     pool_size: int = Field(
-        10, ge=1, le=200, description="Database connections of one API or worker process."
+        10, ge=1, le=200, description="Database connections per API or worker process."
+    )
+    database_timeout: float = Field(
+        30,
+        gt=0,
+        description="Timeout of one statement and of the wait for a connection, in seconds. A "
+        "request gets 503 after it. Statements of workers have 20 times as long.",
     )
     data_dir: Path = Field(
-        Path(".hansei"), description="Where `hansei up` keeps the embedded database and its key."
+        Path(".hansei"),
+        description="Data directory of `hansei up`: embedded PostgreSQL and API key.",
     )
     worker_concurrency: int = Field(
         4,
         ge=1,
         le=256,
-        description="Jobs of one tenant that one worker process runs at the same time; of all "
-        "tenants together a quarter more, at least one.",
+        description="Maximum concurrent runs of one tenant per worker process. All tenants "
+        "together may have a quarter more, at least one more.",
     )
     queue_limit: int = Field(
         50_000,
         ge=1,
-        description="Runs of one tenant that may wait. Past it, new work is refused with 429.",
+        description="Maximum queued runs per tenant. Requests above it get 429.",
     )
     queue_limit_total: int = Field(
-        250_000, ge=1, description="Runs of all tenants that may wait, likewise."
+        250_000,
+        ge=1,
+        description="Maximum queued runs of all tenants. Requests above it get 429.",
     )
     lease_seconds: float = Field(
-        30, gt=0, description="How long a run is held before another worker may take it over."
+        30,
+        gt=0,
+        description="Lease of a run without a heartbeat, in seconds. After it, another worker may "
+        "take over the run.",
     )
-    max_attempts: int = Field(5, ge=1, description="Tries of a background run before it is dead.")
+    max_attempts: int = Field(
+        5, ge=1, description="Attempts of a background run before its state is `dead`."
+    )
     reflective_memory_enabled: bool = Field(
         True,
         validation_alias=_env("HANSEI_REFLECTIVE_MEMORY_ENABLED", "REFLECTIVE_MEMORY_ENABLED"),
-        description="False: traces are stored and nothing is reflected on.",
+        description="If false, traces are stored but not reflected on.",
     )
     reflective_memory_mode: Literal["full", "lite"] = Field(
         "full",
         validation_alias=_env("HANSEI_REFLECTIVE_MEMORY_MODE", "REFLECTIVE_MEMORY_MODE"),
-        description="lite: reflections on demand only, and none of plain successes.",
+        description="In `lite` mode, Hansei reflects only on request and never on plain successes.",
     )
     llm_provider: Literal["openai", "azure", "anthropic", "bedrock", "none"] | None = Field(
         None,
         validation_alias=_env("HANSEI_LLM_PROVIDER", "LLM_PROVIDER"),
-        description="Who thinks. Unset: anthropic, openai or azure by the key that is present, in "
-        "this order; none without one (rules think).",
+        description="LLM provider. If unset, chosen from the API keys present, in the order "
+        "anthropic, openai, azure; without any key, only the rules engine runs.",
     )
     llm_model: str | None = Field(
         None,
         validation_alias=_env("HANSEI_LLM_MODEL", "LLM_MODEL", "RAE_LLM_MODEL_DEFAULT"),
-        description="The model, or several with commas: the next is asked when one cannot answer. "
-        "Unset: gpt-4o-mini (openai), claude-haiku-5-5 (anthropic).",
+        description="Model name, or several separated by commas as fallbacks in this order. If "
+        "unset, gpt-4o-mini (openai) or claude-haiku-5-5 (anthropic).",
+    )
+    anthropic_model: str | None = Field(
+        None,
+        validation_alias=_env("HANSEI_ANTHROPIC_MODEL", "AGENTIC_CONTEXT_MODEL"),
+        description="Model names of the provider anthropic, if HANSEI_LLM_MODEL is unset.",
     )
     llm_api: Literal["chat", "responses"] = Field(
-        "chat", description="Which of OpenAI's two protocols the provider openai is asked in."
+        "chat", description="OpenAI API of the provider openai: chat completions or responses."
     )
-    llm_timeout: float = Field(60, gt=0, description="Seconds one exchange with a model may take.")
+    llm_timeout: float = Field(60, gt=0, description="Timeout of one model call, in seconds.")
+    request_timeout: float = Field(
+        60,
+        gt=0,
+        le=3600,
+        description="Time of a request that waits for a model, in seconds, unless it sends "
+        "`Prefer: wait=N`. All its model calls, retries and pauses end before it.",
+    )
     llm_concurrency: int = Field(
-        32, ge=1, description="Calls of a model that one process has under way at once."
+        32, ge=1, description="Maximum concurrent model calls per process."
     )
     llm_max_tokens: int = Field(
-        4096, ge=256, description="Longest answer of a model, its thinking included."
+        4096, ge=256, description="Maximum output tokens per model call, reasoning included."
     )
     llm_prompt_tokens: int = Field(
         24_000,
         ge=2_048,
-        description="How much of a trace and its evidence a model is shown, in tokens, estimated.",
+        description="Maximum size of a trace and its evidence in a prompt, in estimated tokens.",
+    )
+    curation_interval: float = Field(
+        3.0,
+        ge=0,
+        le=3_600,
+        description="Minimum seconds between two curations of a playbook by a model, unless 16 "
+        "lessons wait. A longer interval needs fewer model calls.",
     )
     on_model_failure: Literal["rules", "fail"] = Field(
         "rules",
-        description="What a waiting caller gets when the model fails. fail: 502. rules: a "
-        "reflection and a workflow's answer by rules, degraded, the reflection improved later; of "
-        "a trajectory or a transcript an empty answer that says why, and a worker tries it again.",
+        description="What a synchronous request returns if the model fails. `fail`: 502, 503 or "
+        "504. `rules`: a degraded reflection or workflow answer from the rules engine; a worker "
+        "improves the reflection later. For trajectories and transcripts, `rules` returns an empty "
+        "result with the reason, and a worker retries. Budgets have their own `when_spent`.",
     )
     evaluators: str = Field(
         "deterministic,threshold",
-        description="Who evaluates a trace, most believed first: deterministic, threshold, llm "
-        "(one more model call a trace), or NAME=module:function of your own.",
+        description="Evaluators of a trace, most trusted first: deterministic, threshold, llm (one "
+        "more model call per trace), or a custom NAME=module:function.",
     )
     evaluation_thresholds: str = Field(
         "0.3,0.8",
-        description="Scores up to the first are failures, from the second on successes; "
-        "`;safety=0.5,1` for one criterion.",
+        description="Highest score of a failure and lowest score of a success. Append, for "
+        "example, `;safety=0.5,1` for a criterion with other limits.",
     )
     prompts_dir: Path | None = Field(
         None,
-        description="Prompts of your own: NAME.txt for all, TENANT/NAME.txt, "
-        "TENANT/PLAYBOOK/NAME.txt.",
+        description="Directory of custom prompts: NAME.txt, TENANT/NAME.txt or "
+        "TENANT/PLAYBOOK/NAME.txt; the most specific file wins.",
     )
     sections_file: Path | None = Field(
         None,
-        description="YAML: name of a playbook → the sections that it begins with. Unset: "
-        "config/sections.yaml as shipped.",
+        description="YAML file with the initial sections of new playbooks, by playbook name. If "
+        "unset, the packaged config/sections.yaml.",
     )
     embedding_provider: Literal["static", "openai", "fastembed"] = Field(
         "static",
-        description="Who makes the vectors of new tenants; never follows from a key that is "
-        "present. Others move with `hansei reembed`.",
+        description="Embedding provider of new tenants. API keys that are present do not change "
+        "it. Use `hansei reembed` for existing tenants.",
     )
     embedding_model: str | None = Field(
         None,
         validation_alias=_env("HANSEI_EMBEDDING_MODEL", "EMBEDDING_MODEL"),
-        description="The provider's model name; the provider's default when unset.",
+        description="Embedding model of new tenants. If unset, the provider's default.",
     )
     embedding_dimensions: int | None = Field(
-        None, ge=8, le=1024, description="Asked of a provider that can shorten its vectors."
+        None, ge=8, le=1024, description="Vector length, for providers that can shorten vectors."
     )
     embedding_base_url: str | None = Field(
         None,
-        description="Where the embedding provider openai is asked. Unset: HANSEI_OPENAI_BASE_URL.",
+        description="Base URL of the embedding provider openai. If unset, HANSEI_OPENAI_BASE_URL.",
     )
     embedding_api_key: SecretStr | None = Field(
         None,
-        description="Key of that address, when it is not the one of HANSEI_OPENAI_API_KEY.",
+        description="API key for HANSEI_EMBEDDING_BASE_URL. If unset, HANSEI_OPENAI_API_KEY is "
+        "used, but only for the same base URL.",
     )
-    servings_days: int = Field(
-        90, ge=1, description="Days for which searches and renders handed out are kept."
+    retrieval_retention_days: int = Field(
+        90, ge=1, description="Retention of retrievals (searches and renders), in days."
     )
     search_alpha: float = Field(
         0.5,
         ge=0,
         le=1,
         validation_alias=_env("HANSEI_SEARCH_ALPHA", "SEARCH_ALPHA"),
-        description="Weight of the vector score in `fusion: minmax`, the formula of spec 2, where "
-        "a search does not say.",
+        description="Default weight of the vector score in `fusion: minmax`.",
     )
     playbook_data_dir: Path = Field(
         Path("data/playbooks"),
         validation_alias=_env("HANSEI_PLAYBOOK_DATA_DIR", "PLAYBOOK_DATA_DIR"),
-        description="Where `PlaybookStore` keeps playbooks as JSON files; the service keeps rows.",
+        description="Directory of the library's `PlaybookStore` (JSON files). The service uses the "
+        "database.",
     )
     openai_api_key: SecretStr | None = Field(
         None,
         validation_alias=_env("HANSEI_OPENAI_API_KEY", "OPENAI_API_KEY"),
-        description="Key of OpenAI or a compatible server.",
+        description="API key of OpenAI or a compatible server.",
     )
     openai_base_url: str | None = Field(
         None,
         validation_alias=_env("HANSEI_OPENAI_BASE_URL", "OPENAI_BASE_URL"),
-        description="Another server that speaks OpenAI's protocol.",
+        description="Base URL of a server compatible with OpenAI.",
     )
     anthropic_api_key: SecretStr | None = Field(
         None,
-        validation_alias=_env("HANSEI_ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"),
-        description="Key of Anthropic or a server that speaks its protocol.",
+        validation_alias=_env(
+            "HANSEI_ANTHROPIC_API_KEY", "AGENTIC_CONTEXT_API_KEY", "ANTHROPIC_API_KEY"
+        ),
+        description="API key of Anthropic or a compatible server.",
     )
     anthropic_base_url: str | None = Field(
         None,
-        validation_alias=_env("HANSEI_ANTHROPIC_BASE_URL", "ANTHROPIC_BASE_URL"),
-        description="Another server that speaks Anthropic's protocol.",
+        validation_alias=_env(
+            "HANSEI_ANTHROPIC_BASE_URL", "AGENTIC_CONTEXT_BASE_URL", "ANTHROPIC_BASE_URL"
+        ),
+        description="Base URL of a server compatible with Anthropic.",
     )
     azure_api_key: SecretStr | None = Field(
         None,
         validation_alias=_env("HANSEI_AZURE_API_KEY", "AZURE_OPENAI_API_KEY"),
-        description="Key of an Azure OpenAI resource; the model is the deployment's name.",
+        description="API key of an Azure OpenAI resource. HANSEI_LLM_MODEL is the deployment name.",
     )
     azure_endpoint: str | None = Field(
         None,
         validation_alias=_env("HANSEI_AZURE_ENDPOINT", "AZURE_OPENAI_ENDPOINT"),
-        description="Address of the Azure OpenAI resource.",
+        description="Endpoint URL of the Azure OpenAI resource.",
+    )
+    budget_webhook_url: str | None = Field(
+        None,
+        description="URL that budget alerts (80, 90, 95 %) are sent to by POST. Needs "
+        "HANSEI_BUDGET_WEBHOOK_SECRET.",
+    )
+    budget_webhook_secret: SecretStr | None = Field(
+        None,
+        description="Key of the signature of budget alerts (Standard Webhooks, HMAC-SHA256).",
+    )
+    webhook_allow_private: bool = Field(
+        False, description="Allow webhooks to private and loopback addresses."
+    )
+    metrics_token: SecretStr | None = Field(
+        None,
+        min_length=16,
+        description="Bearer token of `GET /metrics`, at least 16 characters. If unset, only "
+        "clients on the loopback address may read the metrics.",
+    )
+    worker_metrics_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="Port on which a worker serves `/metrics`: on all addresses if "
+        "HANSEI_METRICS_TOKEN is set, else on 127.0.0.1. If unset, on none.",
+    )
+    otel_endpoint: str | None = Field(
+        None,
+        validation_alias=_env("HANSEI_OTEL_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        description="Base URL of an OTLP/HTTP receiver for OpenTelemetry traces, such as "
+        "http://localhost:4318. Needs the extra `otel`. If unset, tracing is off.",
     )
     log_format: Literal["console", "json"] = Field(
-        "console", description="Logs for people or for machines."
+        "console", description="Log format: readable lines or JSON."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The least urgent event that is logged."
+        "info", description="Minimum level of logged events."
     )
 
     @classmethod
     def load(cls, **overrides: Any) -> Settings:
-        """Settings from the environment; `overrides` win (tests, command-line options)."""
+        """Read the settings from the environment. `overrides` take precedence."""
         return cls(**overrides)

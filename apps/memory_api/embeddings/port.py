@@ -1,4 +1,4 @@
-"""What the service asks of an embedding model, and how it fails."""
+"""The port of embedding models, its error, and normalization of vectors."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.memory_api.core.errors import Unavailable
+from apps.memory_api.core.errors import ServiceUnavailable
 
 Vectors = NDArray[np.float32]
 
 
-class EmbedderFailed(Unavailable):
-    """The embedding provider did not give usable vectors."""
+class EmbedderUnavailable(ServiceUnavailable):
+    """The embedding provider did not return usable vectors. Retry later."""
 
     code = "embedder_failed"
 
 
 class Embedder(Protocol):
-    """Texts to unit vectors. One instance serves every task of a process at once."""
+    """Converts texts to unit vectors. All tasks of a process share one instance concurrently."""
 
     @property
     def model(self) -> str:
-        """Key under which vectors are stored: it names provider, model and everything else that
-        changes a vector. Vectors of different keys are never compared."""
+        """The label stored with vectors: provider, model and everything else that changes a vector.
+        Vectors with different labels are never compared.
+        """
         ...
 
     @property
@@ -34,15 +35,23 @@ class Embedder(Protocol):
         ...
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Shape (len(texts), dimensions), one row of length 1 per text in the order given; a zero
-        row only for a text with nothing in it. Raises EmbedderFailed."""
+        """Return an array of shape (len(texts), dimensions): one unit vector per text, in order. A
+        blank text gets a zero row. Raises EmbedderUnavailable.
+        """
         ...
 
     async def embed_query(self, text: str) -> Vectors:
-        """Shape (dimensions,), to be compared with documents by inner product. Raises
-        EmbedderFailed."""
+        """Return a vector of shape (dimensions,), to be compared with documents by inner product.
+        Raises EmbedderUnavailable.
+        """
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections and models."""
+        """Close connections and release models."""
         ...
+
+
+def unit_rows(rows: Vectors) -> Vectors:
+    """Scale each row of an array of shape (n, d) to length 1. Zero rows stay zero."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)

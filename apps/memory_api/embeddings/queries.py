@@ -1,55 +1,63 @@
-"""Statements on a tenant's embedding models."""
+"""Statements on `embedding_models`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy import delete, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import tenant_of
-from apps.memory_api.embeddings.tables import EmbeddingModel
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.embeddings.tables import EmbeddingModelRow
 
 
-async def list_models(session: AsyncSession, *, lock: bool = False) -> Sequence[EmbeddingModel]:
-    """All of a tenant's, by state: active, filling, retiring."""
+async def list_embedding_models(
+    session: AsyncSession, *, lock: bool = False
+) -> Sequence[EmbeddingModelRow]:
+    """All models of the tenant, ordered by state: active, filling, retiring. `lock` locks the rows
+    until the transaction ends.
+    """
     query = (
-        select(EmbeddingModel)
-        .where(EmbeddingModel.tenant_id == tenant_of(session))
-        .order_by(EmbeddingModel.state, EmbeddingModel.label)
+        select(EmbeddingModelRow)
+        .where(EmbeddingModelRow.tenant_id == current_tenant_id(session))
+        .order_by(EmbeddingModelRow.state, EmbeddingModelRow.label)
         .execution_options(populate_existing=True)
     )
     return (await session.scalars(query.with_for_update() if lock else query)).all()
 
 
-async def written_models(
-    session: AsyncSession, retiring_for: timedelta
-) -> Sequence[EmbeddingModel]:
-    """Those that new memories get a vector of, the active one first: a retiring one only for as
-    long as somebody may still be searching with it.
+async def list_models_to_write(
+    session: AsyncSession, retiring_grace: timedelta
+) -> Sequence[EmbeddingModelRow]:
+    """The models for which new memories get vectors, the active one first.
+
+    A retiring model is included for `retiring_grace`, while other processes may still search with
+    it.
     """
     rows = await session.scalars(
-        select(EmbeddingModel)
+        select(EmbeddingModelRow)
         .where(
-            EmbeddingModel.tenant_id == tenant_of(session),
+            EmbeddingModelRow.tenant_id == current_tenant_id(session),
             or_(
-                EmbeddingModel.state != "retiring",
-                EmbeddingModel.since > func.now() - retiring_for,
+                EmbeddingModelRow.state != "retiring",
+                EmbeddingModelRow.state_since > func.now() - retiring_grace,
             ),
         )
-        .order_by(EmbeddingModel.state)
+        .order_by(EmbeddingModelRow.state)
     )
     return rows.all()
 
 
-async def begin_with(session: AsyncSession, model: EmbeddingModel) -> None:
-    """Give a tenant its first model; another process may have done so at the same moment."""
+async def insert_first_model(session: AsyncSession, model: EmbeddingModelRow) -> None:
+    """Insert the tenant's first model as active. Does nothing if another process has inserted it
+    concurrently.
+    """
     await session.execute(
-        insert(EmbeddingModel)
+        insert(EmbeddingModelRow)
         .values(
-            tenant_id=tenant_of(session),
+            tenant_id=current_tenant_id(session),
             label=model.label,
             provider=model.provider,
             name=model.name,
@@ -61,30 +69,30 @@ async def begin_with(session: AsyncSession, model: EmbeddingModel) -> None:
     )
 
 
-async def moment(session: AsyncSession) -> datetime:
-    """When the transaction began, by the clock that everybody shares."""
-    return (await session.execute(select(func.now()))).scalar_one()
-
-
-async def seconds_left(session: AsyncSession, model: EmbeddingModel, wait: timedelta) -> float:
-    """Until a model has been in its state for `wait`, by the database's clock; 0 when it has."""
-    left = await session.scalar(
-        select(func.extract("epoch", EmbeddingModel.since + wait - func.now())).where(
-            EmbeddingModel.tenant_id == tenant_of(session), EmbeddingModel.label == model.label
+async def seconds_until(session: AsyncSession, model: EmbeddingModelRow, wait: timedelta) -> float:
+    """Seconds until a model has been in its state for `wait`, by the database's clock. 0 if it has
+    already.
+    """
+    seconds = await session.scalar(
+        select(func.extract("epoch", EmbeddingModelRow.state_since + wait - func.now())).where(
+            EmbeddingModelRow.tenant_id == current_tenant_id(session),
+            EmbeddingModelRow.label == model.label,
         )
     )
-    return max(0.0, float(left or 0))
+    return max(0.0, float(seconds or 0))
 
 
-async def forget_retired(session: AsyncSession, grace: timedelta, but: Sequence[str]) -> None:
-    """Delete the rows of models that were retired longer ago than `grace`, except for those whose
-    vectors are still there.
+async def delete_retired_models(
+    session: AsyncSession, grace: timedelta, labels_in_use: Sequence[str]
+) -> None:
+    """Delete the models that have been retiring for `grace`, except those with vectors left
+    (`labels_in_use`).
     """
     await session.execute(
-        delete(EmbeddingModel).where(
-            EmbeddingModel.tenant_id == tenant_of(session),
-            EmbeddingModel.state == "retiring",
-            EmbeddingModel.since <= func.now() - grace,
-            EmbeddingModel.label.not_in(but),
+        delete(EmbeddingModelRow).where(
+            EmbeddingModelRow.tenant_id == current_tenant_id(session),
+            EmbeddingModelRow.state == "retiring",
+            EmbeddingModelRow.state_since <= func.now() - grace,
+            EmbeddingModelRow.label.not_in(labels_in_use),
         )
     )

@@ -1,20 +1,19 @@
-"""Which embedding models a tenant's memories have vectors of."""
+"""The table `embedding_models`."""
 
 from __future__ import annotations
 
 from sqlalchemy import CheckConstraint, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.columns import Now, OptStr, Str, TenantId
-from apps.memory_api.core.db import Base
+from apps.memory_api.core.db import Base, Now, OptStr, Str, TenantId
 
 
-class EmbeddingModel(Base):
-    """One model of one tenant. `label` is the key under which its vectors are stored; provider,
-    name, dimensions and base_url are what opens it (null: what the settings say).
+class EmbeddingModelRow(Base):
+    """An embedding model of a tenant. `label` identifies its vectors. `provider`, `name`,
+    `dimensions` and `base_url` open the model; null means the value in the settings.
 
-    Of the states, `active` embeds the queries, `filling` is being moved to, and `retiring` was
-    moved from: its vectors go when no process can be asking for them any more.
+    States: `active` embeds the queries; the tenant is moving to `filling`; it has moved away from
+    `retiring`, whose vectors are deleted when no process can use them any more.
     """
 
     __tablename__ = "embedding_models"
@@ -41,4 +40,4 @@ class EmbeddingModel(Base):
     dimensions: Mapped[int | None]
     base_url: Mapped[OptStr]
     state: Mapped[Str]
-    since: Mapped[Now]
+    state_since: Mapped[Now]

@@ -1,50 +1,118 @@
-"""Asks the evaluators in their order and draws the verdict."""
+"""Evaluates a trace: asks the configured evaluators in order, derives the verdict, and stores the
+scores. No transaction is open while evaluators work.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from uuid import UUID
 
 import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.evaluation.case import Case
-from apps.memory_api.evaluation.port import Evaluator
-from apps.memory_api.evaluation.schemas import Criterion, Found, TraceEvaluation, strongest
-from apps.memory_api.evaluation.threshold import Thresholds
-from apps.memory_api.llm.errors import LLMError
+from apps.memory_api.evaluation import queries
+from apps.memory_api.evaluation.evaluators.registry import Evaluator, open_evaluators
+from apps.memory_api.evaluation.evaluators.threshold import Thresholds, thresholds_of
+from apps.memory_api.evaluation.schemas import (
+    Criterion,
+    CriterionScore,
+    EvaluationInput,
+    EvaluationResults,
+    EvaluatorResult,
+    best_score,
+    evaluation_input,
+)
+from apps.memory_api.llm.errors import (
+    LLMError,
+    LLMRefused,
+    LLMTruncated,
+    LLMUnparseable,
+    may_use_rules,
+)
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.text.excerpts import excerpt
+from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
-DECIDES = (Criterion.CORRECTNESS, Criterion.HELPFULNESS)
-"""What a verdict is drawn from: the second where there is nothing of the first."""
+VERDICT_CRITERIA = (Criterion.CORRECTNESS, Criterion.HELPFULNESS)
+"""The criteria of the verdict; the second counts only if nothing scored the first."""
+NO_OPINION = (LLMRefused, LLMTruncated, LLMUnparseable)
+"""Errors of a model that answered. Asking it again for the same trace has little chance."""
+MAX_REASONS, MAX_REASON_LENGTH = 10, 400
+"""Reasons stored of one score, and characters of a reason."""
 
 log = structlog.get_logger()
 
 
-async def evaluate(
-    case: Case,
+async def run_evaluators(
+    input: EvaluationInput,
     evaluators: Sequence[tuple[str, Evaluator]],
     thresholds: Thresholds,
     *,
-    or_rules: bool = False,
-) -> TraceEvaluation:
-    """Each evaluator sees what those before it scored. A model that fails raises its `LLMError`;
-    with `or_rules` the others stand without it and `failure` says why.
+    fallback_to_rules: bool = False,
+) -> EvaluationResults:
+    """Each evaluator sees the scores of those before it. A model that refuses or gives no valid
+    answer is left out, and `failures` states why. Raises any other `LLMError` of a model; with
+    `fallback_to_rules`, that evaluator is left out as well.
     """
-    found: dict[str, Found] = {}
-    failure: LLMError | None = None
+    results: dict[str, EvaluatorResult] = {}
+    failures: dict[str, LLMError] = {}
     for name, evaluator in evaluators:
         try:
-            found[name] = await evaluator.evaluate(case)
+            results[name] = await evaluator.evaluate(input)
         except LLMError as error:
-            if not or_rules:
+            is_allowed = fallback_to_rules or isinstance(error, NO_OPINION)
+            if not may_use_rules(error, allowed=is_allowed):
                 raise
             log.warning("evaluated_without_model", evaluator=name, code=error.code)
-            failure = error
+            failures[name] = error
         else:
-            case = replace(case, known=(*case.known, *found[name].scores))
-    deciding = next(filter(None, (strongest(case.known, c) for c in DECIDES)), None)
-    return TraceEvaluation(
-        found,
+            input = replace(input, known=(*input.known, *results[name].scores))
+    scores = (best_score(input.known, criterion) for criterion in VERDICT_CRITERIA)
+    deciding = next(filter(None, scores), None)
+    return EvaluationResults(
+        results,
         thresholds.verdict(deciding) if deciding else None,
         deciding is not None and deciding.proven,
-        failure,
+        failures,
     )
+
+
+async def evaluate_trace(
+    runtime: Runtime,
+    trace: TraceRow,
+    events: Sequence[TraceEventRow],
+    run_id: UUID,
+    *,
+    fallback_to_rules: bool = False,
+) -> EvaluationResults:
+    """Run the configured evaluators; nothing is stored. Raises as `run_evaluators` does."""
+    input = await asyncio.to_thread(evaluation_input, trace, events, run_id)
+    evaluators = open_evaluators(runtime.settings, runtime.llm)
+    thresholds = thresholds_of(runtime.settings)
+    return await run_evaluators(input, evaluators, thresholds, fallback_to_rules=fallback_to_rules)
+
+
+async def store_evaluation(
+    session: AsyncSession, trace_id: UUID, run_id: UUID, evaluation: EvaluationResults
+) -> None:
+    """Replace the trace's scores of the evaluators that ran; the scores of others stay. Idempotent:
+    there is one row per trace, evaluator and criterion.
+    """
+    scores = {name: _storable_scores(result) for name, result in evaluation.found.items()}
+    await queries.replace_scores(session, trace_id, run_id, scores)
+
+
+def _storable_scores(result: EvaluatorResult) -> list[CriterionScore]:
+    """The first score of each criterion, with limited reasons: an evaluator may be anybody's."""
+    first = {score.criterion: score for score in reversed(result.scores)}
+    return [
+        replace(
+            score,
+            reasons=tuple(
+                excerpt(reason, MAX_REASON_LENGTH) for reason in score.reasons[:MAX_REASONS]
+            ),
+        )
+        for score in first.values()
+    ]

@@ -9,39 +9,46 @@ from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import tenant_of
-from apps.memory_api.evaluation.schemas import Score
-from apps.memory_api.evaluation.tables import EvaluationOfTrace
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.evaluation.schemas import CriterionScore
+from apps.memory_api.evaluation.tables import TraceEvaluationRow
 
 
-async def list_evaluations(session: AsyncSession, trace_id: UUID) -> Sequence[EvaluationOfTrace]:
-    """By evaluator and criterion; at most five an evaluator."""
+async def list_evaluations(session: AsyncSession, trace_id: UUID) -> Sequence[TraceEvaluationRow]:
+    """Scores by evaluator and criterion; at most 5 per evaluator."""
     rows = await session.scalars(
-        select(EvaluationOfTrace)
+        select(TraceEvaluationRow)
         .where(
-            EvaluationOfTrace.tenant_id == tenant_of(session),
-            EvaluationOfTrace.trace_id == trace_id,
+            TraceEvaluationRow.tenant_id == current_tenant_id(session),
+            TraceEvaluationRow.trace_id == trace_id,
         )
-        .order_by(EvaluationOfTrace.evaluator, EvaluationOfTrace.criterion)
+        .order_by(TraceEvaluationRow.evaluator, TraceEvaluationRow.criterion)
     )
     return rows.all()
 
 
-async def keep_scores(
-    session: AsyncSession, trace_id: UUID, run_id: UUID, found: Mapping[str, Sequence[Score]]
+async def replace_scores(
+    session: AsyncSession,
+    trace_id: UUID,
+    run_id: UUID,
+    scores_by_evaluator: Mapping[str, Sequence[CriterionScore]],
 ) -> None:
-    """Write what evaluators say of a trace (evaluator → scores) over what they said before."""
-    tenant_id = tenant_of(session)
-    told = [(name, score.criterion.value) for name, scores in found.items() for score in scores]
+    """Replaces the scores of a trace (evaluator → scores)."""
+    tenant_id = current_tenant_id(session)
+    current_keys = [
+        (name, score.criterion.value)
+        for name, scores in scores_by_evaluator.items()
+        for score in scores
+    ]
     await session.execute(
-        delete(EvaluationOfTrace).where(
-            EvaluationOfTrace.tenant_id == tenant_id,
-            EvaluationOfTrace.trace_id == trace_id,
-            EvaluationOfTrace.evaluator.in_(found),
-            tuple_(EvaluationOfTrace.evaluator, EvaluationOfTrace.criterion).not_in(told),
+        delete(TraceEvaluationRow).where(
+            TraceEvaluationRow.tenant_id == tenant_id,
+            TraceEvaluationRow.trace_id == trace_id,
+            TraceEvaluationRow.evaluator.in_(scores_by_evaluator),
+            tuple_(TraceEvaluationRow.evaluator, TraceEvaluationRow.criterion).not_in(current_keys),
         )
     )
-    if not told:
+    if not current_keys:
         return
     rows = [
         {
@@ -53,17 +60,17 @@ async def keep_scores(
             "reasons": list(score.reasons),
             "run_id": run_id,
         }
-        for name, scores in found.items()
+        for name, scores in scores_by_evaluator.items()
         for score in scores
     ]
-    new = insert(EvaluationOfTrace).values(rows)
+    statement = insert(TraceEvaluationRow).values(rows)
     await session.execute(
-        new.on_conflict_do_update(
+        statement.on_conflict_do_update(
             constraint="trace_evaluations_pkey",
             set_={
-                "score": new.excluded.score,
-                "reasons": new.excluded.reasons,
-                "run_id": new.excluded.run_id,
+                "score": statement.excluded.score,
+                "reasons": statement.excluded.reasons,
+                "run_id": statement.excluded.run_id,
                 "created_at": func.now(),
             },
         )

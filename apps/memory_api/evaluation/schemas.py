@@ -1,19 +1,22 @@
-"""What an evaluation says, and the shapes of its evidence."""
+"""Scores, verdicts, and the input of an evaluator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any
 from uuid import UUID
 
-from apps.memory_api.core.openapi import shown
-from apps.memory_api.core.schemas import Model, Time, Unit
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.traces.schemas import OutcomeType
+from pydantic import Field
 
-Framework = Literal["pytest", "unittest", "jest", "go"]
+from apps.memory_api.core.schemas import Page, ResponseModel, UnitFloat, UtcDatetime, with_examples
+from apps.memory_api.llm.errors import LLMError
+from apps.memory_api.trace_analysis.parser import ParsedTrace, parse_trace
+from apps.memory_api.traces.queries import to_events
+from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
+from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from apps.memory_api.traces.tools import to_tools
 
 
 class Criterion(StrEnum):
@@ -25,65 +28,9 @@ class Criterion(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TestCase:
-    """A test that failed. `message` is one line, "" when the report gives none; `file` and `line`
-    are where it failed, as far as the report tells.
-    """
-
-    __test__: ClassVar[bool] = False
-
-    name: str
-    message: str = ""
-    file: str | None = None
-    line: int | None = None
-    error: bool = False
-    """It could not be run (collection, set-up, build), rather than failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class TestReport:
-    """What a test runner printed. `framework` is None when the text is no report we can read.
-
-    `failing` are at most a hundred of the tests that make up `failed` and `errors`. Tests that were
-    expected to fail and did are counted as skipped.
-    """
-
-    __test__: ClassVar[bool] = False
-
-    framework: Framework | None = None
-    passed: int = 0
-    failed: int = 0
-    errors: int = 0
-    skipped: int = 0
-    failing: tuple[TestCase, ...] = ()
-
-    @property
-    def bad(self) -> int:
-        return self.failed + self.errors
-
-    @property
-    def ran(self) -> int:
-        return self.passed + self.bad
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """An answer beside the right one.
-
-    `relation`: same; wider (the right answer and more words); narrower (a part of the right
-    answer); different; unknown (wording cannot tell). `score` 0 to 1, None when unknown.
-    """
-
-    kind: Literal["text", "number", "code"]
-    relation: Literal["same", "wider", "narrower", "different", "unknown"]
-    score: float | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """One criterion as one evaluator sees it: `score` from 0 (worst) to 1, with its reasons.
-    `proven` says that tests or the right answer decide it, not an opinion.
+class CriterionScore:
+    """The score of one criterion by one evaluator, 0 (worst) to 1, with its reasons. `proven`:
+    tests or the ground truth decide it.
     """
 
     criterion: Criterion
@@ -93,62 +40,73 @@ class Score:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.score <= 1.0:
-            raise ValueError(f"a score of {self.criterion} is from 0 to 1, not {self.score!r}")
+            raise ValueError(
+                f"A score of {self.criterion} must be from 0 to 1, not {self.score!r}."
+            )
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What one evaluator found; no score for a criterion it cannot tell. `prompt_hash` and `usage`
-    (see `llm.counted`) when it asked a model.
+class EvaluatorResult:
+    """The result of one evaluator; no score for criteria without evidence. `prompt_hash` and
+    `usage` (see `llm.counted`) if it called a model.
     """
 
-    scores: tuple[Score, ...] = ()
+    scores: tuple[CriterionScore, ...] = ()
     prompt_hash: str | None = None
     usage: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TraceEvaluation:
-    """What each evaluator found, by name, in the order in which they are believed.
+class EvaluationResults:
+    """The results by evaluator, in order of precedence.
 
-    `verdict` is what their scores make of the run, None when nothing speaks to it; `proven` when
-    tests or the right answer decided that. `failure` is why a model's scores are missing.
+    `verdict` is the outcome by their scores, None without scores; `proven` if tests or the ground
+    truth decided it. `failures` states why the scores of an evaluator are missing.
     """
 
-    found: Mapping[str, Found] = field(default_factory=dict[str, Found])
+    found: Mapping[str, EvaluatorResult] = field(default_factory=dict[str, EvaluatorResult])
     verdict: OutcomeType | None = None
     proven: bool = False
-    failure: LLMError | None = None
+    failures: Mapping[str, LLMError] = field(default_factory=dict[str, LLMError])
+
+    @property
+    def failure(self) -> LLMError | None:
+        """The error of the first evaluator that failed."""
+        return next(iter(self.failures.values()), None)
 
     @property
     def prompt_hash(self) -> str | None:
-        return next((f.prompt_hash for f in self.found.values() if f.prompt_hash), None)
+        return next(
+            (result.prompt_hash for result in self.found.values() if result.prompt_hash), None
+        )
 
     @property
     def usage(self) -> dict[str, Any] | None:
-        return next((f.usage for f in self.found.values() if f.usage), None)
+        return next((result.usage for result in self.found.values() if result.usage), None)
 
-    def best(self, criterion: Criterion) -> Score | None:
-        """The score that counts."""
-        return strongest([s for found in self.found.values() for s in found.scores], criterion)
+    def best(self, criterion: Criterion) -> CriterionScore | None:
+        """The score with precedence."""
+        return best_score(
+            [score for result in self.found.values() for score in result.scores], criterion
+        )
 
 
-def strongest(scores: Iterable[Score], criterion: Criterion) -> Score | None:
-    """The score of a criterion that counts: a proven one before an opinion, else the first."""
-    mine = [score for score in scores if score.criterion is criterion]
-    return next((score for score in mine if score.proven), mine[0] if mine else None)
+def best_score(scores: Iterable[CriterionScore], criterion: Criterion) -> CriterionScore | None:
+    """The score of a criterion with precedence: a proven one, else the first."""
+    matching = [score for score in scores if score.criterion is criterion]
+    return next((score for score in matching if score.proven), matching[0] if matching else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """Whether to reflect on a run. `importance` 0 to 1, None when not."""
+class ReflectionDecision:
+    """Whether to reflect on a run. `importance` is 0 to 1, None if not."""
 
     reflect: bool
     importance: float | None
     reason: str
 
 
-EXAMPLE: dict[str, Any] = {
+EVALUATION_EXAMPLE: dict[str, Any] = {
     "evaluator": "deterministic",
     "criterion": "correctness",
     "score": 0.25,
@@ -158,14 +116,64 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-class EvaluationView(Model):
-    """One criterion of a trace as one evaluator sees it."""
+class TraceEvaluation(ResponseModel):
+    """The score of one criterion of a trace by one evaluator."""
 
-    model_config = shown(EXAMPLE)
+    model_config = with_examples(EVALUATION_EXAMPLE)
 
-    evaluator: str
+    evaluator: str = Field(description="Such as `deterministic` or `model`.")
     criterion: Criterion
-    score: Unit
+    score: UnitFloat = Field(description="From 0 (worst) to 1 (best).")
     reasons: list[str]
-    run_id: UUID | None
-    created_at: Time
+    run_id: UUID | None = Field(description="The run of kind `evaluate` that gave the score.")
+    created_at: UtcDatetime
+
+
+class TraceEvaluationPage(Page[TraceEvaluation]):
+    """The evaluations of one trace."""
+
+
+@dataclass(frozen=True)
+class EvaluationInput:
+    """A run and its evidence. `known` are the scores of earlier evaluators; `outcome` is the
+    reported one, None if it was not reported.
+    """
+
+    run: ParsedTrace
+    outcome: OutcomeType | None = None
+    error: ErrorInfo | None = None
+    task_description: str | None = None
+    task_goal: str | None = None
+    answer: str | None = None
+    ground_truth: Any = None
+    test_report: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    known: tuple[CriterionScore, ...] = ()
+    tenant_id: UUID | None = None
+    project_id: str | None = None
+    playbook: str | None = None
+    run_id: UUID | None = None
+    """The run of this service that evaluates; model calls are recorded under it."""
+
+
+def evaluation_input(
+    trace: TraceRow, events: Sequence[TraceEventRow], run_id: UUID | None = None
+) -> EvaluationInput:
+    """A stored trace."""
+    return EvaluationInput(
+        run=parse_trace(
+            to_events(events), trace.task_description, trace.task_goal, to_tools(trace.tools)
+        ),
+        outcome=OutcomeType(trace.outcome) if trace.outcome else None,
+        error=ErrorInfo.model_validate(trace.error) if trace.error else None,
+        task_description=trace.task_description,
+        task_goal=trace.task_goal,
+        answer=trace.generated_answer,
+        ground_truth=trace.ground_truth,
+        test_report=trace.test_report,
+        metadata=trace.metadata_,
+        tenant_id=trace.tenant_id,
+        project_id=trace.project_id,
+        playbook=trace.playbook,
+        run_id=run_id,
+    )

@@ -1,4 +1,4 @@
-"""What evaluators said of traces."""
+"""Scores of traces."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from uuid import UUID
 from sqlalchemy import CheckConstraint, Double, ForeignKeyConstraint, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.columns import Id, Now, StrList, TenantId
-from apps.memory_api.core.db import Base
+from apps.memory_api.core.db import Base, Id, Now, StrList, TenantId
 
 
-class EvaluationOfTrace(Base):
-    """One criterion of a trace as one evaluator sees it; `score` from 0 to 1. No foreign key to
-    runs: a run may be erased and what it found stays.
+class TraceEvaluationRow(Base):
+    """The score (0 to 1) of one criterion of a trace by one evaluator. No foreign key to runs: a
+    score outlives its run.
     """
 
     __tablename__ = "trace_evaluations"

@@ -1,22 +1,23 @@
-"""What can go wrong with a model, and what each failure asks of the caller.
+"""Errors of model calls.
 
-LLMError 502         retry  provider's fault
-├── LLMTimeout       yes    yes
-├── LLMConnection    yes    yes
-├── LLMRateLimited   yes    yes    says after how many seconds, when the provider did
-├── LLMServerError   yes    yes
-├── LLMQuota         no     yes    the paid allowance is used up
-├── LLMAuth          no     yes    wrong key
-├── LLMPaused        no     yes    nobody was asked: the provider failed a moment ago
-├── LLMBadRequest    no     no     our request is wrong, for this model at least
-├── LLMRefused       no     no     the model, or a filter before it, will not answer this
-├── LLMTruncated     no     no     the answer did not fit into max_tokens
-├── LLMUnparseable   no     no     two answers, neither of the asked shape
-└── LLMOverBudget 402 no    no     nobody was asked: the tenant may not spend that much now
-    └── LLMUnpriced  no     no     nobody was asked: nobody knows what it would cost
+LLMError 502                  retryable  provider_fault
+├── LLMTimeout 504            yes        yes    may depend on the request
+│   └── LLMDeadlineExceeded   no         no     the time of the request is used up
+├── LLMConnectionFailed       yes        yes
+├── LLMRateLimited 503        yes        yes    `retry_after` if the provider states it
+├── LLMServerError            yes        yes    may depend on the request
+├── LLMQuotaExceeded          no         yes    the paid quota is used up
+├── LLMAuthenticationFailed   no         yes    wrong API key
+├── LLMCircuitOpen 503        no         yes    not sent: the provider failed recently
+├── LLMBadRequest             no         no     the request is not valid for this model
+├── LLMRefused                no         no     the model or a content filter refused
+├── LLMTruncated              no         no     the answer exceeds `max_tokens`
+├── LLMUnparseable            no         no     two answers, both without the requested format
+└── LLMOverBudget 402         no         no     not sent: over the tenant's budget
+    └── LLMUnpriced           no         no     not sent: the price is unknown
 
-"Provider's fault" means that other requests would fail too: pause the provider and do not count the
-job's attempt.
+`provider_fault` means that the cause is with the provider. The circuit breaker decides whether
+other requests fail too (`is_outage`); then the run's attempt is not counted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from apps.memory_api.llm.port import LLMReply
 
 
 class LLMError(HanseiError):
-    """The model gave no usable answer."""
+    """The model returned no usable answer."""
 
     status, code = 502, "llm_error"
     retryable: ClassVar[bool] = False
@@ -45,9 +46,13 @@ class LLMError(HanseiError):
         request_id: str | None = None,
         reply: LLMReply | None = None,
     ) -> None:
-        """`retry_after` in seconds; `reply` is what was received, where something was, raw text
-        included."""
+        """`retry_after` is in seconds. `reply` is the reply of the provider, if there was one.
+
+        The circuit breaker sets `is_outage` if other requests fail too, and `pause_seconds`.
+        """
         super().__init__(detail)
+        self.is_outage = False
+        self.pause_seconds = 0.0
         self.retry_after = retry_after
         self.provider_status = provider_status
         self.request_id = request_id
@@ -59,54 +64,61 @@ class LLMError(HanseiError):
 class LLMTimeout(LLMError):
     """The model did not answer in time."""
 
-    code = "llm_timeout"
+    status, code = 504, "llm_timeout"
     retryable = provider_fault = True
 
 
-class LLMConnection(LLMError):
-    """The connection to the model's provider failed."""
+class LLMDeadlineExceeded(LLMTimeout):
+    """The model calls of this request took longer than the request may take."""
+
+    code = "deadline_exceeded"
+    retryable = provider_fault = False
+
+
+class LLMConnectionFailed(LLMError):
+    """The connection to the model provider failed."""
 
     code = "llm_connection"
     retryable = provider_fault = True
 
 
 class LLMRateLimited(LLMError):
-    """The model's provider asks to slow down."""
+    """The model provider's rate limit is reached."""
 
-    code = "llm_rate_limited"
+    status, code = 503, "llm_rate_limited"
     retryable = provider_fault = True
 
 
 class LLMServerError(LLMError):
-    """The model's provider failed."""
+    """The model provider returned an error."""
 
     code = "llm_server_error"
     retryable = provider_fault = True
 
 
-class LLMQuota(LLMError):
-    """The account at the model's provider has no quota left."""
+class LLMQuotaExceeded(LLMError):
+    """The quota of the account at the model provider is used up."""
 
     code = "llm_quota"
     provider_fault = True
 
 
-class LLMAuth(LLMError):
-    """The model's provider does not accept the key."""
+class LLMAuthenticationFailed(LLMError):
+    """The model provider rejected the API key."""
 
     code = "llm_auth"
     provider_fault = True
 
 
-class LLMPaused(LLMError):
-    """The model's provider failed a moment ago and is left alone for a while."""
+class LLMCircuitOpen(LLMError):
+    """Model calls are paused, because the provider failed recently."""
 
-    code = "llm_paused"
+    status, code = 503, "llm_paused"
     provider_fault = True
 
 
 class LLMBadRequest(LLMError):
-    """The model's provider does not accept the request."""
+    """The model provider rejected the request."""
 
     code = "llm_bad_request"
 
@@ -118,19 +130,19 @@ class LLMRefused(LLMError):
 
 
 class LLMTruncated(LLMError):
-    """The model's answer was cut by its token limit."""
+    """The model's answer was cut off by the token limit."""
 
     code = "llm_truncated"
 
 
 class LLMUnparseable(LLMError):
-    """The model's answer does not have the asked shape."""
+    """The model's answer does not have the requested format."""
 
     code = "llm_unparseable"
 
 
 class LLMOverBudget(LLMError):
-    """The budget for models is spent."""
+    """The budget for model calls is used up."""
 
     status, code = 402, "budget_spent"
 
@@ -140,13 +152,24 @@ class LLMOverBudget(LLMError):
         *,
         retry_after: float | None = None,
         figures: Mapping[str, object] | None = None,
+        allows_rules: bool = False,
     ) -> None:
-        """`figures` are shown with the error; `retry_after` is when the budget's period ends."""
+        """`figures` are added to the error response. `retry_after` is the number of seconds until
+        the budget's period ends. `allows_rules` is whether the rules engine replaces the model.
+        """
         super().__init__(detail, retry_after=retry_after)
         self.extra = dict(figures or {})
+        self.allows_rules = allows_rules
+
+
+def may_use_rules(error: LLMError, *, allowed: bool) -> bool:
+    """Whether the rules engine replaces the model after this error: as a spent budget says, and as
+    `allowed` says for all other errors.
+    """
+    return error.allows_rules if isinstance(error, LLMOverBudget) else allowed
 
 
 class LLMUnpriced(LLMOverBudget):
-    """Nobody knows what this model costs, and the budget does not allow that."""
+    """The price of this model is unknown, and the budget does not allow unpriced calls."""
 
     code = "price_unknown"

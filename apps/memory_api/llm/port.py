@@ -1,12 +1,12 @@
-"""The model port: one request in, one reply out, one HTTP exchange per call. Wrappers add the rest.
+"""The model port: one request, one reply, one HTTP call.
 
-A provider never retries, never parses and never hides what the model said: `LLMReply.text` is the
-raw text, and a refusal or a cut answer is a reply with that finish reason, so that its tokens are
-still counted.
+A provider does not retry and does not parse; wrappers do. `LLMReply.text` is the raw text. A
+refusal or a truncated answer is a reply with that finish reason, so that its tokens are counted.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 from uuid import UUID
@@ -20,8 +20,9 @@ DEFAULT_TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. Providers that keep system text apart (Anthropic) get all system messages
-    joined."""
+    """One message. Providers with a separate system text (Anthropic) get all system messages
+    joined.
+    """
 
     role: Role
     content: str
@@ -29,8 +30,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
-    """What the answer must look like. `schema` is a strict JSON schema (see
-    `structured.strict_schema`); `name` is 1 to 64 letters, digits, `_` or `-`."""
+    """The format of the answer. `schema` is a strict JSON schema
+    (`structured_output.strict_schema`). `name` is 1 to 64 letters, digits, `_` or `-`.
+    """
 
     name: str
     schema: dict[str, Any]
@@ -38,12 +40,12 @@ class JsonSchema:
 
 @dataclass(frozen=True, slots=True)
 class LLMRequest:
-    """One question to a model.
+    """A request to a model.
 
-    `max_tokens` bounds the answer; `temperature` None leaves the provider's default; `timeout` is
-    in seconds and covers the whole exchange. `cache_prefix` is how many leading messages stay the
-    same from call to call: providers mark or key them for prompt caching. `purpose`, `prompt_hash`,
-    `tenant_id` and `run_id` are for the ledger and the budget only and are never sent.
+    `max_tokens` limits the answer. `temperature` None means the provider's default. `timeout` is in
+    seconds and covers the whole call. `cache_prefix` is the number of leading messages that are the
+    same in each call, for the provider's prompt cache. `purpose`, `prompt_hash`, `tenant_id`,
+    `project_id` and `run_id` are for the ledger and the budget and are not sent.
     """
 
     messages: tuple[Message, ...]
@@ -55,14 +57,14 @@ class LLMRequest:
     purpose: str = "other"
     prompt_hash: str | None = None
     tenant_id: UUID | None = None
+    project_id: str | None = None
     run_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens as the provider counted them. `input_tokens` is everything that was read, cached or
-    not; `cached_input_tokens` were read from its prompt cache and `cache_write_tokens` written to
-    it, both being part of it.
+class TokenUsage:
+    """Token counts of the provider. `input_tokens` includes `cached_input_tokens` (read from the
+    prompt cache) and `cache_write_tokens` (written to it).
     """
 
     input_tokens: int = 0
@@ -73,20 +75,21 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class LLMReply:
-    """What came back. `text` is the model's raw text (the refusal's text after a refusal); `model`
-    is the name the provider reported, which may be more exact than the one asked for."""
+    """A reply of a model. `text` is the raw text, or the text of a refusal. `model` is the name
+    that the provider reported, which may be more specific than the requested one.
+    """
 
     text: str
     model: str
     provider: str
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenUsage = field(default_factory=TokenUsage)
     finish_reason: FinishReason = "stop"
     latency_ms: int = 0
     request_id: str | None = None
 
 
 class LLM(Protocol):
-    """A model, or a wrapper round one."""
+    """A model, or a wrapper around one."""
 
     @property
     def provider(self) -> str:
@@ -95,36 +98,50 @@ class LLM(Protocol):
 
     @property
     def model(self) -> str:
-        """The model's name as configured."""
+        """The configured model name."""
         ...
 
     @property
     def endpoint(self) -> str:
-        """The base URL it talks to; with provider and model it decides the price."""
+        """The base URL. The price depends on it, the provider and the model."""
         ...
 
     async def complete(self, request: LLMRequest) -> LLMReply:
-        """Ask once. Raises an `LLMError` when there is no reply."""
+        """Call the model. Raises an `LLMError` if there is no reply."""
         ...
 
     async def aclose(self) -> None:
-        """Close its connections; nothing may be asked afterwards."""
+        """Close the connections. `complete` must not be called afterwards."""
         ...
 
 
 @runtime_checkable
-class Lists(Protocol):
-    """A provider that can be asked, at no cost, what models it has: so one learns whether it is
-    there and takes the key.
+class ModelLister(Protocol):
+    """A provider that can list its models, free of charge. This checks the connection and the
+    key.
     """
 
-    async def list_models(self, timeout: float) -> list[str]:  # noqa: ASYNC109 - the SDKs' own
-        """Names of models, the first page of them. `timeout` in seconds. Raises an `LLMError`."""
+    async def list_models(self, timeout: float) -> list[str]:  # noqa: ASYNC109 - passed to the SDK
+        """The first page of model names. `timeout` is in seconds. Raises an `LLMError`."""
         ...
 
 
-class Wrapper:
-    """A part that stands before another LLM and passes on what it does not change."""
+@runtime_checkable
+class KeyedModel(Protocol):
+    """A model that is called with an API key."""
+
+    @property
+    def key_fingerprint(self) -> str:
+        """The first 16 hex digits of the key's SHA-256; "" without a key."""
+        ...
+
+
+def fingerprint_key(api_key: str | None) -> str:
+    return hashlib.sha256(api_key.encode()).hexdigest()[:16] if api_key else ""
+
+
+class LLMWrapper:
+    """Base class of wrappers. Delegates to `inner` what a subclass does not override."""
 
     def __init__(self, inner: LLM) -> None:
         self.inner = inner

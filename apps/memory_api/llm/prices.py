@@ -1,4 +1,4 @@
-"""What tokens cost, from genai-prices' bundled table (no download)."""
+"""The price of a model call, from the bundled table of genai-prices (no download)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import genai_prices
 
-from apps.memory_api.llm.port import Usage
+from apps.memory_api.llm.port import TokenUsage
 
 _PROVIDER_IDS = {
     "openai": "openai",
@@ -16,14 +16,13 @@ _PROVIDER_IDS = {
 }
 
 
-def price(usage: Usage, *, provider: str, model: str, endpoint: str) -> Decimal | None:
-    """US dollars for that many tokens; None when the table does not know the model at that
-    provider.
+def price_usd(usage: TokenUsage, *, provider: str, model: str, endpoint: str) -> Decimal | None:
+    """The price in US dollars; None if the table does not have the model at this provider.
 
-    A compatible server is known by its address, never by the model's name alone: the same open
-    model costs nothing at home.
+    A compatible server is looked up by its URL and not only by the model name, because an open
+    model on an own server costs nothing.
     """
-    counted = genai_prices.Usage(
+    priced_usage = genai_prices.Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cache_read_tokens=usage.cached_input_tokens,
@@ -31,9 +30,11 @@ def price(usage: Usage, *, provider: str, model: str, endpoint: str) -> Decimal 
     )
     try:
         if provider in _PROVIDER_IDS:
-            found = genai_prices.calc_price(counted, model, provider_id=_PROVIDER_IDS[provider])
+            price = genai_prices.calc_price(
+                priced_usage, model, provider_id=_PROVIDER_IDS[provider]
+            )
         else:
-            found = genai_prices.calc_price(counted, model, provider_api_url=endpoint)
+            price = genai_prices.calc_price(priced_usage, model, provider_api_url=endpoint)
     except LookupError:
         return None
-    return found.total_price
+    return price.total_price

@@ -1,105 +1,116 @@
-"""Reflecting while the caller waits: the trace and the run are stored first, so a process that dies
-loses nothing.
+"""Reflects while the client waits, for all three forms of a trace: 200 with the answer, 202 with
+the run, or the answer to an earlier request.
+
+Trace and run are stored first, so nothing is lost if this process dies.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncSession
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 
-from apps.memory_api.jobs import runs
-from apps.memory_api.jobs.chain import REFLECT
-from apps.memory_api.jobs.port import Ticket
-from apps.memory_api.jobs.queries import get_run, latest_run
-from apps.memory_api.jobs.tables import Run
-from apps.memory_api.reflection.attend import attend
-from apps.memory_api.reflection.improve import earlier_of
-from apps.memory_api.reflection.resent import find_first
-from apps.memory_api.reflection.run import reflect
-from apps.memory_api.reflection.schemas import GenerateAnswer, GenerateIn
+from apps.memory_api.auth.identity import Identity
+from apps.memory_api.core.errors import Conflict
+from apps.memory_api.llm.errors import LLMError, LLMOverBudget
+from apps.memory_api.reflection.lesson_storage import degraded_run_of
+from apps.memory_api.reflection.pipeline import LearningStep
+from apps.memory_api.reflection.schemas import RunAccepted
+from apps.memory_api.runs.execution import execute_in_foreground
+from apps.memory_api.runs.queries import get_run
+from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.tenants.identity import Identity
-from apps.memory_api.traces.ingest import Stored, store_trace
-from apps.memory_api.traces.schemas import TraceIn
+from apps.memory_api.traces.intake import RunOptions, StartedRun, start_run_for_trace
+from apps.memory_api.traces.schemas import CreateTraceRequest
+
+Response = TypeVar("Response", bound=BaseModel)
+
+ACCEPTED_RESPONSES: dict[int | str, dict[str, Any]] = {
+    202: {"model": RunAccepted, "description": "The run is not finished. `Location` is the run."}
+}
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """A stored trace and the run that reflects on it; `answer` once the run is done."""
+class ForegroundReflection(Generic[Response]):
+    """One request to reflect on a trace, trajectory or transcript."""
 
-    trace_id: UUID
-    run_id: UUID
-    state: str
-    answer: GenerateAnswer | None = None
-
-
-async def reflect_now(
-    runtime: Runtime,
-    caller: Identity,
-    body: GenerateIn,
-    *,
-    wait: bool,
-    trace_id: UUID | None = None,
-) -> Accepted:
-    """Store, then reflect (`wait`) or leave it to a worker. A duplicate answers as the first, and
-    so does what an earlier try of this request stored (`trace_id`) before its process died.
-
-    When the model fails while the caller waits, rules answer (HANSEI_ON_MODEL_FAILURE=rules), or
-    its `LLMError` is raised and the run is failed. Raises `QueueFull` when a worker is to do it.
+    trace: CreateTraceRequest
+    step: LearningStep[Any, Any]
+    response_type: type[Response]
+    prefer: str
+    """The request header: `respond-async` asks for 202 at once, `wait=N` for an answer within N
+    seconds.
     """
-    async with runtime.sessions.tenant(caller.tenant_id) as session:
-        project_id = caller.project(body.project_id)
-        trace_body = TraceIn(**body.model_dump(exclude={"project_id", "tenant_id"}))
-        stored = await store_trace(session, trace_body, project_id, trace_id)
-        known = await _learnt_before(session, stored)
-        if known is not None:
-            return _known(stored.trace.id, await _readable(session, known))
-        if not wait:
-            await runtime.queue.admit(session)
-        run = runs.new_run(
-            session,
-            REFLECT,
-            project_id=project_id,
-            trace_id=stored.trace.id,
-            max_attempts=runtime.settings.max_attempts,
+    sanitized: bool
+    input: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    trace_id: UUID | None = None
+    is_answered_by: Callable[[RunRow], bool] = lambda run: True
+    empty_response: Callable[[StartedRun, LLMError], Response] | None = None
+    """The answer if the model fails; without it, the `LLMError` is raised."""
+
+    @property
+    def wait(self) -> bool:
+        return "respond-async" not in self.prefer.lower()
+
+
+async def reflect_in_foreground(
+    runtime: Runtime, caller: Identity, request: ForegroundReflection[Response]
+) -> Response:
+    """Store the trace and reflect on it, or leave that to a worker.
+
+    The result is a `response_type`, or a 202 response (`RunAccepted`) if the client does not wait
+    or the run of an earlier request is not finished. Raises `Conflict` if reflection is switched
+    off, `QueueFull`, `LLMOverBudget`, and an `LLMError` with HANSEI_ON_MODEL_FAILURE=fail.
+    """
+    settings = runtime.settings
+    if not settings.reflective_memory_enabled:
+        raise Conflict("Reflection is disabled: REFLECTIVE_MEMORY_ENABLED is false.")
+    options = RunOptions(
+        request.step.kind, request.input, request.wait, request.trace_id, request.is_answered_by
+    )
+    started = await start_run_for_trace(runtime, caller, request.trace, options)
+    if started.is_duplicate:
+        run = await _find_readable_run(runtime, started.run)
+        if run.state == "done":
+            return _to_response(request, run.result, duplicate=True)
+        return cast(
+            Response, _accepted_response(started.trace_id, run, sanitized=request.sanitized)
         )
-        if wait:
-            runs.hold(run, runtime.new_holder(), runtime.lease)
-        await session.flush()
-        # Should this process die, a worker finds the ticket when the lease has run out.
-        after = runtime.lease if wait else None
-        await runtime.queue.enqueue(session, [Ticket(caller.tenant_id, run.id)], after=after)
-    if not wait:
-        return Accepted(stored.trace.id, run.id, run.state)
-    work = partial(reflect, or_rules=_or_rules(runtime))
-    answer = await attend(runtime, run, work)
-    return Accepted(stored.trace.id, run.id, "done", answer)
+    if not request.wait:
+        return cast(
+            Response, _accepted_response(started.trace_id, started.run, sanitized=request.sanitized)
+        )
+    try:
+        result = await execute_in_foreground(runtime, started.run, request.step, request.prefer)
+    except LLMError as error:
+        is_final = isinstance(error, LLMOverBudget)
+        if is_final or request.empty_response is None or settings.on_model_failure == "fail":
+            raise
+        response = request.empty_response(started, error)
+        return response.model_copy(update={"sanitized": request.sanitized})
+    return _to_response(request, result.data, duplicate=False)
 
 
-def _or_rules(runtime: Runtime) -> bool:
-    return runtime.settings.on_model_failure == "rules"
-
-
-async def _learnt_before(session: AsyncSession, stored: Stored) -> Run | None:
-    """The run of a trace that is here, or of one that this is once more without its name."""
-    if stored.duplicate:
-        return await latest_run(session, stored.trace.id, REFLECT)
-    first = await find_first(session, stored.trace)
-    return first if first and first.kind == REFLECT and first.state == "done" else None
-
-
-async def _readable(session: AsyncSession, run: Run) -> Run:
-    """The run whose answer stands: the one that is being improved, until it has been."""
-    if run.state == "done" or earlier_of(run) is None or run.parent_id is None:
+async def _find_readable_run(runtime: Runtime, run: RunRow) -> RunRow:
+    """The run with the current answer: a degraded run until its lessons have been replaced."""
+    if run.state == "done" or degraded_run_of(run) is None or run.parent_id is None:
         return run
-    return await get_run(session, run.parent_id) or run
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        return await get_run(session, run.parent_id) or run
 
 
-def _known(trace_id: UUID, run: Run) -> Accepted:
-    if run.state != "done":
-        return Accepted(trace_id, run.id, run.state)
-    answer = GenerateAnswer.model_validate(run.result).model_copy(update={"duplicate": True})
-    return Accepted(trace_id, run.id, run.state, answer)
+def _to_response(
+    request: ForegroundReflection[Response], result: Any, *, duplicate: bool
+) -> Response:
+    response = request.response_type.model_validate(result)
+    return response.model_copy(update={"duplicate": duplicate, "sanitized": request.sanitized})
+
+
+def _accepted_response(trace_id: UUID, run: RunRow, *, sanitized: bool) -> JSONResponse:
+    body = RunAccepted(run_id=run.id, trace_id=trace_id, state=run.state, sanitized=sanitized)
+    headers = {"Location": f"/api/v1/runs/{run.id}", "Preference-Applied": "respond-async"}
+    return JSONResponse(body.model_dump(mode="json"), status_code=202, headers=headers)

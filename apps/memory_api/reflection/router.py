@@ -1,33 +1,43 @@
-"""Reflections over HTTP (spec 5)."""
+"""Reflections over HTTP (spec 5): generate, store, search."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
-from uuid import UUID
+from fastapi import APIRouter, Response
 
-from fastapi import APIRouter, Header, Response
-from fastapi.responses import JSONResponse
-
-from apps.memory_api.api_route import ApiRoute
-from apps.memory_api.core.errors import Conflict
-from apps.memory_api.core.openapi import example
-from apps.memory_api.deps import Cleaned, Reader, ReservedDep, RuntimeDep, Writer
-from apps.memory_api.memory.router import show
-from apps.memory_api.reflection.foreground import reflect_now
-from apps.memory_api.reflection.lessons import bring_reflection, find_lessons
-from apps.memory_api.reflection.schemas import (
-    AcceptedAnswer,
-    Brought,
-    GenerateAnswer,
-    GenerateIn,
-    NewReflection,
-    ReflectionHit,
-    ReflectionQuery,
-    ReflectionResult,
-    ReflectionsAnswer,
+from apps.memory_api.api.deps import (
+    PreferHeader,
+    Reader,
+    Reservation,
+    RuntimeDep,
+    Sanitized,
+    Writer,
 )
+from apps.memory_api.api.problems import Responses, problems
+from apps.memory_api.api.route import LargeBodyRoute
+from apps.memory_api.core.schemas import body_example
+from apps.memory_api.memories.router import memory_response
+from apps.memory_api.reflection import lesson_storage
+from apps.memory_api.reflection.foreground import (
+    ACCEPTED_RESPONSES,
+    ForegroundReflection,
+    reflect_in_foreground,
+)
+from apps.memory_api.reflection.lesson_storage import search_lessons
+from apps.memory_api.reflection.pipeline import LearningStep
+from apps.memory_api.reflection.schemas import (
+    CreateReflectionRequest,
+    CreateReflectionResponse,
+    GenerateReflectionRequest,
+    GenerateReflectionResponse,
+    QueryReflectionsRequest,
+    QueryReflectionsResponse,
+    ReflectionHit,
+    ReflectionResult,
+)
+from apps.memory_api.reflection.step import TraceLearner
+from apps.memory_api.traces.schemas import CreateTraceRequest
 
-router = APIRouter(prefix="/api/v1/reflections", tags=["reflections"], route_class=ApiRoute)
+router = APIRouter(prefix="/api/v1/reflections", tags=["reflections"], route_class=LargeBodyRoute)
 
 GENERATE = {
     "project_id": "default",
@@ -41,7 +51,7 @@ GENERATE = {
     "error": {"error_category": "timeout_error", "error_message": "Query exceeded 30s"},
     "task_description": "Fetch customer order history",
 }  # fmt: skip
-BRING = {
+NEW_REFLECTION = {
     "reflection_text": "The refund was refused because the order was still pending.",
     "strategy_text": "Check an order's status before a refund; cancel it when it is pending.",
     "importance": 0.7,
@@ -49,77 +59,97 @@ BRING = {
     "tags": ["refund"],
 }
 QUERY = {"query_text": "database timeout", "k": 5, "min_importance": 0.5, "tags": ["timeout"]}
-ACCEPTED: dict[int | str, dict[str, Any]] = {
-    202: {"model": AcceptedAnswer, "description": "`Location` is the run to look at."}
-}
-WITNESSED: dict[int | str, dict[str, Any]] = {
-    200: {"model": Brought, "description": "This was said before; it has one witness more."}
+
+ALREADY_KNOWN: Responses = {
+    200: {
+        "model": CreateReflectionResponse,
+        "description": "A reflection with this text exists; its count of observations grew by one.",
+    }
 }
 
 
-@router.post("/generate", responses=ACCEPTED, openapi_extra=example(GENERATE))
-async def generate(
-    body: GenerateIn,
+@router.post(
+    "/generate",
+    summary="Generate a reflection",
+    responses=ACCEPTED_RESPONSES
+    | problems("budget_spent", "price_unknown", 409, "queue_full", 502, "llm_paused", 504),
+    openapi_extra=body_example(GENERATE),
+)
+async def generate_reflection(
+    body: GenerateReflectionRequest,
     runtime: RuntimeDep,
     caller: Writer,
-    cleaned: Cleaned,
-    reserved: ReservedDep,
-    prefer: Annotated[str, Header(description="`respond-async`: answer 202 at once.")] = "",
-) -> GenerateAnswer:
-    """Reflect on one run: what happened and why, and a rule for the next time.
+    sanitized: Sanitized,
+    reserved: Reservation,
+    prefer: PreferHeader = "",
+) -> GenerateReflectionResponse:
+    """Stores the events as a trace and generates a reflection: what happened and why, and a
+    strategy for the next time.
 
-    The trace and the run are stored before anything else, so nothing sent is lost. With nothing to
-    learn, `reflection_id` is null and `result` is `nothing_found`.
+    The trace and the run are stored first, so that no input is lost. If there is nothing to learn,
+    `reflection_id` is null and `result` is `nothing_found`.
     """
-    if not runtime.settings.reflective_memory_enabled:
-        raise Conflict("Reflection is switched off (REFLECTIVE_MEMORY_ENABLED).")
-    wait = "respond-async" not in prefer.lower()
-    trace_id = reserved.trace_id() if reserved else None
-    accepted = await reflect_now(runtime, caller, body, wait=wait, trace_id=trace_id)
-    if accepted.answer is None:
-        return cast(
-            GenerateAnswer, later(accepted.run_id, accepted.trace_id, accepted.state, cleaned)
-        )
-    return accepted.answer.model_copy(update={"cleaned": cleaned})
+    trace = CreateTraceRequest(**body.model_dump(exclude={"tenant_id"}))
+    request = ForegroundReflection(
+        trace,
+        # If the model fails, the rules answer, and a later run replaces their lessons.
+        LearningStep(
+            TraceLearner(), fall_back_to_rules=runtime.settings.on_model_failure == "rules"
+        ),
+        GenerateReflectionResponse,
+        prefer,
+        sanitized,
+        trace_id=reserved.trace_id() if reserved else None,
+    )
+    return await reflect_in_foreground(runtime, caller, request)
 
 
-def later(run_id: UUID, trace_id: UUID, state: str, cleaned: bool) -> JSONResponse:
-    """The answer to who does not wait, or sends again what is still being looked at."""
-    body = AcceptedAnswer(run_id=run_id, trace_id=trace_id, state=state, cleaned=cleaned)
-    headers = {"Location": f"/api/v1/runs/{run_id}", "Preference-Applied": "respond-async"}
-    return JSONResponse(body.model_dump(mode="json"), status_code=202, headers=headers)
-
-
-@router.post("", status_code=201, responses=WITNESSED, openapi_extra=example(BRING))
-async def bring(
-    body: NewReflection, runtime: RuntimeDep, caller: Writer, response: Response, cleaned: Cleaned
-) -> Brought:
-    """Store a reflection of your own, with its strategy. No model is called."""
+@router.post(
+    "",
+    status_code=201,
+    summary="Store your own reflection",
+    responses=ALREADY_KNOWN,
+    openapi_extra=body_example(NEW_REFLECTION),
+)
+async def create_reflection(
+    body: CreateReflectionRequest,
+    runtime: RuntimeDep,
+    caller: Writer,
+    response: Response,
+    sanitized: Sanitized,
+) -> CreateReflectionResponse:
+    """Stores a reflection, and its strategy if there is one. No model is called."""
     result = ReflectionResult(**body.model_dump(include=set(ReflectionResult.model_fields)))
-    kept = await bring_reflection(
+    saved = await lesson_storage.create_reflection(
         runtime,
         caller.tenant_id,
-        caller.project(body.project_id),
+        caller.resolve_project(body.project_id),
         result,
         session_id=body.session_id,
         trace_id=body.trace_id,
     )
-    response.status_code = 201 if kept[0].new else 200
-    response.headers["Location"] = f"/api/v1/memories/{kept[0].memory_id}"
-    return Brought(
-        reflection_id=kept[0].memory_id,
-        strategy_id=kept[1].memory_id if len(kept) > 1 else None,
-        result="stored" if kept[0].new else "witnessed",
-        cleaned=cleaned,
+    response.status_code = 201 if saved[0].is_new else 200
+    response.headers["Location"] = f"/api/v1/memories/{saved[0].memory_id}"
+    return CreateReflectionResponse(
+        reflection_id=saved[0].memory_id,
+        strategy_id=saved[1].memory_id if len(saved) > 1 else None,
+        result="stored" if saved[0].is_new else "already_known",
+        sanitized=sanitized,
     )
 
 
-@router.post("/query", openapi_extra=example(QUERY))
-async def query(body: ReflectionQuery, runtime: RuntimeDep, caller: Reader) -> ReflectionsAnswer:
-    """The lessons that matter for a task: reflections, strategies and insights, best first."""
-    project_id = caller.project(body.project_id)
-    hits = await find_lessons(runtime, caller.tenant_id, project_id, body)
-    found = [
-        ReflectionHit(**show(hit.memory).model_dump(), score=hit.combined_score) for hit in hits
+@router.post("/query", summary="Search reflections", openapi_extra=body_example(QUERY))
+async def query_reflections(
+    body: QueryReflectionsRequest, runtime: RuntimeDep, caller: Reader
+) -> QueryReflectionsResponse:
+    """Returns reflections, strategies and insights for a task, best first.
+
+    `min_importance` is 0.5 unless given. Without `query_text`, orders by usefulness and importance.
+    """
+    project_id = caller.resolve_project(body.project_id)
+    hits = await search_lessons(runtime, caller.tenant_id, project_id, body)
+    reflections = [
+        ReflectionHit(**memory_response(hit.memory).model_dump(), score=hit.combined_score)
+        for hit in hits
     ]
-    return ReflectionsAnswer(reflections=found)
+    return QueryReflectionsResponse(reflections=reflections)

@@ -1,71 +1,86 @@
-"""Reflection's own words (spec 5 "Data Models"): what goes into a reflection and what comes out."""
+"""Reflections on the wire (spec 5, "Data Models")."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
-from pydantic import AliasChoices, Field, field_validator
+from pydantic import AliasChoices, Field, model_validator
+from typing_extensions import TypeAliasType
 
 from apps.memory_api.core.schemas import (
     MAX_EVENTS,
     Metadata,
-    Model,
     Name,
     PlaybookName,
+    ResponseModel,
     Tags,
-    TenantBody,
-    Time,
-    Unit,
+    TenantRequest,
+    UnitFloat,
+    UtcDatetime,
 )
-from apps.memory_api.memory.schemas import Kind, MemoryView
-from apps.memory_api.playbook.schemas import Vote
+from apps.memory_api.memories.schemas import Memory, MemoryKind
+from apps.memory_api.playbooks.models import VerdictTag
 from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, OutcomeType
+from apps.memory_api.traces.tools import ToolDefinition, Tools
+
+CauseKind = Literal[
+    "agent_mistake",
+    "agent_decision",
+    "outside_agent_control",
+    "expected_result_conflicts_with_policy",
+    "succeeded_by_luck",
+    "unknown",
+]
+"""What determined the outcome. No rule for agents follows from `outside_agent_control`,
+`expected_result_conflicts_with_policy` and `succeeded_by_luck`.
+"""
 
 
-class ReflectionContext(Model):
-    """One run to be reflected on. `events` in the order they happened."""
+class ReflectionResult(ResponseModel):
+    """What was learned. `importance` and `confidence` are from 0 to 1. `source_event_ids` has at
+    most five events, the most decisive first.
 
-    events: list[Event]
-    outcome: OutcomeType
-    tenant_id: str
-    project_id: str = "default"
-    session_id: str | None = None
-    error: ErrorInfo | None = None
-    task_description: str | None = None
-    task_goal: str | None = None
-    related_memory_ids: list[UUID] = Field(default_factory=list)
-
-    @field_validator("session_id", mode="before")
-    @classmethod
-    def _uuid_is_a_name(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, UUID) else value
-
-
-class ReflectionResult(Model):
-    """What was learnt. `importance` and `confidence` are 0..1; `source_event_ids` holds at most
-    five, most to blame first.
+    A model separates `root_cause` from `explanation`; `reflection_text` contains both. `rules` are
+    for other tasks too, and `strategy_text` is the first of them. `task_hint` helps only with the
+    same task.
     """
 
     reflection_text: str
     strategy_text: str | None = None
-    importance: Unit = 0.5
-    confidence: Unit = 0.5
+    root_cause: str | None = None
+    explanation: str | None = None
+    cause_kind: CauseKind | None = None
+    rules: list[str] = Field(default_factory=list)
+    task_hint: str | None = None
+    importance: UnitFloat = 0.5
+    confidence: UnitFloat = 0.5
     tags: Tags = Field(default_factory=list)
     error_category: ErrorCategory | None = None
     source_event_ids: list[str] = Field(default_factory=list)
     related_memory_ids: list[UUID] = Field(default_factory=list)
     metadata: Metadata = Field(default_factory=dict)
-    generated_at: Time = Field(default_factory=lambda: datetime.now(UTC))
+    generated_at: UtcDatetime = Field(default_factory=lambda: datetime.now(UTC))
+
+    @model_validator(mode="after")
+    def _align_rules(self) -> ReflectionResult:
+        """`strategy_text` is the first rule, whichever of the two was given."""
+        if self.strategy_text and not self.rules:
+            self.rules = [self.strategy_text]
+        elif self.rules and not self.strategy_text:
+            self.strategy_text = self.rules[0]
+        return self
 
 
-class GenerateIn(TenantBody):
-    """A run to be reflected on (spec 5, "From API Endpoints")."""
+class GenerateReflectionRequest(TenantRequest):
+    """An agent run to reflect on."""
 
-    project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
+    project_id: Name | None = Field(
+        default=None, validation_alias=AliasChoices("project_id", "project")
+    )
     playbook: PlaybookName | None = Field(
-        None, validation_alias=AliasChoices("playbook", "dataset")
+        default=None, validation_alias=AliasChoices("playbook", "dataset")
     )
     session_id: Name | None = None
     events: list[Event] = Field(min_length=1, max_length=MAX_EVENTS)
@@ -76,117 +91,160 @@ class GenerateIn(TenantBody):
     related_memory_ids: list[UUID] = Field(default_factory=list, max_length=1000)
     task_key: Name | None = None
     external_id: Name | None = None
+    tools: Tools = Field(default_factory=list[ToolDefinition])
 
 
-class Judged(Model):
-    """A verdict on a bullet that the run had used, as it was stored."""
+class VerdictSummary(ResponseModel):
+    """A recorded verdict on a bullet that the agent used."""
 
     key: str
-    tag: Vote
+    tag: VerdictTag
     judge: str
     reason: str | None = None
 
 
-class Taught(Model):
-    """A strategy that a run came to; `new` is false where it was said before."""
+class StrategySummary(ResponseModel):
+    """A strategy learned from a trace."""
 
     id: UUID
-    new: bool
+    is_new: bool = Field(description="False if the strategy was already stored.")
 
 
-class GenerateAnswer(Model):
-    """What was learnt from a run. `result`: stored, witnessed (said before), or nothing_found.
-
-    `strategies` are all it taught: its own (`strategy_id`) first, then what the attempts of its
-    task teach together.
-    """
+class GenerateReflectionResponse(ResponseModel):
+    """What was learned from an agent run."""
 
     reflection_id: UUID | None = None
     strategy_id: UUID | None = None
     reflection_text: str | None = None
-    strategy_text: str | None = None
-    importance: Unit | None = None
-    confidence: Unit | None = None
+    strategy_text: str | None = Field(default=None, description="The first of `rules`.")
+    root_cause: str | None = Field(
+        default=None, description="Null if the rules engine wrote the reflection."
+    )
+    explanation: str | None = Field(
+        default=None, description="How the root cause led to the outcome. Null as `root_cause`."
+    )
+    cause_kind: CauseKind | None = Field(
+        default=None, description="What determined the outcome, as the model judges it."
+    )
+    rules: list[str] = Field(
+        default_factory=list, description="At most three rules for tasks of this kind."
+    )
+    task_hint: str | None = Field(
+        default=None,
+        description="What helps only with the same task. It does not go to the playbook.",
+    )
+    importance: UnitFloat | None = None
+    confidence: UnitFloat | None = None
     tags: list[str] = Field(default_factory=list)
     error_category: ErrorCategory | None = None
     source_event_ids: list[str] = Field(default_factory=list)
     trace_id: UUID
     run_id: UUID
-    engine: str
-    degraded: bool = False
-    result: Literal["stored", "witnessed", "nothing_found"]
-    duplicate: bool = False
-    cleaned: bool = False
-    verdicts: list[Judged] = Field(default_factory=list["Judged"])
-    strategies: list[Taught] = Field(default_factory=list["Taught"])
-    next_run_id: UUID | None = None
-    """The run that goes on with this: it brings the lesson into the playbook, or writes again with
-    the model what rules wrote."""
+    engine: str = Field(description="`rules` or `llm`.")
+    degraded: bool = Field(default=False, description="True if the rules replaced a failing model.")
+    result: Literal["stored", "already_known", "nothing_found"] = Field(
+        description="`already_known`: it was stored before; its observation count grew by one."
+    )
+    duplicate: bool = Field(default=False, description="True if the trace was stored before.")
+    sanitized: bool = Field(
+        default=False, description="True if unstorable characters were replaced."
+    )
+    verdicts: list[VerdictSummary] = Field(default_factory=list["VerdictSummary"])
+    strategies: list[StrategySummary] = Field(
+        default_factory=list["StrategySummary"],
+        description="The strategy of this trace (`strategy_id`) first, then strategies from a "
+        "comparison of the attempts at its task.",
+    )
+    confirmed_lesson_ids: list[UUID] = Field(
+        default_factory=list,
+        description="Known lessons that the model found confirmed; each has one more observation.",
+    )
+    next_run_id: UUID | None = Field(
+        default=None, description="The run that follows, such as the curation of the lesson."
+    )
 
 
-class AcceptedAnswer(Model):
-    """A run that is stored and will be reflected on: GET /api/v1/runs/{run_id} tells how far it
-    is.
-    """
+class RunAccepted(ResponseModel):
+    """A queued run. `GET /api/v1/runs/{run_id}` shows its state and later its result."""
 
     run_id: UUID
     trace_id: UUID
     state: str
-    cleaned: bool = False
+    sanitized: bool = False
 
 
-class NewReflection(TenantBody):
-    """A reflection somebody brings: no model is called."""
+class CreateReflectionRequest(TenantRequest):
+    """A reflection that the client wrote."""
 
-    project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
+    project_id: Name | None = Field(
+        default=None, validation_alias=AliasChoices("project_id", "project")
+    )
     session_id: Name | None = None
     reflection_text: str = Field(min_length=1, max_length=100_000)
-    strategy_text: str | None = Field(None, min_length=1, max_length=100_000)
-    importance: Unit = 0.5
-    confidence: Unit = 0.5
+    strategy_text: str | None = Field(default=None, min_length=1, max_length=100_000)
+    importance: UnitFloat = 0.5
+    confidence: UnitFloat = 0.5
     tags: Tags = Field(default_factory=list)
     error_category: ErrorCategory | None = None
     trace_id: UUID | None = None
     metadata: Metadata = Field(default_factory=dict)
 
 
-class Brought(Model):
-    """Where a brought reflection is kept; `result` as in `GenerateAnswer`."""
+class CreateReflectionResponse(ResponseModel):
+    """The stored reflection."""
 
     reflection_id: UUID
     strategy_id: UUID | None = None
-    result: Literal["stored", "witnessed"]
-    cleaned: bool = False
+    result: Literal["stored", "already_known"]
+    sanitized: bool = False
 
 
-ReflectionKind = Literal[Kind.REFLECTION, Kind.STRATEGY, Kind.INSIGHT]
+ReflectionKind = TypeAliasType(
+    "ReflectionKind",
+    Literal[MemoryKind.REFLECTION, MemoryKind.STRATEGY, MemoryKind.INSIGHT],
+)
 
 
-class ReflectionQuery(TenantBody):
-    """Which lessons to give. Lists mean any of; without a text they are ordered by usefulness and
-    importance.
-    """
+class QueryReflectionsRequest(TenantRequest):
+    """A search for reflections. A list means any of its values."""
 
-    project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
-    query_text: str | None = Field(None, max_length=10_000)
-    k: int = Field(5, ge=1, le=1000)
-    min_importance: Unit = 0.5
+    project_id: Name | None = Field(
+        default=None, validation_alias=AliasChoices("project_id", "project")
+    )
+    query_text: str | None = Field(default=None, max_length=10_000)
+    k: int = Field(
+        default=5,
+        ge=1,
+        le=1000,
+        validation_alias=AliasChoices("k", "top_k"),
+        description="Maximum number of results. `top_k` is accepted too.",
+    )
+    min_importance: UnitFloat = Field(default=0.5, description="Lower limit of `importance`.")
     tags: Tags = Field(default_factory=list)
     kinds: list[ReflectionKind] = Field(
-        default_factory=lambda: [Kind.REFLECTION, Kind.STRATEGY, Kind.INSIGHT],
+        default_factory=lambda: [MemoryKind.REFLECTION, MemoryKind.STRATEGY, MemoryKind.INSIGHT],
         min_length=1,
         max_length=3,
     )
     error_categories: list[ErrorCategory] = Field(default_factory=list, max_length=16)
-    since: Time | None = None
-    until: Time | None = None
+    since: UtcDatetime | None = None
+    until: UtcDatetime | None = None
 
 
-class ReflectionHit(MemoryView):
-    """A lesson found, with the score of the search (0 without a text)."""
+class ReflectionHit(Memory):
+    """A result of a search for reflections."""
 
-    score: float
+    score: float = Field(description="Score of the search; 0 without `query_text`.")
 
 
-class ReflectionsAnswer(Model):
+class QueryReflectionsResponse(ResponseModel):
+    """Reflections, strategies and insights, best first."""
+
     reflections: list[ReflectionHit]
+
+
+class ModelFailure(ResponseModel):
+    """Why the model gave no answer."""
+
+    code: str
+    message: str

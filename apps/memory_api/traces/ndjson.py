@@ -1,47 +1,51 @@
-"""Reading NDJSON of any length in flat memory: batches of numbered lines."""
+"""Reads NDJSON of any length with constant memory, as batches of numbered lines."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
 
-BATCH_LINES = 250
-BATCH_BYTES = 8 * 1024 * 1024
-MAX_LINE = 16 * 1024 * 1024
+MAX_BATCH_LINES = 250
+MAX_BATCH_BYTES = 8 * 1024 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
 
 Line = tuple[int, bytes | None]
-"""Its number from 1, and its bytes: None when it was longer than 16 MiB and was not kept."""
+"""(line number from 1, content). The content is None if the line was longer than
+`MAX_LINE_BYTES`.
+"""
 
 
-async def batches(body: AsyncIterable[bytes]) -> AsyncIterator[list[Line]]:
-    """Up to 250 lines or eight megabytes at a time; empty lines are skipped but counted."""
-    held: list[Line] = []
+async def read_batches(body: AsyncIterable[bytes]) -> AsyncIterator[list[Line]]:
+    """Batches of at most `MAX_BATCH_LINES`, or of about `MAX_BATCH_BYTES`. Empty lines are skipped
+    but counted.
+    """
+    batch: list[Line] = []
     size, number = 0, 0
     async for line in _lines(body):
         number += 1
         if line is None or line.strip():
-            held.append((number, line))
+            batch.append((number, line))
             size += len(line or b"")
-        if len(held) >= BATCH_LINES or size >= BATCH_BYTES:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
+        if len(batch) >= MAX_BATCH_LINES or size >= MAX_BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 async def _lines(body: AsyncIterable[bytes]) -> AsyncIterator[bytes | None]:
-    line = _Line()
+    buffer = _LineBuffer()
     async for chunk in body:
         *ends, rest = chunk.split(b"\n")
         for end in ends:
-            line.add(end)
-            yield line.take()
-        line.add(rest)
-    if line.size:
-        yield line.take()
+            buffer.add(end)
+            yield buffer.take_line()
+        buffer.add(rest)
+    if buffer.size:
+        yield buffer.take_line()
 
 
-class _Line:
-    """A line as its parts come in. One that grows too long is counted and not kept."""
+class _LineBuffer:
+    """Collects the parts of a line. Discards the content of a line that is too long."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -49,12 +53,12 @@ class _Line:
 
     def add(self, part: bytes) -> None:
         self.size += len(part)
-        if self.size > MAX_LINE:
+        if self.size > MAX_LINE_BYTES:
             self.parts.clear()
         elif part:
             self.parts.append(part)
 
-    def take(self) -> bytes | None:
-        whole = b"".join(self.parts) if self.size <= MAX_LINE else None
+    def take_line(self) -> bytes | None:
+        line = b"".join(self.parts) if self.size <= MAX_LINE_BYTES else None
         self.parts, self.size = [], 0
-        return whole
+        return line

@@ -1,4 +1,4 @@
-"""Statements on traces."""
+"""Statements on traces and events."""
 
 from __future__ import annotations
 
@@ -21,54 +21,80 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.cursor import Cursor, after
-from apps.memory_api.core.db import tenant_of
-from apps.memory_api.traces.schemas import OutcomeType
-from apps.memory_api.traces.tables import Trace, TraceEvent
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.pagination import Cursor, keyset_page
+from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
-_TRACE = select(Trace).where(Trace.tenant_id == bindparam("tenant"), Trace.id == bindparam("trace"))
+
+def to_events(rows: Sequence[TraceEventRow]) -> list[Event]:
+    """Converts rows to wire events without validation. They were validated when they were
+    stored.
+    """
+    return [
+        Event.model_construct(
+            event_id=row.event_id,
+            event_type=EventType(row.event_type),
+            content=row.content,
+            timestamp=row.timestamp,
+            metadata=row.metadata_,
+            tool_name=row.tool_name,
+            error=row.error,
+            agent=row.agent,
+        )
+        for row in rows
+    ]
+
+
+_TRACE = select(TraceRow).where(
+    TraceRow.tenant_id == bindparam("tenant"), TraceRow.id == bindparam("trace")
+)
 _EVENTS = (
-    select(TraceEvent)
-    .where(TraceEvent.tenant_id == bindparam("tenant"), TraceEvent.trace_id == bindparam("trace"))
-    .order_by(TraceEvent.seq)
+    select(TraceEventRow)
+    .where(
+        TraceEventRow.tenant_id == bindparam("tenant"), TraceEventRow.trace_id == bindparam("trace")
+    )
+    .order_by(TraceEventRow.seq)
 )
 
 
 async def get_trace(
     session: AsyncSession, trace_id: UUID, *, for_update: bool = False
-) -> Trace | None:
+) -> TraceRow | None:
     query = _TRACE.with_for_update() if for_update else _TRACE
-    return await session.scalar(query, {"tenant": tenant_of(session), "trace": trace_id})
+    return await session.scalar(query, {"tenant": current_tenant_id(session), "trace": trace_id})
 
 
-async def find_external(session: AsyncSession, project_id: str, external_id: str) -> Trace | None:
+async def get_trace_by_external_id(
+    session: AsyncSession, project_id: str, external_id: str
+) -> TraceRow | None:
     return await session.scalar(
-        select(Trace).where(
-            Trace.tenant_id == tenant_of(session),
-            Trace.project_id == project_id,
-            Trace.external_id == external_id,
+        select(TraceRow).where(
+            TraceRow.tenant_id == current_tenant_id(session),
+            TraceRow.project_id == project_id,
+            TraceRow.external_id == external_id,
         )
     )
 
 
-async def known_externals(
-    session: AsyncSession, addresses: Sequence[tuple[str, str]]
+async def find_known_external_ids(
+    session: AsyncSession, external_ids: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], tuple[UUID, bytes]]:
-    """Those of (project, external_id) that have a trace: its id and the hash of its content."""
-    if not addresses:
+    """(project ID, external ID) → (trace ID, content hash), for those that have a trace."""
+    if not external_ids:
         return {}
     rows = await session.execute(
-        select(Trace.project_id, Trace.external_id, Trace.id, Trace.content_hash).where(
-            Trace.tenant_id == tenant_of(session),
-            Trace.project_id == _any({project for project, _ in addresses}),
-            Trace.external_id == _any({name for _, name in addresses}),
+        select(TraceRow.project_id, TraceRow.external_id, TraceRow.id, TraceRow.content_hash).where(
+            TraceRow.tenant_id == current_tenant_id(session),
+            TraceRow.project_id == _any({project for project, _ in external_ids}),
+            TraceRow.external_id == _any({name for _, name in external_ids}),
         )
     )
     return {(project, name): (id, content) for project, name, id, content in rows if name}
 
 
 def _any(texts: Iterable[str]) -> CollectionAggregate[Any]:
-    """One parameter, however many they are."""
+    """ANY of an array: one parameter for any number of texts."""
     return any_(literal(list(texts), ARRAY(Text)))
 
 
@@ -82,108 +108,126 @@ async def list_traces(
     playbook: str | None = None,
     cursor: Cursor | None = None,
     limit: int = 50,
-) -> Sequence[Trace]:
-    """Newest first; one row more than `limit` when there is a next page."""
-    wanted = {
-        Trace.outcome: outcome,
-        Trace.state: state,
-        Trace.task_key: task_key,
-        Trace.playbook: playbook,
+) -> Sequence[TraceRow]:
+    """Newest first. Returns `limit` + 1 rows if there is a next page."""
+    filters = {
+        TraceRow.outcome: outcome,
+        TraceRow.state: state,
+        TraceRow.task_key: task_key,
+        TraceRow.playbook: playbook,
     }
-    query = select(Trace).where(
-        Trace.tenant_id == tenant_of(session),
-        Trace.project_id == project_id,
-        *(column == value for column, value in wanted.items() if value is not None),
+    query = select(TraceRow).where(
+        TraceRow.tenant_id == current_tenant_id(session),
+        TraceRow.project_id == project_id,
+        *(column == value for column, value in filters.items() if value is not None),
     )
-    query = after(query, Trace.created_at, Trace.id, cursor)
+    query = keyset_page(query, TraceRow.created_at, TraceRow.id, cursor)
     return (await session.scalars(query.limit(limit + 1))).all()
 
 
-async def list_events(session: AsyncSession, trace_id: UUID) -> Sequence[TraceEvent]:
-    rows = await session.scalars(_EVENTS, {"tenant": tenant_of(session), "trace": trace_id})
+async def list_event_page(
+    session: AsyncSession, trace_id: UUID, *, after: int | None = None, limit: int
+) -> Sequence[TraceEventRow]:
+    """Events after sequence number `after`, in order; one row more than `limit` when there is a
+    next page.
+    """
+    query = _EVENTS if after is None else _EVENTS.where(TraceEventRow.seq > after)
+    parameters = {"tenant": current_tenant_id(session), "trace": trace_id}
+    return (await session.scalars(query.limit(limit + 1), parameters)).all()
+
+
+async def list_events(session: AsyncSession, trace_id: UUID) -> Sequence[TraceEventRow]:
+    rows = await session.scalars(_EVENTS, {"tenant": current_tenant_id(session), "trace": trace_id})
     return rows.all()
 
 
-async def earlier_attempts(session: AsyncSession, trace: Trace, limit: int = 8) -> Sequence[Trace]:
-    """Closed traces of the same task that came before this one (before the one that it is once
-    more), newest first, each once.
+async def list_earlier_attempts(
+    session: AsyncSession, trace: TraceRow, limit: int = 8
+) -> Sequence[TraceRow]:
+    """Closed traces of the same task that are older than this one, newest first, without
+    duplicates. For a duplicate: older than its original.
     """
     if trace.task_key is None:
         return []
-    came = trace.created_at
-    if trace.same_as is not None and (first := await get_trace(session, trace.same_as)):
-        came = first.created_at
+    before = trace.created_at
+    if trace.duplicate_of is not None:
+        original = await get_trace(session, trace.duplicate_of)
+        before = original.created_at if original else before
     rows = await session.scalars(
-        _of_task(session, trace, came).order_by(Trace.created_at.desc()).limit(limit)
+        _earlier_attempts(session, trace, before).order_by(TraceRow.created_at.desc()).limit(limit)
     )
     return rows.all()
 
 
-async def look_alikes(session: AsyncSession, trace: Trace, limit: int = 8) -> Sequence[Trace]:
-    """Earlier attempts of the same task that may be this one sent again, newest first: of the same
-    length and outcome, for the same playbook, told the same and checked against the same, and not
-    both of them named.
+async def find_duplicate_candidates(
+    session: AsyncSession, trace: TraceRow, limit: int = 8
+) -> Sequence[TraceRow]:
+    """Earlier attempts at the same task that this trace may duplicate, newest first: the same
+    number of events, outcome, playbook, retrieval, test report, ground truth and used bullets, and
+    at most one of the two has an external ID.
     """
     if trace.task_key is None:
         return []
     rows = await session.scalars(
-        _of_task(session, trace, trace.created_at)
+        _earlier_attempts(session, trace, trace.created_at)
         .where(
-            Trace.outcome == trace.outcome,
-            Trace.event_count == trace.event_count,
-            Trace.playbook.is_not_distinct_from(trace.playbook),
-            Trace.render_id.is_not_distinct_from(trace.render_id),
-            Trace.test_report.is_not_distinct_from(trace.test_report),
-            or_(literal(trace.external_id is None), Trace.external_id.is_(None)),
+            TraceRow.outcome == trace.outcome,
+            TraceRow.event_count == trace.event_count,
+            TraceRow.playbook.is_not_distinct_from(trace.playbook),
+            TraceRow.retrieval_id.is_not_distinct_from(trace.retrieval_id),
+            TraceRow.test_report.is_not_distinct_from(trace.test_report),
+            or_(literal(trace.external_id is None), TraceRow.external_id.is_(None)),
         )
-        .order_by(Trace.created_at.desc())
+        .order_by(TraceRow.created_at.desc())
         .limit(limit)
     )
     return [
         row
         for row in rows
-        if row.ground_truth == trace.ground_truth and row.used_keys == trace.used_keys
+        if row.ground_truth == trace.ground_truth and row.used_bullet_keys == trace.used_bullet_keys
     ]
 
 
-def _of_task(session: AsyncSession, trace: Trace, came: datetime) -> Select[Trace]:
-    return select(Trace).where(
-        Trace.tenant_id == tenant_of(session),
-        Trace.project_id == trace.project_id,
-        Trace.task_key == trace.task_key,
-        Trace.created_at < came,
-        Trace.state == "closed",
-        Trace.outcome.is_not(None),
-        Trace.same_as.is_(None),
+def _earlier_attempts(session: AsyncSession, trace: TraceRow, before: datetime) -> Select[TraceRow]:
+    return select(TraceRow).where(
+        TraceRow.tenant_id == current_tenant_id(session),
+        TraceRow.project_id == trace.project_id,
+        TraceRow.task_key == trace.task_key,
+        TraceRow.created_at < before,
+        TraceRow.state == "closed",
+        TraceRow.outcome.is_not(None),
+        TraceRow.duplicate_of.is_(None),
     )
 
 
-async def has_failed_attempt(session: AsyncSession, trace: Trace) -> bool:
-    """Whether an earlier attempt of the same task did not succeed."""
+async def has_failed_attempt(session: AsyncSession, trace: TraceRow) -> bool:
+    """Whether an earlier attempt at the same task did not succeed."""
     if trace.task_key is None:
         return False
-    found = await session.scalar(
+    count = await session.scalar(
         select(func.count())
-        .select_from(Trace)
+        .select_from(TraceRow)
         .where(
-            Trace.tenant_id == tenant_of(session),
-            Trace.project_id == trace.project_id,
-            Trace.task_key == trace.task_key,
-            Trace.created_at < trace.created_at,
-            Trace.outcome != OutcomeType.SUCCESS,
+            TraceRow.tenant_id == current_tenant_id(session),
+            TraceRow.project_id == trace.project_id,
+            TraceRow.task_key == trace.task_key,
+            TraceRow.created_at < trace.created_at,
+            TraceRow.outcome != OutcomeType.SUCCESS,
         )
     )
-    return bool(found)
+    return bool(count)
 
 
-async def stale_open_traces(session: AsyncSession, before_seconds: float) -> Sequence[Trace]:
-    """Open traces that nobody has added to for so long."""
+async def list_stale_open_traces(
+    session: AsyncSession, before_seconds: float
+) -> Sequence[TraceRow]:
+    """At most 500 open traces that have not changed for this time, locked."""
     rows = await session.scalars(
-        select(Trace)
+        select(TraceRow)
         .where(
-            Trace.tenant_id == tenant_of(session),
-            Trace.state == "open",
-            Trace.updated_at < func.now() - func.make_interval(0, 0, 0, 0, 0, 0, before_seconds),
+            TraceRow.tenant_id == current_tenant_id(session),
+            TraceRow.state == "open",
+            TraceRow.updated_at < func.now() - func.make_interval(0, 0, 0, 0, 0, 0, before_seconds),
         )
         .limit(500)
         .with_for_update(skip_locked=True)

@@ -1,9 +1,8 @@
-"""Secrets leave a trace before it is stored. Only what holds one is copied; all else stays as it
-is.
+"""Redacts traces before they are stored. Copies only what contains a secret.
 
-Names (ids, tools, agents, the keys of bullets) are not read: they are addresses, and must stay what
-the caller knows them by. One look at all texts together says whether a closer one is needed, which
-is rare (551 real traces: 0.25 s, and none).
+IDs and names (tools, agents, bullet keys) are not redacted, because callers refer to them. A first
+pass over all texts together decides whether a detailed pass is needed, which is rare: the first
+pass takes 0.25 s for 551 real traces, and none of them needed the second.
 """
 
 from __future__ import annotations
@@ -14,14 +13,21 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from apps.memory_api.core.redaction import SHORTEST_KEY, redact, redact_value
-from apps.memory_api.traces.schemas import CloseIn, ErrorInfo, Event, OutcomeIn, TraceIn
+from apps.memory_api.core.secret_redaction import MIN_SECRET_LENGTH, redact, redact_value
+from apps.memory_api.traces.schemas import (
+    CloseTraceRequest,
+    CreateTraceRequest,
+    ErrorInfo,
+    Event,
+    RecordOutcomeRequest,
+)
+from apps.memory_api.traces.tools import ToolDefinition
 
 M = TypeVar("M", bound=BaseModel)
-Told = TypeVar("Told", OutcomeIn, CloseIn)
+OutcomeReport = TypeVar("OutcomeReport", RecordOutcomeRequest, CloseTraceRequest)
 
-COUNTED = "redacted"
-"""The key of a trace's metadata that says how many secrets of each kind were taken out."""
+REDACTED_KEY = "redacted"
+"""The key of a trace's metadata with the number of redacted secrets by kind."""
 
 _TRACE = (
     "task_description",
@@ -32,96 +38,107 @@ _TRACE = (
     "reasoning_steps",
     "ground_truth",
     "test_report",
+    "tools",
     "metadata",
 )
+_TOOL = ("description",)
 _EVENT = ("content", "metadata", "error")
 _OUTCOME = ("error", "ground_truth", "test_report")
 _ERROR = ("error_message", "context")
-_APART = "\n" * 17
-"""More space than any pattern of a secret reaches over, so that no text hides another's."""
+_SEPARATOR = "\n" * 17
+"""Longer than the white space in any secret pattern, so that no match spans two texts."""
 
 
-def without_secrets(body: TraceIn) -> TraceIn:
-    """A trace as it may be stored. What was taken out is counted in its metadata."""
-    if not (_suspicious([body], _TRACE) or _suspicious(body.events, _EVENT)):
+def redact_trace(body: CreateTraceRequest) -> CreateTraceRequest:
+    """The trace without secrets. Its metadata counts them by kind."""
+    if not (_may_contain_secrets([body], _TRACE) or _may_contain_secrets(body.events, _EVENT)):
         return body
     kinds = Counter[str]()
-    clean = clean_model(body, _TRACE, kinds)
-    events = [clean_model(event, _EVENT, kinds) for event in body.events]
-    if not kinds:  # only together did they look like something
+    clean = redact_fields(body, _TRACE, kinds)
+    events = [redact_fields(event, _EVENT, kinds) for event in body.events]
+    if not kinds:  # the first pass had a false positive
         return body
-    metadata = counted(clean.metadata, kinds)
+    metadata = count_redactions(clean.metadata, kinds)
     return clean.model_copy(update={"events": events, "metadata": metadata})
 
 
-def events_without_secrets(events: Sequence[Event], kinds: Counter[str]) -> Sequence[Event]:
-    """Events as they may be stored; adds to `kinds` what was taken out."""
-    if not _suspicious(events, _EVENT):
+def redact_events(events: Sequence[Event], kinds: Counter[str]) -> Sequence[Event]:
+    """The events without secrets. Adds the number of secrets to `kinds`."""
+    if not _may_contain_secrets(events, _EVENT):
         return events
-    return [clean_model(event, _EVENT, kinds) for event in events]
+    return [redact_fields(event, _EVENT, kinds) for event in events]
 
 
-def outcome_without_secrets(body: Told) -> tuple[Told, Counter[str]]:
-    """News of a trace as it may be stored, and what was taken out."""
+def redact_tools(tools: Sequence[ToolDefinition], kinds: Counter[str]) -> list[ToolDefinition]:
+    """The tools without secrets in their descriptions. Adds the number of secrets to `kinds`."""
+    return [redact_fields(tool, _TOOL, kinds) for tool in tools]
+
+
+def redact_outcome(body: OutcomeReport) -> tuple[OutcomeReport, Counter[str]]:
+    """The redacted outcome, and the number of redacted secrets by kind."""
     kinds = Counter[str]()
-    names = _OUTCOME if isinstance(body, OutcomeIn) else ("error",)
-    return clean_model(body, names, kinds), kinds
+    names = _OUTCOME if isinstance(body, RecordOutcomeRequest) else ("error",)
+    return redact_fields(body, names, kinds), kinds
 
 
-def counted(metadata: Mapping[str, Any], kinds: Mapping[str, int]) -> dict[str, Any]:
-    """The metadata with these secrets counted in it; as it was when there are none."""
+def count_redactions(metadata: Mapping[str, Any], kinds: Mapping[str, int]) -> dict[str, Any]:
+    """The metadata with these numbers of secrets added."""
     if not kinds:
         return dict(metadata)
-    known = metadata.get(COUNTED)
-    before = cast("dict[str, Any]", known) if isinstance(known, dict) else {}
-    numbers = {kind: n for kind, n in before.items() if isinstance(n, int)}
-    return {**metadata, COUNTED: dict(Counter(numbers) + Counter(kinds))}
+    stored = metadata.get(REDACTED_KEY)
+    before = cast("dict[str, Any]", stored) if isinstance(stored, dict) else {}
+    counts = {kind: n for kind, n in before.items() if isinstance(n, int)}
+    return {**metadata, REDACTED_KEY: dict(Counter(counts) + Counter(kinds))}
 
 
-def clean_model(model: M, names: Iterable[str], kinds: Counter[str]) -> M:
-    """The model, or a copy without secrets in these fields."""
+def redact_fields(model: M, names: Iterable[str], kinds: Counter[str]) -> M:
+    """The model without secrets in these fields. Adds the number of secrets to `kinds`."""
     changed: dict[str, Any] = {}
     for name in names:
         value: Any = getattr(model, name)
-        found = Counter[str]()
+        field_kinds = Counter[str]()
         clean: Any
         if isinstance(value, ErrorInfo):
-            clean = clean_model(value, _ERROR, found)
+            clean = redact_fields(value, _ERROR, field_kinds)
         elif name == "events":
-            clean = events_without_secrets(value, found)
+            clean = redact_events(value, field_kinds)
+        elif name == "tools":
+            clean = redact_tools(value, field_kinds)
         else:
-            clean, some = redact_value(value)
-            found.update(some)
-        if found:
+            clean, value_kinds = redact_value(value)
+            field_kinds.update(value_kinds)
+        if field_kinds:
             changed[name] = clean
-            kinds.update(found)
+            kinds.update(field_kinds)
     return model.model_copy(update=changed) if changed else model
 
 
-def _suspicious(models: Iterable[BaseModel], names: Iterable[str]) -> bool:
-    """Whether there is a secret, looking at all texts at once. False is certain."""
+def _may_contain_secrets(models: Iterable[BaseModel], names: Iterable[str]) -> bool:
+    """Checks all texts in one pass. False: no text contains a secret. True: one may."""
     texts: list[str] = []
     for model in models:
         for name in names:
             if value := getattr(model, name):
-                _gather(value, texts)
-    return bool(redact(_APART.join(texts)).kinds)
+                _collect_texts(value, texts)
+    return bool(redact(_SEPARATOR.join(texts)).counts)
 
 
-def _gather(value: Any, texts: list[str]) -> None:
-    """Every string, and again with its key where it has one (as `redact_value` reads it)."""
+def _collect_texts(value: Any, texts: list[str]) -> None:
+    """Appends every string, and strings in an object also with their key, as in `redact_value`."""
     if isinstance(value, str):
         texts.append(value)
     elif isinstance(value, ErrorInfo):
-        _gather([value.error_message, value.context], texts)
+        _collect_texts([value.error_message, value.context], texts)
+    elif isinstance(value, ToolDefinition):
+        _collect_texts(value.description, texts)
     elif isinstance(value, dict):
         pairs = cast("dict[Any, Any]", value)
         for key, item in pairs.items():
-            _gather(item, texts)
-            if isinstance(key, str) and len(key) >= SHORTEST_KEY:
+            _collect_texts(item, texts)
+            if isinstance(key, str) and len(key) >= MIN_SECRET_LENGTH:
                 texts.append(key)
             if isinstance(item, str):
                 texts.append(f'"{key}": "{"".join(item.split())}"')
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
-            _gather(item, texts)
+            _collect_texts(item, texts)

@@ -1,8 +1,8 @@
-"""Traces over HTTP: one, many as NDJSON, or streamed as they happen."""
+"""Traces over HTTP: one, many as NDJSON, or streamed while the agent runs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
@@ -11,142 +11,168 @@ from starlette.datastructures import Headers
 from starlette.routing import Match
 from starlette.types import Scope
 
-from apps.memory_api.api_route import ApiRoute
-from apps.memory_api.core.body import media_type
-from apps.memory_api.core.cursor import page
-from apps.memory_api.core.openapi import example
-from apps.memory_api.core.schemas import Page
-from apps.memory_api.deps import (
-    Cleaned,
+from apps.memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
     Reader,
-    ReservedDep,
+    Reservation,
     RuntimeDep,
+    Sanitized,
     Session,
     Writer,
 )
-from apps.memory_api.traces import examples
-from apps.memory_api.traces.accept import Intake
-from apps.memory_api.traces.body import take_body
-from apps.memory_api.traces.queries import list_events, list_traces
+from apps.memory_api.api.problems import Responses, problems
+from apps.memory_api.api.request_body import media_type
+from apps.memory_api.api.route import LargeBodyRoute
+from apps.memory_api.core.log_context import bind_log_context
+from apps.memory_api.core.pagination import Cursor, to_page
+from apps.memory_api.core.schemas import body_example
+from apps.memory_api.traces import examples, open_traces, queries
+from apps.memory_api.traces.batch_intake import accept_ndjson
+from apps.memory_api.traces.intake import TraceIntake
+from apps.memory_api.traces.open_traces import require_trace
 from apps.memory_api.traces.schemas import (
-    BatchAnswer,
-    CloseIn,
-    EventsIn,
-    EventView,
-    OutcomeIn,
+    AppendEventsRequest,
+    CloseTraceRequest,
+    CreateTraceRequest,
+    CreateTracesResponse,
     OutcomeType,
-    Reflect,
-    TraceAccepted,
-    TraceDetail,
-    TraceGrown,
-    TraceIn,
-    TraceView,
+    RecordOutcomeRequest,
+    ReflectMode,
+    Trace,
+    TraceEvent,
+    TraceEventPage,
+    TracePage,
+    TraceReceipt,
+    TraceState,
+    TraceWithEvents,
+    UpdatedTrace,
 )
-from apps.memory_api.traces.stream import append, close, find_trace, set_outcome
-from apps.memory_api.traces.tables import Trace, TraceEvent
+from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
-router = APIRouter(prefix="/api/v1/traces", tags=["traces"], route_class=ApiRoute)
+router = APIRouter(prefix="/api/v1/traces", tags=["traces"], route_class=LargeBodyRoute)
 
-MANY_AS_NDJSON = example(examples.SENT, also={"application/x-ndjson": "One trace a line."})
+TRACE_BODY = body_example(
+    examples.SENT,
+    other_media_types={"application/x-ndjson": "One trace per line, in the JSON form."},
+)
+FIRST_EVENTS = 200
+"""Events in the response of `get_trace`."""
 
 NDJSON = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
 
-class NdjsonRoute(ApiRoute):
-    """Matches only bodies of many lines, so that one path takes one trace or many."""
+class NdjsonRoute(LargeBodyRoute):
+    """Matches only NDJSON bodies, so that one path accepts one trace or many."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        kind = media_type(Headers(scope=scope).get("content-type", ""))
-        return super().matches(scope) if kind in NDJSON else (Match.NONE, {})
+        content_type = media_type(Headers(scope=scope).get("content-type", ""))
+        return super().matches(scope) if content_type in NDJSON else (Match.NONE, {})
 
 
-def show(trace: Trace) -> TraceView:
-    return TraceView(**_fields(trace, TraceView))
+def trace_response(row: TraceRow) -> Trace:
+    return Trace.model_validate(row, from_attributes=True)
 
 
-def _fields(row: Trace | TraceEvent, model: type[TraceView | EventView]) -> dict[str, Any]:
-    names = set(model.model_fields) - {"metadata", "events"}
-    return {"metadata": row.metadata_} | {name: getattr(row, name) for name in names}
+def _event_response(row: TraceEventRow) -> TraceEvent:
+    return TraceEvent.model_validate(row, from_attributes=True)
+
+
+def _event_cursor(row: TraceEventRow) -> Cursor:
+    return Cursor("trace_events", (str(row.seq),))
 
 
 ReflectQuery = Annotated[
-    Reflect,
-    Query(description="auto: every outcome but success, and success too in full mode."),
+    ReflectMode,
+    TraceState,
+    Query(
+        description="Whether to reflect on the trace. `auto`: on every outcome but success; on "
+        "success too with `REFLECTIVE_MEMORY_MODE=full` or after a failed attempt at the task."
+    ),
 ]
 
 
-async def take_many(
+async def create_traces(
     request: Request,
     runtime: RuntimeDep,
     caller: Writer,
-    reserved: ReservedDep,
+    reserved: Reservation,
     reflect: ReflectQuery = "auto",
 ) -> StreamingResponse:
-    """Store traces, one a line: 250 lines a transaction; each succeeds or fails by itself.
-    Answers a `BatchAnswer`.
+    """Stores one trace per line, 250 lines per transaction. Each line succeeds or fails alone.
+    Answers a `CreateTracesResponse`.
     """
-    answer = await take_body(Intake(runtime, caller, reflect, reserved), request.stream())
-    return StreamingResponse(answer.parts(), media_type="application/json")
+    batch = await accept_ndjson(TraceIntake(runtime, caller, reflect, reserved), request.stream())
+    return StreamingResponse(batch.chunks(), media_type="application/json")
 
 
 router.add_api_route(
     "",
-    take_many,
+    create_traces,
     methods=["POST"],
     include_in_schema=False,
     route_class_override=NdjsonRoute,
 )
 
-
-KNOWN_OR_MANY: dict[int | str, dict[str, Any]] = {
+CREATE_RESPONSES: Responses = {
     200: {
-        "model": TraceAccepted | BatchAnswer,
-        "description": "A trace that was here already; or the answer to many lines.",
-    }
+        "model": TraceReceipt | CreateTracesResponse,
+        "description": "The trace was stored before (`duplicate: true`), or the answer to NDJSON.",
+    },
+    **problems("conflict", "queue_full"),
 }
 
 
-@router.post("", status_code=201, responses=KNOWN_OR_MANY, openapi_extra=MANY_AS_NDJSON)
-async def take_one(
-    body: TraceIn,
+@router.post(
+    "",
+    status_code=201,
+    summary="Store a trace",
+    responses=CREATE_RESPONSES,
+    openapi_extra=TRACE_BODY,
+)
+async def create_trace(
+    body: CreateTraceRequest,
     response: Response,
     runtime: RuntimeDep,
     caller: Writer,
     session: Session,
-    cleaned: Cleaned,
+    sanitized: Sanitized,
     reflect: ReflectQuery = "auto",
-) -> TraceAccepted:
-    """Store one trace and, as `reflect` says, queue a reflection on it.
+) -> TraceReceipt:
+    """Stores a trace and queues a reflection on it (`reflect`).
 
-    The same `external_id` with the same content answers 200 and `duplicate: true`; with other
-    content, 409. Many traces are sent as `application/x-ndjson`, one a line; the answer then lists
-    line → id or error.
+    A trace with a known `external_id` and the same content answers 200 with `duplicate: true`; with
+    other content, 409. Send many traces as `application/x-ndjson`, one per line: the response is
+    then a `CreateTracesResponse` with one item per line.
     """
-    answer = await Intake(runtime, caller, reflect).one(session, body, cleaned=cleaned)
+    answer = await TraceIntake(runtime, caller, reflect).accept(session, body, sanitized=sanitized)
+    bind_log_context(trace_id=answer.trace_id, run_id=answer.run_id)
     response.status_code = 200 if answer.duplicate else 201
     response.headers["Location"] = f"/api/v1/traces/{answer.trace_id}"
     return answer
 
 
-@router.get("")
-async def list_all(
+@router.get("", summary="List traces")
+async def list_traces(
     session: Session,
     caller: Reader,
     cursor: CursorQuery,
     project_id: ProjectQuery,
     outcome: OutcomeType | None = None,
-    state: Literal["open", "closed"] | None = None,
-    task_key: Annotated[str | None, Query(max_length=128)] = None,
-    playbook: Annotated[str | None, Query(max_length=128)] = None,
+    state: TraceState | None = None,
+    task_key: Annotated[
+        str | None, Query(max_length=128, description="Attempts at this task.")
+    ] = None,
+    playbook: Annotated[
+        str | None, Query(max_length=128, description="Traces that name this playbook.")
+    ] = None,
     limit: Limit = 50,
-) -> Page[TraceView]:
-    """Traces of a project, newest first."""
-    rows = await list_traces(
+) -> TracePage:
+    """Lists the traces of a project without their events, newest first."""
+    rows = await queries.list_traces(
         session,
-        project_id=caller.project(project_id),
+        project_id=caller.resolve_project(project_id),
         outcome=outcome,
         state=state,
         task_key=task_key,
@@ -154,61 +180,100 @@ async def list_all(
         cursor=cursor,
         limit=limit,
     )
-    return page(rows, limit, show)
+    return to_page(TracePage, rows, limit, trace_response)
 
 
-@router.get("/{trace_id}")
-async def read(trace_id: UUID, session: Session, caller: Reader) -> TraceDetail:
-    """One trace with its events and its evidence."""
-    trace = await find_trace(session, trace_id, caller.project_id)
-    events = await list_events(session, trace_id)
-    return TraceDetail(
-        **_fields(trace, TraceDetail),
-        events=[EventView(**_fields(event, EventView)) for event in events],
+@router.get("/{trace_id}", summary="Get a trace", responses=problems(404))
+async def get_trace(trace_id: UUID, session: Session, caller: Reader) -> TraceWithEvents:
+    """Returns a trace with its evidence and its first 200 events.
+
+    `GET /api/v1/traces/{trace_id}/events` with `next_cursor` lists the following events.
+    """
+    row = await require_trace(session, trace_id, caller.project_id)
+    rows = await queries.list_event_page(session, trace_id, limit=FIRST_EVENTS)
+    page = to_page(TraceEventPage, rows, FIRST_EVENTS, _event_response, _event_cursor)
+    return TraceWithEvents.model_validate(row, from_attributes=True).model_copy(
+        update={"events": page.items, "next_cursor": page.next_cursor}
     )
 
 
-@router.post("/{trace_id}/events", openapi_extra=example({"events": examples.EVENTS}))
-async def add_events(
-    trace_id: UUID, body: EventsIn, session: Session, caller: Writer, cleaned: Cleaned
-) -> TraceGrown:
-    """More events of an open trace, in order."""
-    trace = await find_trace(session, trace_id, caller.project_id, for_update=True)
-    await append(session, trace, body)
-    return TraceGrown(cleaned=cleaned, **_fields(trace, TraceView))
+@router.get("/{trace_id}/events", summary="List the events of a trace", responses=problems(404))
+async def list_trace_events(
+    trace_id: UUID, session: Session, caller: Reader, cursor: CursorQuery, limit: Limit = 50
+) -> TraceEventPage:
+    """Lists the events of a trace in order."""
+    await require_trace(session, trace_id, caller.project_id)
+    after = cursor.integer("trace_events") if cursor else None
+    rows = await queries.list_event_page(session, trace_id, after=after, limit=limit)
+    return to_page(TraceEventPage, rows, limit, _event_response, _event_cursor)
 
 
-@router.post("/{trace_id}/outcome", openapi_extra=example({"outcome": "failure"}))
-async def tell_outcome(
+@router.post(
+    "/{trace_id}/events",
+    summary="Append events to an open trace",
+    responses=problems(404, 409),
+    openapi_extra=body_example({"events": examples.EVENTS}),
+)
+async def append_events(
     trace_id: UUID,
-    body: OutcomeIn,
+    body: AppendEventsRequest,
+    session: Session,
+    caller: Writer,
+    sanitized: Sanitized,
+) -> UpdatedTrace:
+    """Appends events to an open trace, in the order of the list. Answers 409 for a closed trace."""
+    trace = await require_trace(session, trace_id, caller.project_id, for_update=True)
+    await open_traces.append_events(session, trace, body)
+    updated = UpdatedTrace.model_validate(trace, from_attributes=True)
+    return updated.model_copy(update={"sanitized": sanitized})
+
+
+@router.post(
+    "/{trace_id}/outcome",
+    summary="Record the outcome of a trace",
+    responses=problems(404, 409, "queue_full"),
+    openapi_extra=body_example({"outcome": "failure"}),
+)
+async def record_outcome(
+    trace_id: UUID,
+    body: RecordOutcomeRequest,
     runtime: RuntimeDep,
     session: Session,
     caller: Writer,
-    cleaned: Cleaned,
-) -> TraceAccepted:
-    """How a run turned out, or evidence of it, when that is known later; a closed trace is then
-    reflected on. The same again changes nothing; another outcome is 409.
+    sanitized: Sanitized,
+) -> TraceReceipt:
+    """Records the outcome of an agent run, or evidence of it, that became known later.
+
+    A closed trace is then reflected on. Recording the same outcome again changes nothing; another
+    outcome answers 409.
     """
-    trace = await find_trace(session, trace_id, caller.project_id, for_update=True)
-    intake = Intake(runtime, caller, body.reflect)
-    if not set_outcome(trace, body):
-        return await intake.known(session, trace, cleaned=cleaned)
-    return await intake.ended(session, trace, cleaned=cleaned)
+    trace = await require_trace(session, trace_id, caller.project_id, for_update=True)
+    intake = TraceIntake(runtime, caller, body.reflect)
+    if not open_traces.record_outcome(trace, body):
+        return await intake.accept_duplicate(session, trace, sanitized=sanitized)
+    return await intake.accept_stored(session, trace, sanitized=sanitized)
 
 
-@router.post("/{trace_id}/close", openapi_extra=example({"outcome": "success"}))
-async def end(
+@router.post(
+    "/{trace_id}/close",
+    summary="Close an open trace",
+    responses=problems(404, 409, "queue_full"),
+    openapi_extra=body_example({"outcome": "success"}),
+)
+async def close_trace(
     trace_id: UUID,
-    body: CloseIn,
+    body: CloseTraceRequest,
     runtime: RuntimeDep,
     session: Session,
     caller: Writer,
-    cleaned: Cleaned,
-) -> TraceAccepted:
-    """The end of an open trace, which is then reflected on. Once told, an outcome stays: another
-    is 409.
+    sanitized: Sanitized,
+) -> TraceReceipt:
+    """Closes an open trace, which is then reflected on.
+
+    Answers 409 if the trace is closed or already has another outcome.
     """
-    trace = await find_trace(session, trace_id, caller.project_id, for_update=True)
-    close(trace, body)
-    return await Intake(runtime, caller, body.reflect).ended(session, trace, cleaned=cleaned)
+    trace = await require_trace(session, trace_id, caller.project_id, for_update=True)
+    open_traces.close_trace(trace, body)
+    return await TraceIntake(runtime, caller, body.reflect).accept_stored(
+        session, trace, sanitized=sanitized
+    )

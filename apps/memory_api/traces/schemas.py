@@ -1,6 +1,4 @@
-"""Traces on the wire: one agent run as an ordered list of events (DESIGN section 3, spec 5 "Data
-Models").
-"""
+"""Traces on the wire: one agent run as an ordered list of events (spec 5, "Data Models")."""
 
 from __future__ import annotations
 
@@ -16,29 +14,34 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.openapi import shown
 from apps.memory_api.core.schemas import (
     MAX_EVENTS,
-    Body,
     Metadata,
-    Model,
     Name,
+    Page,
     PlaybookName,
-    TenantBody,
-    Time,
+    RequestModel,
+    ResponseModel,
+    RowMetadata,
+    TenantRequest,
+    UtcDatetime,
+    with_examples,
 )
-from apps.memory_api.traces import examples
+from apps.memory_api.traces.examples import EVENT, TRACE, TRACE_WITH_EVENTS, UPDATED_TRACE
+from apps.memory_api.traces.tools import ToolDefinition, Tools
 
-Reflect = Literal["auto", "always", "never"]
+ReflectMode = TypeAliasType("ReflectMode", Literal["auto", "always", "never"])
+TraceState = TypeAliasType("TraceState", Literal["open", "closed"])
 """auto: failure, error, timeout and partial always; success in full mode or after a failed attempt
-of the task.
+at the task.
 """
 
 
-def fold_unknown(data: Any, names: frozenset[str]) -> Any:
-    """Move what a body has beside `names` into its `metadata`, so that nothing sent is lost. A
-    `metadata` of null is none.
+def move_unknown_to_metadata(data: Any, names: frozenset[str]) -> Any:
+    """Moves fields that are not in `names` into `metadata`, so that no input is lost. Null for
+    `metadata` means none.
     """
     if not isinstance(data, dict):
         return data
@@ -85,17 +88,20 @@ class ErrorCategory(StrEnum):
     UNKNOWN_ERROR = "unknown_error"
 
 
-class ErrorInfo(Body):
-    """Why a run failed. Both spellings of the documents are accepted: `category` or
-    `error_category`,
-    `message` or `error_message`; a bare string is a message. Unknown keys are kept in `context`."""
+class ErrorInfo(RequestModel):
+    """Why an agent run failed. A string is read as the message. `category` and `message` are
+    accepted for `error_category` and `error_message`; unknown fields go to `context`.
+    """
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     error_category: ErrorCategory = Field(
-        ErrorCategory.UNKNOWN_ERROR, validation_alias=AliasChoices("error_category", "category")
+        default=ErrorCategory.UNKNOWN_ERROR,
+        validation_alias=AliasChoices("error_category", "category"),
     )
-    error_message: str = Field("", validation_alias=AliasChoices("error_message", "message"))
+    error_message: str = Field(
+        default="", validation_alias=AliasChoices("error_message", "message")
+    )
     context: Metadata = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -117,24 +123,32 @@ class ErrorInfo(Body):
 _ERROR_NAMES = frozenset({"error_category", "category", "error_message", "message", "context"})
 
 
-class Event(Body):
-    """One step of a run. Order is the order given; unknown fields are kept in `metadata`."""
+class Event(RequestModel):
+    """One entry of a trace. The order of the list counts, not `timestamp`. Unknown fields go to
+    `metadata`.
+    """
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
-    event_id: Name | None = None
+    event_id: Name | None = Field(
+        default=None, description="Unique in the trace. Default: derived from its position."
+    )
     event_type: EventType
-    content: str = ""
-    timestamp: Time | None = None
+    content: str = Field(
+        default="", description="Text of a message, arguments or response of a tool."
+    )
+    timestamp: UtcDatetime | None = None
     metadata: Metadata = Field(default_factory=dict)
     tool_name: Name | None = None
-    error: Metadata | None = None
-    agent: Name | None = None
+    error: Metadata | None = Field(
+        default=None, description='A string is read as `{"message": …}`.'
+    )
+    agent: Name | None = Field(default=None, description="Which agent, if several take part.")
 
     @model_validator(mode="before")
     @classmethod
     def _lenient(cls, data: Any) -> Any:
-        body = fold_unknown(data, _EVENT_NAMES)
+        body = move_unknown_to_metadata(data, _EVENT_NAMES)
         if isinstance(body, dict) and isinstance(error := cast(Any, body).get("error"), str):
             return cast(dict[str, Any], body) | {"error": {"message": error} if error else None}
         return cast(Any, body)
@@ -143,57 +157,75 @@ class Event(Body):
 _EVENT_NAMES = frozenset(Event.model_fields)
 
 
-class TraceIn(TenantBody):
-    """One agent run as it is sent. Lines of `data/traces.jsonl` are accepted as they are; unknown
-    fields are kept in
-    `metadata`."""
+class CreateTraceRequest(TenantRequest):
+    """One agent run. Unknown fields go to `metadata`. A closed trace needs at least one event."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
-    project_id: Name | None = Field(None, validation_alias=AliasChoices("project_id", "project"))
-    external_id: Name | None = Field(None, validation_alias=AliasChoices("external_id", "id"))
-    task_key: Name | None = Field(None, validation_alias=AliasChoices("task_key", "group"))
-    playbook: PlaybookName | None = Field(
-        None, validation_alias=AliasChoices("playbook", "dataset")
+    project_id: Name | None = Field(
+        default=None, validation_alias=AliasChoices("project_id", "project")
     )
-    parent_id: UUID | None = None
-    session_id: Name | None = None
+    external_id: Name | None = Field(
+        default=None,
+        validation_alias=AliasChoices("external_id", "id"),
+        description="Your ID of the trace, unique in the project. Makes sending it again safe.",
+    )
+    task_key: Name | None = Field(
+        default=None,
+        validation_alias=AliasChoices("task_key", "group"),
+        description="Traces with the same key are attempts at one task and are compared.",
+    )
+    playbook: PlaybookName | None = Field(
+        default=None,
+        validation_alias=AliasChoices("playbook", "dataset"),
+        description="The playbook that learns from this trace.",
+    )
+    parent_id: UUID | None = Field(
+        default=None, description="The trace of the agent that started this one."
+    )
+    session_id: Name | None = Field(default=None, description="Groups traces of one session.")
     task_description: str | None = None
     task_goal: str | None = None
-    outcome: OutcomeType | None = None
-    state: Literal["open", "closed"] = "closed"
+    outcome: OutcomeType | None = Field(default=None, description="Null if it is not known yet.")
+    state: TraceState = Field(
+        default="closed", description="Events can be appended to an open trace until it is closed."
+    )
     error: ErrorInfo | None = None
-    query: str | None = None
-    generated_answer: str | None = None
+    query: str | None = Field(default=None, description="What the agent was asked.")
+    generated_answer: str | None = Field(default=None, description="The final answer of the agent.")
     reasoning_steps: list[str] = Field(default_factory=list, max_length=MAX_EVENTS)
-    ground_truth: Any = None
-    test_report: str | None = None
-    used_keys: list[Name] = Field(
+    ground_truth: Any = Field(default=None, description="The correct answer, as text or JSON.")
+    test_report: str | None = Field(
+        default=None, description="Output of tests, such as that of pytest."
+    )
+    used_bullet_keys: list[Name] = Field(
         default_factory=list,
         max_length=1000,
-        validation_alias=AliasChoices("used_keys", "used_bullet_ids"),
+        validation_alias=AliasChoices("used_bullet_keys", "used_bullet_ids"),
+        description="Keys of the bullets that the agent used.",
     )
-    render_id: UUID | None = None
+    retrieval_id: UUID | None = Field(
+        default=None, description="The search or render that gave the agent its bullets."
+    )
     related_memory_ids: list[UUID] = Field(default_factory=list, max_length=1000)
-    language: Name | None = None
+    language: Name | None = Field(default=None, description="Language of the texts, such as `en`.")
     metadata: Metadata = Field(default_factory=dict)
+    tools: Tools = Field(default_factory=list[ToolDefinition])
     events: list[Event] = Field(default_factory=list, max_length=MAX_EVENTS, validate_default=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _keep_unknown(cls, data: Any) -> Any:
+    def _move_unknown_fields(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
         unused = {alias for alias, name in _TRACE_ALIASES.items() if name in data}
-        return fold_unknown(data, _TRACE_NAMES - unused)
+        return move_unknown_to_metadata(data, _TRACE_NAMES - unused)
 
     @field_validator("events")
     @classmethod
-    def _closed_means_something_happened(
-        cls, events: list[Event], info: ValidationInfo
-    ) -> list[Event]:
+    def _check_closed_has_events(cls, events: list[Event], info: ValidationInfo) -> list[Event]:
         if not events and info.data.get("state") == "closed":
-            raise ValueError("a closed trace needs at least one event")
+            raise ValueError("A closed trace needs at least one event")
         return events
 
 
@@ -202,79 +234,86 @@ _TRACE_ALIASES = {
     "id": "external_id",
     "group": "task_key",
     "dataset": "playbook",
-    "used_bullet_ids": "used_keys",
+    "used_bullet_ids": "used_bullet_keys",
 }
-_TRACE_NAMES = frozenset(TraceIn.model_fields) | _TRACE_ALIASES.keys()
+_TRACE_NAMES = frozenset(CreateTraceRequest.model_fields) | _TRACE_ALIASES.keys()
 
 
-class EventsIn(TenantBody):
-    """More events of an open trace, in order."""
+class AppendEventsRequest(TenantRequest):
+    """More events of an open trace, in order. `tools` are added to those of the trace."""
 
     events: list[Event] = Field(min_length=1, max_length=MAX_EVENTS)
+    tools: Tools = Field(default_factory=list[ToolDefinition])
 
 
-class OutcomeIn(TenantBody):
-    """How a run turned out, when that is known later."""
+class RecordOutcomeRequest(TenantRequest):
+    """The outcome of an agent run, recorded later."""
 
     outcome: OutcomeType
     error: ErrorInfo | None = None
     ground_truth: Any = None
     test_report: str | None = None
-    reflect: Reflect = "auto"
+    reflect: ReflectMode = "auto"
 
 
-class CloseIn(TenantBody):
-    """The end of an open trace."""
+class CloseTraceRequest(TenantRequest):
+    """The end of an open trace. Without `outcome`, a recorded outcome stays."""
 
     outcome: OutcomeType | None = None
     error: ErrorInfo | None = None
-    reflect: Reflect = "auto"
+    reflect: ReflectMode = "auto"
 
 
-class TraceAccepted(Model):
-    """What became of a trace that was sent. `run_id` is the reflection on it, null when none was
-    asked for.
-    """
+class TraceReceipt(ResponseModel):
+    """Confirms a stored trace."""
 
     trace_id: UUID
-    run_id: UUID | None = None
-    duplicate: bool = False
-    cleaned: bool = False
-    line: int | None = None
+    run_id: UUID | None = Field(
+        default=None, description="The first learning run; null if there is none."
+    )
+    duplicate: bool = Field(default=False, description="True if the trace was stored before.")
+    sanitized: bool = Field(
+        default=False, description="True if unstorable characters were replaced."
+    )
+    line: int | None = Field(default=None, description="Line of an NDJSON body, from 1.")
 
 
-class LineRefused(Model):
+class RejectedLine(ResponseModel):
     """A line of an NDJSON body that was not stored."""
 
-    line: int
-    error: Metadata
+    line: int = Field(description="Line of the body, from 1.")
+    error: Metadata = Field(description="`code`, `detail` and, if known, `field`.")
 
 
-class BatchAnswer(Model):
-    """One answer a line, in order: stored lines and refused ones."""
+class CreateTracesResponse(ResponseModel):
+    """The result of each line, in order."""
 
-    items: list[TraceAccepted | LineRefused]
+    items: list[TraceReceipt | RejectedLine]
     stored: int
     duplicates: int
-    refused: int
+    rejected: int
 
 
-class EventView(Model):
-    seq: int
+class TraceEvent(ResponseModel):
+    """A stored event."""
+
+    model_config = with_examples(EVENT)
+
+    seq: int = Field(description="Position in the trace, from 0.")
     event_id: str
     event_type: str
     content: str
-    timestamp: Time | None
-    metadata: Metadata
+    timestamp: UtcDatetime | None
+    metadata: RowMetadata
     tool_name: str | None
     error: Any
     agent: str | None
 
 
-class TraceView(Model):
-    """A trace as it is listed."""
+class Trace(ResponseModel):
+    """A trace without its events."""
 
-    model_config = shown(examples.TRACE)
+    model_config = with_examples(TRACE)
 
     id: UUID
     project_id: str
@@ -288,32 +327,46 @@ class TraceView(Model):
     state: str
     error: Any
     language: str | None
-    used_keys: list[str]
-    metadata: Metadata
+    used_bullet_keys: list[str] = Field(description="Keys of the bullets that the agent used.")
+    metadata: RowMetadata
     event_count: int
-    same_as: UUID | None
-    created_at: Time
-    closed_at: Time | None
+    duplicate_of: UUID | None = Field(
+        description="The first trace, if this one was sent again without an `external_id`."
+    )
+    created_at: UtcDatetime
+    closed_at: UtcDatetime | None
 
 
-class TraceGrown(TraceView):
-    """An open trace with more events; `cleaned` when something in them could not be stored as it
-    came.
-    """
+class UpdatedTrace(Trace):
+    """A trace after events were appended."""
 
-    model_config = shown(examples.GROWN)
+    model_config = with_examples(UPDATED_TRACE)
 
-    cleaned: bool = False
+    sanitized: bool = Field(
+        default=False, description="True if unstorable characters were replaced."
+    )
 
 
-class TraceDetail(TraceView):
-    """A trace with its events, its answer and its evidence."""
+class TracePage(Page[Trace]):
+    """One page of traces, newest first."""
 
-    model_config = shown(examples.WHOLE)
+
+class TraceEventPage(Page[TraceEvent]):
+    """One page of the events of a trace, in order."""
+
+
+class TraceWithEvents(Trace):
+    """A trace with its answer, its evidence and its first 200 events."""
+
+    model_config = with_examples(TRACE_WITH_EVENTS)
 
     query: str | None
     generated_answer: str | None
     reasoning_steps: Any
     ground_truth: Any
     test_report: str | None
-    events: list[EventView]
+    tools: Tools = Field(description="The tools that were sent with the trace.")
+    events: list[TraceEvent] = Field(default_factory=list[TraceEvent])
+    next_cursor: str | None = Field(
+        default=None, description="Cursor of the following events; null if all events are here."
+    )

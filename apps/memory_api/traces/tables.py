@@ -1,21 +1,15 @@
-"""Traces and their events."""
+"""Tables of traces and their events."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import (
-    DateTime,
-    ForeignKeyConstraint,
-    Index,
-    LargeBinary,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import DateTime, ForeignKeyConstraint, Index, LargeBinary, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.columns import (
+from apps.memory_api.core.db import (
+    Base,
     Id,
     Json,
     Now,
@@ -26,20 +20,23 @@ from apps.memory_api.core.columns import (
     StrList,
     TenantId,
 )
-from apps.memory_api.core.db import Base
 
 
-class Trace(Base):
-    """One agent run: an attempt of `task_key` where it has one."""
+class TraceRow(Base):
+    """The record of one agent run: an attempt at `task_key` if it has one."""
 
     __tablename__ = "traces"
     __table_args__ = (
         UniqueConstraint("tenant_id", "project_id", "external_id"),
         Index(
-            "traces_listed_idx", "tenant_id", "project_id", text("created_at desc"), text("id desc")
+            "traces_project_id_created_at_idx",
+            "tenant_id",
+            "project_id",
+            text("created_at desc"),
+            text("id desc"),
         ),
         Index(
-            "traces_attempts_idx",
+            "traces_project_id_task_key_created_at_idx",
             "tenant_id",
             "project_id",
             "task_key",
@@ -47,13 +44,13 @@ class Trace(Base):
             postgresql_where=text("task_key is not null"),
         ),
         Index(
-            "traces_render_idx",
+            "traces_retrieval_id_idx",
             "tenant_id",
-            "render_id",
-            postgresql_where=text("render_id is not null"),
+            "retrieval_id",
+            postgresql_where=text("retrieval_id is not null"),
         ),
         Index(
-            "traces_open_idx",
+            "traces_updated_at_idx",
             "tenant_id",
             "updated_at",
             postgresql_where=text("state = 'open'"),
@@ -78,22 +75,24 @@ class Trace(Base):
     reasoning_steps: Mapped[OptJson]
     ground_truth: Mapped[OptJson]
     test_report: Mapped[OptStr]
-    used_keys: Mapped[StrList]
-    render_id: Mapped[UUID | None]
+    used_bullet_keys: Mapped[StrList]
+    retrieval_id: Mapped[UUID | None]
     related_memory_ids: Mapped[StrList]
     language: Mapped[OptStr]
+    tools: Mapped[OptJson]
+    """`ToolDefinition`s, NULL without any."""
     metadata_: Mapped[Json] = mapped_column("metadata")
     event_count: Mapped[int] = mapped_column(server_default="0")
     content_hash: Mapped[bytes] = mapped_column(LargeBinary)
-    same_as: Mapped[UUID | None]
-    """The trace that this is once more, sent again without its name."""
+    duplicate_of: Mapped[UUID | None]
+    """The trace that this one repeats, sent again without an `external_id`."""
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
     closed_at: Mapped[OptTime]
 
 
-class TraceEvent(Base):
-    """One step; `seq` counts from 0 in the order given."""
+class TraceEventRow(Base):
+    """One event. `seq` counts from 0 in the order of the request."""
 
     __tablename__ = "trace_events"
     __table_args__ = (

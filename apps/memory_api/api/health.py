@@ -1,0 +1,179 @@
+"""GET /health and GET /health/ready.
+
+Strangers learn only whether the service is ready. The state of each part is for clients on the
+loopback address and for API keys with the scope admin or operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from sqlalchemy import text
+
+from apps.memory_api.api.access import is_loopback
+from apps.memory_api.api.deps import authenticate, bearer, runtime_of
+from apps.memory_api.api.problems import Responses, problems
+from apps.memory_api.auth.identity import KeyScope
+from apps.memory_api.core.db_errors import DatabaseUnavailable
+from apps.memory_api.core.disk_space import DISK_STATE
+from apps.memory_api.core.errors import Unauthorized
+from apps.memory_api.core.schemas import Metadata, ResponseModel, with_examples
+from apps.memory_api.runtime import Runtime
+
+router = APIRouter(tags=["health"])
+
+CHECK_TIMEOUT_SECONDS = 2.0
+"""Time limit of one check."""
+WRITE_PROBE = text(
+    "insert into pgqueuer_log (job_id, status, priority, entrypoint, traceback)"
+    " values (0, 'failed', 0, 'write_probe', to_jsonb(cast(:payload as text)))"
+)
+PROBE_BYTES = 32_768
+"""Random bytes of the probe, which fill several pages because they cannot be compressed."""
+
+
+class Health(ResponseModel):
+    """The process is alive."""
+
+    model_config = with_examples({"status": "ok"})
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(ResponseModel):
+    """The state of each part. `status` of a part is `ok`, `none` (not configured), `paused` or
+    `unavailable`. Only administrators and clients on the loopback address see the parts.
+    """
+
+    model_config = with_examples(
+        {
+            "status": "ok",
+            "database": {"status": "ok", "version": "18.4"},
+            "queue": {"status": "ok", "waiting": 0},
+            "embedder": {"status": "ok", "model": "static"},
+            "model": {"status": "none"},
+        }
+    )
+
+    status: Literal["ok", "unavailable"]
+    database: Metadata | None = None
+    queue: Metadata | None = None
+    embedder: Metadata | None = None
+    model: Metadata | None = None
+
+
+NOT_READY: Responses = {
+    503: {
+        "model": Readiness,
+        "description": "The database or the queue cannot be reached, or the disk is full.",
+    }
+}
+
+
+@router.get("/health", summary="Check that the process is alive", responses=problems(500))
+async def get_health() -> Health:
+    """Answers as long as the process runs. Does not check the database."""
+    return Health()
+
+
+@router.get(
+    "/health/ready",
+    summary="Check that the service can work",
+    response_model=Readiness,
+    responses={**problems(500), **NOT_READY},
+)
+async def get_readiness(request: Request) -> JSONResponse:
+    """Checks the database, the queue, the embedding model and the language model.
+
+    Answers 503 if the database or the queue cannot be reached, or if the disk of the database is
+    full. A failing language model is shown as `paused` and does not change the status. The state of
+    each part is shown to clients on the loopback address, and to API keys with the scope `admin` or
+    `operator`.
+    """
+    runtime = runtime_of(request)
+    parts = {"database": await _check_database(runtime), "queue": await _check_queue(runtime)}
+    parts["embedder"] = {"status": "ok", "model": runtime.default_embedder.model}
+    parts["model"] = _describe_model(runtime)
+    is_ready = all(part["status"] != "unavailable" for part in parts.values())
+    body: dict[str, Any] = {"status": "ok" if is_ready else "unavailable"}
+    if await _may_see_parts(request, runtime):
+        body |= parts
+    return JSONResponse(body, status_code=200 if is_ready else 503)
+
+
+async def _may_see_parts(request: Request, runtime: Runtime) -> bool:
+    if is_loopback(request):
+        return True
+    try:
+        caller = await authenticate(request, runtime, await bearer(request))
+    except (Unauthorized, DatabaseUnavailable):
+        return False
+    return caller.has_scope(KeyScope.ADMIN) or caller.has_scope(KeyScope.OPERATOR)
+
+
+def _describe_model(runtime: Runtime) -> dict[str, Any]:
+    """`paused` while all models are paused, with the cause and the seconds until the next request.
+    `paused_models` are the names of the paused ones.
+    """
+    llm = runtime.llm
+    if llm is None:
+        return {"status": "none"}
+    state: dict[str, Any] = {"status": "ok", "provider": llm.provider, "model": llm.model}
+    breakers = runtime.circuit_breakers.items()
+    paused = [(key.model, b) for key, b in breakers if b.retry_in_seconds and b.cause]
+    if paused:
+        state["paused_models"] = [model for model, _ in paused]
+    if paused and len(paused) == len(breakers):
+        first = min((breaker for _, breaker in paused), key=lambda b: b.retry_in_seconds)
+        cause = first.cause.code if first.cause else None
+        pause = {"error": cause, "seconds": round(first.retry_in_seconds, 1)}
+        state |= {"status": "paused"} | pause
+    return state
+
+
+async def _check_database(runtime: Runtime) -> dict[str, Any]:
+    if DISK_STATE.is_full and not await _can_write(runtime):
+        return {"status": "unavailable", "error": "DiskFull"}
+    return await _run_check(runtime, "select current_setting('server_version')", "version")
+
+
+class _ProbeSucceeded(Exception):
+    """Rolls the probe back."""
+
+
+async def _can_write(runtime: Runtime) -> bool:
+    """Whether a write that extends a table succeeds. It is rolled back."""
+    payload = os.urandom(PROBE_BYTES).hex()
+    try:
+        async with (
+            asyncio.timeout(CHECK_TIMEOUT_SECONDS),
+            runtime.sessions.without_tenant() as session,
+        ):
+            await session.execute(WRITE_PROBE, {"payload": payload})
+            raise _ProbeSucceeded
+    except _ProbeSucceeded:
+        DISK_STATE.is_full = False
+        return True
+    except Exception:  # any failure means: not ready
+        return False
+
+
+async def _check_queue(runtime: Runtime) -> dict[str, Any]:
+    return await _run_check(
+        runtime, "select count(*) from pgqueuer where status = 'queued'", "waiting"
+    )
+
+
+async def _run_check(runtime: Runtime, statement: str, name: str) -> dict[str, Any]:
+    try:
+        async with (
+            asyncio.timeout(CHECK_TIMEOUT_SECONDS),
+            runtime.sessions.without_tenant() as session,
+        ):
+            return {"status": "ok", name: await session.scalar(text(statement))}
+    except Exception as error:  # any failure means: not ready
+        return {"status": "unavailable", "error": type(error).__name__}

@@ -1,0 +1,263 @@
+"""Error responses: `application/problem+json` (RFC 9457) with a stable `code`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import compile_path
+
+from apps.memory_api.api.problem_types import CODE_OF_STATUS, PROBLEM_TYPES, ProblemType
+from apps.memory_api.api.request_log import caller_ids, route_template
+from apps.memory_api.core.db_errors import is_transient
+from apps.memory_api.core.errors import HanseiError
+
+log = structlog.get_logger()
+
+MEDIA_TYPE = "application/problem+json"
+MAX_ERRORS = 20
+MAX_FIELD_LENGTH = 200
+"""Characters of a field's path in an error. Parts of the path may be keys of the sent body."""
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+class FieldError(BaseModel):
+    """What is wrong with one field."""
+
+    field: str = Field(description="Path of the field, with dots: `events.0.event_type`.")
+    message: str
+    type: str | None = Field(default=None, description="The kind of validation error, if known.")
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457). Some codes add members, such as `merged_into` or `version`."""
+
+    model_config = ConfigDict(extra="allow", title="Problem")
+
+    type: str = Field(description="`/problems/<code>`: a page that explains the error.")
+    title: str
+    status: int
+    code: str = Field(description="Stable name of the error. Texts may change, codes do not.")
+    detail: str = Field(description="What is wrong with this request.")
+    instance: str | None = Field(
+        default=None,
+        description="`urn:uuid:` and the request ID, which the log of the server names too.",
+    )
+    errors: list[FieldError] | None = Field(
+        default=None, description="The invalid fields, at most twenty.", max_length=MAX_ERRORS
+    )
+
+
+def problems(*kinds: int | str) -> Responses:
+    """Documents error responses of a route: `responses=problems(404, "playbook_full")`.
+
+    A status stands for its general code; a string is a code.
+    """
+    responses: Responses = {}
+    for kind in kinds:
+        known = PROBLEM_TYPES[CODE_OF_STATUS[kind] if isinstance(kind, int) else kind]
+        responses = merge_responses(responses, {known.status: _document(known)})
+    return responses
+
+
+def merge_responses(first: Responses, second: Responses) -> Responses:
+    """Both documentations; problems of the same status become examples of one response."""
+    merged = dict(first)
+    for status, response in second.items():
+        known = merged.get(status)
+        if known is None or MEDIA_TYPE not in response.get("content", {}):
+            merged[status] = response
+            continue
+        examples = known["content"][MEDIA_TYPE]["examples"]
+        examples = examples | response["content"][MEDIA_TYPE]["examples"]
+        meanings = [PROBLEM_TYPES[code].meaning for code in examples]
+        merged[status] = _response(" ".join(meanings), examples)
+    return merged
+
+
+def _document(kind: ProblemType) -> dict[str, Any]:
+    reference = {"$ref": f"#/components/examples/{kind.code}"}
+    return _response(kind.meaning, {kind.code: reference})
+
+
+def problem_example(kind: ProblemType) -> dict[str, Any]:
+    """An example of a problem for the OpenAPI document."""
+    example: dict[str, Any] = {
+        "type": kind.uri,
+        "title": kind.title,
+        "status": kind.status,
+        "code": kind.code,
+        "detail": kind.meaning.replace("`", ""),
+    }
+    if kind.code == "invalid":
+        message = "Must be 'success', 'failure', 'partial', 'timeout' or 'error'."
+        example["detail"] = f"outcome: {message}"
+        example["errors"] = [{"field": "outcome", "message": message, "type": "enum"}]
+    return {"summary": kind.title, "value": example}
+
+
+def _response(description: str, examples: dict[str, Any]) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        "description": description,
+        "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}},
+    }
+
+
+def problem_response(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    errors: Sequence[dict[str, Any]] = (),
+    headers: dict[str, str] | None = None,
+    instance: str | None = None,
+    **extra: Any,
+) -> JSONResponse:
+    """An error response. At most twenty of `errors` are sent."""
+    kind = PROBLEM_TYPES.get(code)
+    title = kind.title if kind and kind.status == status else HTTPStatus(status).phrase
+    uri = kind.uri if kind else "about:blank"
+    body: dict[str, Any] = {"type": uri, "title": title, "status": status}
+    body |= {"code": code, "detail": detail}
+    if instance:
+        body["instance"] = instance
+    body |= extra
+    if errors:
+        body["errors"] = list(errors[:MAX_ERRORS])
+    return JSONResponse(body, status_code=status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def to_problem(
+    error: Exception,
+    body_fields: Sequence[str] = (),
+    instance: str | None = None,
+    allowed_methods: Collection[str] = (),
+) -> JSONResponse:
+    """Any error as a problem. The response to an unforeseen error does not contain its text.
+
+    `body_fields` are the names that the body of the route may have, `allowed_methods` the methods
+    of the path, if the method was wrong.
+    """
+    if isinstance(error, HanseiError):
+        errors = [{"field": error.field, "message": error.detail}] if error.field else []
+        return problem_response(
+            error.status,
+            error.code,
+            error.detail,
+            errors=errors,
+            headers=error.headers,
+            instance=instance,
+            **error.extra,
+        )
+    if isinstance(error, RequestValidationError):
+        # The first part of a location is where the value was sent: body, query, path or header.
+        errors = [
+            describe_field_error(item | {"loc": item["loc"][1:]}, body_fields)
+            for item in error.errors()
+        ]
+        detail = f"{errors[0]['field']}: {errors[0]['message']}"
+        return problem_response(422, "invalid", detail, errors=errors, instance=instance)
+    if isinstance(error, HTTPException):
+        status = error.status_code
+        code = CODE_OF_STATUS.get(status, "bad_request")
+        detail = PROBLEM_TYPES[code].meaning if status in CODE_OF_STATUS else str(error.detail)
+        if status == 404:  # routes raise `NotFound`; only the router raises this
+            detail = "There is no route with this path. /docs lists all routes."
+        headers = dict(error.headers or {})
+        if allowed_methods:
+            headers["Allow"] = ", ".join(sorted(allowed_methods))
+        return problem_response(status, code, detail, headers=headers, instance=instance)
+    if isinstance(error, ClientDisconnect):
+        code = "client_disconnected"
+        return problem_response(400, code, PROBLEM_TYPES[code].meaning, instance=instance)
+    if is_transient(error):
+        detail = "The database cannot be reached. Retry in 2 seconds."
+        headers = {"Retry-After": "2"}
+        return problem_response(503, "unavailable", detail, headers=headers, instance=instance)
+    detail = "The server failed unexpectedly. Its log has the details."
+    return problem_response(500, "internal_error", detail, instance=instance)
+
+
+def _methods_of_path(request: Request) -> set[str]:
+    """The methods of all routes with the path of the request."""
+    methods: set[str] = set()
+    for route in iter_route_contexts(request.app.routes):
+        path = route.path or getattr(route.original_route, "path", "")
+        if compile_path(path)[0].match(request.url.path):
+            methods |= getattr(route.original_route, "methods", None) or set()
+    return methods
+
+
+def describe_field_error(item: dict[str, Any], body_fields: Sequence[str] = ()) -> dict[str, Any]:
+    """One error of pydantic: the field as a dotted path and the message, never the value."""
+    field = ".".join(str(part) for part in item["loc"])[:MAX_FIELD_LENGTH] or "body"
+    message = _field_message(item)
+    if body_fields and item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
+        message = f"Unknown field. The body may contain: {', '.join(body_fields)}."
+    return {"field": field, "message": message, "type": item["type"]}
+
+
+def _field_message(item: dict[str, Any]) -> str:
+    """pydantic's message as a sentence for the client, who does not see our classes."""
+    limits: dict[str, Any] = item.get("ctx") or {}
+    match item["type"]:
+        case "missing":
+            return "This field is required."
+        case "extra_forbidden":
+            return "Unknown field."
+        case "model_attributes_type" | "model_type" | "dict_type":
+            return "Must be a JSON object."
+        case "list_type":
+            return "Must be a JSON array."
+        case "uuid_parsing" | "uuid_type":
+            return "Must be a UUID."
+        case "too_short":
+            return f"Must have at least {limits['min_length']} item(s)."
+        case "too_long":
+            return f"Must have at most {limits['max_length']} item(s)."
+        case _:
+            message = str(item["msg"]).removeprefix("Value error, ")
+            message = message.replace("Input should be", "Must be", 1)
+            return message if message.endswith(".") else f"{message}."
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Answer every error of the application as a problem."""
+
+    async def handle_error(request: Request, error: Exception) -> JSONResponse:
+        request_id: str = request.scope.get("hansei.request_id", "")
+        is_method_error = isinstance(error, HTTPException) and error.status_code == 405
+        response = to_problem(
+            error,
+            getattr(request.state, "body_fields", ()),
+            f"urn:uuid:{request_id}" if request_id else None,
+            _methods_of_path(request) if is_method_error else (),
+        )
+        if response.status_code >= 500:
+            log.error(
+                "request_failed",
+                route=route_template(request.scope),
+                request_id=request_id,
+                **caller_ids(request.scope),
+                exc_info=error,
+            )
+            # Responses to unforeseen errors do not pass through RequestLogMiddleware.
+            response.headers.setdefault("X-Request-ID", request_id)
+        if response.status_code == 500:
+            response.headers["Connection"] = "close"  # the server closes it after such an error
+        return response
+
+    handled = (HanseiError, RequestValidationError, HTTPException, ClientDisconnect, Exception)
+    for kind in handled:
+        app.add_exception_handler(kind, handle_error)

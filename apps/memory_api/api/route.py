@@ -1,0 +1,337 @@
+"""The route class of the API. It runs before validation by FastAPI, in this order: authenticate,
+read and redact the body, replay the response of a repeated request (`Idempotency-Key`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Annotated, Any, ClassVar, cast
+from uuid import UUID
+
+import structlog
+from fastapi import Depends, Header, Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.routing import APIRoute
+from pydantic import AliasChoices, BaseModel
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.api import idempotency
+from apps.memory_api.api.deps import authenticate, bearer, runtime_of
+from apps.memory_api.api.idempotency import StoredResponse
+from apps.memory_api.api.problems import merge_responses, problems
+from apps.memory_api.api.request_body import (
+    MAX_BODY,
+    MAX_LARGE_BODY,
+    BodyStream,
+    ReadRequest,
+    read_body,
+    read_json_body,
+)
+from apps.memory_api.auth.identity import Identity
+from apps.memory_api.core.errors import InvalidRequest
+from apps.memory_api.core.json_input import ParsedJson
+from apps.memory_api.core.log_context import bind_log_context
+from apps.memory_api.core.schemas import MAX_NAME_LENGTH
+from apps.memory_api.core.secret_redaction import may_contain_secrets, redact_value
+from apps.memory_api.runtime import Runtime
+
+log = structlog.get_logger()
+
+MAX_FIELDS = 1_000
+"""Fields of a body. No model has nearly as many."""
+WRITE_METHODS = {"POST", "PUT", "PATCH", "DELETE"}
+REPLAYED_HEADERS = ("location", "etag")
+_KEY = re.compile(r"[\x20-\x7e]{1,255}")
+
+
+def document_idempotency_key(
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            description="Any unique text, such as a UUID. A repeated request with the same key "
+            "gets the stored response of the first one. Keys expire after 24 hours.",
+            max_length=255,
+        ),
+    ] = None,
+) -> None:
+    """Documents the header of writing routes; `ApiRoute` reads it."""
+
+
+class ApiRoute(APIRoute):
+    """A route with an API key. It documents the errors that every such route can answer."""
+
+    redacts_body: ClassVar[bool] = False
+    """Whether secrets in the body are replaced before validation. Traces do that themselves."""
+    max_body: ClassVar[int] = MAX_BODY
+    """Bytes of the body."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        is_write = not WRITE_METHODS.isdisjoint(options.get("methods") or ())
+        dependencies = list(options.pop("dependencies", None) or ())
+        if is_write and not any(d.dependency is document_idempotency_key for d in dependencies):
+            dependencies.append(Depends(document_idempotency_key))
+        super().__init__(path, endpoint, dependencies=dependencies, **options)
+        common = problems(401, 403, 422, 500, 503)
+        if is_write:
+            common = merge_responses(common, problems("in_progress", "idempotency_key_reused", 413))
+        if self.body_field is not None:
+            common = merge_responses(common, problems("malformed_json", 415))
+        self.responses = merge_responses(common, self.responses)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        run_route = super().get_route_handler()
+        reads_json = self.body_field is not None
+        body_fields = _body_field_names(self)
+        accepted_fields = _accepted_field_names(self)
+        parameters = _query_parameter_names(self.dependant)
+
+        async def handle(request: Request) -> Response:
+            request.state.body_fields = body_fields
+            body = BodyStream(request)
+            try:
+                return await run(Request(request.scope, body))
+            except Exception:
+                await body.discard()
+                raise
+
+        async def run(request: Request) -> Response:
+            runtime = runtime_of(request)
+            caller = await authenticate(request, runtime, await bearer(request))
+            _bind_path_ids(request)
+            _check_query(request, parameters)
+            if reads_json:
+                request = await read_json_body(request, self.max_body)
+                _check_field_names(request, accepted_fields, body_fields)
+                if self.redacts_body:
+                    request.parsed = await asyncio.to_thread(_redact_secrets, request)
+                    request.state.sanitized = (
+                        request.parsed is not None and request.parsed.sanitized
+                    )
+                _check_tenant(caller, request)
+            key = request.headers.get("idempotency-key")
+            if key is None or request.method not in WRITE_METHODS:
+                return await run_route(request)
+            if not _KEY.fullmatch(key):
+                raise InvalidRequest(
+                    "`Idempotency-Key` must be 1 to 255 printable ASCII characters.",
+                    field="Idempotency-Key",
+                )
+            whole = (
+                request
+                if isinstance(request, ReadRequest)
+                else await read_body(request, self.max_body)
+            )
+            idempotent = _IdempotentRequest(runtime, caller, key, whole, self.path_format)
+            return await idempotent.execute_once(run_route)
+
+        return handle
+
+
+class LargeBodyRoute(ApiRoute):
+    """A route whose body has a trace."""
+
+    max_body = MAX_LARGE_BODY
+
+
+class RedactingRoute(ApiRoute):
+    """A route whose body may be stored: secrets in it are replaced."""
+
+    redacts_body = True
+
+
+class LargeRedactingRoute(RedactingRoute):
+    """A redacting route whose body may have a whole playbook."""
+
+    max_body = MAX_LARGE_BODY
+
+
+class _IdempotentRequest:
+    """A write with an `Idempotency-Key`. Reservations belong to one API key, because another key
+    may not be allowed to see the response.
+    """
+
+    def __init__(
+        self, runtime: Runtime, caller: Identity, key: str, request: ReadRequest, path: str
+    ) -> None:
+        self.runtime = runtime
+        self.tenant_id = caller.tenant_id
+        self.key = key
+        self.request = request
+        self.body_hash = hashlib.sha256(request.raw).digest()
+        target = f"{caller.key_id} {request.url.path}?{request.url.query}"
+        digest = hashlib.sha256(target.encode()).hexdigest()
+        self.route = f"{request.method} {path} {digest}"  # bounded length for any URL
+
+    async def execute_once(self, run_route: Callable[[Request], Awaitable[Response]]) -> Response:
+        """Run the route, or replay the response stored under this key."""
+        async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
+            reserved = await idempotency.reserve_key(session, self.route, self.key, self.body_hash)
+        if isinstance(reserved, StoredResponse):
+            return _replay(reserved)
+        self.request.state.reserved = reserved
+        try:
+            async with self._extend_periodically():
+                response = await _collect_body(await run_route(self.request))
+            await self._store(_to_stored_response(response))
+        except BaseException:
+            async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
+                await idempotency.release_key(session, self.route, self.key)
+            raise
+        return response
+
+    async def _store(self, response: StoredResponse) -> None:
+        """Store the response in the transaction of the route, so that both or neither are
+        committed. A route that opens its own transactions has committed them already.
+        """
+        session: AsyncSession | None = getattr(self.request.state, "session", None)
+        if session is None:
+            async with self.runtime.sessions.for_tenant(self.tenant_id) as own:
+                await idempotency.store_response(own, self.route, self.key, response)
+            return
+        await idempotency.store_response(session, self.route, self.key, response)
+        transaction: AsyncExitStack = self.request.state.transaction
+        await transaction.aclose()  # commits now, so that a failing commit fails the request
+
+    @asynccontextmanager
+    async def _extend_periodically(self) -> AsyncGenerator[None]:
+        """Extend the reservation while the route runs."""
+
+        async def extend() -> None:
+            while True:
+                await asyncio.sleep(idempotency.LEASE.total_seconds() / 3)
+                try:
+                    async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
+                        await idempotency.extend_reservation(session, self.route, self.key)
+                except Exception as error:  # the next extension may succeed before the lease ends
+                    log.warning("idempotency_reservation_not_extended", error=str(error))
+
+        task = asyncio.create_task(extend())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def _bind_path_ids(request: Request) -> None:
+    """Add the trace or run in the path to the log lines, if it is an ID."""
+    for name in ("trace_id", "run_id"):
+        value = request.path_params.get(name)
+        with suppress(ValueError):
+            bind_log_context(**{name: UUID(value) if value else None})
+
+
+async def _collect_body(response: Response) -> Response:
+    """The response with its whole body. Streamed responses of this API are short."""
+    if not isinstance(response, StreamingResponse):
+        return response
+    parts = [part async for part in response.body_iterator]
+    body = b"".join(part.encode() if isinstance(part, str) else bytes(part) for part in parts)
+    return Response(body, response.status_code, headers=dict(response.headers))
+
+
+def _to_stored_response(response: Response) -> StoredResponse:
+    """What is stored of a response. Secrets are redacted: a replay does not show a new API key."""
+    headers = {
+        name: response.headers[name] for name in REPLAYED_HEADERS if name in response.headers
+    }
+    content = json.loads(bytes(response.body)) if response.body else None
+    return StoredResponse(response.status_code, redact_value(content)[0], headers)
+
+
+def _replay(stored: StoredResponse) -> Response:
+    headers = stored.headers | {"Idempotency-Replayed": "true"}
+    if stored.body is None:
+        return Response(status_code=stored.status, headers=headers)
+    return JSONResponse(stored.body, status_code=stored.status, headers=headers)
+
+
+def _redact_secrets(request: ReadRequest) -> ParsedJson | None:
+    """The body with its secrets replaced. `sanitized` is true if there were any."""
+    parsed = request.parsed
+    has_escapes = b"\\u" in request.raw  # an escape may hide the word that marks a secret
+    if parsed is None or not (
+        has_escapes or may_contain_secrets(request.raw.decode(errors="replace"))
+    ):
+        return parsed
+    value, kinds = redact_value(parsed.value)
+    return ParsedJson(value, parsed.sanitized or bool(kinds))
+
+
+def _body_model(route: APIRoute) -> type[BaseModel] | None:
+    field = route.body_field
+    model = field.field_info.annotation if field is not None else None
+    return model if isinstance(model, type) and issubclass(model, BaseModel) else None
+
+
+def _body_field_names(route: APIRoute) -> list[str]:
+    """The names that the JSON body of a route may have, as documented."""
+    model = _body_model(route)
+    return sorted(model.model_json_schema().get("properties", {})) if model else []
+
+
+def _accepted_field_names(route: APIRoute) -> frozenset[str] | None:
+    """All names that the body may have, with aliases. None if unknown names are not an error."""
+    model = _body_model(route)
+    if model is None or model.model_config.get("extra") != "forbid":
+        return None
+    names = set(model.model_fields)
+    for field in model.model_fields.values():
+        alias = field.validation_alias
+        choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+        names.update(choice for choice in choices if isinstance(choice, str))
+    return frozenset(names)
+
+
+def _check_field_names(
+    request: ReadRequest, accepted: frozenset[str] | None, documented: Sequence[str]
+) -> None:
+    """Raises `InvalidRequest` if the body has too many fields. Validation would make an error of
+    each unknown one, which takes seconds and gigabytes for a million.
+    """
+    body = request.parsed.value if request.parsed else None
+    if accepted is None or not isinstance(body, dict):
+        return
+    fields = cast("dict[str, Any]", body)
+    if len(fields) > MAX_FIELDS:
+        raise InvalidRequest(
+            f"The body has {len(fields):,} fields. It may contain: {', '.join(documented)}.",
+            field="body",
+        )
+
+
+def _query_parameter_names(dependant: Dependant) -> frozenset[str]:
+    """The query parameters of a route and of its dependencies."""
+    names = frozenset(field.alias for field in dependant.query_params)
+    return names.union(*map(_query_parameter_names, dependant.dependencies))
+
+
+def _check_query(request: Request, known: frozenset[str]) -> None:
+    """Raises `InvalidRequest` for an unknown parameter, which would be a filter without effect, and
+    for NUL, which PostgreSQL cannot compare with.
+    """
+    for name in request.query_params:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise InvalidRequest(
+                f"Unknown query parameter `{name[:MAX_NAME_LENGTH]}`. This route accepts: {names}.",
+                field=name[:MAX_NAME_LENGTH],
+            )
+    for name, value in (*request.query_params.multi_items(), *request.path_params.items()):
+        if "\0" in value:
+            raise InvalidRequest("The NUL character is not allowed.", field=name)
+
+
+def _check_tenant(caller: Identity, request: ReadRequest) -> None:
+    """Raises `Forbidden` if the body names another tenant than the key's."""
+    body = request.parsed.value if request.parsed else None
+    if isinstance(body, dict):
+        tenant_id = cast("dict[str, Any]", body).get("tenant_id")
+        if isinstance(tenant_id, str):
+            caller.require_tenant(tenant_id)

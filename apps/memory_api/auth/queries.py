@@ -1,0 +1,119 @@
+"""Statements on tenants and API keys. The session must be bound to a tenant, except for
+`list_active_tenant_ids`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.auth.identity import GeneratedKey, KeyScope, generate_key
+from apps.memory_api.auth.tables import ApiKeyRow, TenantRow
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.ids import new_id
+
+
+async def create_tenant(session: AsyncSession, slug: str) -> bool:
+    """Insert the row of the session's tenant. Returns False if it exists. Needs the owner role."""
+    statement = (
+        insert(TenantRow)
+        .values(id=current_tenant_id(session), slug=slug)
+        .on_conflict_do_nothing()
+        .returning(TenantRow.id)
+    )
+    return (await session.scalar(statement)) is not None
+
+
+async def get_tenant(session: AsyncSession) -> TenantRow | None:
+    return await session.get(TenantRow, current_tenant_id(session))
+
+
+async def tenant_exists(session: AsyncSession) -> bool:
+    """Whether the session's tenant exists. Any database role may call it."""
+    tenant_id = await session.scalar(
+        select(TenantRow.id).where(TenantRow.id == current_tenant_id(session))
+    )
+    return tenant_id is not None
+
+
+async def list_active_tenant_ids(session: AsyncSession) -> Sequence[UUID]:
+    """The IDs of all active tenants. Needs the worker or the owner role: for others, row-level
+    security hides all tenants but the session's.
+    """
+    rows = await session.scalars(
+        select(TenantRow.id).where(TenantRow.status == "active").order_by(TenantRow.id)
+    )
+    return rows.all()
+
+
+async def create_key(
+    session: AsyncSession,
+    *,
+    scopes: Sequence[KeyScope],
+    name: str = "",
+    project_id: str | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiKeyRow, GeneratedKey]:
+    key = generate_key(current_tenant_id(session))
+    row = ApiKeyRow(
+        tenant_id=current_tenant_id(session),
+        id=new_id(),
+        name=name,
+        secret_hash=key.secret_hash,
+        scopes=[s.value for s in scopes],
+        project_id=project_id,
+        expires_at=expires_at,
+    )
+    session.add(row)
+    await session.flush()
+    await session.refresh(row)
+    return row, key
+
+
+async def get_valid_key(session: AsyncSession, secret_hash: bytes) -> ApiKeyRow | None:
+    """Get a key by its secret's hash, unless it is revoked or expired or its tenant is inactive."""
+    return await session.scalar(
+        select(ApiKeyRow)
+        .join(TenantRow, TenantRow.id == ApiKeyRow.tenant_id)
+        .where(
+            ApiKeyRow.tenant_id == current_tenant_id(session),
+            ApiKeyRow.secret_hash == secret_hash,
+            ApiKeyRow.revoked_at.is_(None),
+            (ApiKeyRow.expires_at.is_(None)) | (ApiKeyRow.expires_at > func.now()),
+            TenantRow.status == "active",
+        )
+    )
+
+
+async def mark_key_used(session: AsyncSession, key: ApiKeyRow) -> None:
+    """Set `last_used_at`, at most once a minute."""
+    now = datetime.now(UTC)
+    if key.last_used_at is None or now - key.last_used_at > timedelta(minutes=1):
+        key.last_used_at = now
+
+
+async def list_keys(session: AsyncSession) -> Sequence[ApiKeyRow]:
+    rows = await session.scalars(
+        select(ApiKeyRow)
+        .where(ApiKeyRow.tenant_id == current_tenant_id(session))
+        .order_by(ApiKeyRow.id)
+    )
+    return rows.all()
+
+
+async def revoke_key(session: AsyncSession, key_id: UUID) -> bool:
+    """Revoke a key. Returns False if there is no such key. Revoking again does not change
+    `revoked_at`.
+    """
+    revoked_id = await session.scalar(
+        update(ApiKeyRow)
+        .where(ApiKeyRow.tenant_id == current_tenant_id(session), ApiKeyRow.id == key_id)
+        .values(revoked_at=func.coalesce(ApiKeyRow.revoked_at, func.now()))
+        .returning(ApiKeyRow.id)
+    )
+    return revoked_id is not None

@@ -1,0 +1,153 @@
+"""The composition root: opens a `Runtime` with its real parts, for the API, the worker, the
+commands and the tests.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import structlog
+
+from apps.memory_api.budgets.accounting import AccountedLLM, ModelAccounting
+from apps.memory_api.core.db import Sessions, open_engine
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.embeddings.registry import open_default_embedder
+from apps.memory_api.llm.circuit_breaker import CircuitBreakerLLM, CircuitBreakers
+from apps.memory_api.llm.deadline import DeadlineLLM
+from apps.memory_api.llm.observation import ObservedLLM
+from apps.memory_api.llm.port import LLM
+from apps.memory_api.llm.prompts import check_prompt_directory
+from apps.memory_api.llm.registry import open_configured_models
+from apps.memory_api.llm.stored_replies import StoredReplyLLM
+from apps.memory_api.llm.wrappers import (
+    FOREGROUND_ATTEMPTS,
+    WORKER_ATTEMPTS,
+    ConcurrencyLimitedLLM,
+    FallbackLLM,
+    RetryingLLM,
+)
+from apps.memory_api.maintenance.budget_alerts import alert_notifier
+from apps.memory_api.run_queue.admission import AdmissionControl
+from apps.memory_api.run_queue.pgqueuer import PgQueuerRunQueue
+from apps.memory_api.runtime import Runtime
+
+log = structlog.get_logger()
+
+
+def wrap_models(
+    llms: Sequence[LLM],
+    *,
+    accounting: ModelAccounting,
+    circuit_breakers: CircuitBreakers,
+    attempts: int = FOREGROUND_ATTEMPTS,
+    retry: Callable[..., LLM] = RetryingLLM,
+) -> LLM:
+    """Return fallback(circuit breaker(retry(accounting(observation(provider))))), so that each
+    model has its own circuit breaker, and each attempt is reserved, recorded, observed and settled
+    separately.
+
+    `retry` replaces `RetryingLLM`; tests pass one that does not wait.
+    """
+    models = [
+        CircuitBreakerLLM(
+            retry(AccountedLLM(ObservedLLM(llm), accounting), attempts=attempts),
+            circuit_breakers.get(llm),
+        )
+        for llm in llms
+    ]
+    return models[0] if len(models) == 1 else FallbackLLM(models)
+
+
+@asynccontextmanager
+async def open_runtime(
+    settings: Settings, database_url: str, *, background: bool = False
+) -> AsyncGenerator[Runtime]:
+    """Open a `Runtime` and close its parts on exit.
+
+    With `background`, each model call is tried once, because the queue retries the whole run.
+    """
+    report_prompt_problems(settings)
+    embedder = open_default_embedder(settings)
+    models = open_configured_models(settings)
+    engine = open_engine(
+        database_url,
+        pool_size=settings.pool_size,
+        statement_cache=settings.statement_cache,
+        timeout=settings.database_timeout * (WORKER_TIMEOUT_FACTOR if background else 1),
+    )
+    queue = PgQueuerRunQueue(
+        settings.listen_url or database_url,
+        heartbeat=timedelta(seconds=settings.lease_seconds),
+        admission=AdmissionControl(settings.queue_limit, settings.queue_limit_total),
+    )
+    sessions, circuit_breakers = Sessions(engine), CircuitBreakers()
+    accounting = ModelAccounting(sessions, on_alerts=alert_notifier(settings, queue))
+    llm = (
+        build_model_chain(
+            models,
+            sessions,
+            accounting,
+            circuit_breakers,
+            attempts=WORKER_ATTEMPTS if background else FOREGROUND_ATTEMPTS,
+            max_concurrent_calls=settings.llm_concurrency,
+        )
+        if models
+        else None
+    )
+    runtime = Runtime(settings, sessions, embedder, queue, llm, circuit_breakers)
+    try:
+        yield runtime
+    finally:
+        if llm is not None:
+            await llm.aclose()
+        await accounting.aclose()
+        await runtime.embedding_models.embedder_cache.aclose()
+        await engine.dispose()
+
+
+def build_model_chain(
+    models: Sequence[LLM],
+    sessions: Sessions,
+    accounting: ModelAccounting,
+    circuit_breakers: CircuitBreakers,
+    *,
+    attempts: int,
+    max_concurrent_calls: int,
+) -> LLM:
+    """Wrap `models` with stored replies, deadline, concurrency limit, fallback, circuit breakers,
+    retries and accounting.
+    """
+    chain = wrap_models(
+        models, accounting=accounting, circuit_breakers=circuit_breakers, attempts=attempts
+    )
+    limited = DeadlineLLM(ConcurrencyLimitedLLM(chain, max_concurrent_calls))
+    return StoredReplyLLM(limited, sessions)
+
+
+def report_prompt_problems(settings: Settings) -> None:
+    """Log the custom prompt files that do not work. Runs that need one of them fail and name it."""
+    if settings.prompts_dir is not None:
+        for problem in check_prompt_directory(settings.prompts_dir):
+            log.error("custom_prompt_invalid", problem=problem)
+
+
+WORKER_TIMEOUT_FACTOR = 20
+"""A worker's statements may take this many times as long as those of a request: upkeep, cleanup and
+the change of the embedding model handle many rows at once.
+"""
+GC_FIRST_THRESHOLD = 10_000
+"""Allocations that trigger a collection of the youngest generation. Python's default of 700 would
+trigger 80 collections while one playbook of 10,000 bullets is loaded.
+"""
+
+
+def freeze_startup_objects() -> None:
+    """Exclude all objects that exist now from garbage collection. Call it once at the end of
+    startup: these objects live as long as the process, and scanning them slows large responses.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_FIRST_THRESHOLD, 20, 20)

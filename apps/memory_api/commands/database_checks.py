@@ -1,0 +1,132 @@
+"""The checks of `hansei doctor` on the database: row-level security, indexes, clock and disk.
+
+They read PostgreSQL's catalogs, so they need no rights on the tables.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sqlalchemy import TextClause, bindparam, text
+
+from apps.memory_api.commands.doctor_checks import CheckResult
+from apps.memory_api.core.db import Base, Sessions
+
+UNPROTECTED_TABLES = text(
+    "select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid"
+    " where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')"
+    " and not c.relispartition and a.attname = 'tenant_id' and not a.attisdropped"
+    " and not (c.relrowsecurity and c.relforcerowsecurity"
+    " and exists (select from pg_policy p where p.polrelid = c.oid))"
+    " order by 1"
+)
+TENANT_TABLE_COUNT = text(
+    "select count(*) from pg_class c join pg_attribute a on a.attrelid = c.oid"
+    " where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')"
+    " and not c.relispartition and a.attname = 'tenant_id' and not a.attisdropped"
+)
+INVALID_INDEXES = text(
+    "select c.relname from pg_index i join pg_class c on c.oid = i.indexrelid"
+    " where c.relnamespace = 'public'::regnamespace and not (i.indisvalid and i.indisready)"
+    " and not exists (select from pg_stat_progress_create_index p where p.index_relid = c.oid)"
+    " order by 1"
+)
+EXISTING_INDEXES = text(
+    "select c.relname from pg_class c where c.relnamespace = 'public'::regnamespace"
+    " and c.relkind in ('i', 'I') and c.relname in :names"
+).bindparams(bindparam("names", expanding=True))
+DATABASE_SIZE = text("select pg_database_size(current_database())")
+CLOCK = text("select extract(epoch from clock_timestamp())::float8")
+
+MAX_CLOCK_DIFFERENCE_SECONDS = 5.0
+"""Leases are compared with the clocks of the workers."""
+MIN_FREE_BYTES = 2 * 1024**3
+MIN_FREE_SHARE = 0.1
+"""Of the disk. Less is sufficient if it is ten times the size of the database."""
+MAX_LISTED_NAMES = 10
+
+
+async def check_row_security(sessions: Sessions) -> CheckResult:
+    """Every table with a tenant must force row-level security and have a policy."""
+    unprotected = await _fetch_names(sessions, UNPROTECTED_TABLES)
+    if unprotected:
+        message = f"row-level security is not forced on: {_list(unprotected)}"
+        fix = "Stop the service: tenants may see each other's rows. Restore the policies of"
+        return CheckResult("isolation", False, message, f"{fix} migrations/sql/policies.sql.")
+    async with sessions.without_tenant() as session:
+        count = await session.scalar(TENANT_TABLE_COUNT)
+    if not count:
+        return CheckResult("isolation", False, "there are no tables", "Run `hansei migrate`.")
+    return CheckResult("isolation", True, f"row-level security is forced on {count} tables")
+
+
+async def check_table_indexes(sessions: Sessions) -> CheckResult:
+    """The indexes of the tables must exist and be valid."""
+    names = sorted(
+        str(index.name) for table in Base.metadata.tables.values() for index in table.indexes
+    )
+    async with sessions.without_tenant() as session:
+        existing = set((await session.scalars(EXISTING_INDEXES, {"names": names})).all())
+    missing = [name for name in names if name not in existing]
+    invalid = await _fetch_names(sessions, INVALID_INDEXES)
+    if missing:
+        fix = "Create them as in migrations/sql/tables.sql, or restore the schema from a backup."
+        return CheckResult("table indexes", False, f"missing: {_list(missing)}", fix)
+    if invalid:
+        fix = f"As the owner, run `reindex index concurrently {invalid[0]};` for each."
+        return CheckResult("table indexes", False, f"invalid: {_list(invalid)}", fix)
+    return CheckResult("table indexes", True, f"{len(names)} indexes exist and are valid")
+
+
+async def check_clock(sessions: Sessions) -> CheckResult:
+    """The clocks of this machine and of the database must agree. Half of the round trip is the
+    error of the measurement.
+    """
+    async with sessions.without_tenant() as session:
+        before = time.time()
+        database_time = float(str(await session.scalar(CLOCK)))
+        after = time.time()
+    difference = database_time - (before + after) / 2
+    message = f"the database's clock differs by {abs(difference):.1f} s"
+    if abs(difference) - (after - before) / 2 > MAX_CLOCK_DIFFERENCE_SECONDS:
+        direction = "ahead of" if difference > 0 else "behind"
+        message = f"the database's clock is {abs(difference):.0f} s {direction} this machine's"
+        fix = "Synchronize both clocks with NTP. Until then, leases may end early or late."
+        return CheckResult("clock", False, message, fix)
+    return CheckResult("clock", True, message)
+
+
+async def check_disk(sessions: Sessions, data_dir: Path | None) -> CheckResult:
+    """Free space of the database's disk. `data_dir` is that of the embedded database; None for a
+    server, whose disk a client cannot ask for.
+    """
+    async with sessions.without_tenant() as session:
+        size = int(str(await session.scalar(DATABASE_SIZE)))
+    if data_dir is None:
+        message = f"the database has {_gigabytes(size)}; its free disk space is not visible here"
+        return CheckResult("disk", True, message)
+    usage = shutil.disk_usage(data_dir)
+    message = f"{_gigabytes(usage.free)} of {_gigabytes(usage.total)} free in {data_dir}"
+    if usage.free < max(MIN_FREE_BYTES, min(MIN_FREE_SHARE * usage.total, 10 * size)):
+        fix = "Free disk space, or shorten the retention (docs/operations.md)."
+        return CheckResult("disk", False, message, fix)
+    return CheckResult("disk", True, f"{message}; the database has {_gigabytes(size)}")
+
+
+async def _fetch_names(sessions: Sessions, statement: TextClause) -> Sequence[str]:
+    async with sessions.without_tenant() as session:
+        return (await session.scalars(statement)).all()
+
+
+def _list(names: Iterable[str]) -> str:
+    shown = list(names)
+    rest = len(shown) - MAX_LISTED_NAMES
+    text = ", ".join(shown[:MAX_LISTED_NAMES])
+    return f"{text} and {rest} more" if rest > 0 else text
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1024**3:.1f} GB"

@@ -1,0 +1,110 @@
+"""`hansei serve` and `hansei worker`: the API process and the worker process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
+from apps.memory_api.commands.database import CommandFailed, exit_on_error, open_database
+from apps.memory_api.commands.worker_metrics import serve_worker_metrics
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import configure_logging
+from apps.memory_api.core.tracing import configure_tracing, shut_down_tracing
+from apps.memory_api.embedded.data_directory import PortUnavailable
+from apps.memory_api.embedded.ports import check_port
+from apps.memory_api.embedded.supervisor import watch_parent
+from apps.memory_api.evaluation.evaluators.registry import check_settings
+from apps.memory_api.llm.registry import check_model_settings
+from apps.memory_api.main import create_app
+from apps.memory_api.playbooks.sections import open_section_loader
+from apps.memory_api.worker import run_worker
+
+DRAIN_SECONDS = 3
+"""Time to finish open requests after the signal to stop, in seconds."""
+
+
+def run_serve(host: str, port: int, data_dir: Path | None) -> None:
+    with exit_on_error():
+        settings = Settings.load()
+        configure_logging(settings.log_format, settings.log_level)
+        _check(settings)
+        configure_tracing(settings.otel_endpoint, "hansei-api")
+        _start_api(settings, host, port, data_dir)
+
+
+def _check(settings: Settings) -> None:
+    """Raises `ConfigurationError` for what would fail later, in a run."""
+    check_model_settings(settings)
+    check_settings(settings)
+    open_section_loader(settings).check()
+
+
+def _start_api(settings: Settings, host: str, port: int, data_dir: Path | None) -> None:
+    with open_database(settings, data_dir) as urls:
+        try:
+            check_port(host, port)
+        except PortUnavailable as error:
+            raise CommandFailed(str(error)) from error
+        try:
+            uvloop.run(_serve(settings, urls.app, host, port))
+        finally:
+            shut_down_tracing()
+
+
+async def _serve(settings: Settings, url: str, host: str, port: int) -> None:
+    # A runtime that cannot be opened ends the process with its message, before the server starts.
+    async with open_runtime(settings, url) as runtime:
+        freeze_startup_objects()
+        server = uvicorn.Server(
+            uvicorn.Config(
+                create_app(settings, runtime=runtime),
+                host=host,
+                port=port,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=DRAIN_SECONDS,
+            )
+        )
+        stop = asyncio.Event()
+        with watch_parent(stop, signals=False):
+            watcher = asyncio.create_task(_shut_down_on(stop, server))
+            await server.serve()
+            watcher.cancel()
+
+
+async def _shut_down_on(stop: asyncio.Event, server: uvicorn.Server) -> None:
+    await stop.wait()
+    server.should_exit = True
+
+
+def run_worker_command(data_dir: Path | None) -> None:
+    with exit_on_error():
+        settings = Settings.load()
+        configure_logging(settings.log_format, settings.log_level)
+        _check(settings)
+        configure_tracing(settings.otel_endpoint, "hansei-worker")
+        _start_worker(settings, data_dir)
+
+
+def _start_worker(settings: Settings, data_dir: Path | None) -> None:
+    with open_database(settings, data_dir) as urls:
+        # The worker uses the owner's URL only to maintain vector indexes.
+        worker_settings = settings.model_copy(update={"owner_url": urls.owner})
+        try:
+            uvloop.run(_work(worker_settings, urls.worker))
+        finally:
+            shut_down_tracing()
+
+
+async def _work(settings: Settings, url: str) -> None:
+    async with open_runtime(settings, url, background=True) as runtime:
+        freeze_startup_objects()
+        stop = asyncio.Event()
+        with watch_parent(stop):
+            async with serve_worker_metrics(runtime):
+                await run_worker(runtime, stop)

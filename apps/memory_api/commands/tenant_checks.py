@@ -1,0 +1,109 @@
+"""The checks of `hansei doctor` on the runs and API keys of all tenants."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from apps.memory_api.auth.queries import list_active_tenant_ids
+from apps.memory_api.commands.doctor_checks import MAX_CHECKED_TENANTS, CheckResult
+from apps.memory_api.core.db import Sessions
+from apps.memory_api.core.resources import load_sql
+
+STUCK_AFTER = timedelta(minutes=15)
+"""Time after the end of its lease, or after it was queued without a ticket, at which maintenance
+should have found a run.
+"""
+EXPIRY_WARNING = timedelta(days=7)
+
+PROBLEM_RUNS = load_sql("maintenance/maintenance.sql", "count_problem_runs")
+KEY_STATES = load_sql("maintenance/maintenance.sql", "count_keys")
+
+
+@dataclass
+class RunAndKeyProblems:
+    """Findings of all checked tenants."""
+
+    dead: Counter[str] = field(default_factory=Counter[str])
+    """Number of dead runs by kind."""
+    stuck: Counter[str] = field(default_factory=Counter[str])
+    """Number of runs by kind that wait without a worker or ticket."""
+    without_key: list[UUID] = field(default_factory=list[UUID])
+    expired_key_count: int = 0
+    expiring: list[UUID] = field(default_factory=list[UUID])
+    """Tenants with keys that expire within `EXPIRY_WARNING`."""
+
+
+async def check_runs_and_keys(
+    sessions: Sessions, tenants: Sequence[UUID] | None = None
+) -> Sequence[CheckResult]:
+    """Return two results: runs and keys. Without `tenants`, checks the first 200 active tenants;
+    `sessions` must then have the worker role.
+    """
+    if tenants is None:
+        async with sessions.without_tenant() as session:
+            tenants = await list_active_tenant_ids(session)
+    problems = RunAndKeyProblems()
+    for tenant_id in tenants[:MAX_CHECKED_TENANTS]:
+        await _check_tenant(sessions, tenant_id, problems)
+    return [_runs_result(problems), _keys_result(problems, len(tenants))]
+
+
+async def _check_tenant(sessions: Sessions, tenant_id: UUID, problems: RunAndKeyProblems) -> None:
+    async with sessions.for_tenant(tenant_id) as session:
+        limit = {"tenant": tenant_id, "limit": STUCK_AFTER}
+        for state, kind, count in await session.execute(PROBLEM_RUNS, limit):
+            (problems.dead if state == "dead" else problems.stuck)[kind] += count
+        warning = {"tenant": tenant_id, "warning": EXPIRY_WARNING}
+        keys = (await session.execute(KEY_STATES, warning)).one()
+    problems.expired_key_count += keys.expired
+    if not keys.usable:
+        problems.without_key.append(tenant_id)
+    if keys.expiring:
+        problems.expiring.append(tenant_id)
+
+
+def _runs_result(problems: RunAndKeyProblems) -> CheckResult:
+    if problems.stuck:
+        message = f"stuck for {STUCK_AFTER.seconds // 60} minutes: {_list(problems.stuck)}"
+        fix = "Start a worker with `hansei worker`. Its maintenance queues these runs again."
+        return CheckResult("runs", False, message, fix)
+    if problems.dead:
+        message = f"dead, out of attempts: {_list(problems.dead)}"
+        fix = (
+            "Read their errors with `GET /api/v1/runs?state=dead`, remove the cause, then"
+            " `POST /api/v1/runs/{id}/retry`."
+        )
+        return CheckResult("runs", False, message, fix)
+    return CheckResult("runs", True, "no run is stuck or dead")
+
+
+def _keys_result(problems: RunAndKeyProblems, tenant_count: int) -> CheckResult:
+    if not tenant_count:
+        fix = "Run `hansei tenant create NAME`, then `hansei key create --tenant NAME`."
+        return CheckResult("keys", True, "there is no tenant yet", fix)
+    if problems.without_key:
+        shown = _list_tenants(problems.without_key)
+        fix = "Run `hansei key create --tenant NAME` for each tenant that is in use."
+        return CheckResult("keys", True, f"tenants without a usable API key: {shown}", fix)
+    if problems.expiring:
+        shown = _list_tenants(problems.expiring)
+        fix = "Create new keys before the old ones expire: `hansei key create --tenant NAME`."
+        message = f"keys expire within {EXPIRY_WARNING.days} days: {shown}"
+        return CheckResult("keys", True, message, fix)
+    message = "every tenant has a usable API key"
+    if problems.expired_key_count:
+        message += f"; {problems.expired_key_count} others are expired"
+    return CheckResult("keys", True, message)
+
+
+def _list(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} × {kind}" for kind, count in counts.most_common())
+
+
+def _list_tenants(tenants: Sequence[UUID]) -> str:
+    shown = ", ".join(map(str, tenants[:3]))
+    return shown if len(tenants) <= 3 else f"{shown} and {len(tenants) - 3} more"

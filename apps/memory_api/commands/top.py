@@ -1,0 +1,186 @@
+"""`hansei top`: a live view of the queue, runs, model calls, cost and the slowest routes.
+
+It reads `/metrics` of the processes, so it needs no access to the database.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from apps.memory_api.commands.database import CommandFailed, exit_on_error
+from apps.memory_api.commands.scrape import Scrape, scrape_all
+from apps.memory_api.core.settings import Settings
+
+DEFAULT_API = "http://127.0.0.1:8321"
+SLOWEST_ROUTE_COUNT = 8
+QUEUE_STATES = ("due", "delayed", "running")
+RUN_RESULTS = ("done", "retried", "postponed", "failed", "dead", "lease_lost")
+
+
+def run(urls: Sequence[str], token: str | None, interval: float, once: bool, json: bool) -> None:
+    with exit_on_error():
+        settings = Settings.load()
+        if token is None and settings.metrics_token is not None:
+            token = settings.metrics_token.get_secret_value()
+        targets = [_metrics_url(url) for url in urls] or _default_urls(settings)
+        first = _scrape(targets, token)
+        if once or json:
+            _print_once(first, json)
+            return
+        _show_live(targets, token, interval, first)
+
+
+def _default_urls(settings: Settings) -> list[str]:
+    """The API of this machine, and a worker if it has a port."""
+    port = settings.worker_metrics_port
+    workers = [f"http://127.0.0.1:{port}"] if port is not None else []
+    return [_metrics_url(url) for url in (DEFAULT_API, *workers)]
+
+
+def _metrics_url(url: str) -> str:
+    base = url if "://" in url else f"http://{url}"
+    return base if base.endswith("/metrics") else f"{base.rstrip('/')}/metrics"
+
+
+def _scrape(urls: Sequence[str], token: str | None) -> Scrape:
+    """Raises `CommandFailed` if no process answers."""
+    scrape = scrape_all(urls, token)
+    if not scrape.samples:
+        problems = "; ".join(f"{url}: {reason}" for url, reason in scrape.errors.items())
+        raise CommandFailed(
+            f"No metrics: {problems}. Check --url, and pass --token if HANSEI_METRICS_TOKEN is set."
+        )
+    return scrape
+
+
+def _print_once(scrape: Scrape, json: bool) -> None:
+    if json:
+        typer.echo(jsonlib.dumps(to_figures(scrape), ensure_ascii=False))
+        return
+    Console(highlight=False).print(render_view(scrape))
+
+
+def _show_live(urls: Sequence[str], token: str | None, interval: float, first: Scrape) -> None:
+    """Refresh until Ctrl-C. Figures of a period are those since the last refresh."""
+    try:
+        with Live(render_view(first), screen=True, auto_refresh=False) as live:
+            earlier, earlier_at = first, time.monotonic()
+            while True:
+                time.sleep(interval)
+                current, now = scrape_all(urls, token), time.monotonic()
+                view = render_view(current, current.minus(earlier), now - earlier_at)
+                live.update(view, refresh=True)
+                earlier, earlier_at = current, now
+    except KeyboardInterrupt:
+        return
+
+
+def to_figures(scrape: Scrape) -> dict[str, Any]:
+    """The figures of the view, since each process started."""
+    return {
+        "queue": {
+            state: {
+                "tickets": int(scrape.value("hansei_queue_tickets", state=state)),
+                "oldest_seconds": round(
+                    scrape.value("hansei_queue_oldest_seconds", state=state), 1
+                ),
+            }
+            for state in QUEUE_STATES
+        },
+        "runs": {
+            kind: {
+                result: int(scrape.value("hansei_runs_total", kind=kind, result=result))
+                for result in RUN_RESULTS
+            }
+            for kind in sorted(scrape.by_label("hansei_runs_total", "kind"))
+        },
+        "models": {
+            model: {
+                "calls": int(scrape.value("hansei_llm_calls_total", model=model)),
+                "failed": int(
+                    scrape.value("hansei_llm_calls_total", model=model)
+                    - scrape.value("hansei_llm_calls_total", model=model, result="ok")
+                ),
+                "tokens": int(
+                    scrape.value("hansei_llm_tokens_total", model=model, direction="input")
+                    + scrape.value("hansei_llm_tokens_total", model=model, direction="output")
+                ),
+                "usd": round(scrape.value("hansei_llm_cost_usd_total", model=model), 6),
+            }
+            for model in sorted(scrape.by_label("hansei_llm_calls_total", "model"))
+        },
+        "routes": _slowest_routes(scrape),
+        "errors": dict(scrape.errors),
+    }
+
+
+def _slowest_routes(scrape: Scrape) -> list[dict[str, Any]]:
+    """The routes with the longest mean time."""
+    name = "hansei_http_request_duration_seconds"
+    routes = [
+        {
+            "route": f"{method} {route}",
+            "requests": int(count),
+            "mean_ms": round(
+                1000 * scrape.value(f"{name}_sum", method=method, route=route) / count, 1
+            ),
+            "p95_ms": round(
+                1000 * (scrape.quantile(name, 0.95, method=method, route=route) or 0.0), 1
+            ),
+        }
+        for method in scrape.by_label(f"{name}_count", "method")
+        for route, count in scrape.by_label(f"{name}_count", "route", method=method).items()
+        if count
+    ]
+    routes.sort(key=lambda route: route["mean_ms"], reverse=True)
+    return routes[:SLOWEST_ROUTE_COUNT]
+
+
+def render_view(
+    scrape: Scrape, period: Scrape | None = None, seconds: float | None = None
+) -> RenderableType:
+    """The view of one moment. `period` has the increase of the last `seconds`; without it, figures
+    are since the start of each process.
+    """
+    counted = scrape if period is None else period
+    since = "since start" if seconds is None else f"in the last {seconds:.0f} s"
+    figures = to_figures(counted)
+    queue = Table("queue", "tickets", "oldest", title="Queue", title_justify="left")
+    for state, item in to_figures(scrape)["queue"].items():
+        queue.add_row(state, f"{item['tickets']:,}", f"{item['oldest_seconds']:,.1f} s")
+    runs = Table("kind", *RUN_RESULTS, title=f"Runs, {since}", title_justify="left")
+    for kind, results in figures["runs"].items():
+        runs.add_row(kind, *(f"{results[result]:,}" for result in RUN_RESULTS))
+    models = Table(
+        *("model", "calls", "failed", "tokens", "US dollars"),
+        title=f"Model calls, {since}",
+        title_justify="left",
+    )
+    for model, item in figures["models"].items():
+        usd = f"{item['usd']:.4f}"
+        models.add_row(model, *(f"{item[key]:,}" for key in ("calls", "failed", "tokens")), usd)
+    routes = Table(
+        *("route", "requests", "mean", "p95 up to"),
+        title=f"Slowest routes, {since}",
+        title_justify="left",
+    )
+    for item in figures["routes"]:
+        routes.add_row(
+            item["route"],
+            f"{item['requests']:,}",
+            f"{item['mean_ms']:,.1f} ms",
+            f"{item['p95_ms']:,.1f} ms",
+        )
+    notes = [Text(f"{url}: {reason}", style="red") for url, reason in scrape.errors.items()]
+    if not scrape.by_label("hansei_runs_total", "kind"):
+        notes.append(Text("No runs yet. Workers need HANSEI_WORKER_METRICS_PORT to be shown."))
+    return Group(queue, runs, models, routes, *notes)

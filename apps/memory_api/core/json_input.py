@@ -1,0 +1,168 @@
+"""Parse and sanitize untrusted JSON.
+
+NUL and lone surrogates, which PostgreSQL cannot store, become U+FFFD. JSON that nests too deeply or
+holds NaN or Infinity is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple, cast
+
+from pydantic_core import from_json
+
+from apps.memory_api.core.errors import HanseiError, InvalidRequest
+
+MAX_DEPTH = 64
+
+MAX_PATH_LENGTH = 160
+"""Maximum length of a path in an error message, in characters."""
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_UNSTORABLE_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+"""A JSON escape that may stand for an unstorable character. Also matches valid surrogate pairs."""
+_CHECKED_TYPES = frozenset({dict, list, float})
+
+
+class MalformedJson(HanseiError):
+    """The request body is not valid JSON."""
+
+    status, code = 400, "malformed_json"
+
+
+class ParsedJson(NamedTuple):
+    """A JSON value. `sanitized` is true if unstorable characters were replaced in it."""
+
+    value: Any
+    sanitized: bool
+
+
+def parse_json(raw: bytes) -> ParsedJson:
+    """Parse and sanitize a JSON document.
+
+    Raises `MalformedJson` for text that is not JSON or not UTF-8 and for a name that occurs twice
+    in an object, and `InvalidRequest` for NaN, Infinity or more than 64 levels.
+    """
+    try:
+        value = from_json(raw, allow_inf_nan=False)
+    except ValueError:  # the standard library's parser gives a better error message
+        return _sanitize(_loads(raw))
+    _loads(raw)  # `from_json` accepts repeated names
+    if _UNSTORABLE_ESCAPE.search(raw) or not _is_shallow_and_finite(value):
+        return _sanitize(value)
+    return ParsedJson(value, sanitized=False)
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object. Two readers of a repeated name could each read another value."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        name = counts.most_common(1)[0][0][:MAX_PATH_LENGTH]
+        raise MalformedJson(f"The request body has an object with the name {name!r} twice.")
+    return value
+
+
+def _loads(raw: bytes) -> Any:
+    try:
+        return json.loads(raw, object_pairs_hook=_unique_names)
+    except UnicodeDecodeError:
+        raise MalformedJson("The request body is not valid UTF-8.") from None
+    except RecursionError:
+        raise _nesting_error("") from None
+    except ValueError as error:
+        raise MalformedJson(f"The request body is not valid JSON: {error}.") from None
+
+
+def replace_unstorable(text: str) -> str:
+    """Replace each NUL and lone surrogate by U+FFFD."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+class _JsonPath(NamedTuple):
+    """A path in a JSON document, as a linked list from the innermost key or index outward."""
+
+    parent: _JsonPath | None
+    name: str | int
+
+    def __str__(self) -> str:
+        names = [str(self.name)[:MAX_PATH_LENGTH]]
+        path = self.parent
+        while path is not None:
+            names.append(str(path.name)[:MAX_PATH_LENGTH])
+            path = path.parent
+        # The outermost name is the index in the list that `_sanitize` puts around the document.
+        return ".".join(reversed(names[:-1]))[:MAX_PATH_LENGTH] or "body"
+
+
+def _nesting_error(path: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The request body is nested deeper than {MAX_DEPTH} levels.", field=path or "body"
+    )
+
+
+def _is_shallow_and_finite(value: Any) -> bool:
+    """Whether `value` has at most `MAX_DEPTH` levels and only finite numbers.
+
+    Goes level by level, which is faster than `_sanitize`: it runs on every request.
+    """
+    level: list[Any] = [[value]]
+    for _ in range(MAX_DEPTH + 1):
+        items = [item for node in level for item in _items(node) if type(item) in _CHECKED_TYPES]
+        level = [item for item in items if type(item) is not float]
+        if not all(math.isfinite(item) for item in items if type(item) is float):
+            return False
+        if not level:
+            return True
+    return False
+
+
+def _items(node: Any) -> Iterable[Any]:
+    return cast("dict[str, Any]", node).values() if type(node) is dict else node
+
+
+def _sanitize(value: Any) -> ParsedJson:
+    """Replace unstorable characters in place. Not recursive."""
+    sanitized = False
+    root: list[Any] = [value]
+    stack: list[tuple[dict[str, Any] | list[Any], int, _JsonPath | None]] = [(root, 0, None)]
+    while stack:
+        node, depth, path = stack.pop()
+        if depth > MAX_DEPTH:
+            raise _nesting_error(str(path))
+        if isinstance(node, dict):
+            sanitized = _sanitize_keys(node) or sanitized
+            items: list[tuple[Any, Any]] = list(node.items())
+        else:
+            items = list(enumerate(node))
+        for key, item in items:
+            if isinstance(item, str):
+                if _UNSTORABLE.search(item):
+                    cast("dict[Any, Any]", node)[key] = replace_unstorable(item)
+                    sanitized = True
+            elif isinstance(item, dict | list):
+                nested = cast("dict[str, Any] | list[Any]", item)
+                stack.append((nested, depth + 1, _JsonPath(path, key)))
+            elif isinstance(item, float) and not math.isfinite(item):
+                raise InvalidRequest("The number must be finite.", field=str(_JsonPath(path, key)))
+    return ParsedJson(root[0], sanitized)
+
+
+def _sanitize_keys(node: dict[str, Any]) -> bool:
+    """Sanitize the keys of an object in place and keep their order. Keys that become equal get a
+    suffix, so that no entry is lost.
+    """
+    if not any(_UNSTORABLE.search(key) for key in node):
+        return False
+    items = list(node.items())
+    node.clear()
+    for key, item in items:
+        name = replace_unstorable(key)
+        while name in node:
+            name += "\ufffd"
+        node[name] = item
+    return True

@@ -1,0 +1,38 @@
+"""Load packaged files: named SQL blocks, migrations, prompts."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from sqlalchemy import TextClause, text
+
+PACKAGE = Path(__file__).resolve().parents[1]
+_BLOCK = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+
+
+@cache
+def _blocks(path: str) -> dict[str, str]:
+    names_and_texts = _BLOCK.split((PACKAGE / path).read_text(encoding="utf-8"))[1:]
+    return dict(zip(names_and_texts[::2], map(str.strip, names_and_texts[1::2]), strict=True))
+
+
+def read_sql(path: str, name: str) -> str:
+    """Return the statement after `-- name: <name>` in a `.sql` file, for asyncpg (`$1` parameters).
+
+    `path` is relative to the package, for example `run_queue/queue.sql`. Raises `KeyError` if the
+    file has no such block.
+    """
+    return _blocks(path)[name]
+
+
+def load_sql(path: str, name: str) -> TextClause:
+    """Return the statement for SQLAlchemy (`:name` parameters)."""
+    return text(read_sql(path, name))
+
+
+def packaged_path(name: str) -> Path:
+    """Return a folder such as `migrations`: in the installed package or at the checkout's root."""
+    packaged = PACKAGE / name
+    return packaged if packaged.is_dir() else PACKAGE.parents[1] / name

@@ -1,0 +1,150 @@
+"""Replace secrets in text and JSON by `[secret:kind]`, before text is stored or sent to a model.
+
+The patterns are in `secret_patterns.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any, NamedTuple, cast
+
+from pydantic_core import SchemaValidator, core_schema
+
+from apps.memory_api.core.secret_patterns import SECRET_PATTERNS, SecretPattern
+
+MIN_SECRET_LENGTH = 16
+"""Minimum length of an object key that is checked for secrets. No pattern matches a shorter text.
+"""
+
+
+class Redacted(NamedTuple):
+    text: str
+    counts: dict[str, int]
+    """Number of replaced secrets by kind."""
+
+
+def redact(text: str) -> Redacted:
+    """Replace all secrets in `text`. Redacting the result again changes nothing."""
+    if not may_contain_secrets(text):
+        return Redacted(text, {})
+    lowered = _lower(text)
+    counts: Counter[str] = Counter()
+    for pattern in SECRET_PATTERNS:
+        haystack = text if pattern.is_case_sensitive else lowered
+        if any(hint in haystack for hint in pattern.hints):
+            spans = _find_spans(pattern, haystack, text)
+            if spans:
+                counts[pattern.kind] += len(spans)
+                text = _replace_spans(text, spans, f"[secret:{pattern.kind}]")
+                lowered = _lower(text)
+    return Redacted(text, dict(counts))
+
+
+def may_contain_secrets(text: str) -> bool:
+    """Whether the text contains a hint of any pattern. False means that it has no secrets."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # `_ANY_HINT` cannot read lone surrogates
+        return True
+    return _ANY_HINT.isinstance_python(text) or bool(_FULL_WIDTH.search(text))
+
+
+def redact_value(value: Any) -> tuple[Any, dict[str, int]]:
+    """Redact JSON-like data: all strings and keys at any depth, and the values of keys such as
+    `password`. Returns the data and the number of replaced secrets by kind.
+    """
+    counts: Counter[str] = Counter()
+    return _redact_node(value, counts), dict(counts)
+
+
+def _redact_node(value: Any, counts: Counter[str]) -> Any:
+    if isinstance(value, str):
+        text, found = redact(value)
+        counts.update(found)
+        return text
+    if isinstance(value, dict):
+        return _redact_object(cast("dict[Any, Any]", value), counts)
+    if isinstance(value, list):
+        return [_redact_node(item, counts) for item in cast("list[Any]", value)]
+    return value
+
+
+def _redact_object(value: dict[Any, Any], counts: Counter[str]) -> dict[Any, Any]:
+    """Keys that become equal get a suffix, so that no entry is lost."""
+    redacted: dict[Any, Any] = {}
+    for key, item in value.items():
+        may_be_secret = isinstance(key, str) and len(key) >= MIN_SECRET_LENGTH
+        name = _redact_node(key, counts) if may_be_secret else key
+        while name in redacted:
+            name += "+"
+        redacted[name] = _redact_entry(str(name), item, counts)
+    return redacted
+
+
+def _redact_entry(key: str, value: Any, counts: Counter[str]) -> Any:
+    """Redact a value. A string is also matched as `"key": "value"`, for keys such as `password`."""
+    redacted = _redact_node(value, counts)
+    if not isinstance(redacted, str) or "[secret:" in redacted:
+        return redacted
+    compact = "".join(redacted.split())
+    found = redact(f'"{key}": "{compact}"').counts
+    counts.update(found)
+    return f"[secret:{next(iter(found))}]" if found else redacted
+
+
+def _find_spans(pattern: SecretPattern, haystack: str, text: str) -> list[tuple[int, int]]:
+    group = "secret" if "secret" in pattern.regex.groupindex else 0
+    return [
+        match.span(group)
+        for match in pattern.regex.finditer(haystack)
+        if pattern.is_secret(match, text[match.start(group) : match.end(group)])
+    ]
+
+
+def _replace_spans(text: str, spans: list[tuple[int, int]], replacement: str) -> str:
+    parts: list[str] = []
+    previous_end = 0
+    for start, end in spans:
+        parts += (text[previous_end:start], replacement)
+        previous_end = end
+    return "".join((*parts, text[previous_end:]))
+
+
+def _lower(text: str) -> str:
+    """Lower case in half width, without a change of length. `str.lower` makes two characters of
+    "İ".
+    """
+    if _FULL_WIDTH.search(text):
+        text = text.translate(_HALF_WIDTH)
+    lowered = text.lower()
+    return lowered if len(lowered) == len(text) else text.translate(_ASCII_LOWER)
+
+
+_ASCII_LOWER = {ord(c): c.lower() for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+_FULL_WIDTH = re.compile("[\uff01-\uff5e]")
+_HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+
+
+def _compile_hints() -> SchemaValidator:
+    """One regular expression for all hints, in pydantic's Rust engine. It takes a tenth of the time
+    of one search per hint.
+    """
+    case_sensitive, other = (
+        "|".join(
+            sorted(
+                {
+                    re.escape(hint)
+                    for pattern in SECRET_PATTERNS
+                    if pattern.is_case_sensitive == is_case_sensitive
+                    for hint in pattern.hints
+                }
+            )
+        )
+        for is_case_sensitive in (True, False)
+    )
+    regex = f"{case_sensitive}|(?i:{other})"
+    return SchemaValidator(core_schema.str_schema(pattern=regex, strict=True))
+
+
+_ANY_HINT = _compile_hints()

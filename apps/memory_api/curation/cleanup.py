@@ -1,0 +1,263 @@
+"""Clean up a playbook in the background: quarantine harmful bullets, merge duplicates, and archive
+bullets above the limit.
+
+Safe to repeat. Its run kind is `CLEANUP`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from uuid import UUID
+
+from pydantic import TypeAdapter
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import transaction_time
+from apps.memory_api.curation.apply import (
+    apply_plan,
+    archive_over_capacity,
+    find_bullets_over_capacity,
+)
+from apps.memory_api.curation.consolidation.consolidate import (
+    MAX_AGE,
+    MIN_GROWTH_BULLETS,
+    MIN_INTERVAL,
+    ConsolidationResult,
+    consolidate_if_due,
+    is_consolidation_due,
+)
+from apps.memory_api.curation.consolidation.queries import list_playbooks_to_consolidate
+from apps.memory_api.curation.context import embed_texts, find_nearest_bullets, to_nearby
+from apps.memory_api.curation.lesson_comparison import NearbyBullet, is_duplicate
+from apps.memory_api.curation.queries import (
+    list_changed_bullets_since,
+    list_changed_playbooks,
+    list_playbooks_over_capacity,
+    list_playbooks_with_harmful_bullets,
+    list_rejected_merges,
+)
+from apps.memory_api.curation.rules import count_support, merge_delta
+from apps.memory_api.curation.schemas import (
+    ApplyResult,
+    CurationPlan,
+    ProposedChange,
+)
+from apps.memory_api.playbooks.deltas import MAX_DELTAS
+from apps.memory_api.playbooks.editing.edits import require_playbook
+from apps.memory_api.playbooks.inbox.queries import get_curation
+from apps.memory_api.playbooks.queries import get_playbook
+from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from apps.memory_api.playbooks.tables import PlaybookRow
+from apps.memory_api.playbooks.verdicts.quarantine import (
+    QUARANTINE_ACTOR,
+    find_bullets_to_quarantine,
+    quarantine_harmful_bullets,
+)
+from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.chain import PLAYBOOK
+from apps.memory_api.runs.lifecycle import StepResult
+from apps.memory_api.runs.queries import has_queued_run
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+
+CLEANUP = "cleanup"
+FORCE = "consolidate"
+"""Input of CLEANUP: true to consolidate all bullets now."""
+BULLETS_PER_BATCH = 100
+"""Bullets that are compared with their neighbors per transaction."""
+LOST_AFTER = timedelta(minutes=30)
+"""The age after which a queued run is assumed lost."""
+
+
+@dataclass(frozen=True)
+class CleanupResult:
+    """The result of one cleanup."""
+
+    merged_keys: Sequence[tuple[str, str]] = field(default_factory=tuple[tuple[str, str], ...])
+    """(survivor, absorbed)."""
+    quarantined_keys: Sequence[str] = ()
+    archived_keys: Sequence[str] = ()
+    proposal_id: UUID | None = None
+    """The merges wait for review."""
+    consolidation: ConsolidationResult = field(default_factory=ConsolidationResult)
+
+
+_RESULT = TypeAdapter(CleanupResult)
+
+
+async def clean_up_playbook(
+    runtime: Runtime,
+    tenant_id: UUID,
+    place: PlaybookRef,
+    run_id: UUID | None,
+    *,
+    force: bool = False,
+) -> CleanupResult:
+    """Merges at most 10 groups of duplicates; the next run finds the rest. With a model, also
+    consolidates the playbook if that is due, or always with `force`. Raises `PlaybookNotFound`.
+    """
+    author = ChangeAuthor(QUARANTINE_ACTOR, "Playbook cleanup.", run_id)
+    quarantined = await quarantine_harmful_bullets(runtime, tenant_id, place, author)
+    result = await _merge_duplicates(runtime, tenant_id, place, author)
+    consolidation = await consolidate_if_due(runtime, tenant_id, place, run_id, force=force)
+    archived = await archive_over_capacity(runtime, tenant_id, place, author)
+    pairs = tuple(
+        (result.key or "", bullet.id) for result in result.results for bullet in result.absorbed
+    )
+    proposal_id = result.proposal_id or consolidation.proposal_id
+    return CleanupResult(pairs, quarantined, archived, proposal_id, consolidation)
+
+
+async def _merge_duplicates(
+    runtime: Runtime, tenant_id: UUID, place: PlaybookRef, author: ChangeAuthor
+) -> ApplyResult:
+    """Merges duplicates of which at least one changed since the last cleanup."""
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        playbook = await require_playbook(session, place)
+        version = playbook.version
+        if version <= playbook.cleaned_version:
+            return ApplyResult(version, changed=False)
+        rows = await list_changed_bullets_since(
+            session, playbook.scope_id, playbook.cleaned_version
+        )
+        rejected_merges = await list_rejected_merges(session, playbook.scope_id)
+    groups = _DuplicateGroups(rejected_merges)
+    embedder = await runtime.get_tenant_embedder(tenant_id)
+    for start in range(0, len(rows), BULLETS_PER_BATCH):
+        bullets = [to_nearby(row) for row in rows[start : start + BULLETS_PER_BATCH]]
+        queries = await embed_texts(embedder, [nearby.bullet.searchable_text for nearby in bullets])
+        async with runtime.sessions.for_tenant(tenant_id) as session:
+            for nearby, query in zip(bullets, queries, strict=True):
+                groups.add(nearby, await find_nearest_bullets(session, place, query))
+        if len(groups.groups) > MAX_DELTAS:
+            break
+
+    async def settle(session: AsyncSession, merged: ApplyResult) -> None:
+        if len(groups.groups) > MAX_DELTAS:
+            return  # The next run continues.
+        current = await get_playbook(session, place)
+        assert current is not None, "playbooks are never removed"
+        current.cleaned_version = merged.version if merged.changed else version
+
+    changes = [ProposedChange(delta=merge_delta(group)) for group in groups.groups[:MAX_DELTAS]]
+    curation = CurationPlan(version=version, changes=changes)
+    return await apply_plan(runtime, tenant_id, place, curation, author, on_applied=settle)
+
+
+@dataclass
+class _DuplicateGroups:
+    """Groups of duplicates, each bullet in at most one group, without pairs that a proposal already
+    contains.
+    """
+
+    rejected_merges: Collection[frozenset[str]]
+    groups: list[list[NearbyBullet]] = field(default_factory=list[list[NearbyBullet]])
+    grouped_keys: set[str] = field(default_factory=set[str])
+
+    def add(self, nearby: NearbyBullet, others: Sequence[NearbyBullet]) -> None:
+        """Add the bullet with all its duplicates among `others`, if it has any."""
+        if nearby.bullet.id in self.grouped_keys:
+            return
+        duplicates = [other for other in others if self._may_merge(nearby, other, other.cosine)]
+        if not duplicates:
+            return
+        survivor = min([nearby, *duplicates], key=lambda n: (-count_support(n), n.bullet.id))
+        group = [survivor] + [
+            other
+            for other in (nearby, *duplicates)
+            if other is not survivor
+            and (survivor is nearby or other is nearby or self._may_merge(survivor, other, None))
+        ]
+        self.groups.append(group)
+        self.grouped_keys |= {other.bullet.id for other in group}
+
+    def _may_merge(self, nearby: NearbyBullet, other: NearbyBullet, cosine: float | None) -> bool:
+        keys = frozenset((nearby.bullet.id, other.bullet.id))
+        return (
+            len(keys) == 2
+            and not keys & self.grouped_keys
+            and not any(keys <= rejected for rejected in self.rejected_merges)
+            and not other.bullet.pinned
+            and is_duplicate(nearby.bullet.content, other.bullet.content, cosine)
+        )
+
+
+async def run_cleanup(runtime: Runtime, run: RunRow) -> None:
+    """Executes a cleanup run and finishes it."""
+    place = PlaybookRef(run.project_id, run.input[PLAYBOOK])
+    force = bool(run.input.get(FORCE))
+    result = await clean_up_playbook(runtime, run.tenant_id, place, run.id, force=force)
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        consolidation = result.consolidation
+        finished = StepResult(
+            data=_RESULT.dump_python(result, mode="json"),
+            engine="llm" if consolidation.prompt_hash else "rules",
+            prompt_hash=consolidation.prompt_hash,
+            usage=consolidation.usage,
+        )
+        await lifecycle.finish_run(session, run, finished)
+
+
+async def enqueue_cleanups(runtime: Runtime, session: AsyncSession) -> int:
+    """Enqueues a run for each playbook that needs a cleanup, unless cleanup runs are waiting.
+    Returns their number.
+    """
+    if await has_queued_run(session, CLEANUP, datetime.now(UTC) - LOST_AFTER):
+        return 0
+    due = {row.scope_id: row for row in await list_changed_playbooks(session)}
+    for row in await list_playbooks_with_harmful_bullets(session):
+        if row.scope_id not in due and await find_bullets_to_quarantine(session, row.scope_id):
+            due[row.scope_id] = row
+    for row in await list_playbooks_over_capacity(session):
+        if row.scope_id not in due and await find_bullets_over_capacity(session, row):
+            due[row.scope_id] = row
+    if runtime.llm is not None:
+        rows = await list_playbooks_to_consolidate(
+            session, MIN_GROWTH_BULLETS, MAX_AGE, MIN_INTERVAL
+        )
+        due |= {row.scope_id: row for row in rows}
+    await _enqueue_runs(runtime, session, list(due.values()))
+    return len(due)
+
+
+async def enqueue_cleanup_after_growth(
+    runtime: Runtime, session: AsyncSession, playbook: PlaybookRow
+) -> None:
+    """Enqueues a cleanup if the playbook has grown enough for a consolidation by a model."""
+    if runtime.llm is None:
+        return
+    curation = await get_curation(session, playbook.scope_id)
+    if not is_consolidation_due(playbook, curation, await transaction_time(session), 0):
+        return
+    if await has_queued_run(session, CLEANUP, datetime.now(UTC) - LOST_AFTER):
+        return
+    await _enqueue_runs(runtime, session, [playbook])
+
+
+async def enqueue_consolidation(
+    runtime: Runtime, session: AsyncSession, playbook: PlaybookRow
+) -> UUID:
+    """Enqueues a cleanup that consolidates all bullets of the playbook; the ID of its run."""
+    (run_id,) = await _enqueue_runs(runtime, session, [playbook], {FORCE: True})
+    return run_id
+
+
+async def _enqueue_runs(
+    runtime: Runtime,
+    session: AsyncSession,
+    playbooks: Sequence[PlaybookRow],
+    options: Mapping[str, bool] = MappingProxyType({}),
+) -> list[UUID]:
+    runs = [
+        lifecycle.new_run(
+            session, CLEANUP, project_id=row.project_id, input={PLAYBOOK: row.name, **options}
+        )
+        for row in playbooks
+    ]
+    await session.flush()
+    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id) for run in runs])
+    return [run.id for run in runs]

@@ -1,0 +1,280 @@
+"""The part of a playbook that a curation needs: the bullets near each lesson, exact duplicates, and
+earlier decisions. Its size does not depend on the size of the playbook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.curation.lesson_comparison import NearbyBullet
+from apps.memory_api.curation.queries import (
+    find_decisions,
+    find_deleting_versions,
+    list_bullet_titles,
+    list_bullet_tools,
+    list_proposed_deltas,
+    list_quarantined_bullets,
+    list_trace_tools,
+    list_traces_with_attempts,
+    load_memories,
+)
+from apps.memory_api.curation.schemas import Lesson
+from apps.memory_api.curation.tables import CuratedLessonRow
+from apps.memory_api.embeddings.port import Embedder
+from apps.memory_api.memories.index.drafts import fingerprint
+from apps.memory_api.memories.schemas import MemoryStatus
+from apps.memory_api.memories.search.query import EmbeddedQuery
+from apps.memory_api.memories.search.search import search_in_session
+from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.playbooks.bullet_rows import to_bullet, to_state
+from apps.memory_api.playbooks.deltas import normalize_content
+from apps.memory_api.playbooks.models import Bullet, DeltaContextItem, default_search_text
+from apps.memory_api.playbooks.queries import find_bullets
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.state import PlaybookState
+from apps.memory_api.playbooks.tables import PlaybookRow
+from apps.memory_api.text.terms import query_terms
+
+NEAREST_PER_LESSON = 24
+"""Bullets compared per lesson. Of 678 duplicate pairs among the lessons of real traces, the nearest
+duplicate had rank 16 or better; of ACE bullets and Japanese sentences, rank 3.
+"""
+MAX_TITLES = 1_000
+"""Bullets whose titles a model may see: the most useful ones. The prompt's budget limits them too.
+"""
+MAX_INACTIVE_BULLETS = 200
+"""The number of newest quarantined bullets, and of proposals, that are compared."""
+
+
+@dataclass(frozen=True)
+class EarlierDecision:
+    """An earlier decision on a lesson: the key of its bullet, or the reason for none."""
+
+    key: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class LessonEvidence:
+    """What is known about the trace of a lesson besides the lesson."""
+
+    task: str = ""
+    tools: Sequence[str] = ()
+    attempt_count: int = 0
+    success_count: int = 0
+
+
+@dataclass(frozen=True)
+class CurationContext:
+    """`near` and `evidence` are parallel to the lessons; `state` has the compared bullets by key.
+    `evidence`, `bullet_tools` and `titles` are empty if no model decides.
+    """
+
+    version: int = 0
+    state: PlaybookState = field(default_factory=PlaybookState)
+    near: Sequence[Sequence[NearbyBullet]] = ()
+    known: Mapping[int, EarlierDecision] = field(default_factory=dict[int, EarlierDecision])
+    """By index of the lesson."""
+    waiting: Sequence[str] = ()
+    """Texts of open proposals."""
+    evidence: Sequence[LessonEvidence] = ()
+    bullet_tools: Mapping[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
+    """Key of a bullet near a lesson → the tools of the traces that taught it."""
+    titles: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Key of every active bullet → its title or content."""
+
+    def uses_tools_of(self, lesson: int, key: str) -> bool:
+        """Whether a bullet was taught by a trace that used a tool of the lesson's trace."""
+        tools = self.evidence[lesson].tools if self.evidence else ()
+        return not self.bullet_tools.get(key, frozenset()) or any(
+            tool in self.bullet_tools[key] for tool in tools
+        )
+
+
+async def embed_lessons(embedder: Embedder, lessons: Sequence[Lesson]) -> list[EmbeddedQuery]:
+    """The lessons as search queries, embedded like bullets. No transaction may be open."""
+    texts = [
+        default_search_text(lesson.when_to_use, lesson.title, lesson.text, []) for lesson in lessons
+    ]
+    return await embed_texts(embedder, texts)
+
+
+async def embed_texts(embedder: Embedder, texts: Sequence[str]) -> list[EmbeddedQuery]:
+    """Queries by vector only: texts with similar wording have similar vectors, and an exact scan is
+    cheaper than the postings of a whole lesson.
+    """
+    if not texts:
+        return []
+    vectors = await embedder.embed_documents(texts)
+    return [
+        EmbeddedQuery(embedder.model, vector, {} if vector.any() else query_terms(text))
+        for vector, text in zip(vectors, texts, strict=True)
+    ]
+
+
+async def find_nearest_bullets(
+    session: AsyncSession, ref: PlaybookRef, query: EmbeddedQuery
+) -> list[NearbyBullet]:
+    """The active bullets nearest to a text; none for an empty query."""
+    if query.is_empty:
+        return []
+    hits = await search_in_session(session, query, [ref.address], top_k=NEAREST_PER_LESSON)
+    return [
+        NearbyBullet(to_bullet(hit.memory), hit.memory.id, hit.cosine, hit.memory.observation_count)
+        for hit in hits
+    ]
+
+
+async def load_context(
+    session: AsyncSession,
+    playbook: PlaybookRow | None,
+    ref: PlaybookRef,
+    lessons: Sequence[Lesson],
+    queries: Sequence[EmbeddedQuery],
+    *,
+    for_model: bool = False,
+) -> CurationContext:
+    """Loads the context of these lessons in one transaction. `for_model` adds what only a model
+    reads: the evidence of each lesson, and the titles of all bullets.
+    """
+    evidence = await load_evidence(session, lessons) if for_model else []
+    if playbook is None:
+        return CurationContext(near=[()] * len(lessons), evidence=evidence)
+    near = [await find_nearest_bullets(session, ref, query) for query in queries]
+    matches = await find_exact_matches(session, playbook, lessons)
+    quarantined = [
+        to_nearby(row)
+        for row in await list_quarantined_bullets(session, playbook.scope_id, MAX_INACTIVE_BULLETS)
+    ]
+    for lesson, nearby in zip(lessons, near, strict=True):
+        content = normalize_content(lesson.text)
+        exact = [
+            candidate
+            for candidate in matches.exact
+            if normalize_content(candidate.bullet.content) == content
+        ]
+        keys = {candidate.bullet.id for candidate in nearby}
+        nearby += [
+            candidate for candidate in (*exact, *quarantined) if candidate.bullet.id not in keys
+        ]
+    bullets = {
+        candidate.bullet.id: candidate.bullet for nearby in near for candidate in nearby
+    } | dict(matches.hinted)
+    context = CurationContext(
+        playbook.version, to_state(playbook, bullets), near, matches.known, matches.waiting
+    )
+    if not for_model:
+        return context
+    ids = {nearby.id: nearby.bullet.id for candidates in near for nearby in candidates}
+    tools = await list_bullet_tools(session, ids)
+    return replace(
+        context,
+        evidence=evidence,
+        bullet_tools={ids[bullet_id]: names for bullet_id, names in tools.items()},
+        titles=dict(await list_bullet_titles(session, playbook.scope_id, MAX_TITLES)),
+    )
+
+
+async def load_evidence(session: AsyncSession, lessons: Sequence[Lesson]) -> list[LessonEvidence]:
+    """What is known about the trace of each lesson."""
+    trace_ids = {lesson.trace_id for lesson in lessons if lesson.trace_id is not None}
+    tools = await list_trace_tools(session, trace_ids)
+    traces = await list_traces_with_attempts(session, trace_ids)
+    evidence: list[LessonEvidence] = []
+    for lesson in lessons:
+        if lesson.trace_id is None or lesson.trace_id not in traces:
+            evidence.append(LessonEvidence())
+            continue
+        task, attempts, successes = traces[lesson.trace_id]
+        names = tools.get(lesson.trace_id, [])
+        evidence.append(LessonEvidence(task or "", names, max(1, attempts), successes))
+    return evidence
+
+
+@dataclass(frozen=True)
+class ExactMatches:
+    """Results by text and key, without a search."""
+
+    exact: Sequence[NearbyBullet]
+    hinted: Mapping[str, Bullet]
+    known: Mapping[int, EarlierDecision]
+    waiting: Sequence[str]
+
+
+async def find_exact_matches(
+    session: AsyncSession, playbook: PlaybookRow, lessons: Sequence[Lesson]
+) -> ExactMatches:
+    """Bullets with the exact text of a lesson, bullets that its hints name, and earlier decisions
+    on the same text.
+    """
+    fingerprints = [fingerprint(lesson.text) for lesson in lessons]
+    aliases = playbook.aliases
+    keys = {aliases.get(hint.key, hint.key) for lesson in lessons for hint in lesson.hints}
+    rows = await find_bullets(
+        session, playbook.scope_id, keys, fingerprints=sorted(set(fingerprints))
+    )
+    existing = [row for row in rows.values() if row.status != MemoryStatus.DELETED]
+    known = await find_decisions(session, playbook.scope_id, set(fingerprints))
+    return ExactMatches(
+        exact=[to_nearby(row) for row in existing if row.fingerprint in fingerprints],
+        hinted={row.key or "": to_bullet(row) for row in existing if row.key in keys},
+        known=await find_earlier_decisions(session, playbook, fingerprints, known),
+        waiting=await list_proposed_texts(session, playbook.scope_id),
+    )
+
+
+async def list_proposed_texts(session: AsyncSession, scope: int) -> list[str]:
+    """The texts that open proposals would add."""
+    return [
+        delta.content
+        for deltas in await list_proposed_deltas(session, scope, MAX_INACTIVE_BULLETS)
+        for delta in map(DeltaContextItem.model_validate, deltas)
+        if delta.type == "ADD"
+    ]
+
+
+async def find_earlier_decisions(
+    session: AsyncSession,
+    playbook: PlaybookRow,
+    fingerprints: Sequence[bytes],
+    known: Mapping[bytes, CuratedLessonRow],
+) -> dict[int, EarlierDecision]:
+    ids = {row.bullet_id for row in known.values() if row.bullet_id is not None}
+    rows = await load_memories(session, ids)
+    deleting_candidates = {
+        row.playbook_version
+        for row in rows.values()
+        if row.status == MemoryStatus.DELETED and row.playbook_version
+    }
+    deleting_versions = await find_deleting_versions(
+        session, playbook.scope_id, deleting_candidates
+    )
+    decisions: dict[int, EarlierDecision] = {}
+    for index, lesson_fingerprint in enumerate(fingerprints):
+        if (row := known.get(lesson_fingerprint)) is None:
+            continue
+        bullet = rows.get(row.bullet_id) if row.bullet_id else None
+        if bullet is None:
+            decisions[index] = EarlierDecision(None, _rejection_reason(row))
+        elif bullet.status != MemoryStatus.DELETED or bullet.key in playbook.aliases:
+            key = playbook.aliases.get(bullet.key or "", bullet.key)
+            decisions[index] = EarlierDecision(key, f"Stored as bullet {key}.")
+        elif bullet.playbook_version not in deleting_versions:
+            decisions[index] = EarlierDecision(
+                None, f"Bullet {bullet.key} with this lesson was deleted."
+            )
+    return decisions
+
+
+def _rejection_reason(row: CuratedLessonRow) -> str:
+    if row.decision == "proposed":
+        return "This lesson was already proposed."
+    rejected = "This lesson was already rejected."
+    return f"{rejected} {row.reason.removeprefix(rejected).strip()}" if row.reason else rejected
+
+
+def to_nearby(row: MemoryRow, cosine: float | None = None) -> NearbyBullet:
+    return NearbyBullet(to_bullet(row), row.id, cosine, row.observation_count)

@@ -1,0 +1,136 @@
+"""Curates a playbook: decides what lessons should change in it. Nothing is changed yet.
+
+The rules decide first; a model is asked about the lessons that they leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import structlog
+
+from apps.memory_api.curation.context import CurationContext, embed_lessons, load_context
+from apps.memory_api.curation.model_output import ModelCuration, validate_operations
+from apps.memory_api.curation.prompt import BUILTIN, NAME, build_messages, group_equal_lessons
+from apps.memory_api.curation.rebase import drop_inapplicable
+from apps.memory_api.curation.rules import RuleDecisions, decide_by_rules
+from apps.memory_api.curation.schemas import (
+    CurationPlan,
+    KnownLesson,
+    Lesson,
+    ProposedChange,
+)
+from apps.memory_api.llm.errors import LLMError, may_use_rules
+from apps.memory_api.llm.model_session import ModelSession
+from apps.memory_api.llm.structured_output import request_structured
+from apps.memory_api.llm.wrappers import MeteredLLM
+from apps.memory_api.playbooks.queries import get_playbook
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.runtime import Runtime, open_model_session
+
+log = structlog.get_logger()
+
+MAX_LESSONS = 50
+"""Lessons of one call of `curate`. A run takes `MAX_BATCH_LESSONS`."""
+PROMPT_TOKENS_DIVISOR = 3
+"""Bullets and lessons need at most a third of the tokens that a reflection may show."""
+
+
+async def curate(
+    runtime: Runtime,
+    tenant_id: UUID,
+    playbook: PlaybookRef,
+    lessons: Sequence[Lesson],
+    *,
+    run_id: UUID | None,
+    fallback_to_rules: bool = False,
+) -> CurationPlan:
+    """Decide what these lessons should change: at most one model call, and one more that shows the
+    model its mistake. None if the rules can decide every lesson.
+
+    Raises the model's `LLMError`, unless `fallback_to_rules`: then the rules decide and `failure`
+    says why. Raises ValueError for more than `MAX_LESSONS` lessons.
+    """
+    if len(lessons) > MAX_LESSONS:
+        raise ValueError(f"{len(lessons)} lessons; one curation takes at most {MAX_LESSONS}")
+    queries = await embed_lessons(await runtime.get_tenant_embedder(tenant_id), lessons)
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        row = await get_playbook(session, playbook)
+        context = await load_context(
+            session, row, playbook, lessons, queries, for_model=runtime.llm is not None
+        )
+    model = open_model_session(
+        runtime,
+        tenant_id,
+        playbook.name,
+        run_id,
+        project_id=playbook.project_id,
+        builtin=BUILTIN,
+        prompt_tokens=runtime.settings.llm_prompt_tokens // PROMPT_TOKENS_DIVISOR,
+        fallback_to_rules=fallback_to_rules,
+    )
+    return await propose_changes(lessons, context, model)
+
+
+async def propose_changes(
+    lessons: Sequence[Lesson], context: CurationContext, model: ModelSession | None = None
+) -> CurationPlan:
+    """Decide by the rules, and by a model on the lessons that the rules leave open. No database.
+    Raises the model's `LLMError` unless rules may stand in.
+    """
+    by_rules = decide_by_rules(lessons, context)
+    undecided = by_rules.open
+    if model is None or not undecided:
+        return _to_plan(lessons, context, by_rules)
+    prompt = model.prompt(NAME)
+    groups = group_equal_lessons(undecided, lessons)
+    messages = build_messages(prompt, lessons, groups, context, budget=model.prompt_tokens)
+    metered = MeteredLLM(model.llm)
+    request = model.request(
+        messages.messages,
+        cache_prefix=messages.cache_prefix,
+        purpose="curate",
+        prompt_hash=prompt.hash,
+    )
+    try:
+        answer, _ = await request_structured(metered, ModelCuration, request)
+    except LLMError as error:
+        if not may_use_rules(error, allowed=model.fallback_to_rules):
+            raise
+        log.warning("curation_by_rules", code=error.code, error=str(error))
+        update = {"failure": error, "prompt_hash": prompt.hash, "usage": metered.usage()}
+        return _to_plan(lessons, context, by_rules).model_copy(update=update)
+    by_model = validate_operations(answer, messages.bullet_keys, groups, lessons, context)
+    decisions = RuleDecisions(
+        [*by_model.changes, *by_rules.about_hints],
+        [*by_rules.known_lessons, *by_model.known_lessons],
+        [*by_rules.rejected_lessons, *by_model.rejected_lessons],
+    )
+    update = {"engine": "llm", "prompt_hash": prompt.hash, "usage": metered.usage()}
+    return _to_plan(lessons, context, decisions).model_copy(update=update)
+
+
+def _to_plan(
+    lessons: Sequence[Lesson], context: CurationContext, decisions: RuleDecisions
+) -> CurationPlan:
+    applicable, rejected = drop_inapplicable(context.state, decisions.changes)
+    return CurationPlan(
+        version=context.version,
+        lessons=list(lessons),
+        changes=applicable,
+        known_lessons=_one_per_lesson(decisions.known_lessons, applicable),
+        rejected_lessons=[*decisions.rejected_lessons, *rejected],
+    )
+
+
+def _one_per_lesson(
+    known: Sequence[KnownLesson], changes: Sequence[ProposedChange]
+) -> list[KnownLesson]:
+    """One decision per lesson: a change of the playbook takes precedence over "already known"."""
+    decided = {n for change in changes if change.delta.content for n in change.lessons}
+    first: dict[int, KnownLesson] = {}
+    for lesson in known:
+        if lesson.lesson not in decided:
+            first.setdefault(lesson.lesson, lesson)
+    return list(first.values())

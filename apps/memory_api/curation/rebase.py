@@ -1,0 +1,227 @@
+"""Update a curation plan to the current playbook, which may have changed since the plan was
+computed.
+
+Pure: the caller loads the changes under the playbook's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from apps.memory_api.curation.context import EarlierDecision
+from apps.memory_api.curation.lesson_comparison import (
+    NearbyBullet,
+    find_contradictions,
+    find_duplicates,
+    find_same_advice,
+    is_duplicate,
+)
+from apps.memory_api.curation.rules import OPEN_PROPOSAL_REASON, extended_list_delta
+from apps.memory_api.curation.schemas import (
+    CurationPlan,
+    KnownLesson,
+    ProposedChange,
+    RejectedLesson,
+)
+from apps.memory_api.playbooks.deltas import clean_deltas
+from apps.memory_api.playbooks.models import DeltaContextItem
+from apps.memory_api.playbooks.state import PlaybookState
+from apps.memory_api.text.advice import merge_tool_lists
+
+MAX_PLAN_DELTAS = 48
+"""Changes of one plan: a batch of 16 lessons needs fewer."""
+
+
+def drop_inapplicable(
+    state: PlaybookState, candidates: Sequence[ProposedChange], limit: int = MAX_PLAN_DELTAS
+) -> tuple[list[ProposedChange], list[RejectedLesson]]:
+    """The candidates that `apply_deltas` accepts on this state, at most `limit`, and the rejected
+    ones with reasons. None changes a pinned bullet, or a bullet twice.
+    """
+    deltas = [candidate.delta for candidate in candidates]
+    _, dropped_deltas = clean_deltas(state, deltas, limit)
+    reason_by_index = {
+        dropped_delta.index: dropped_delta.reason for dropped_delta in dropped_deltas
+    }
+    applicable = [
+        candidate for index, candidate in enumerate(candidates) if index not in reason_by_index
+    ]
+    rejected = [
+        RejectedLesson(
+            reason=reason,
+            lessons=candidates[index].lessons,
+            delta=deltas[index].model_dump(mode="json", exclude_defaults=True),
+            retry=True,
+        )
+        for index, reason in reason_by_index.items()
+    ]
+    return applicable, rejected
+
+
+@dataclass(frozen=True)
+class CurrentPlaybook:
+    """The current playbook: the bullets that the curation names or matches, those that changed
+    since, and the decisions on its lessons.
+    """
+
+    state: PlaybookState
+    fresh: Sequence[NearbyBullet] = ()
+    """Bullets that changed since, or that have the exact text of a lesson."""
+    changed: frozenset[str] = frozenset()
+    """The keys of those that changed since."""
+    known: Mapping[int, EarlierDecision] = field(default_factory=dict[int, EarlierDecision])
+    waiting: Sequence[str] = ()
+    """Texts of open proposals."""
+    near: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Content of an ADD → the key of a changed bullet that is near to it."""
+
+
+@dataclass(frozen=True)
+class RebasedPlan:
+    """The updated plan."""
+
+    changes: Sequence[ProposedChange]
+    known_lessons: Sequence[KnownLesson]
+    rejected_lessons: Sequence[RejectedLesson]
+
+    @property
+    def deltas(self) -> list[DeltaContextItem]:
+        return [candidate.delta for candidate in self.changes]
+
+
+def rebase_plan(plan: CurationPlan, current: CurrentPlaybook) -> RebasedPlan:
+    """The plan after the changes of others. A lesson that was added meanwhile is known, a merged
+    bullet is replaced by its survivor, and a rewritten bullet is not rewritten again.
+    """
+    changes: list[ProposedChange] = []
+    known_lessons: list[KnownLesson] = []
+    rejected_lessons = list(plan.rejected_lessons)
+    for candidate in plan.changes:
+        rebased = _rebase_change(candidate, plan, current)
+        if isinstance(rebased, ProposedChange):
+            changes.append(rebased)
+        elif isinstance(rebased, str):
+            known_lessons += [KnownLesson(lesson=index, key=rebased) for index in candidate.lessons]
+        else:
+            rejected_lessons.append(rebased)
+    for known_lesson in plan.known_lessons:
+        key = current.state.resolve(known_lesson.key)
+        if key is None:
+            rejected_lessons.append(
+                RejectedLesson(
+                    reason=f"Bullet {known_lesson.key} was deleted.", lessons=[known_lesson.lesson]
+                )
+            )
+        else:
+            known_lessons.append(known_lesson.model_copy(update={"key": key}))
+    applicable, rejected = drop_inapplicable(current.state, changes)
+    decided = {n for change in applicable for n in change.lessons}
+    decided |= {known.lesson for known in known_lessons}
+    final = set(plan.final_lessons) - decided
+    all_rejected = _finalize([*rejected_lessons, *rejected], final)
+    return RebasedPlan(applicable, known_lessons, all_rejected)
+
+
+def _finalize(
+    rejected_lessons: Sequence[RejectedLesson], final_lessons: Collection[int]
+) -> list[RejectedLesson]:
+    """The rejections, permanent for lessons that no further curation decides on."""
+    finalized: list[RejectedLesson] = []
+    for rejected in rejected_lessons:
+        final = [n for n in rejected.lessons if rejected.retry and n in final_lessons]
+        if not final:
+            finalized.append(rejected)
+            continue
+        others = [n for n in rejected.lessons if n not in final]
+        reason = f"No curation decided on this lesson. The last one: {rejected.reason}"
+        finalized.append(RejectedLesson(reason=reason, lessons=final, remember=True))
+        if others:
+            finalized.append(rejected.model_copy(update={"lessons": others}))
+    return finalized
+
+
+def _rebase_change(
+    candidate: ProposedChange, plan: CurationPlan, current: CurrentPlaybook
+) -> ProposedChange | str | RejectedLesson:
+    """The updated candidate, the key of a matching bullet, or the rejection."""
+    change = candidate.delta
+    if change.type == "ADD":
+        return _rebase_add(candidate, plan, current)
+    deleted_keys = [key for key in _target_keys(change) if current.state.resolve(key) is None]
+    if deleted_keys:
+        return RejectedLesson(
+            reason=f"Bullet {deleted_keys[0]} no longer exists.",
+            lessons=candidate.lessons,
+            retry=True,
+        )
+    changed = current.changed | current.state.aliases.keys()
+    changed_keys = [key for key in _target_keys(change) if key in changed]
+    if not changed_keys:
+        return candidate
+    survivor = current.state.resolve(_target_keys(change)[0])
+    matching = [nearby for nearby in current.fresh if nearby.bullet.id == survivor]
+    if change.content and (same_advice := find_same_advice(change.content, matching)):
+        return _extend_tool_list(candidate, same_advice)
+    if survivor and change.content and find_duplicates(change.content, matching):
+        return survivor
+    return RejectedLesson(
+        reason=f"Bullet {changed_keys[0]} changed after the curation was computed.",
+        lessons=candidate.lessons,
+        retry=True,
+    )
+
+
+def _rebase_add(
+    candidate: ProposedChange, plan: CurationPlan, current: CurrentPlaybook
+) -> ProposedChange | str | RejectedLesson:
+    changed = current.changed | current.state.aliases.keys()
+    if candidate.depends_on is not None and (
+        candidate.depends_on in changed or current.state.resolve(candidate.depends_on) is None
+    ):
+        return RejectedLesson(reason=f"Bullet {candidate.depends_on} changed.", lessons=[])
+    earlier_decisions = [
+        current.known[index] for index in candidate.lessons if index in current.known
+    ]
+    for decision in earlier_decisions:
+        if decision.key is not None:
+            return decision.key
+    texts = [candidate.delta.content, *(plan.lessons[index].text for index in candidate.lessons)]
+    if same_advice := find_same_advice(candidate.delta.content or "", current.fresh):
+        return _extend_tool_list(candidate, same_advice)
+    for text in texts:
+        if duplicates := find_duplicates(text, current.fresh):
+            return duplicates[0].bullet.id
+    if earlier_decisions:
+        return RejectedLesson(reason=earlier_decisions[0].reason, lessons=candidate.lessons)
+    if any(is_duplicate(text, other) for text in texts for other in current.waiting):
+        return RejectedLesson(reason=OPEN_PROPOSAL_REASON, lessons=candidate.lessons)
+    near_key = current.near.get(candidate.delta.content) if candidate.by_model else None
+    if near_key is not None and candidate.lessons:
+        return RejectedLesson(
+            reason=f"Bullet {near_key}, which is near, changed after the curation was computed.",
+            lessons=candidate.lessons,
+            retry=True,
+        )
+    contradicted = [
+        nearby.bullet.id for nearby in find_contradictions(candidate.delta.content, current.fresh)
+    ]
+    keys = [current.state.resolve(key) for key in (*candidate.contradicts, *contradicted)]
+    return candidate.model_copy(
+        update={"contradicts": list(dict.fromkeys(key for key in keys if key is not None))}
+    )
+
+
+def _extend_tool_list(candidate: ProposedChange, same_advice: NearbyBullet) -> ProposedChange | str:
+    """Adds missing tools to the tool list of the bullet with the same advice."""
+    bullet = same_advice.bullet
+    merged_content = merge_tool_lists(bullet.content, candidate.delta.content or "")
+    if merged_content is None or merged_content == bullet.content or bullet.pinned:
+        return bullet.id
+    return candidate.model_copy(
+        update={"delta": extended_list_delta(bullet.id, merged_content), "contradicts": []}
+    )
+
+
+def _target_keys(change: DeltaContextItem) -> list[str]:
+    return [key for key in (change.bullet_id, *change.source_ids) if key]

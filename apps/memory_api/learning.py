@@ -1,0 +1,204 @@
+"""The learning loop: how a trace becomes bullets in the next prompt.
+
+    trace ─▶ evaluate ─▶ reflect ─▶ curate ─▶ apply ─▶ playbook ─▶ prompt of the next agent run
+      ▲      how well    what it    what to   one new                          │
+      │      did it go?  teaches    change    version                          │
+      └──────────────── its trace, and verdicts on the bullets it used ◀───────┘
+
+Each step is one run. It loads, computes without an open transaction, and saves its results, its
+finished state and the next step in one transaction. So each step counts once, and a step that fails
+is retried alone. The next step is queued only if there is something for it to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.errors import NotFound
+from apps.memory_api.curation.step import ApplyStep, CurateStep
+from apps.memory_api.evaluation.evaluate import evaluate_trace, store_evaluation
+from apps.memory_api.evaluation.reflection_policy import decide_reflection, effective_outcome
+from apps.memory_api.evaluation.schemas import EvaluationResults, ReflectionDecision
+from apps.memory_api.playbooks.editing.transaction import create_missing_playbook
+from apps.memory_api.playbooks.queries import get_playbook
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.reflection.credit.assign import (
+    PreparedVerdicts,
+    prepare_credit,
+    quarantine_suspects,
+    save_verdicts,
+)
+from apps.memory_api.reflection.credit.outcome_contrast import CreditResult
+from apps.memory_api.reflection.pipeline import (
+    LearningResult,
+    LearningStep,
+)
+from apps.memory_api.reflection.step import TraceLearner
+from apps.memory_api.reflection.trajectories.step import TRAJECTORY, TrajectoryLearner
+from apps.memory_api.reflection.transcripts.step import TRANSCRIPT, TranscriptLearner
+from apps.memory_api.runs.chain import (
+    APPLY,
+    CURATE,
+    EVALUATE,
+    IMPORTANCE,
+    NEXT_RUN_ID,
+    OUTCOME,
+    REFLECT,
+    REFLECT_MODE,
+)
+from apps.memory_api.runs.execution import SelfManagedStep, Step
+from apps.memory_api.runs.lifecycle import NextStep
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.duplicates import mark_if_duplicate
+from apps.memory_api.traces.queries import get_trace, has_failed_attempt, list_events
+from apps.memory_api.traces.schemas import OutcomeType
+from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+
+DUPLICATE_OF = "duplicate_of"
+"""In the result of EVALUATE: the ID of the trace that this one duplicates."""
+FAILED_EVALUATORS = "failed_evaluators"
+"""In the result of EVALUATE: the evaluators whose scores are missing, with `code` and `detail`."""
+
+
+@dataclass(frozen=True)
+class DuplicateTrace:
+    """A trace that was sent before. It is not evaluated."""
+
+    duplicate_of: UUID
+
+
+@dataclass(frozen=True)
+class LoadedTrace:
+    """A trace to evaluate. `missing_playbook` is the playbook that it names, if that does not exist
+    yet. A trace that names a deleted playbook is evaluated and teaches nothing.
+    """
+
+    trace: TraceRow
+    events: Sequence[TraceEventRow]
+    has_failed_before: bool
+    missing_playbook: PlaybookRef | None
+    has_deleted_playbook: bool = False
+
+
+@dataclass(frozen=True)
+class EvaluatedTrace:
+    """`credit` are the verdicts on used bullets, if the trace is not reflected on."""
+
+    trace: TraceRow
+    evaluation: EvaluationResults
+    decision: ReflectionDecision
+    credit: PreparedVerdicts | None = None
+
+
+class EvaluateStep(
+    Step[LoadedTrace | DuplicateTrace, EvaluatedTrace | DuplicateTrace, LearningResult]
+):
+    """Evaluates a trace and decides whether to reflect on it. If not, the bullets that it used get
+    their verdicts here.
+    """
+
+    kind = EVALUATE
+
+    async def load(self, session: AsyncSession, run: RunRow) -> LoadedTrace | DuplicateTrace:
+        trace = await get_trace(session, run.trace_id) if run.trace_id else None
+        if trace is None:
+            raise NotFound  # erased since the run was queued
+        if await mark_if_duplicate(session, trace) and trace.duplicate_of is not None:
+            return DuplicateTrace(trace.duplicate_of)
+        missing_playbook, has_deleted_playbook = None, False
+        if trace.playbook is not None:
+            playbook = PlaybookRef(trace.project_id, trace.playbook)
+            row = await get_playbook(session, playbook)
+            missing_playbook = playbook if row is None else None
+            has_deleted_playbook = row is not None and row.deleted_at is not None
+        return LoadedTrace(
+            trace,
+            await list_events(session, trace.id),
+            await has_failed_attempt(session, trace),
+            missing_playbook,
+            has_deleted_playbook,
+        )
+
+    async def compute(
+        self, runtime: Runtime, run: RunRow, input: LoadedTrace | DuplicateTrace
+    ) -> EvaluatedTrace | DuplicateTrace:
+        if isinstance(input, DuplicateTrace):
+            return input
+        if input.missing_playbook is not None:
+            await create_missing_playbook(runtime, run.tenant_id, input.missing_playbook)
+        evaluation = await evaluate_trace(runtime, input.trace, input.events, run.id)
+        decision = decide_reflection(
+            evaluation,
+            _reported_outcome(input.trace),
+            asked=run.input.get(REFLECT_MODE, "auto"),
+            mode=runtime.settings.reflective_memory_mode,
+            earlier_failed=input.has_failed_before,
+        )
+        if input.has_deleted_playbook:
+            reason = f"The playbook {input.trace.playbook} is deleted."
+            decision = ReflectionDecision(reflect=False, importance=None, reason=reason)
+        credit = None if decision.reflect else await prepare_credit(runtime, run)
+        return EvaluatedTrace(input.trace, evaluation, decision, credit)
+
+    async def save(
+        self, session: AsyncSession, run: RunRow, output: EvaluatedTrace | DuplicateTrace
+    ) -> LearningResult:
+        if isinstance(output, DuplicateTrace):
+            data: dict[str, Any] = {"reflect": False, "reason": "Duplicate of an earlier trace."}
+            data[DUPLICATE_OF] = str(output.duplicate_of)
+            return LearningResult(data=data, engine="rules")
+        evaluation, decision = output.evaluation, output.decision
+        await store_evaluation(session, output.trace.id, run.id, evaluation)
+        recorded = CreditResult()
+        if output.credit is not None:
+            recorded = await save_verdicts(session, output.trace, output.credit)
+        data = {
+            "verdict": evaluation.verdict,
+            "proven": evaluation.proven,
+            "reflect": decision.reflect,
+            "importance": decision.importance,
+            "reason": decision.reason,
+        }
+        if evaluation.failures:
+            data[FAILED_EVALUATORS] = [
+                {"evaluator": name, "code": error.code, "detail": error.detail}
+                for name, error in evaluation.failures.items()
+            ]
+        next_step = None
+        if decision.reflect:
+            outcome = effective_outcome(evaluation, _reported_outcome(output.trace))
+            next_step = NextStep(REFLECT, {IMPORTANCE: decision.importance, OUTCOME: outcome})
+            data[NEXT_RUN_ID] = str(next_step.run_id)
+        return LearningResult(
+            data=data,
+            engine="llm" if evaluation.prompt_hash else "rules",
+            degraded_by=evaluation.failure,
+            prompt_hash=evaluation.prompt_hash,
+            usage=evaluation.usage,
+            next_step=next_step,
+            suspected_playbooks=recorded.suspected_playbooks,
+        )
+
+    async def after_commit(self, runtime: Runtime, run: RunRow, result: LearningResult) -> None:
+        await quarantine_suspects(runtime, run.tenant_id, run.id, result.suspected_playbooks)
+
+
+def _reported_outcome(trace: TraceRow) -> OutcomeType | None:
+    return OutcomeType(trace.outcome) if trace.outcome else None
+
+
+RUN_STEPS: dict[str, Step[Any, Any, Any] | SelfManagedStep] = {
+    EVALUATE: EvaluateStep(),
+    REFLECT: LearningStep(TraceLearner()),
+    CURATE: CurateStep(),
+    APPLY: ApplyStep(),
+    TRAJECTORY: LearningStep(TrajectoryLearner()),
+    TRANSCRIPT: LearningStep(TranscriptLearner()),
+}
+"""How each kind of run is executed. `worker.py` adds the workflow and maintenance."""

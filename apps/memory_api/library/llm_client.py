@@ -1,0 +1,154 @@
+"""`LLMClient` and `create_chat_model` (S2), on top of the model port."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from apps.memory_api.core.telemetry import failure_fields, get_logger
+from apps.memory_api.llm.port import LLM, LLMRequest, Message
+from apps.memory_api.llm.prompts import content_hash, render_template
+from apps.memory_api.llm.registry import open_llm
+
+T = TypeVar("T")
+log = get_logger(__name__)
+
+
+def create_chat_model(
+    provider: str,
+    model: str,
+    *,
+    api_key: str | None = None,
+    base_url: str | None = None,
+    **options: str,
+) -> LLM:
+    """Opens a model of a provider: openai, azure, anthropic or bedrock. Raises ValueError for any
+    other.
+    """
+    llm = open_llm(provider, model=model, api_key=api_key, base_url=base_url, **options)
+    if llm is None:
+        raise ValueError(
+            f"Provider {provider!r} has no chat model. Use openai, azure, anthropic or bedrock."
+        )
+    return llm
+
+
+class LLMClient:
+    """Calls a model with messages, or with a template and its variables.
+
+    `invoke` and `invoke_with_template` are for synchronous code and raise RuntimeError inside an
+    event loop; use `ainvoke` and `ainvoke_with_template` there. Several threads may call them at
+    the same time. Use a client either synchronously or asynchronously, because its connections
+    belong to one event loop. Errors are logged and raised.
+    """
+
+    def __init__(self, chat_model: LLM, *, purpose: str = "invoke", max_tokens: int = 2048) -> None:
+        self.chat_model = chat_model
+        self._purpose = purpose
+        self._max_tokens = max_tokens
+        self._loop = _LoopThread()
+
+    async def ainvoke(self, messages: Sequence[Message]) -> Message:
+        """The model's reply as an assistant message."""
+        return Message("assistant", await self._complete(tuple(messages), None))
+
+    async def ainvoke_with_template(self, template: str, variables: Mapping[str, str]) -> str:
+        """Fills `{name}` placeholders and calls the model. `render_template` never reads a value as
+        a template.
+        """
+        try:
+            prompt = render_template(template, variables)
+        except ValueError as error:
+            log.warning("llm_template_failed", purpose=self._purpose, **failure_fields(error))
+            raise
+        return await self._complete((Message("user", prompt),), content_hash(template))
+
+    def invoke(self, messages: Sequence[Message]) -> Message:
+        """`ainvoke` for synchronous code. Raises RuntimeError inside an event loop."""
+        return self.run(self.ainvoke, messages)
+
+    def invoke_with_template(self, template: str, variables: Mapping[str, str]) -> str:
+        """`ainvoke_with_template` for synchronous code. Raises RuntimeError inside an event
+        loop."""
+        return self.run(self.ainvoke_with_template, template, variables)
+
+    def close(self) -> None:
+        """Closes the model's connections and the event loop of the synchronous calls. Call it after
+        the last call has returned.
+        """
+        self.run(self.chat_model.aclose)
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def _complete(self, messages: tuple[Message, ...], prompt_hash: str | None) -> str:
+        request = LLMRequest(
+            messages,
+            purpose=self._purpose,
+            prompt_hash=prompt_hash,
+            max_tokens=self._max_tokens,
+        )
+        try:
+            reply = await self.chat_model.complete(request)
+        except Exception as error:
+            model = self.chat_model.model
+            log.warning("llm_failed", purpose=self._purpose, model=model, **failure_fields(error))
+            raise
+        return reply.text
+
+    def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Awaits a function on the event loop of the synchronous calls. Raises RuntimeError inside
+        an event loop.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._loop.run(function(*args))
+        raise RuntimeError(
+            "This method blocks. Inside an event loop, await the asynchronous method instead."
+        )
+
+
+class _LoopThread:
+    """An event loop in a thread of its own, started by the first call. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Waits for the coroutine. If the wait is interrupted, the coroutine is cancelled."""
+        with self._lock:
+            loop, _ = self._running = self._running or _start_loop()
+            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            running, self._running = self._running, None
+        if running is not None:
+            loop, thread = running
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+
+def _start_loop() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    loop = asyncio.new_event_loop()
+
+    def serve() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.get_loop().run_forever()
+
+    thread = threading.Thread(target=serve, name="hansei-llm-client", daemon=True)
+    thread.start()
+    return loop, thread

@@ -1,0 +1,243 @@
+"""`ReflectionEngineV2` (S5): generates, stores and queries reflections, on an asyncpg pool or a
+custom store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+import asyncpg
+
+from apps.memory_api.auth.identity import to_tenant_id
+from apps.memory_api.core.db import Sessions, engine_from_pool
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import get_logger
+from apps.memory_api.embeddings.port import Embedder
+from apps.memory_api.embeddings.providers.static import StaticEmbedder
+from apps.memory_api.embeddings.registry import EmbedderCache
+from apps.memory_api.embeddings.tenant_models import TenantEmbeddingModels
+from apps.memory_api.llm.model_session import ModelSession, packaged_prompt
+from apps.memory_api.llm.port import LLM
+from apps.memory_api.llm.prompts import Prompt, content_hash
+from apps.memory_api.memories.index.drafts import prepare_memories
+from apps.memory_api.memories.index.scopes import kind_scope
+from apps.memory_api.memories.router import memory_response
+from apps.memory_api.memories.schemas import MemoryKind
+from apps.memory_api.memories.search.query import SearchFilters
+from apps.memory_api.memories.search.search import embed_query, search_in_session
+from apps.memory_api.reflection.context import Evidence
+from apps.memory_api.reflection.generate import GeneratedReflection, generate_reflection
+from apps.memory_api.reflection.lesson_storage import reflection_drafts, save_lessons
+from apps.memory_api.reflection.prompt import PROMPT_BY_OUTCOME
+from apps.memory_api.reflection.schemas import ReflectionResult
+from apps.memory_api.trace_analysis.context import ReflectionContext
+from apps.memory_api.traces.redaction import redact_fields
+
+log = get_logger(__name__)
+
+ReflectionScorer = Callable[[ReflectionContext, ReflectionResult], float]
+"""Returns an importance or a confidence, 0..1, for a result."""
+
+ReflectionGenerator = Callable[[ReflectionContext, Evidence], Any]
+"""An async function that replaces `generate_reflection`."""
+
+REDACTED_FIELDS = ("events", "error", "task_description", "task_goal", "tools")
+
+
+class ReflectionStore(Protocol):
+    """Stores reflections. Implement it to use your own storage."""
+
+    async def save(
+        self, tenant_id: UUID, project_id: str, result: ReflectionResult, session_id: str | None
+    ) -> dict[str, str]:
+        """Saves a reflection and its strategy; returns `{reflection_id, strategy_id?}`."""
+        ...
+
+    async def find(
+        self, tenant_id: UUID, project_id: str, query_text: str, k: int, filters: SearchFilters
+    ) -> list[dict[str, Any]]:
+        """The best `k` records."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class DatabaseStore:
+    """Stores reflections as rows of `memories` in layer rm."""
+
+    def __init__(self, sessions: Sessions, embedder: Embedder) -> None:
+        self.sessions = sessions
+        self.models = TenantEmbeddingModels(sessions, EmbedderCache(Settings.load(), embedder))
+
+    async def save(
+        self, tenant_id: UUID, project_id: str, result: ReflectionResult, session_id: str | None
+    ) -> dict[str, str]:
+        rows = reflection_drafts(result, project_id=project_id, session_id=session_id)
+        items = await prepare_memories(await self.models.get_embedder(tenant_id), rows)
+        async with self.sessions.for_tenant(tenant_id) as session:
+            saved_memories = await save_lessons(session, items)
+        names = ("reflection_id", "strategy_id")
+        return {name: str(row.memory_id) for name, row in zip(names, saved_memories, strict=False)}
+
+    async def find(
+        self, tenant_id: UUID, project_id: str, query_text: str, k: int, filters: SearchFilters
+    ) -> list[dict[str, Any]]:
+        question = await embed_query(await self.models.get_embedder(tenant_id), query_text)
+        scopes = [kind_scope(project_id, kind) for kind in filters.kinds]
+        async with self.sessions.for_tenant(tenant_id) as session:
+            hits = await search_in_session(session, question, scopes, top_k=k, filters=filters)
+        return [
+            memory_response(hit.memory).model_dump(mode="json") | {"score": hit.combined_score}
+            for hit in hits
+        ]
+
+    async def close(self) -> None:
+        await self.sessions.close()
+
+
+class ReflectionEngineV2:
+    """Reflects on traces in your own process.
+
+    `pool` connects as the app role. `memory_repository` replaces the storage, `importance` and
+    `confidence` the scores, `generator` the generation, `embedder` the embedding model. With an
+    `llm` (`create_chat_model`, or your own class) a model generates reflections, otherwise the
+    rules engine. `prompts` replaces packaged prompts by name (`reflection/failure`,
+    `reflection/success`, `reflection/partial`).
+    """
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool | None = None,
+        memory_repository: ReflectionStore | None = None,
+        *,
+        embedder: Embedder | None = None,
+        generator: ReflectionGenerator | None = None,
+        llm: LLM | None = None,
+        prompts: Mapping[str, str] | None = None,
+        importance: ReflectionScorer | None = None,
+        confidence: ReflectionScorer | None = None,
+    ) -> None:
+        if memory_repository is None:
+            if pool is None:
+                raise ValueError("Pass `pool` or `memory_repository`.")
+            sessions = Sessions(engine_from_pool(pool))
+            memory_repository = DatabaseStore(sessions, embedder or StaticEmbedder())
+        self.store: ReflectionStore = memory_repository
+        self._generator = generator
+        self._llm = llm
+        self._prompts = dict(prompts or {})
+        if unknown := self._prompts.keys() - set(PROMPT_BY_OUTCOME.values()):
+            raise ValueError(f"Unknown prompt {min(unknown)!r} in `prompts`.")
+        self._importance = importance
+        self._confidence = confidence
+
+    async def generate_reflection(
+        self, context: ReflectionContext, evidence: Evidence | None = None
+    ) -> ReflectionResult:
+        """Reflects on a trace. Does not store the result.
+
+        Raises `NothingLearned` if the trace supports no reflection. Logs and raises errors of the
+        generation.
+        """
+        context = redact_fields(context, REDACTED_FIELDS, Counter())
+        log_fields = {"tenant_id": context.tenant_id, "project_id": context.project_id}
+        log.info(
+            "reflection_generation_started",
+            **log_fields,
+            outcome=context.outcome.value,
+            event_count=len(context.events),
+        )
+        try:
+            generated: GeneratedReflection = await self._generate(context, evidence or Evidence())
+        except Exception as error:
+            log.error("reflection_generation_failed", **log_fields, error=str(error), exc_info=True)
+            raise
+        if generated.result is None:
+            raise NothingLearned
+        result = self._score(context, generated.result)
+        log.info(
+            "reflection_generated",
+            **log_fields,
+            importance=result.importance,
+            confidence=result.confidence,
+            has_strategy=result.strategy_text is not None,
+        )
+        return result
+
+    async def store_reflection(
+        self,
+        result: ReflectionResult,
+        tenant_id: str,
+        project_id: str,
+        session_id: UUID | str | None = None,
+    ) -> dict[str, str]:
+        """Saves a reflection and its strategy as two memories: `{"reflection_id": …, "strategy_id":
+        …}`.
+        """
+        session = str(session_id) if session_id else result.metadata.get("session_id")
+        ids = await self.store.save(to_tenant_id(tenant_id), project_id, result, session)
+        log.info(
+            "reflection_stored",
+            tenant_id=tenant_id,
+            reflection_id=ids.get("reflection_id"),
+            importance=result.importance,
+        )
+        return ids
+
+    async def query_reflections(
+        self,
+        tenant_id: str,
+        project_id: str,
+        query_text: str | None = None,
+        k: int = 5,
+        min_importance: float = 0.5,
+        tags: Sequence[str] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Matching lessons with any of the tags, best first; without a text, by usefulness and
+        importance.
+        """
+        filters = SearchFilters(
+            kinds=(MemoryKind.REFLECTION, MemoryKind.STRATEGY, MemoryKind.INSIGHT),
+            tags=tuple(tags or ()),
+            min_importance=min_importance,
+        )
+        tenant = to_tenant_id(tenant_id)
+        return await self.store.find(tenant, project_id, query_text or "", k, filters)
+
+    async def _generate(
+        self, context: ReflectionContext, evidence: Evidence
+    ) -> GeneratedReflection:
+        if self._generator is not None:
+            return await self._generator(context, evidence)
+        if self._llm is None:
+            return await generate_reflection(context, evidence)
+        model_session = ModelSession(
+            self._llm, self._prompt, tenant_id=to_tenant_id(context.tenant_id)
+        )
+        return await generate_reflection(context, evidence, model_session)
+
+    def _prompt(self, name: str) -> Prompt:
+        prompt_text = self._prompts.get(name)
+        return (
+            packaged_prompt(name)
+            if prompt_text is None
+            else Prompt(name, prompt_text, content_hash(prompt_text), "given")
+        )
+
+    def _score(self, context: ReflectionContext, result: ReflectionResult) -> ReflectionResult:
+        scores = {
+            name: scorer(context, result)
+            for name, scorer in (
+                ("importance", self._importance),
+                ("confidence", self._confidence),
+            )
+            if scorer is not None
+        }
+        return ReflectionResult.model_validate(result.model_dump() | scores) if scores else result
+
+
+class NothingLearned(ValueError):
+    """The trace supports no reflection."""

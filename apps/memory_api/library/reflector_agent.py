@@ -1,0 +1,152 @@
+"""`ReflectorAgent` (S1).
+
+agent = ReflectorAgent(llm_client, ReflectorPromptBuilder(), PlaybookStore())
+result = agent.run(trajectory, ground_truth, test_report, dataset)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from apps.memory_api.core.secret_redaction import redact, redact_value
+from apps.memory_api.core.telemetry import failure_fields, get_logger
+from apps.memory_api.library.llm_client import LLMClient
+from apps.memory_api.llm.model_session import ModelSession
+from apps.memory_api.llm.port import LLM
+from apps.memory_api.playbooks.citations import resolve_citations
+from apps.memory_api.playbooks.models import Bullet, Playbook
+from apps.memory_api.reflection.trajectories.generate import (
+    analyze_trajectory,
+    judge_bullets,
+    trajectory_input,
+)
+from apps.memory_api.reflection.trajectories.model_output import parse_insights
+from apps.memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from apps.memory_api.reflection.trajectories.schemas import (
+    BulletEvaluation,
+    Insight,
+    Trajectory,
+    TrajectoryResult,
+)
+
+log = get_logger(__name__)
+
+
+class PlaybookSource(Protocol):
+    """Loads playbooks: `PlaybookStore`, `RowPlaybookStore` or your own class."""
+
+    def load(self, dataset: str) -> Playbook: ...
+
+
+class ReflectorAgent:
+    """Derives insights and bullet verdicts from a trajectory.
+
+    `llm_client` is an `LLMClient`, a model, or None. With None the rules engine reflects and gives
+    no verdicts. Several threads may call `run` of one agent at the same time.
+    """
+
+    def __init__(
+        self,
+        llm_client: LLMClient | LLM | None,
+        prompt_builder: ReflectorPromptBuilder,
+        playbook_store: PlaybookSource,
+    ) -> None:
+        if llm_client is not None and not isinstance(llm_client, LLMClient):
+            llm_client = LLMClient(llm_client, purpose="reflect")
+        self.llm_client: LLMClient | None = llm_client
+        self.prompt_builder = prompt_builder
+        self.playbook_store = playbook_store
+
+    def run(
+        self,
+        trajectory: Trajectory,
+        ground_truth: str,
+        test_report: str,
+        dataset: str,
+        max_iterations: int = 1,
+    ) -> TrajectoryResult:
+        """`arun` for synchronous code. Raises RuntimeError inside an event loop and
+        nothing else.
+        """
+        arguments = (trajectory, ground_truth, test_report, dataset, max_iterations)
+        if self.llm_client is not None:
+            return self.llm_client.run(self.arun, *arguments)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.arun(*arguments))
+        raise RuntimeError("Inside an event loop, await `arun`.")
+
+    async def arun(
+        self,
+        trajectory: Trajectory,
+        ground_truth: str,
+        test_report: str,
+        dataset: str,
+        max_iterations: int = 1,
+    ) -> TrajectoryResult:
+        """The analysis of a trajectory. Without a dataset there are no bullets.
+
+        Logs every error. The result is then empty with `iteration_count` 0, or that of the earlier
+        rounds if a later round fails.
+        """
+        try:
+            playbook = Playbook()
+            if dataset:
+                playbook = await asyncio.to_thread(self.playbook_store.load, dataset)
+            input = await trajectory_input(
+                _redact_trajectory(trajectory),
+                redact(ground_truth).text,
+                redact(test_report).text,
+                dataset,
+                self._resolve_bullets(trajectory.used_bullet_ids, playbook),
+            )
+            analysis = await analyze_trajectory(
+                input, self.prompt_builder, self._model_session(), max_iterations=max_iterations
+            )
+            return analysis.result
+        except Exception as error:
+            log.warning("reflector_failed", dataset=dataset, **failure_fields(error))
+            return TrajectoryResult(
+                insights=[],
+                bullet_evaluations=[],
+                trajectory_query=str(getattr(trajectory, "query", "")),
+                trajectory_dataset=str(getattr(trajectory, "dataset", "") or dataset),
+                iteration_count=0,
+            )
+
+    def _extract_insights(self, llm_response: str) -> list[Insight]:
+        """The insights in a model's reply; none if it cannot be parsed."""
+        return parse_insights(llm_response)
+
+    async def _evaluate_bullets(
+        self, trajectory: Trajectory, ground_truth: str, used_bullets: Sequence[Bullet]
+    ) -> list[BulletEvaluation]:
+        """One verdict per bullet, each from its own model call; none without a model."""
+        model_session = self._model_session()
+        if model_session is None:
+            return []
+        input = await trajectory_input(trajectory, ground_truth, bullets=used_bullets)
+        return await judge_bullets(input, self.prompt_builder, model_session)
+
+    def _resolve_bullets(self, bullet_ids: Sequence[str], playbook: Playbook) -> list[Bullet]:
+        """The bullets with these IDs, each once, in the order of the IDs. Unknown IDs are skipped
+        and logged.
+        """
+        bullets = {bullet.id: bullet for bullet in playbook.bullets}
+        key_by_citation = resolve_citations(bullet_ids, bullets)
+        if unknown_ids := [name for name in bullet_ids if name not in key_by_citation]:
+            log.warning("unknown_bullets_skipped", bullet_ids=unknown_ids[:20])
+        return [bullets[key] for key in dict.fromkeys(key_by_citation.values())]
+
+    def _model_session(self) -> ModelSession | None:
+        return None if self.llm_client is None else ModelSession(self.llm_client.chat_model)
+
+
+def _redact_trajectory(trajectory: Trajectory) -> Trajectory:
+    texts: dict[str, Any] = trajectory.model_dump(
+        include={"query", "generated_answer", "reasoning_steps", "error_message"}
+    )
+    return trajectory.model_copy(update=redact_value(texts)[0])

@@ -1,0 +1,224 @@
+"""Anthropic's messages API with its SDK; also on Bedrock (extra: `anthropic[bedrock]`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import anthropic
+from anthropic.lib.bedrock import AsyncAnthropicBedrock
+from anthropic.types import Message as AnthropicMessage
+
+from apps.memory_api.llm.error_mapping import error_from_status
+from apps.memory_api.llm.errors import (
+    LLMBadRequest,
+    LLMConnectionFailed,
+    LLMError,
+    LLMServerError,
+    LLMTimeout,
+)
+from apps.memory_api.llm.port import (
+    FinishReason,
+    LLMReply,
+    LLMRequest,
+    Message,
+    TokenUsage,
+    fingerprint_key,
+)
+
+OFFICIAL_BASE_URL = "https://api.anthropic.com"
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+    "tool_use": "tool",
+}
+_CACHE_CONTROL = {"type": "ephemeral"}
+
+
+class AnthropicLLM:
+    """A model of `/v1/messages`. Does not send `temperature`, because the API rejects all sampling
+    parameters since version 2026-10-21.
+    """
+
+    def __init__(
+        self,
+        client: anthropic.AsyncAnthropic | AsyncAnthropicBedrock,
+        *,
+        model: str,
+        provider: Literal["anthropic", "bedrock"] = "anthropic",
+    ) -> None:
+        self._client = client
+        self._model = model
+        self._provider = provider
+
+    @property
+    def provider(self) -> str:
+        return self._provider
+
+    @property
+    def model(self) -> str:
+        return self._model
+
+    @property
+    def endpoint(self) -> str:
+        return str(self._client.base_url)
+
+    @property
+    def key_fingerprint(self) -> str:
+        """See `port.KeyedModel`."""
+        return fingerprint_key(getattr(self._client, "api_key", None))
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        """Send one request. Raises an `LLMError` for a response that is not a message."""
+        started = time.perf_counter()
+        with _convert_errors(request.timeout, "a message"):
+            async with asyncio.timeout(request.timeout):
+                create: Any = self._client.messages.with_raw_response.create
+                raw: Any = await create(**self._body(request), timeout=request.timeout)
+                message: object = await raw.parse()
+        latency = round((time.perf_counter() - started) * 1000)
+        return self._reply(message, latency, raw.headers.get("request-id"))
+
+    async def list_models(self, timeout: float) -> list[str]:  # noqa: ASYNC109 - passed to the SDK
+        """See `port.ModelLister`."""
+        if isinstance(self._client, AsyncAnthropicBedrock):
+            raise LLMBadRequest("Bedrock does not list models.")
+        with _convert_errors(timeout, "a list of models"):
+            page: Any = await self._client.models.list(timeout=timeout)
+        models: list[Any] = getattr(page, "data", None) or []
+        return [str(getattr(model, "id", "")) for model in models]
+
+    async def aclose(self) -> None:
+        await self._client.close()
+
+    def _body(self, request: LLMRequest) -> dict[str, Any]:
+        prefix = request.messages[: request.cache_prefix]
+        last_cached = len(prefix) - 1 if prefix else None
+        system: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
+        for index, message in enumerate(request.messages):
+            block = _text_block(message, is_cached=index == last_cached)
+            if message.role == "system":
+                system.append(block)
+            else:
+                messages.append({"role": message.role, "content": [block]})
+        body: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": request.max_tokens,
+            "messages": messages,
+        }
+        if system:
+            body["system"] = system
+        if request.schema is not None:
+            body["output_config"] = {
+                "format": {"type": "json_schema", "schema": request.schema.schema}
+            }
+        return body
+
+    def _reply(self, message: object, latency_ms: int, request_id: str | None) -> LLMReply:
+        # The SDK does not validate: HTML arrives as a str, another JSON object without `content`.
+        blocks: list[Any] | None = getattr(message, "content", None)
+        if not isinstance(message, AnthropicMessage) or blocks is None:
+            raise LLMServerError(
+                f"The provider's response is not a message: {message!s}"[:1000],
+                request_id=request_id,
+            )
+        return LLMReply(
+            text="".join(block.text for block in blocks if getattr(block, "type", "") == "text"),
+            model=getattr(message, "model", None) or self._model,
+            provider=self.provider,
+            usage=_usage(getattr(message, "usage", None)),
+            finish_reason=_FINISH_REASONS.get(str(getattr(message, "stop_reason", None)), "other"),
+            latency_ms=latency_ms,
+            request_id=request_id,
+        )
+
+
+def _text_block(message: Message, *, is_cached: bool) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "text", "text": message.content}
+    if is_cached:
+        block["cache_control"] = _CACHE_CONTROL
+    return block
+
+
+def _usage(usage: object) -> TokenUsage:
+    """Anthropic's `input_tokens` does not include cached tokens; ours does."""
+    read = getattr(usage, "cache_read_input_tokens", None) or 0
+    written = getattr(usage, "cache_creation_input_tokens", None) or 0
+    return TokenUsage(
+        input_tokens=(getattr(usage, "input_tokens", None) or 0) + read + written,
+        output_tokens=getattr(usage, "output_tokens", None) or 0,
+        cached_input_tokens=read,
+        cache_write_tokens=written,
+    )
+
+
+@contextmanager
+def _convert_errors(timeout: float, expected: str) -> Generator[None]:
+    """Convert the SDK's exceptions to `LLMError`. `expected` names the expected response."""
+    try:
+        yield
+    except (TimeoutError, anthropic.APITimeoutError) as error:
+        raise LLMTimeout(f"The model did not answer within {timeout:g} s.") from error
+    except anthropic.APIStatusError as error:
+        raise _status_error(error) from error
+    except anthropic.APIConnectionError as error:
+        raise LLMConnectionFailed(f"{error} {error.__cause__ or ''}".strip()) from error
+    except (anthropic.APIError, json.JSONDecodeError) as error:
+        raise LLMServerError(
+            f"The provider's response is not {expected}: {error}"[:1000]
+        ) from error
+
+
+def _status_error(error: anthropic.APIStatusError) -> LLMError:
+    kinds = frozenset(str(kind) for kind in (error.type, error.error_code) if kind)
+    return error_from_status(
+        error.status_code,
+        message=error.message,
+        kinds=kinds,
+        headers=error.response.headers,
+        request_id=error.request_id,
+    )
+
+
+def open_anthropic(*, model: str, api_key: str | None, base_url: str | None) -> AnthropicLLM:
+    """Open a model of Anthropic or of a compatible server at `base_url` (without `/v1`)."""
+    if not api_key:
+        raise ValueError("The provider anthropic needs an API key.")
+    client = anthropic.AsyncAnthropic(
+        api_key=api_key,
+        base_url=base_url or OFFICIAL_BASE_URL,
+        max_retries=0,
+        http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
+        open_telemetry={"traces": False, "propagation": False},  # `llm/observation.py` traces calls
+    )
+    return AnthropicLLM(client, model=model)
+
+
+def open_bedrock(
+    *,
+    model: str,
+    api_key: str | None,
+    base_url: str | None,
+    region: str | None = None,
+) -> AnthropicLLM:
+    """Open an Anthropic model on AWS Bedrock. Uses AWS's credential chain unless `api_key`, a
+    Bedrock bearer key, is set.
+    """
+    client = AsyncAnthropicBedrock(
+        api_key=api_key,
+        base_url=base_url,
+        aws_region=region,
+        max_retries=0,
+        http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
+        open_telemetry={"traces": False, "propagation": False},
+    )
+    return AnthropicLLM(client, model=model, provider="bedrock")

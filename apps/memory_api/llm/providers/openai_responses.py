@@ -1,0 +1,80 @@
+"""OpenAI's responses API (HANSEI_LLM_API=responses). Responses are not stored at the provider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openai.types.responses import Response
+
+from apps.memory_api.llm.errors import LLMServerError
+from apps.memory_api.llm.port import FinishReason, LLMReply, LLMRequest, TokenUsage
+from apps.memory_api.llm.providers.openai import OpenAILLM, open_openai
+
+_INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
+
+
+class OpenAIResponsesLLM(OpenAILLM):
+    """A model of `/responses`."""
+
+    def _create_method(self) -> Any:
+        return self._client.responses.with_raw_response.create
+
+    def _body(self, request: LLMRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "input": [{"role": m.role, "content": m.content} for m in request.messages],
+            "max_output_tokens": request.max_tokens,
+            "store": False,
+        }
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.schema is not None:
+            schema = {"name": request.schema.name, "schema": request.schema.schema}
+            body["text"] = {"format": {"type": "json_schema", "strict": True, **schema}}
+        if self._dialect == "openai" and request.cache_prefix and request.prompt_hash:
+            body["prompt_cache_key"] = request.prompt_hash[:64]
+        return body
+
+    def _reply(self, completion: object, latency_ms: int, request_id: str | None) -> LLMReply:
+        # The SDK does not validate the response.
+        output: list[Any] | None = getattr(completion, "output", None)
+        failed = getattr(completion, "error", None)
+        if not isinstance(completion, Response) or output is None or failed is not None:
+            raise LLMServerError(
+                f"The provider's answer is not a response object: {completion!s}"[:1000],
+                request_id=request_id,
+            )
+        contents: list[list[Any]] = [getattr(item, "content", None) or [] for item in output]
+        parts: list[Any] = [part for content in contents for part in content]
+        refusal = "".join(getattr(part, "refusal", None) or "" for part in parts)
+        return LLMReply(
+            text=refusal or "".join(getattr(part, "text", None) or "" for part in parts),
+            model=getattr(completion, "model", None) or self._model,
+            provider=self.provider,
+            usage=_usage(getattr(completion, "usage", None)),
+            finish_reason="refusal" if refusal else _finish_reason(completion),
+            latency_ms=latency_ms,
+            request_id=request_id,
+        )
+
+
+def _finish_reason(response: Response) -> FinishReason:
+    if getattr(response, "status", None) == "completed":
+        return "stop"
+    reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
+    return _INCOMPLETE.get(str(reason), "other")
+
+
+def _usage(usage: Any) -> TokenUsage:
+    details = getattr(usage, "input_tokens_details", None)
+    return TokenUsage(
+        input_tokens=getattr(usage, "input_tokens", None) or 0,
+        output_tokens=getattr(usage, "output_tokens", None) or 0,
+        cached_input_tokens=getattr(details, "cached_tokens", None) or 0,
+    )
+
+
+def open_responses(*, model: str, api_key: str | None, base_url: str | None) -> OpenAIResponsesLLM:
+    """Open a model with the same arguments as `open_openai`."""
+    chat = open_openai(model=model, api_key=api_key, base_url=base_url)
+    return OpenAIResponsesLLM(chat.client, model=model, dialect=chat.dialect)

@@ -1,0 +1,169 @@
+"""Wrappers of models: fallback, retry, concurrency limit, usage meter."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from apps.memory_api.core.telemetry import get_logger
+from apps.memory_api.llm.deadline import remaining_seconds
+from apps.memory_api.llm.errors import LLMBadRequest, LLMError
+from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper
+from apps.memory_api.llm.prices import price_usd
+
+log = get_logger(__name__)
+
+
+class FallbackLLM:
+    """Calls the next model if a provider fails or a model cannot handle the request. Other errors,
+    such as a refusal, are final. Raises the last model's error if all fail and logs the others.
+    """
+
+    def __init__(self, llms: Sequence[LLM]) -> None:
+        if not llms:
+            raise ValueError("`llms` must have at least one model.")
+        self._llms = tuple(llms)
+
+    @property
+    def provider(self) -> str:
+        return self._llms[0].provider
+
+    @property
+    def model(self) -> str:
+        return self._llms[0].model
+
+    @property
+    def endpoint(self) -> str:
+        return self._llms[0].endpoint
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        *first, last = self._llms
+        for llm in first:
+            try:
+                return await llm.complete(request)
+            except LLMError as error:
+                if not (error.provider_fault or isinstance(error, LLMBadRequest)):
+                    raise
+                log.warning(
+                    "llm_fallback_used", code=error.code, provider=llm.provider, model=llm.model
+                )
+        return await last.complete(request)
+
+    async def aclose(self) -> None:
+        for llm in self._llms:
+            await llm.aclose()
+
+
+FOREGROUND_ATTEMPTS = 3
+WORKER_ATTEMPTS = 1
+BASE_DELAY_SECONDS = 2.0
+MAX_DELAY_SECONDS = 30.0
+
+
+class RetryingLLM(LLMWrapper):
+    """Retries retryable errors, with at most `attempts` calls.
+
+    The delay is random, up to 2 s, 4 s, 8 s… (full jitter), at most `max_delay` seconds, and at
+    least what the provider asked for. Without a deadline, a provider that asks for more than
+    `max_delay` is not called again. With one, neither is a provider that asks for more time than
+    is left.
+    """
+
+    def __init__(
+        self,
+        inner: LLM,
+        *,
+        attempts: int = FOREGROUND_ATTEMPTS,
+        base_delay: float = BASE_DELAY_SECONDS,
+        max_delay: float = MAX_DELAY_SECONDS,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        super().__init__(inner)
+        if attempts < 1:
+            raise ValueError("`attempts` must be at least 1.")
+        self._attempts = attempts
+        self._base_delay = base_delay
+        self._max_delay = max_delay
+        self._sleep = sleep
+        self._uniform = uniform
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        failure_count = 0
+        while True:
+            try:
+                return await self.inner.complete(request)
+            except LLMError as error:
+                failure_count += 1
+                if not error.retryable or failure_count >= self._attempts:
+                    raise
+                delay = self._delay(failure_count, error.retry_after)
+                remaining = remaining_seconds()
+                if delay > (self._max_delay if remaining is None else remaining):
+                    raise
+                log.warning(
+                    "llm_retry_scheduled",
+                    code=error.code,
+                    attempt=failure_count,
+                    delay=delay,
+                    purpose=request.purpose,
+                )
+            await self._sleep(delay)
+
+    def _delay(self, failure_count: int, retry_after: float | None) -> float:
+        jittered = self._uniform(0, self._base_delay * 2 ** (failure_count - 1))
+        return max(min(self._max_delay, jittered), retry_after or 0)
+
+
+class ConcurrencyLimitedLLM(LLMWrapper):
+    """Limits the concurrent calls of a process. Further calls wait in order. Only the deadline of a
+    request includes this waiting time.
+    """
+
+    def __init__(self, inner: LLM, max_concurrent_calls: int) -> None:
+        super().__init__(inner)
+        self._semaphore = asyncio.Semaphore(max_concurrent_calls)
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        async with self._semaphore:
+            return await self.inner.complete(request)
+
+
+class MeteredLLM(LLMWrapper):
+    """Adds up the usage of all its calls."""
+
+    def __init__(self, inner: LLM) -> None:
+        super().__init__(inner)
+        self._replies: list[LLMReply] = []
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        reply = await self.inner.complete(request)
+        self._replies.append(reply)
+        return reply
+
+    def usage(self) -> dict[str, Any] | None:
+        """`{provider, model, calls, input_tokens, output_tokens, cached_tokens, usd}`, or None
+        without a call. `usd` is None if a price is unknown.
+        """
+        if not self._replies:
+            return None
+        last = self._replies[-1]
+        return {
+            "provider": last.provider,
+            "model": last.model,
+            "calls": len(self._replies),
+            "input_tokens": sum(r.usage.input_tokens for r in self._replies),
+            "output_tokens": sum(r.usage.output_tokens for r in self._replies),
+            "cached_tokens": sum(r.usage.cached_input_tokens for r in self._replies),
+            "usd": self._total_price_usd(),
+        }
+
+    def _total_price_usd(self) -> float | None:
+        prices = [
+            price_usd(r.usage, provider=r.provider, model=r.model, endpoint=self.endpoint)
+            for r in self._replies
+        ]
+        known_prices = [price for price in prices if price is not None]
+        return float(sum(known_prices)) if len(known_prices) == len(prices) else None

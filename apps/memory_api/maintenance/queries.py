@@ -1,0 +1,42 @@
+"""Statements of scheduled and commanded maintenance work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.runs.tables import RunRow
+
+
+async def get_open_run(session: AsyncSession, kind: str) -> RunRow | None:
+    """The latest queued or running run of a kind. Locks its row."""
+    return await session.scalar(
+        select(RunRow)
+        .where(
+            RunRow.tenant_id == current_tenant_id(session),
+            RunRow.kind == kind,
+            RunRow.state.in_(("queued", "running")),
+        )
+        .order_by(RunRow.created_at.desc(), RunRow.id.desc())
+        .limit(1)
+        .with_for_update()
+    )
+
+
+async def update_progress(session: AsyncSession, run: RunRow, progress: dict[str, Any]) -> bool:
+    """Stores the progress of a run. False if the caller has lost the run's lease."""
+    updated_id = await session.scalar(
+        update(RunRow)
+        .where(
+            RunRow.tenant_id == current_tenant_id(session),
+            RunRow.id == run.id,
+            RunRow.lease_owner == run.lease_owner,
+            RunRow.state == "running",
+        )
+        .values(result=progress)
+        .returning(RunRow.id)
+    )
+    return updated_id is not None

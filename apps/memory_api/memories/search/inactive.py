@@ -1,0 +1,119 @@
+"""Ranks quarantined and archived memories.
+
+They are in no index, so their rows are embedded and scored here with the formulas of
+`hansei_search`. This is slow and meant for people who review, not for agents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.memory_api.memories.index.drafts import top_terms
+from apps.memory_api.memories.search.query import (
+    EmbeddedQuery,
+    SearchHit,
+    SearchOptions,
+    vector_weight,
+)
+from apps.memory_api.text.terms import document_weights
+
+Scores = NDArray[np.float64]
+"""Shape (rows,)."""
+
+
+def rank_inactive(
+    hits: Sequence[SearchHit], cosines: Scores, query: EmbeddedQuery, options: SearchOptions
+) -> list[SearchHit]:
+    """The best `top_k` hits. `cosines` are the cosines of the hits, in their order."""
+    bm25_scores = _bm25(hits, query)
+    normalize = NORMALIZERS[options.get("fusion", "anchored")]
+    alpha = vector_weight(query, options)
+    columns = (
+        normalize(cosines),
+        normalize(bm25_scores),
+        cosines,
+        bm25_scores,
+        _ranks(cosines),
+        _ranks(bm25_scores),
+    )
+    scored = [
+        SearchHit(
+            hit.memory,
+            vector_score=vector,
+            bm25_score=lexical,
+            combined_score=alpha * vector + (1 - alpha) * lexical,
+            cosine=cosine,
+            bm25=bm25,
+            dense_rank=dense_rank or None,
+            lexical_rank=lexical_rank or None,
+            playbook=hit.playbook,
+        )
+        for hit, vector, lexical, cosine, bm25, dense_rank, lexical_rank in zip(
+            hits, *(column.tolist() for column in columns), strict=True
+        )
+    ]
+    by_usefulness = options.get("rank_by") == "usefulness"
+
+    def sort_key(hit: SearchHit) -> tuple[float, int]:
+        weight = 0.5 + hit.memory.usefulness if by_usefulness else 1.0
+        return -hit.combined_score * weight, -hit.memory.seq
+
+    return sorted(scored, key=sort_key)[: options.get("top_k", 10)]
+
+
+def _bm25(hits: Sequence[SearchHit], query: EmbeddedQuery) -> Scores:
+    """BM25 scores. N and df of a scope are counted among these hits."""
+    weights = [top_terms(document_weights(hit.memory.searchable_text)) for hit in hits]
+    sizes = Counter(hit.memory.scope_id for hit in hits)
+    frequencies: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    """Scope ID → term ID → number of hits with the term."""
+    for hit, terms in zip(hits, weights, strict=True):
+        frequencies[hit.memory.scope_id].update(terms.keys())
+
+    def idf(scope: int, term: int) -> float:
+        df = frequencies[scope][term]
+        return math.log(1 + (sizes[scope] - df + 0.5) / (df + 0.5))
+
+    return np.array(
+        [
+            sum(
+                terms[term] * frequency * idf(hit.memory.scope_id, term)
+                for term, frequency in query.terms.items()
+                if term in terms
+            )
+            for hit, terms in zip(hits, weights, strict=True)
+        ],
+        np.float64,
+    )
+
+
+def _anchored(raw: Scores) -> Scores:
+    top = raw.max()
+    return np.maximum(raw, 0) / top if top > 0 else np.zeros_like(raw)
+
+
+def _minmax(raw: Scores) -> Scores:
+    low, span = raw.min(), np.ptp(raw)
+    return (raw - low) / span if span > 0 else np.full_like(raw, 0.5)
+
+
+def _ranks(raw: Scores) -> NDArray[np.int64]:
+    """1 for the highest score, the same rank for equal scores, 0 for a score of 0 or less."""
+    return np.where(raw > 0, 1 + (raw[:, np.newaxis] < raw).sum(axis=1), 0)
+
+
+def _rrf(raw: Scores) -> Scores:
+    ranks = _ranks(raw)
+    return np.where(ranks > 0, 1 / (60 + ranks), 0.0)
+
+
+NORMALIZERS: dict[str, Callable[[Scores], Scores]] = {
+    "anchored": _anchored,
+    "minmax": _minmax,
+    "rrf": _rrf,
+}

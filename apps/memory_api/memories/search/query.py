@@ -1,0 +1,314 @@
+"""Options and filters of a search, the call of the SQL function `hansei_search`, and its result
+rows.
+
+The call binds the tenant, resolves scopes and labels, searches and returns the rows in one round
+trip (docs/decisions/search.md). It creates no ORM objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from operator import itemgetter
+from typing import Any, NamedTuple, TypedDict
+from uuid import UUID
+
+import asyncpg
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import HalfVector
+
+from apps.memory_api.core.schemas import fold_tags
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.memories.index.scopes import KIND_IDS, ScopeAddress, ScopeArea
+from apps.memory_api.memories.schemas import (
+    MemoryKind,
+    MemoryStatus,
+    RankBy,
+    ScoreExplanation,
+    SearchRequest,
+)
+
+
+@dataclass(slots=True)
+class MemoryRecord:
+    """A row of `memories` as `hansei_search` returns it. Fields have the names of the columns."""
+
+    id: UUID
+    seq: int
+    scope_id: int
+    project_id: str
+    layer: str
+    kind: str
+    key: str | None
+    section: str | None
+    title: str | None
+    when_to_use: str | None
+    content: str
+    searchable_text: str
+    keywords: list[str]
+    tags: list[str]
+    importance: float
+    strength: float
+    confidence: float | None
+    confidence_score: float
+    usefulness: float
+    helpful: int
+    harmful: int
+    neutral: int
+    observation_count: int
+    status: str
+    pinned: bool
+    source: str
+    error_category: str | None
+    outcome: str | None
+    session_id: str | None
+    trace_id: UUID | None
+    source_event_ids: list[str]
+    metadata_: dict[str, Any]
+    terms: list[int]
+    revision: int
+    playbook_version: int | None
+    position: int | None
+    created_at: datetime
+    updated_at: datetime
+
+    def __post_init__(self) -> None:
+        self.metadata_ = _parse_json(self.metadata_)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """A memory with its scores. `combined_score` is the weighted sum of the normalized
+    `vector_score` and `bm25_score`. `cosine` and `bm25` are the scores before normalization. Ranks
+    are set with `explain` and with `rrf`, and only by the search (vector or BM25) that found the
+    memory.
+    """
+
+    memory: MemoryRecord
+    vector_score: float
+    bm25_score: float
+    combined_score: float
+    cosine: float | None = None
+    bm25: float | None = None
+    dense_rank: int | None = None
+    lexical_rank: int | None = None
+    playbook: str | None = None
+    """The playbook of a bullet; None for other memories."""
+
+    def explain(self) -> ScoreExplanation:
+        sources = {"words": self.lexical_rank, "meaning": self.dense_rank}
+        return {
+            "cosine": self.cosine,
+            "bm25": self.bm25,
+            "dense_rank": self.dense_rank,
+            "lexical_rank": self.lexical_rank,
+            "usefulness": self.memory.usefulness,
+            "why": " and ".join(source for source, rank in sources.items() if rank) or "usefulness",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybookHeader:
+    """The playbook at the time of the search."""
+
+    scope_id: int
+    version: int
+    settings: dict[str, Any]
+    """`sections`, `token_budget` and `holdout_share`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResults:
+    """The hits of a search. `header` is set if it was requested and the playbook exists."""
+
+    hits: list[SearchHit]
+    header: PlaybookHeader | None = None
+
+
+def parse_rows(rows: Sequence[asyncpg.Record]) -> SearchResults:
+    """Parses the rows of `hansei_search`. A first row without an ID is the header of the
+    playbook.
+    """
+    if not rows or rows[0]["id"] is not None:
+        return SearchResults([_hit(row) for row in rows])
+    scope, version, settings = _HEADER_COLUMNS(rows[0])
+    header = PlaybookHeader(scope, version, _parse_json(settings))
+    return SearchResults([_hit(row) for row in rows[1:]], header)
+
+
+def _parse_json(jsonb: Any) -> dict[str, Any]:
+    """The driver returns JSON columns as text unless a codec is set."""
+    return json.loads(jsonb) if isinstance(jsonb, str) else jsonb
+
+
+def _hit(row: asyncpg.Record) -> SearchHit:
+    return SearchHit(MemoryRecord(*_MEMORY_COLUMNS(row)), *_SCORE_COLUMNS(row))
+
+
+_HEADER_COLUMNS = itemgetter("scope_id", "playbook_version", "metadata")
+_MEMORY_COLUMNS = itemgetter(*(field.name.rstrip("_") for field in fields(MemoryRecord)))
+_SCORE_COLUMNS = itemgetter(*(field.name for field in fields(SearchHit) if field.name != "memory"))
+DEFAULT_ALPHA = {"anchored": 0.4, "minmax": 0.5, "rrf": 0.5}
+"""Default weight of the vector score for each fusion (measured, see `docs/decisions/search.md`)."""
+
+
+class SearchCall(NamedTuple):
+    """The arguments of `hansei_search` after the tenant. Its parameters have these names
+    with `p_`.
+    """
+
+    projects: Sequence[str]
+    scope_types: Sequence[str]
+    scope_names: Sequence[str | None]
+    model: str
+    query_vector: HalfVector | None
+    terms: Sequence[int]
+    frequencies: Sequence[float]
+    kind_ids: Sequence[int] | None
+    kinds: Sequence[str] | None
+    sections: Sequence[str] | None
+    error_categories: Sequence[str] | None
+    tags: Sequence[str] | None
+    status: str
+    min_confidence: float
+    min_importance: float
+    since: datetime | None
+    until: datetime | None
+    fusion: str
+    alpha: float
+    top_k: int
+    with_ranks: bool
+    rank_by_usefulness: bool
+    with_playbook: bool
+
+
+SEARCH_CALL = "select * from hansei_search(p_tenant_id => $1, {})".format(
+    ", ".join(f"p_{name} => ${n}" for n, name in enumerate(SearchCall._fields, start=2))
+)
+
+
+@dataclass(frozen=True)
+class SearchFilters:
+    """Filters of a search. A list matches any of its items, `min_*` are inclusive, an empty filter
+    does not filter. Tags match in any case. Section names match in any spelling, or by a slug of a
+    searched playbook.
+    """
+
+    kinds: Sequence[MemoryKind] = ()
+    sections: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    error_categories: Sequence[str] = ()
+    status: MemoryStatus = MemoryStatus.ACTIVE
+    """Memories that are not active are not indexed: the database lists them by usefulness, and
+    `search_memories` ranks them.
+    """
+    min_confidence: float = 0.0
+    min_importance: float = 0.0
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class SearchOptions(TypedDict, total=False):
+    """Options of a search. Missing ones have their default."""
+
+    top_k: int
+    """Maximum number of hits; default 10."""
+    filters: SearchFilters | None
+    fusion: str
+    """`anchored` (default), `minmax` or `rrf`."""
+    alpha: float | None
+    """Weight of the vector score, 0..1; None for the default of the fusion."""
+    explain: bool
+    """Return the ranks by vector and by BM25."""
+    rank_by: RankBy
+    """`usefulness` sorts the best max(100, 4 × top_k) by combined_score × (0.5 + usefulness)."""
+    with_header: bool
+    """Return the header of the searched playbook, which is the only address."""
+
+
+@dataclass(frozen=True)
+class EmbeddedQuery:
+    """An embedded query: a unit vector of shape (dimensions,), and term IDs with their weight in
+    the query. A query without text has the vector (0) and no terms.
+    """
+
+    model: str
+    vector: NDArray[np.float32]
+    terms: dict[int, float]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.terms and not self.vector.any()
+
+
+def to_search_options(body: SearchRequest, settings: Settings) -> SearchOptions:
+    """The options of a request. Without `alpha`, the `minmax` formula of S2 uses
+    `HANSEI_SEARCH_ALPHA`.
+    """
+    uses_configured_alpha = body.alpha is None and body.fusion == "minmax"
+    return SearchOptions(
+        top_k=body.top_k,
+        filters=SearchFilters(
+            kinds=body.kinds,
+            sections=body.section_filter or (),
+            tags=body.tags,
+            error_categories=body.error_categories,
+            status=MemoryStatus(body.status),
+            min_confidence=body.min_confidence,
+            min_importance=body.min_importance,
+            since=body.since,
+            until=body.until,
+        ),
+        fusion=body.fusion,
+        alpha=settings.search_alpha if uses_configured_alpha else body.alpha,
+        explain=body.explain,
+        rank_by=body.rank_by,
+    )
+
+
+def build_call(
+    query: EmbeddedQuery, addresses: Sequence[ScopeAddress | ScopeArea], options: SearchOptions
+) -> SearchCall:
+    projects, types, names = zip(*dict.fromkeys(addresses), strict=True)
+    filters, fusion = options.get("filters") or SearchFilters(), options.get("fusion", "anchored")
+    lists_only = query.is_empty or filters.status is not MemoryStatus.ACTIVE
+    return SearchCall(
+        projects=projects,
+        scope_types=types,
+        scope_names=names,
+        model=query.model,
+        query_vector=None if lists_only else HalfVector(query.vector),
+        terms=list(query.terms),
+        frequencies=list(query.terms.values()),
+        kind_ids=[KIND_IDS[kind] for kind in filters.kinds] or None,
+        kinds=[kind.value for kind in filters.kinds] or None,
+        sections=list(filters.sections) or None,
+        error_categories=list(filters.error_categories) or None,
+        tags=fold_tags(filters.tags) or None,
+        status=filters.status.value,
+        min_confidence=filters.min_confidence,
+        min_importance=filters.min_importance,
+        since=filters.since,
+        until=filters.until,
+        fusion=fusion,
+        alpha=vector_weight(query, options),
+        top_k=options.get("top_k", 10),
+        with_ranks=options.get("explain", False),
+        rank_by_usefulness=options.get("rank_by") == "usefulness",
+        with_playbook=options.get("with_header", False),
+    )
+
+
+def vector_weight(query: EmbeddedQuery, options: SearchOptions) -> float:
+    """The weight of the vector score: 1 for a query without known terms, 0 for one without a
+    vector.
+    """
+    if not query.terms:
+        return 1.0
+    if not query.vector.any():
+        return 0.0
+    alpha = options.get("alpha")
+    return DEFAULT_ALPHA[options.get("fusion", "anchored")] if alpha is None else alpha

@@ -1,0 +1,226 @@
+"""Single bullets over HTTP: list, create, read, update, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Response
+
+from apps.memory_api.api.deps import (
+    CursorQuery,
+    Limit,
+    ProjectQuery,
+    Reader,
+    RuntimeDep,
+    Sanitized,
+    Session,
+    Writer,
+)
+from apps.memory_api.api.problems import problems
+from apps.memory_api.api.route import RedactingRoute
+from apps.memory_api.core.pagination import Cursor, to_page
+from apps.memory_api.core.schemas import body_example
+from apps.memory_api.memories.schemas import SettableStatus
+from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.playbooks import queries
+from apps.memory_api.playbooks.bullet_rows import sections_of, to_bullet
+from apps.memory_api.playbooks.bullets.schemas import (
+    BulletPage,
+    BulletReceipt,
+    CreateBulletRequest,
+    StoredBullet,
+    UpdateBulletRequest,
+)
+from apps.memory_api.playbooks.deps import IfMatch, change_author, set_etag
+from apps.memory_api.playbooks.editing import edits
+from apps.memory_api.playbooks.editing.edits import (
+    add_bullet,
+    edit_bullet,
+    require_bullet,
+    require_playbook,
+)
+from apps.memory_api.playbooks.models import DeltaContextItem
+from apps.memory_api.playbooks.queries import list_section_names
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.sections import matching_spellings
+from apps.memory_api.playbooks.tables import PlaybookRow
+
+router = APIRouter(
+    prefix="/api/v1/playbooks/{name}/bullets", tags=["bullets"], route_class=RedactingRoute
+)
+
+NEW_BULLET = {
+    "section": "MISTAKES TO AVOID",
+    "content": "Do not close a ticket before the customer has answered.",
+    "when_to_use": "closing tickets",
+    "tags": ["support"],
+}
+CHANGES = {"pinned": True, "reason": "Legal asked for it."}
+
+
+def _key_cursor(row: MemoryRow) -> Cursor:
+    return Cursor("bullets", (row.key or "",))
+
+
+@router.get("", summary="List bullets", responses=problems(404))
+async def list_bullets(
+    name: str,
+    session: Session,
+    caller: Reader,
+    project_id: ProjectQuery,
+    cursor: CursorQuery,
+    section: Annotated[
+        str | None, Query(max_length=128, description="Name in any case, or slug.")
+    ] = None,
+    status: Annotated[
+        SettableStatus | None,
+        Query(description="Default: all bullets that are not deleted."),
+    ] = None,
+    tag: Annotated[str | None, Query(max_length=64)] = None,
+    limit: Limit = 50,
+) -> BulletPage:
+    """Lists the bullets of a playbook by key."""
+    playbook = await require_playbook(
+        session, PlaybookRef(caller.resolve_project(project_id), name)
+    )
+    rows = await queries.list_bullets(
+        session,
+        playbook.scope_id,
+        sections=None if section is None else await _spellings(session, playbook, section),
+        status=status,
+        tag=tag,
+        after=cursor.text("bullets") if cursor else None,
+        limit=limit,
+    )
+    return to_page(BulletPage, rows, limit, bullet_response, _key_cursor)
+
+
+async def _spellings(session: Session, playbook: PlaybookRow, section: str) -> list[str]:
+    """The section names in the database that mean this section."""
+    defined = sections_of(playbook)
+    names = {section, *(d.name for d in defined), *await list_section_names(session)}
+    return matching_spellings(defined, names, section)
+
+
+def bullet_response(row: MemoryRow) -> StoredBullet:
+    return StoredBullet(
+        **to_bullet(row).model_dump(exclude={"confidence_score"}),
+        memory_id=row.id,
+        usefulness=row.usefulness,
+        version=row.playbook_version,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Create a bullet",
+    responses=problems(409, "playbook_full", 412, "under_review"),
+    openapi_extra=body_example(NEW_BULLET),
+)
+async def create_bullet(
+    name: str,
+    body: CreateBulletRequest,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Writer,
+    if_match: IfMatch,
+    sanitized: Sanitized,
+) -> BulletReceipt:
+    """Creates a bullet. The service assigns its key. Creates the playbook if it does not exist.
+
+    Answers 409 if another bullet has the same content; `key` of the error names it.
+    """
+    place = PlaybookRef(caller.resolve_project(body.project_id), name)
+    texts = body.model_dump(
+        include={"section", "content", "when_to_use", "title", "keywords", "tags"}
+    )
+    outcome = await add_bullet(
+        runtime,
+        caller.tenant_id,
+        place,
+        DeltaContextItem(type="ADD", **texts),
+        change_author(caller, body.reason),
+        pinned=body.pinned,
+        if_match=if_match,
+    )
+    bullet = outcome.results[0].after
+    assert bullet is not None
+    set_etag(response, outcome.version)
+    response.headers["Location"] = f"/api/v1/playbooks/{quote(name, safe='')}/bullets/{bullet.id}"
+    return BulletReceipt(version=outcome.version, bullet=bullet, sanitized=sanitized)
+
+
+@router.get("/{key}", summary="Get a bullet", responses=problems(404))
+async def get_bullet(
+    name: str, key: str, session: Session, caller: Reader, project_id: ProjectQuery
+) -> StoredBullet:
+    """Returns a bullet.
+
+    A key that was merged into another answers 404; `merged_into` of the error names that key.
+    """
+    return bullet_response(
+        await require_bullet(session, PlaybookRef(caller.resolve_project(project_id), name), key)
+    )
+
+
+@router.patch(
+    "/{key}",
+    summary="Update a bullet",
+    responses=problems(404, 409, "playbook_full", 412, "under_review"),
+    openapi_extra=body_example(CHANGES),
+)
+async def update_bullet(
+    name: str,
+    key: str,
+    body: UpdateBulletRequest,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Writer,
+    if_match: IfMatch,
+    sanitized: Sanitized,
+) -> BulletReceipt:
+    """Changes the fields that are sent, also of a pinned bullet.
+
+    Searches and renders use only active bullets. Answers 409 if another bullet has the same
+    content.
+    """
+    outcome = await edit_bullet(
+        runtime,
+        caller.tenant_id,
+        PlaybookRef(caller.resolve_project(body.project_id), name),
+        key,
+        body.fields(),
+        change_author(caller, body.reason),
+        if_match=if_match,
+    )
+    bullet = outcome.results[0].after
+    assert bullet is not None
+    set_etag(response, outcome.version)
+    return BulletReceipt(version=outcome.version, bullet=bullet, sanitized=sanitized)
+
+
+@router.delete(
+    "/{key}",
+    status_code=204,
+    summary="Delete a bullet",
+    responses=problems(404, 412, "under_review"),
+)
+async def delete_bullet(
+    name: str,
+    key: str,
+    runtime: RuntimeDep,
+    caller: Writer,
+    project_id: ProjectQuery,
+    if_match: IfMatch,
+    reason: Annotated[
+        str | None, Query(max_length=2_000, description="Why; part of the version's record.")
+    ] = None,
+) -> None:
+    """Deletes a bullet. Its history stays, and its key is not used again."""
+    place = PlaybookRef(caller.resolve_project(project_id), name)
+    author = change_author(caller, reason)
+    await edits.delete_bullet(runtime, caller.tenant_id, place, key, author, if_match=if_match)

@@ -1,0 +1,59 @@
+"""Holdout: withholds a random bullet of a render, to measure the effect of bullets.
+
+Each render draws one bullet of its prompt block and withholds it with a probability. The drawn
+bullet is stored in both cases. Renders that drew the same bullet differ only in whether it was
+withheld, so the outcomes of their runs can be compared directly (view `bullet_effects`). Both
+random decisions are deterministic for a `retrieval_id`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.resources import load_sql
+
+EFFECTS = load_sql("playbooks/queries.sql", "bullet_effects")
+_RANGE = 2.0**64  # number of values of 8 random bytes
+
+
+@dataclass(frozen=True)
+class HoldoutDraw:
+    """The bullet that was drawn, and whether it is withheld."""
+
+    candidate: str
+    held_out: bool
+
+
+def draw_holdout(retrieval_id: UUID, keys: Sequence[str], share: float) -> HoldoutDraw | None:
+    """Draws one of `keys` uniformly and withholds it with probability `share`, 0..1. Deterministic
+    for a `retrieval_id`; the order of `keys` does not matter. Returns None without keys and for a
+    share of 0.
+    """
+    if share <= 0.0 or not keys:
+        return None
+    digest = hashlib.sha256(b"holdout" + retrieval_id.bytes).digest()
+    random_share, random_index = (int.from_bytes(digest[n : n + 8], "big") for n in (0, 8))
+    candidate = sorted(keys)[random_index % len(keys)]
+    return HoldoutDraw(candidate, random_share / _RANGE < share)
+
+
+async def list_effects(
+    session: AsyncSession, scope: int, *, after: str | None = None, limit: int = 50
+) -> Sequence[Any]:
+    """The effects of the bullets that were returned to a finished run, by key: rows (key, sides by
+    basis). Returns `limit` + 1 rows if there is a next page.
+    """
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "scope": scope,
+        "after": after,
+        "limit": limit + 1,
+    }
+    return (await session.execute(EFFECTS, parameters)).all()

@@ -1,0 +1,50 @@
+"""The measured effect of bullets over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from apps.memory_api.api.deps import CursorQuery, Limit, ProjectQuery, Reader, Session
+from apps.memory_api.api.problems import problems
+from apps.memory_api.api.route import RedactingRoute
+from apps.memory_api.core.pagination import Cursor, to_page
+from apps.memory_api.playbooks.editing.edits import require_playbook
+from apps.memory_api.playbooks.effects.holdout import list_effects
+from apps.memory_api.playbooks.effects.schemas import BulletEffect, BulletEffectPage
+from apps.memory_api.playbooks.ref import PlaybookRef
+
+router = APIRouter(
+    prefix="/api/v1/playbooks/{name}/effects", tags=["bullets"], route_class=RedactingRoute
+)
+
+
+def _key_cursor(row: Any) -> Cursor:
+    return Cursor("bullet_effects", (row.key,))
+
+
+def _effect_response(row: Any) -> BulletEffect:
+    return BulletEffect.model_validate({"key": row.key, **row.sides})
+
+
+@router.get("", summary="List the measured effect of each bullet", responses=problems(404))
+async def list_bullet_effects(
+    name: str,
+    session: Session,
+    caller: Reader,
+    project_id: ProjectQuery,
+    cursor: CursorQuery,
+    limit: Limit = 50,
+) -> BulletEffectPage:
+    """Lists how agent runs ended with and without each bullet, by key.
+
+    A trace counts if it has an outcome and a `retrieval_id`. `randomized` needs a playbook with a
+    holdout share: the share of renders that leave out one random bullet.
+    """
+    playbook = await require_playbook(
+        session, PlaybookRef(caller.resolve_project(project_id), name)
+    )
+    after = cursor.text("bullet_effects") if cursor else None
+    rows = await list_effects(session, playbook.scope_id, after=after, limit=limit)
+    return to_page(BulletEffectPage, rows, limit, _effect_response, _key_cursor)

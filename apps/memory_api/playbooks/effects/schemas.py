@@ -1,0 +1,62 @@
+"""The measured effect of bullets on the wire."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from apps.memory_api.core.schemas import Page, ResponseModel, with_examples
+
+
+class OutcomeRate(ResponseModel):
+    """Agent runs and how many of them succeeded."""
+
+    runs: int
+    successes: int
+    rate: float | None = Field(description="successes / runs, 0 to 1; null without runs.")
+
+
+class ConfidenceInterval(ResponseModel):
+    """A 95 % interval (Newcombe). Null if one side has no runs."""
+
+    low: float | None
+    high: float | None
+
+
+class OutcomeComparison(ResponseModel):
+    """Outcomes of agent runs with a bullet and without it."""
+
+    with_: OutcomeRate = Field(alias="with")
+    without: OutcomeRate
+    difference: float | None = Field(description="Success rate with it minus the rate without.")
+    interval: ConfidenceInterval = Field(description="The interval of `difference`.")
+
+
+class BulletEffect(ResponseModel):
+    """The effect of one bullet. Only `randomized` shows what the bullet causes."""
+
+    model_config = ResponseModel.model_config | with_examples(
+        {
+            "key": "mis-00001",
+            "randomized": {
+                "with": {"runs": 60, "successes": 45, "rate": 0.75},
+                "without": {"runs": 55, "successes": 28, "rate": 0.509},
+                "difference": 0.241,
+                "interval": {"low": 0.064, "high": 0.401},
+            },
+            "observational": None,
+        }
+    )
+
+    key: str
+    randomized: OutcomeComparison | None = Field(
+        default=None, description="Renders that drew this bullet at random, and withheld it or not."
+    )
+    observational: OutcomeComparison | None = Field(
+        default=None,
+        description="Runs that had the bullet, against all other runs of the playbook since it "
+        "exists. The tasks of the two groups may differ.",
+    )
+
+
+class BulletEffectPage(Page[BulletEffect]):
+    """One page of bullet effects, by key."""

@@ -1,0 +1,59 @@
+"""Errors of requests on playbooks, with their HTTP status and code."""
+
+from __future__ import annotations
+
+from apps.memory_api.core.errors import (
+    Conflict,
+    Forbidden,
+    HanseiError,
+    InvalidRequest,
+    NotFound,
+    ServiceUnavailable,
+)
+from apps.memory_api.playbooks.deltas import DeltaError
+from apps.memory_api.playbooks.models import CorruptPlaybook
+
+
+class PlaybookNotFound(NotFound):
+    """Playbook not found."""
+
+
+class BulletNotFound(NotFound):
+    """Bullet not found in this playbook."""
+
+
+class VersionMismatch(HanseiError):
+    """The playbook is not at the version that `If-Match` requires."""
+
+    status, code = 412, "precondition_failed"
+
+
+class PlaybookFull(Conflict):
+    """The playbook has reached `max_bullets`."""
+
+    code = "playbook_full"
+
+
+class ReviewRequired(Forbidden):
+    """This playbook requires review: propose deltas (POST …/deltas), or use a key with the 'admin'
+    scope.
+    """
+
+    code = "under_review"
+
+    def __init__(self) -> None:
+        super().__init__(" ".join((type(self).__doc__ or "").split()))
+
+
+class PlaybookContended(ServiceUnavailable):
+    """Too many concurrent changes of this playbook. Try again."""
+
+
+def invalid_delta(error: DeltaError) -> InvalidRequest:
+    return InvalidRequest(
+        str(error), field=f"deltas.{error.index}.{error.field}", index=error.index
+    )
+
+
+def invalid_document(error: CorruptPlaybook) -> InvalidRequest:
+    return InvalidRequest(str(error), field=error.location)

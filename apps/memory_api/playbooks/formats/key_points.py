@@ -1,0 +1,101 @@
+"""Reads S4's playbook where it is used as it is, without an import: in `sections`, or in the flat
+list `key_points` of older files. An entry is a key point `{name, text, helpful, harmful}`, an older
+one `{name, text, score}`, or only a text. Pure.
+
+`section_forms.parse_spec4` reads the same forms for an import and refuses what it cannot read.
+Here such an entry is skipped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS, find_section
+from apps.memory_api.playbooks.state import parse_key
+
+FLAT_SECTION = "OTHERS"
+"""The section of the entries of `key_points`."""
+
+
+@dataclass(frozen=True)
+class KeyPoint:
+    """One entry, with the list that holds it. An entry without a name gets the next free one of its
+    section: `oth-004`.
+    """
+
+    section: str
+    name: str
+    text: str
+    helpful: int
+    harmful: int
+    entries: list[Any]
+    position: int
+
+    def add_verdict(self, tag: str) -> None:
+        """Increments `helpful` or `harmful` in the playbook. An older entry gets counters."""
+        entry = self.entries[self.position]
+        if not isinstance(entry, dict):
+            counters = {"helpful": self.helpful, "harmful": self.harmful}
+            self.entries[self.position] = entry = {"name": self.name, "text": self.text, **counters}
+        fields = cast("dict[str, Any]", entry)
+        fields.setdefault("name", self.name)
+        if fields.pop("score", None) is not None:
+            fields |= {"helpful": self.helpful, "harmful": self.harmful}
+        fields[tag] = _count(fields.get(tag)) + 1
+
+
+def list_key_points(playbook: Mapping[str, Any]) -> list[KeyPoint]:
+    """All key points, in the order of the file. Skips what is neither a text nor has one."""
+    numbers: dict[str, int] = {}
+    for _, entry in _entries(playbook):
+        if parsed := parse_key(_name(entry) or ""):
+            numbers[parsed[0]] = max(numbers.get(parsed[0], 0), parsed[1])
+    key_points: list[KeyPoint] = []
+    for (section, entries, position), entry in _entries(playbook):
+        text = entry if isinstance(entry, str) else _fields(entry).get("text")
+        if not isinstance(text, str):
+            continue
+        name = _name(entry)
+        if name is None:
+            slug = (find_section(DEFAULT_SECTIONS, section) or DEFAULT_SECTIONS[-1]).slug
+            numbers[slug] = numbers.get(slug, 0) + 1
+            name = f"{slug}-{numbers[slug]:03d}"
+        helpful, harmful = _counters(_fields(entry))
+        key_points.append(KeyPoint(section, name, text, helpful, harmful, entries, position))
+    return key_points
+
+
+def _entries(playbook: Mapping[str, Any]) -> Iterator[tuple[tuple[str, list[Any], int], Any]]:
+    """(section, list, position) and the entry. `sections` wins over `key_points`."""
+    sections: Any = playbook.get("sections")
+    if sections is None:
+        sections = {FLAT_SECTION: playbook.get("key_points")}
+    for section, entries in cast("Mapping[str, Any]", sections).items():
+        points = cast("list[Any]", entries) if isinstance(entries, list) else []
+        for position, entry in enumerate(points):
+            yield (str(section), points, position), entry
+
+
+def _fields(entry: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", entry) if isinstance(entry, Mapping) else {}
+
+
+def _name(entry: Any) -> str | None:
+    name = _fields(entry).get("name")
+    return name if isinstance(name, str) and name else None
+
+
+def _counters(fields: Mapping[str, Any]) -> tuple[int, int]:
+    """(helpful, harmful). A positive score is helpful, a negative one harmful."""
+    score = fields.get("score")
+    if isinstance(score, int | float) and not fields.keys() & {"helpful", "harmful"}:
+        number = round(score) if math.isfinite(score) else 0
+        return max(number, 0), max(-number, 0)
+    return _count(fields.get("helpful")), _count(fields.get("harmful"))
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0

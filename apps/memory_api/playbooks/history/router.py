@@ -1,0 +1,164 @@
+"""Versions, differences, restore and provenance over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from apps.memory_api.api.deps import (
+    CursorQuery,
+    Limit,
+    ProjectQuery,
+    Reader,
+    RuntimeDep,
+    Session,
+    Writer,
+)
+from apps.memory_api.api.problems import problems
+from apps.memory_api.api.route import RedactingRoute
+from apps.memory_api.core.errors import InvalidRequest
+from apps.memory_api.core.pagination import Cursor, to_page
+from apps.memory_api.core.schemas import body_example
+from apps.memory_api.playbooks.deps import IfMatch, change_author, set_etag
+from apps.memory_api.playbooks.editing.edits import require_bullet, require_playbook
+from apps.memory_api.playbooks.history import versions
+from apps.memory_api.playbooks.history.schemas import (
+    PlaybookDiff,
+    PlaybookVersion,
+    PlaybookVersionPage,
+    Provenance,
+    ProvenanceLink,
+    RestorePlaybookRequest,
+    RestorePlaybookResponse,
+    diff_response,
+)
+from apps.memory_api.playbooks.history.versions import diff_versions, parse_version_or_time
+from apps.memory_api.playbooks.queries import list_provenance_links, list_versions
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.schemas import DryRun
+from apps.memory_api.playbooks.tables import PlaybookVersionRow
+
+router = APIRouter(prefix="/api/v1/playbooks/{name}", route_class=RedactingRoute)
+
+
+@router.get(
+    "/bullets/{key}/provenance",
+    tags=["bullets"],
+    summary="Trace a bullet to its source events",
+    responses=problems(404),
+)
+async def get_bullet_provenance(
+    name: str, key: str, session: Session, caller: Reader, project_id: ProjectQuery
+) -> Provenance:
+    """Returns the lessons that a bullet was made of, their traces and the source events."""
+    row = await require_bullet(session, PlaybookRef(caller.resolve_project(project_id), name), key)
+    rows = await list_provenance_links(session, row.id)
+    links = [ProvenanceLink.model_validate(link, from_attributes=True) for link in rows]
+    return Provenance(key=key, memory_id=row.id, links=links)
+
+
+RESTORE = {"version": 0, "reason": "Started from the wrong file."}
+
+
+@router.get(
+    "/versions",
+    tags=["playbooks"],
+    summary="List the versions of a playbook",
+    responses=problems(404),
+)
+async def list_playbook_versions(
+    name: str,
+    session: Session,
+    caller: Reader,
+    project_id: ProjectQuery,
+    cursor: CursorQuery,
+    limit: Limit = 50,
+) -> PlaybookVersionPage:
+    """Lists the changes of a playbook with author and reason, newest first. Works for deleted
+    playbooks.
+    """
+    playbook = await require_playbook(
+        session, PlaybookRef(caller.resolve_project(project_id), name), deleted=True
+    )
+    below = cursor.integer("playbook_versions") if cursor else None
+    rows = await list_versions(session, playbook.scope_id, below=below, limit=limit)
+    return to_page(PlaybookVersionPage, rows, limit, _version_response, _version_cursor)
+
+
+def _version_response(row: PlaybookVersionRow) -> PlaybookVersion:
+    return PlaybookVersion.model_validate(row, from_attributes=True)
+
+
+def _version_cursor(row: PlaybookVersionRow) -> Cursor:
+    return Cursor("playbook_versions", (str(row.version),))
+
+
+FromQuery = Annotated[str, Query(alias="from", description="A version number or an ISO 8601 time.")]
+
+
+@router.get(
+    "/diff",
+    tags=["playbooks"],
+    summary="Compare two versions",
+    responses=problems(404),
+)
+async def diff_playbook(
+    name: str,
+    session: Session,
+    caller: Reader,
+    project_id: ProjectQuery,
+    first: FromQuery,
+    to: Annotated[
+        str | None, Query(description="A version number or an ISO 8601 time. Default: now.")
+    ] = None,
+) -> PlaybookDiff:
+    """Returns the bullets and sections that differ between two versions or times."""
+    playbook = await require_playbook(
+        session, PlaybookRef(caller.resolve_project(project_id), name), deleted=True
+    )
+    last = playbook.version if to is None else parse_version_or_time(to, "to")
+    return diff_response(
+        await diff_versions(session, playbook, parse_version_or_time(first, "from"), last)
+    )
+
+
+@router.post(
+    "/restore",
+    tags=["playbooks"],
+    summary="Restore a version",
+    responses=problems(404, "playbook_full", 412, "under_review"),
+    openapi_extra=body_example(RESTORE),
+)
+async def restore_playbook(
+    name: str,
+    body: RestorePlaybookRequest,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Writer,
+    if_match: IfMatch,
+    dry_run: DryRun = False,
+) -> RestorePlaybookResponse:
+    """Restores texts, statuses and sections of a version or time, as a new version.
+
+    Verdicts and counters stay as they are. Restores deleted playbooks too.
+    """
+    moment = body.moment()
+    if moment is None:
+        raise InvalidRequest("Set exactly one of `version` and `time`.", field="version")
+    outcome = await versions.restore_playbook(
+        runtime,
+        caller.tenant_id,
+        PlaybookRef(caller.resolve_project(body.project_id), name),
+        moment,
+        change_author(caller, body.reason),
+        if_match=if_match,
+        dry_run=dry_run,
+    )
+    set_etag(response, outcome.version)
+    return RestorePlaybookResponse(
+        version=outcome.version,
+        changed=outcome.changed,
+        applied=not dry_run,
+        diff=diff_response(outcome.diff) if outcome.diff else None,
+    )

@@ -1,0 +1,153 @@
+"""Statements on the inbox of a playbook and on the state of its curation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.playbooks.tables import InboxLessonRow, PlaybookCurationRow, PlaybookRow
+from apps.memory_api.runs.tables import RunRow
+
+
+async def lock_curation(session: AsyncSession, scope: int) -> PlaybookCurationRow:
+    """The state of the playbook's curation, locked. Take no other lock after it."""
+    await session.flush()
+    query = (
+        select(PlaybookCurationRow)
+        .where(
+            PlaybookCurationRow.tenant_id == current_tenant_id(session),
+            PlaybookCurationRow.scope_id == scope,
+        )
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+    row = await session.scalar(query)
+    if row is not None:
+        return row
+    await session.execute(
+        upsert(PlaybookCurationRow)
+        .values(tenant_id=current_tenant_id(session), scope_id=scope)
+        .on_conflict_do_nothing()
+    )
+    row = await session.scalar(query)
+    assert row is not None, "just created, and never removed"
+    return row
+
+
+async def get_curation(session: AsyncSession, scope: int) -> PlaybookCurationRow | None:
+    """The state of the playbook's curation, without a lock."""
+    return await session.scalar(
+        select(PlaybookCurationRow).where(
+            PlaybookCurationRow.tenant_id == current_tenant_id(session),
+            PlaybookCurationRow.scope_id == scope,
+        )
+    )
+
+
+async def find_unfinished_runs(session: AsyncSession, run_ids: Collection[UUID]) -> set[UUID]:
+    """Those of these runs that are queued or running."""
+    if not run_ids:
+        return set()
+    found = await session.scalars(
+        select(RunRow.id).where(
+            RunRow.tenant_id == current_tenant_id(session),
+            RunRow.id.in_(list(run_ids)),
+            RunRow.state.in_(("queued", "running")),
+        )
+    )
+    return set(found)
+
+
+async def list_oldest_lessons(
+    session: AsyncSession, scope: int, limit: int
+) -> Sequence[InboxLessonRow]:
+    """The lessons in the inbox, oldest first."""
+    rows = await session.scalars(
+        select(InboxLessonRow)
+        .where(
+            InboxLessonRow.tenant_id == current_tenant_id(session),
+            InboxLessonRow.scope_id == scope,
+        )
+        .order_by(InboxLessonRow.id)
+        .limit(limit)
+    )
+    return rows.all()
+
+
+async def list_taken_lessons(
+    session: AsyncSession, scope: int, curation_run_id: UUID
+) -> Sequence[InboxLessonRow]:
+    """The lessons that this curation took and that are not decided, oldest first."""
+    rows = await session.scalars(
+        select(InboxLessonRow)
+        .where(
+            InboxLessonRow.tenant_id == current_tenant_id(session),
+            InboxLessonRow.scope_id == scope,
+            InboxLessonRow.curation_run_id == curation_run_id,
+        )
+        .order_by(InboxLessonRow.id)
+    )
+    return rows.all()
+
+
+async def count_lessons(session: AsyncSession, scope: int, limit: int) -> int:
+    """The number of lessons in the inbox, at most `limit`."""
+    lessons = (
+        select(InboxLessonRow.id)
+        .where(
+            InboxLessonRow.tenant_id == current_tenant_id(session),
+            InboxLessonRow.scope_id == scope,
+        )
+        .limit(limit)
+    )
+    return await session.scalar(select(func.count()).select_from(lessons.subquery())) or 0
+
+
+async def release_lessons(session: AsyncSession, scope: int) -> None:
+    """No curation has taken a lesson of this inbox any more."""
+    await session.execute(
+        update(InboxLessonRow)
+        .where(
+            InboxLessonRow.tenant_id == current_tenant_id(session),
+            InboxLessonRow.scope_id == scope,
+            InboxLessonRow.curation_run_id.is_not(None),
+        )
+        .values(curation_run_id=None)
+    )
+
+
+async def delete_lessons(session: AsyncSession, scope: int, ids: Collection[UUID]) -> None:
+    """Remove decided lessons from the inbox."""
+    if not ids:
+        return
+    await session.execute(
+        delete(InboxLessonRow).where(
+            InboxLessonRow.tenant_id == current_tenant_id(session),
+            InboxLessonRow.scope_id == scope,
+            InboxLessonRow.id.in_(list(ids)),
+        )
+    )
+
+
+async def list_playbooks_with_lessons(
+    session: AsyncSession, older_than: datetime
+) -> Sequence[PlaybookRow]:
+    """The playbooks whose inbox holds a lesson from before this time, deleted ones included."""
+    waiting = select(InboxLessonRow.scope_id).where(
+        InboxLessonRow.tenant_id == current_tenant_id(session),
+        InboxLessonRow.created_at < older_than,
+    )
+    rows = await session.scalars(
+        select(PlaybookRow)
+        .where(
+            PlaybookRow.tenant_id == current_tenant_id(session), PlaybookRow.scope_id.in_(waiting)
+        )
+        .order_by(PlaybookRow.scope_id)
+    )
+    return rows.all()

@@ -1,0 +1,300 @@
+"""Data models of playbooks: bullets, deltas, search queries, revision hints (S2 "Data Models").
+
+This file imports nothing else from the service, so the pure modules built on it can be used alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, cast
+from uuid import UUID
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    computed_field,
+    field_validator,
+    model_validator,
+)
+from typing_extensions import TypeAliasType
+
+
+def _to_lower_case(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def _fold_tags(tags: list[str]) -> list[str]:
+    return list(dict.fromkeys(tag.lower() for tag in tags))
+
+
+Count = Annotated[int, Field(ge=0)]
+FoldedTags = Annotated[list[str], AfterValidator(_fold_tags)]
+"""Read in any case, stored in lower case, each once."""
+BulletStatus = TypeAliasType(
+    "BulletStatus", Literal["active", "quarantined", "archived", "deleted"]
+)
+DeltaType = TypeAliasType("DeltaType", Literal["ADD", "UPDATE", "DELETE", "MERGE", "KEEP"])
+DeltaAction = TypeAliasType(
+    "DeltaAction",
+    Annotated[
+        Literal["added", "updated", "merged", "deleted", "kept", "rejected"],
+        Field(description="What a delta did. `kept`: the bullet is unchanged."),
+    ],
+)
+VerdictTag = TypeAliasType(
+    "VerdictTag",
+    Annotated[Literal["helpful", "harmful", "neutral"], BeforeValidator(_to_lower_case)],
+)
+"""Read in any case: `Helpful` is `helpful`."""
+EXTENSION_FIELDS = ("neutral", "when_to_use", "title", "tags", "status", "pinned")
+"""Fields of a bullet that S2 does not define. A stored file omits those with their default value.
+"""
+_SENTENCE = re.compile(r"(?<=[.。])\s+|(?<=。)")
+
+
+class CorruptPlaybook(ValueError):
+    """A playbook file that cannot be parsed. `location` is a JSON path or a line."""
+
+    def __init__(self, location: str, reason: str) -> None:
+        self.location = location
+        self.reason = reason
+        super().__init__(f"{location}: {reason}")
+
+
+def join_search_text(when_to_use: str, title: str, content: str, keywords: list[str]) -> str:
+    """Joins the non-empty parts, one per line, with the keywords last."""
+    return "\n".join(part for part in (when_to_use, title, content, " ".join(keywords)) if part)
+
+
+def default_search_text(when_to_use: str, title: str, content: str, keywords: list[str]) -> str:
+    """The `searchable_text` of a bullet without its own one. Sentences of the title and the
+    condition that the content repeats are omitted, because BM25 would count their words twice.
+    """
+    return join_search_text(
+        parts_not_in_content(when_to_use, content),
+        parts_not_in_content(title, content),
+        content,
+        keywords,
+    )
+
+
+MAX_SENTENCES = 20
+MAX_PHRASE_LENGTH = 500
+MAX_SEARCHED_LENGTH = 20_000
+_NO_LETTER = re.compile(r"[^A-Za-z0-9]")
+
+
+def parts_not_in_content(part: str, content: str) -> str:
+    """The sentences of a title or a condition that do not occur in the content. Case, spacing and
+    the final punctuation mark are ignored. Only the first `MAX_SENTENCES` sentences of up to
+    `MAX_PHRASE_LENGTH` characters are searched, in the first `MAX_SEARCHED_LENGTH` characters,
+    which bounds the work on repetitive texts.
+    """
+    text = _normalize_phrase(content[:MAX_SEARCHED_LENGTH])
+    sentences = _SENTENCE.split(part.strip())
+    if len(sentences) > MAX_SENTENCES:
+        return part.strip()
+    return " ".join(s for s in sentences if s and not _contains_phrase(text, _normalize_phrase(s)))
+
+
+def _contains_phrase(text: str, phrase: str) -> bool:
+    """Whether the text contains the phrase at word boundaries."""
+    if len(phrase) > MAX_PHRASE_LENGTH:
+        return False
+    start = text.find(phrase)
+    while start >= 0:
+        end = start + len(phrase)
+        neighbors = text[max(0, start - 1) : start], text[end : end + 1]
+        if not any(c.isascii() and c.isalnum() for c in neighbors):
+            return True
+        inside_word = _NO_LETTER.search(text, start)
+        start = text.find(phrase, inside_word.end()) if inside_word else -1
+    return False
+
+
+def _normalize_phrase(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".…。,:;、")
+
+
+class Bullet(BaseModel):
+    """One entry of a playbook. `id` is its key. Unknown fields are ignored."""
+
+    model_config = ConfigDict(populate_by_name=True, extra="ignore")
+
+    id: str = Field(min_length=1, validation_alias=AliasChoices("id", "key", "bullet_id", "name"))
+    section: str
+    content: str = Field(validation_alias=AliasChoices("content", "text"))
+    searchable_text: str = ""
+    keywords: list[str] = Field(default_factory=list)
+    helpful: Count = 0
+    harmful: Count = 0
+    source_trajectory: str = ""
+    neutral: Count = 0
+    when_to_use: str = ""
+    title: str = ""
+    tags: FoldedTags = Field(default_factory=list)
+    status: BulletStatus = "active"
+    pinned: bool = False
+
+    @model_validator(mode="after")
+    def _default_searchable(self) -> Bullet:
+        if "searchable_text" not in self.model_fields_set:
+            self.searchable_text = self.default_searchable_text()
+        return self
+
+    def default_searchable_text(self) -> str:
+        return default_search_text(self.when_to_use, self.title, self.content, self.keywords)
+
+    @computed_field
+    @property
+    def confidence_score(self) -> float:
+        """helpful / (helpful + harmful), 0..1; 0.5 without verdicts."""
+        total = self.helpful + self.harmful
+        return self.helpful / total if total else 0.5
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class PlaybookMetadata(BaseModel):
+    """Times from a file keep their time zone. Times set by the service are UTC."""
+
+    created_at: datetime = Field(default_factory=_now)
+    updated_at: datetime = Field(default_factory=_now)
+
+
+class Playbook(BaseModel):
+    """All bullets of one playbook, in their order."""
+
+    metadata: PlaybookMetadata = Field(default_factory=PlaybookMetadata)
+    bullets: list[Bullet] = Field(default_factory=list[Bullet])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_bullets(cls, data: Any) -> Any:
+        # Another program's JSON, parsed as an empty playbook and saved, would delete all bullets.
+        if isinstance(data, Mapping):
+            names = set(cast("Mapping[str, Any]", data))
+            if names - {"metadata"} and "bullets" not in names:
+                raise ValueError("not a playbook: it has other fields but no 'bullets'")
+        return cast("Any", data)
+
+    def to_document(self) -> dict[str, Any]:
+        """The stored JSON of S2: all its fields, extension fields with a non-default value, and no
+        computed field.
+        """
+        empty = Bullet(id="-", section="", content="")
+        defaults = [(name, getattr(empty, name)) for name in EXTENSION_FIELDS]
+        bullets = [vars(bullet).copy() for bullet in self.bullets]  # all values are JSON already
+        for fields in bullets:
+            for name, default in defaults:
+                if fields[name] == default:
+                    del fields[name]
+        return {"metadata": self.metadata.model_dump(mode="json"), "bullets": bullets}
+
+
+def _upper(value: object) -> object:
+    return value.strip().upper() if isinstance(value, str) else value
+
+
+class DeltaContextItem(BaseModel):
+    """One edit of a playbook. `id`, `text` and `reason` are accepted as other names of fields.
+
+    ADD assigns a new key. UPDATE changes the given fields and does not change the section. MERGE
+    merges `source_ids` into `bullet_id`, or into the first source. KEEP confirms a bullet
+    unchanged.
+    """
+
+    model_config = ConfigDict(populate_by_name=True, extra="forbid")
+
+    type: Annotated[DeltaType, BeforeValidator(_upper)]
+    section: str = ""
+    bullet_id: str | None = Field(
+        None, validation_alias=AliasChoices("bullet_id", "id", "name", "target_id", "key")
+    )
+    content: str = Field("", validation_alias=AliasChoices("content", "text", "merged_text"))
+    reasoning: str = Field("", validation_alias=AliasChoices("reasoning", "reason"))
+    source_ids: list[str] = Field(default_factory=list)
+    when_to_use: str | None = None
+    title: str | None = None
+    keywords: list[str] | None = None
+    tags: FoldedTags | None = None
+
+    @field_validator("section", "content", "reasoning", mode="before")
+    @classmethod
+    def _null_is_empty(cls, value: object) -> object:
+        return "" if value is None else value
+
+    @field_validator("source_ids", mode="before")
+    @classmethod
+    def _null_is_empty_list(cls, value: object) -> object:
+        return [] if value is None else value
+
+
+class DeltaResult(BaseModel):
+    """The result of one delta. `absorbed` holds the bullets that a MERGE merged into the
+    survivor.
+    """
+
+    index: int
+    type: DeltaType
+    action: DeltaAction
+    key: str | None = None
+    reason: str = ""
+    before: Bullet | None = None
+    after: Bullet | None = None
+    absorbed: list[Bullet] = Field(default_factory=list[Bullet])
+
+
+class SearchQuery(BaseModel):
+    """A search in a playbook file. A list matches any of its items; an empty or missing one does
+    not filter. Section names match in any spelling, or by slug.
+    """
+
+    query_text: str
+    top_k: int = Field(10, ge=0)
+    section_filter: list[str] | None = None
+    tags: FoldedTags = Field(default_factory=list)
+    status: BulletStatus = "active"
+    min_confidence: float = Field(0.3, ge=0.0, le=1.0, allow_inf_nan=False)
+
+
+class SearchResult(BaseModel):
+    """One hit. `vector_score` and `bm25_score` are normalized to 0..1."""
+
+    bullet: Bullet
+    vector_score: float
+    bm25_score: float
+    combined_score: float
+
+
+MAX_TEXT = 100_000
+MAX_TAG = 64
+
+
+@dataclass(frozen=True)
+class RevisionHint:
+    """A proposal to narrow when a bullet applies, after a failure. `revise`: `when_to_use` is the
+    proposed condition. `weaken`: the text does not change.
+    """
+
+    key: str
+    action: Literal["revise", "weaken"]
+    reason: str = ""
+    when_to_use: str | None = None
+    trace_id: UUID | None = None
+
+    def to_delta(self) -> DeltaContextItem | None:
+        """The UPDATE delta, or None for `weaken`."""
+        if self.when_to_use is None:
+            return None
+        fields = {"when_to_use": self.when_to_use, "reasoning": self.reason}
+        return DeltaContextItem.model_validate({"type": "UPDATE", "bullet_id": self.key, **fields})

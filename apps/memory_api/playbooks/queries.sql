@@ -1,0 +1,130 @@
+-- name: bullets_as_of
+-- The bullets of a playbook at a version ($1 tenant, $2 scope, $3 version, $4 bullet IDs or null). A bullet that has not changed since
+-- is read from `memories`, any other from the span that includes the version: for a whole playbook a short index range per length class
+-- (OFFSET 0 prevents another plan), for a few bullets one probe each. Counters are the current ones, because verdicts are never undone.
+-- `searchable_text` is null if it follows from the other texts, and empty, zero and default values are null, because sending and
+-- reading them takes long for ten thousand bullets. Not sorted here: PostgreSQL would hold all texts in memory, and the caller sorts in a
+-- tenth of the time.
+select m.key, m.section, m.content,
+       case when m.searchable_text <> m.content or m.title <> '' or m.when_to_use <> '' or m.keywords <> '{}'
+            then m.searchable_text end searchable_text,
+       nullif(m.keywords, '{}') keywords, m.when_to_use, m.title, nullif(m.tags, '{}') tags, nullif(m.status, 'active') status,
+       nullif(m.pinned, false) pinned, m.metadata ->> 'source_trajectory' source_trajectory, nullif(m.helpful, 0) helpful,
+       nullif(m.harmful, 0) harmful, nullif(m.neutral, 0) neutral, coalesce(m.position::bigint, 2147483648) as position, m.seq
+from memories m
+where m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and m.playbook_version <= $3::int and m.status <> 'deleted'
+  and ($4::uuid[] is null or m.id = any($4))
+union all
+select m.key, s.section, s.content, s.searchable_text, nullif(s.keywords, '{}'), s.when_to_use, s.title, nullif(s.tags, '{}'),
+       nullif(s.status, 'active'), nullif(s.pinned, false), m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
+       nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq
+from generate_series(0, 30) c(length_class)
+cross join lateral (
+    select b.*
+    from bullet_spans b
+    where b.tenant_id = $1 and b.scope_id = $2 and b.length_class = c.length_class
+      and b.until_version > $3 and b.until_version < $3 + (2::bigint << c.length_class) and b.from_version <= $3
+    offset 0
+) s
+join memories m on m.id = s.bullet_id
+where $4 is null and m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and s.status <> 'deleted'
+union all
+select m.key, s.section, s.content, s.searchable_text, nullif(s.keywords, '{}'), s.when_to_use, s.title, nullif(s.tags, '{}'),
+       nullif(s.status, 'active'), nullif(s.pinned, false), m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
+       nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq
+from unnest($4) g(bullet_id)
+cross join lateral (
+    select b.*
+    from bullet_spans b
+    where b.tenant_id = $1 and b.bullet_id = g.bullet_id and b.until_version > $3 and b.from_version <= $3
+    order by b.until_version
+    limit 1
+) s
+join memories m on m.id = g.bullet_id
+where m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and s.status <> 'deleted'
+
+-- name: bullet_effects
+-- The outcomes of agent runs with each bullet of a playbook and without it: one page of bullets, by key.
+select e.key,
+       jsonb_object_agg(e.basis, jsonb_build_object(
+           'with', jsonb_build_object('runs', e.with_runs, 'successes', e.with_successes, 'rate', e.with_rate),
+           'without', jsonb_build_object('runs', e.without_runs, 'successes', e.without_successes, 'rate', e.without_rate),
+           'difference', e.difference,
+           'interval', jsonb_build_object('low', e.low, 'high', e.high))) sides
+from bullet_effects e
+where e.tenant_id = :tenant and e.scope_id = :scope and (cast(:after as text) is null or e.key > cast(:after as text))
+group by e.key
+order by e.key
+limit :limit
+
+-- name: harmful_bullets
+-- Active bullets that may need quarantine: enough harmful verdicts, and at least one since their last release. With the verdicts on
+-- the other bullets of the playbook. Pinned bullets are excluded.
+select m.key, m.helpful, m.harmful, t.helpful - m.helpful others_helpful, t.harmful - m.harmful others_harmful
+from memories m
+cross join (
+    select sum(o.helpful) helpful, sum(o.harmful) harmful
+    from memories o
+    where o.tenant_id = :tenant and o.scope_id = :scope and o.key is not null and o.status <> 'deleted'
+) t
+where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.status = 'active' and not m.pinned
+  and m.harmful >= :min_harmful and m.harmful > m.helpful and m.harmful > m.harmful_at_release
+order by m.id
+
+-- name: provenance
+-- The origin of a bullet: the memories and traces that are linked from it, up to a depth of 8, each one once.
+with recursive origin(id, relation, target_kind, target_id, depth) as (
+    select l.source_id, l.relation, l.target_kind, l.target_id, 1
+    from memory_links l
+    where l.tenant_id = :tenant and l.source_id = :bullet and l.relation in ('derived_from', 'supersedes')
+    union
+    select l.source_id, l.relation, l.target_kind, l.target_id, o.depth + 1
+    from origin o join memory_links l on l.tenant_id = :tenant and l.source_id = o.target_id
+    where o.target_kind = 'memory' and o.depth < 8 and l.relation in ('derived_from', 'supersedes')
+)
+select o.id source_id, o.relation, o.target_kind, o.target_id, min(o.depth) depth,
+       m.kind, m.key, m.content, m.source_event_ids, coalesce(m.trace_id, t.id) trace_id, t.task_description, t.outcome,
+       (select jsonb_agg(jsonb_build_object('event_id', e.event_id, 'seq', e.seq, 'event_type', e.event_type,
+                                            'content', left(e.content, 2000)) order by e.seq)
+        from trace_events e
+        where e.tenant_id = :tenant and e.trace_id = m.trace_id and e.event_id = any(m.source_event_ids)) events
+from origin o
+left join memories m on m.tenant_id = :tenant and m.id = o.target_id and o.target_kind = 'memory'
+left join traces t on t.tenant_id = :tenant and t.id = o.target_id and o.target_kind = 'trace'
+group by o.id, o.relation, o.target_kind, o.target_id, m.kind, m.key, m.content, m.source_event_ids, m.trace_id, t.id,
+         t.task_description, t.outcome
+order by depth, o.target_kind, o.target_id
+
+-- name: insert_retrieval
+-- Binds the tenant itself, like hansei_search, so one statement without a transaction around it is enough.
+with binding as materialized (select set_config('hansei.tenant_id', $1::uuid::text, true)::uuid tenant_id)
+insert into retrievals (tenant_id, id, scope_id, version, kind, query, bullet_keys, scores, holdout_candidate, held_out)
+select b.tenant_id, $2, $3, $4, $5, $6, $7, $8, $9, $10
+from binding b
+
+-- name: count_uses
+-- Adds one use to the bullets for each retrieval of a period that returned them.
+insert into memory_usage as u (tenant_id, memory_id, use_count, last_used_at)
+select m.tenant_id, m.id, count(*), max(r.created_at)
+from playbooks p
+join retrievals r on r.tenant_id = :tenant and r.scope_id = p.scope_id and r.created_at > :since and r.created_at <= :until
+cross join unnest(r.bullet_keys) k(key)
+join memories m on m.tenant_id = :tenant and m.scope_id = p.scope_id and m.key = k.key
+where p.tenant_id = :tenant
+group by m.tenant_id, m.id
+order by m.id
+on conflict (tenant_id, memory_id) do update
+set use_count = u.use_count + excluded.use_count, last_used_at = greatest(u.last_used_at, excluded.last_used_at)
+
+-- name: verdict_references
+-- Whether the trace and the retrieval that a verdict names exist in this project and playbook.
+select exists (
+           select from traces t
+           where t.tenant_id = :tenant and t.id = cast(:trace as uuid) and t.project_id = :project
+       ) has_trace,
+       exists (
+           select from retrievals r
+           join playbooks p on p.tenant_id = :tenant and p.scope_id = r.scope_id
+           where r.tenant_id = :tenant and r.id = cast(:retrieval as uuid)
+             and p.project_id = :project and p.name = :playbook
+       ) has_retrieval

@@ -1,0 +1,165 @@
+"""The block of a playbook that goes into a prompt: chosen bullets, their keys, and the request to
+cite them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import TypeAliasType
+
+from apps.memory_api.llm import prompts
+from apps.memory_api.playbooks.formats.key_points import list_key_points
+from apps.memory_api.playbooks.models import Bullet, parts_not_in_content
+from apps.memory_api.playbooks.sections import SectionDefinition, normalize_section_name
+from apps.memory_api.playbooks.state import sort_key
+from apps.memory_api.text.terms import estimate_tokens
+
+SHORT_CITATION_REQUEST = (
+    "Key points from earlier work. When one influences you, cite its ID in brackets, "
+    "like [pat-001].\n\n{key_points}\n"
+)
+"""Replaces prompts/retrieval/prompt_block.txt if the file is missing or would take more than half
+of the token budget.
+"""
+BulletFormat = TypeAliasType(
+    "BulletFormat",
+    Annotated[
+        Literal["prompt", "ace"],
+        Field(
+            description="How each bullet is written: `prompt` with title and `when_to_use`, `ace` "
+            "with its counters."
+        ),
+    ],
+)
+BulletFormatter = Callable[[Bullet], str]
+
+
+@dataclass(frozen=True)
+class PromptBlock:
+    """`keys` are the bullets in the text, in order. `tokens` is the size of the text, `left_out`
+    the number of bullets that did not fit.
+    """
+
+    text: str
+    keys: tuple[str, ...]
+    tokens: int
+    left_out: int = 0
+
+
+def render_block(
+    bullets: Sequence[Bullet],
+    sections: Sequence[SectionDefinition] = (),
+    token_budget: int | None = None,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+    template: str | None = None,
+    form: BulletFormat = "prompt",
+) -> PromptBlock:
+    """Format `bullets`, best first, for a prompt. The text is empty if no bullet fits.
+
+    With a budget, each bullet is added if it fits together with instruction and headings. The text
+    is ordered by section and key, so it depends on the selected bullets and not on their ranking.
+    """
+    line = FORMATTERS[form]
+    frame = _default_template() if template is None else template
+    if token_budget is None:
+        chosen = list(bullets)
+    else:
+        if template is None and 2 * count_tokens(_fill(frame, "")) > token_budget:
+            frame = SHORT_CITATION_REQUEST
+        room = token_budget - count_tokens(_fill(frame, ""))
+        chosen = _select_fitting(bullets, room, count_tokens, line)
+    while chosen:
+        ordered, body = _format_sections(chosen, sections, line)
+        text = _fill(frame, body)
+        tokens = count_tokens(text)
+        if token_budget is None or tokens <= token_budget:
+            keys = tuple(bullet.id for bullet in ordered)
+            return PromptBlock(text, keys, tokens, len(bullets) - len(keys))
+        # A tokenizer may count more tokens for the whole than for the sum of its parts.
+        chosen.pop()
+    return PromptBlock("", (), 0, len(bullets))
+
+
+def format_playbook(playbook: Mapping[str, Any], template: str | None = None) -> str:
+    """Format a playbook of spec 4 for a prompt: every key point with its counters, by section.
+    Accepts older forms of the file (`formats/key_points.py`).
+
+    Omits empty sections. Returns '' for a playbook without key points.
+    """
+    lines: dict[str, list[str]] = {}
+    for point in list_key_points(playbook):
+        counters = f"helpful={point.helpful} harmful={point.harmful}"
+        line = f"[{point.name}] {counters} :: {point.text}"
+        lines.setdefault(point.section, []).append(line)
+    blocks = ["\n".join([f"## {section}", *lines[section]]) for section in lines]
+    return _fill(template or _default_template(), "\n\n".join(blocks)) if blocks else ""
+
+
+def _default_template() -> str:
+    return prompts.load_prompt("retrieval/prompt_block", builtin=SHORT_CITATION_REQUEST).text
+
+
+def _fill(template: str, key_points: str) -> str:
+    return prompts.render_template(template, {"key_points": key_points})
+
+
+def _format_for_prompt(bullet: Bullet) -> str:
+    """One bullet without repetitions. Further lines are indented, so that no text of a bullet looks
+    like a heading or another bullet.
+    """
+    title, when = (
+        parts_not_in_content(part, bullet.content) for part in (bullet.title, bullet.when_to_use)
+    )
+    lead = (f"{title}: " if title else "") + (f"(when: {when}) " if when else "")
+    text = "\n  ".join(f"{lead}{bullet.content}".splitlines())
+    return f"- [{bullet.id}] {text}"
+
+
+def _format_for_ace(bullet: Bullet) -> str:
+    """One bullet in the ACE format: with its counters, without title and condition."""
+    text = "\n    ".join(bullet.content.splitlines())
+    return f"[{bullet.id}] helpful={bullet.helpful} harmful={bullet.harmful} :: {text}"
+
+
+FORMATTERS: Mapping[BulletFormat, BulletFormatter] = {
+    "prompt": _format_for_prompt,
+    "ace": _format_for_ace,
+}
+
+
+def _heading(section: str) -> str:
+    return f"## {' '.join(section.split())}"
+
+
+def _select_fitting(
+    bullets: Sequence[Bullet], room: int, count_tokens: Callable[[str], int], line: BulletFormatter
+) -> list[Bullet]:
+    chosen: list[Bullet] = []
+    sections: set[str] = set()
+    for bullet in bullets:
+        cost = count_tokens(f"{line(bullet)}\n")
+        if bullet.section not in sections:
+            cost += count_tokens(f"{_heading(bullet.section)}\n\n")
+        if cost <= room:
+            room -= cost
+            sections.add(bullet.section)
+            chosen.append(bullet)
+    return chosen
+
+
+def _format_sections(
+    bullets: Sequence[Bullet], sections: Sequence[SectionDefinition], line: BulletFormatter
+) -> tuple[list[Bullet], str]:
+    places = {normalize_section_name(section.name): n for n, section in enumerate(sections)}
+    by_section: dict[str, list[Bullet]] = {}
+    for bullet in sorted(bullets, key=lambda b: sort_key(b.id)):
+        by_section.setdefault(bullet.section, []).append(bullet)
+    names = sorted(
+        by_section, key=lambda n: (places.get(normalize_section_name(n), len(places)), n)
+    )
+    blocks = ["\n".join([_heading(n), *map(line, by_section[n])]) for n in names]
+    return [bullet for name in names for bullet in by_section[name]], "\n\n".join(blocks)

@@ -1,0 +1,110 @@
+"""Search and render of a playbook over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+
+from fastapi import APIRouter, Response
+
+from apps.memory_api.api.deps import Reader, RuntimeDep
+from apps.memory_api.api.problems import problems
+from apps.memory_api.api.route import RedactingRoute
+from apps.memory_api.core.schemas import body_example
+from apps.memory_api.memories.search.query import to_search_options
+from apps.memory_api.playbooks.bullet_rows import to_bullet
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.retrieval import retrieve
+from apps.memory_api.playbooks.retrieval.retrieve import RenderOptions
+from apps.memory_api.playbooks.retrieval.schemas import (
+    BulletHit,
+    RenderPlaybookRequest,
+    RenderPlaybookResponse,
+    SearchBulletsRequest,
+    SearchBulletsResponse,
+)
+
+router = APIRouter(
+    prefix="/api/v1/playbooks/{name}", tags=["playbooks"], route_class=RedactingRoute
+)
+
+SEARCH = {"query_text": "refund of a pending order", "top_k": 5}
+RENDER = {"query_text": "refund of a pending order", "token_budget": 800}
+
+
+@router.post(
+    "/search",
+    summary="Search the bullets of a playbook",
+    responses=problems(404),
+    openapi_extra=body_example(SEARCH),
+)
+async def search_bullets(
+    name: str,
+    body: SearchBulletsRequest,
+    runtime: RuntimeDep,
+    caller: Reader,
+) -> SearchBulletsResponse:
+    """Returns the bullets for a query, best first. An empty query orders by usefulness.
+
+    Scores are relative to the best candidate of this search. Send `retrieval_id` with the trace of
+    the agent, so that Hansei knows which bullets it had. `min_confidence` is 0.3 unless given.
+    """
+    playbook = PlaybookRef(caller.resolve_project(body.project_id), name)
+    options = to_search_options(body, runtime.settings)
+    found = await retrieve.search_bullets(
+        runtime, caller.tenant_id, playbook, body.query_text, **options
+    )
+    results = [
+        BulletHit(
+            bullet=to_bullet(hit.memory),
+            vector_score=hit.vector_score,
+            bm25_score=hit.bm25_score,
+            combined_score=hit.combined_score,
+            explain=hit.explain() if body.explain else None,
+        )
+        for hit in found.hits
+    ]
+    return SearchBulletsResponse(
+        results=results, version=found.version, retrieval_id=found.retrieval_id
+    )
+
+
+@router.post(
+    "/render",
+    summary="Render a playbook for a prompt",
+    responses=problems(404),
+    openapi_extra=body_example(RENDER),
+)
+async def render_playbook(
+    name: str,
+    body: RenderPlaybookRequest,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Reader,
+) -> RenderPlaybookResponse:
+    """Returns a prompt block: bullets and the request to cite them by key.
+
+    Takes the best bullets for the query that fit the token budget; without a query, the most useful
+    ones. Bullets that are proven harmful are left out. If no bullet fits, the text is empty and
+    `left_out` counts them. The `ETag` is a hash of the text.
+    """
+    playbook = PlaybookRef(caller.resolve_project(body.project_id), name)
+    options = RenderOptions(
+        query_text=body.query_text,
+        token_budget=body.token_budget,
+        top_k=body.top_k,
+        form=body.format,
+        sections=body.sections or (),
+        holdout=body.holdout_share,
+    )
+    rendered = await retrieve.render_playbook(runtime, caller.tenant_id, playbook, options)
+    text = rendered.block.text
+    response.headers["ETag"] = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+    return RenderPlaybookResponse(
+        text=text,
+        bullet_keys=list(rendered.block.keys),
+        tokens=rendered.block.tokens,
+        version=rendered.version,
+        retrieval_id=rendered.retrieval_id,
+        left_out=rendered.left_out,
+        held_out=rendered.held_out,
+    )

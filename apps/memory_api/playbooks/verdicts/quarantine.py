@@ -1,0 +1,108 @@
+"""Quarantines harmful bullets: they are no longer retrieved until a person decides. A bullet that a
+person activates again stays active until another harmful verdict is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.resources import load_sql
+from apps.memory_api.memories.schemas import MemoryStatus
+from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.playbooks.bullet_rows import to_bullet, to_state
+from apps.memory_api.playbooks.editing.plan import ChangePlan
+from apps.memory_api.playbooks.editing.transaction import change_playbook
+from apps.memory_api.playbooks.models import Bullet, BulletStatus
+from apps.memory_api.playbooks.queries import find_bullets
+from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from apps.memory_api.playbooks.tables import PlaybookRow
+from apps.memory_api.playbooks.usefulness import MIN_HARMFUL_VERDICTS, harm_rate, should_quarantine
+from apps.memory_api.runtime import Runtime
+
+HARMFUL_BULLETS = load_sql("playbooks/queries.sql", "harmful_bullets")
+QUARANTINE_ACTOR = "curator"
+"""The actor of a quarantine, independent of the author of the last verdict."""
+
+
+def may_need_quarantine(row: MemoryRow) -> bool:
+    """Whether a bullet may be harmful: the condition of `harmful_bullets` (SQL) for one row."""
+    has_harmful_verdicts = (
+        row.harmful >= MIN_HARMFUL_VERDICTS
+        and row.harmful > row.helpful
+        and row.harmful > row.harmful_at_release
+    )
+    return has_harmful_verdicts and row.status == MemoryStatus.ACTIVE and not row.pinned
+
+
+async def find_bullets_to_quarantine(session: AsyncSession, scope: int) -> dict[str, str]:
+    """The bullets to quarantine, as key → reason. The base rate of a bullet is that of the other
+    bullets of its playbook.
+    """
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "scope": scope,
+        "min_harmful": MIN_HARMFUL_VERDICTS,
+    }
+    return {
+        row.key: quarantine_reason(row.helpful, row.harmful)
+        for row in await session.execute(HARMFUL_BULLETS, parameters)
+        if should_quarantine(
+            row.helpful, row.harmful, harm_rate(row.others_helpful, row.others_harmful)
+        )
+    }
+
+
+async def quarantine_harmful_bullets(
+    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, author: ChangeAuthor
+) -> Sequence[str]:
+    """Quarantines harmful bullets as one version; returns their keys. Raises
+    `PlaybookNotFound`.
+    """
+    quarantined: list[str] = []
+
+    async def plan(session: AsyncSession, playbook: PlaybookRow) -> ChangePlan:
+        reasons = await find_bullets_to_quarantine(session, playbook.scope_id)
+        quarantined[:] = reasons
+        rows = await find_bullets(session, playbook.scope_id, reasons) if reasons else {}
+        empty_plan = ChangePlan("quarantine", {}, to_state(playbook, {}))
+        bullets = {key: to_bullet(row) for key, row in rows.items()}
+        return set_status(empty_plan, bullets, "quarantined", reasons)
+
+    await change_playbook(runtime, tenant_id, ref, plan, author)
+    return tuple(quarantined)
+
+
+def quarantine_reason(helpful: int, harmful: int) -> str:
+    return f"Harmful verdicts: {harmful}. Helpful verdicts: {helpful}."
+
+
+def set_status(
+    plan: ChangePlan, bullets: dict[str, Bullet], status: BulletStatus, reasons: Mapping[str, str]
+) -> ChangePlan:
+    """The plan with another status of these bullets. Adds bullets that the plan does not
+    contain.
+    """
+    if not bullets:
+        return plan
+    before = {**plan.before}
+    after = {**plan.after.bullets}
+    for key, bullet in bullets.items():
+        if key not in after:
+            before[key] = bullet
+        after[key] = after.get(key, bullet).model_copy(update={"status": status})
+    results = [
+        r.model_copy(update={"after": after[r.key]}) if r.key in bullets and r.after else r
+        for r in plan.results
+    ]
+    return replace(
+        plan,
+        before=before,
+        after=replace(plan.after, bullets=after),
+        results=results,
+        reasons={**plan.reasons, **reasons},
+    )

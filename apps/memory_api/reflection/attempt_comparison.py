@@ -1,0 +1,216 @@
+"""What the attempts at one task have in common and where they differ, as lines for a prompt. Pure.
+
+All successful and all failed attempts are compared, never one with one other. A difference is
+stated as counts, so that a reader sees how many attempts support it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from apps.memory_api.text.differences import excerpt_differences
+from apps.memory_api.text.excerpts import excerpt
+from apps.memory_api.trace_analysis.arguments import Arguments
+from apps.memory_api.trace_analysis.context import Attempt
+from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
+from apps.memory_api.traces.schemas import OutcomeType
+
+_MAX_CALLS = 8
+"""Calls listed for each side."""
+_MAX_TOOLS = 8
+_MAX_ARGUMENTS = 12
+MIN_ATTEMPTS_FOR_A_RULE = 2
+"""With fewer attempts on a side, a difference is stated as counts only."""
+
+CallKey = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class LabeledRun:
+    """An attempt with its name in the prompt: a1 for the oldest one; `this run`."""
+
+    label: str
+    outcome: OutcomeType
+    run: ParsedTrace
+    prefix: str = ""
+
+    def event_id(self, call: ToolCall) -> str:
+        return f"{self.prefix}{call.event_id}"
+
+    def calls(self) -> dict[CallKey, ToolCall]:
+        """The distinct calls of the run, the first of each."""
+        calls: dict[CallKey, ToolCall] = {}
+        for call in self.run.calls:
+            if call.tool:
+                calls.setdefault(_key(call), call)
+        return calls
+
+
+def labeled_runs(attempts: Sequence[Attempt], this: Attempt) -> list[LabeledRun]:
+    """The attempts (oldest first) and this run, parsed."""
+    labels = [f"a{number}" for number in range(1, len(attempts) + 1)]
+    runs = [
+        LabeledRun(label, a.outcome, parse_trace(a.events, tools=a.tools), f"{label}.")
+        for label, a in zip(labels, attempts, strict=True)
+    ]
+    return [*runs, LabeledRun("this run", this.outcome, parse_trace(this.events, tools=this.tools))]
+
+
+def comparison_lines(attempts: Sequence[Attempt], this: Attempt) -> list[str]:
+    """The differences of successful and failed attempts; none without both. Partial attempts are
+    not compared. The lines quote calls of the runs, so a prompt has to fence them.
+    """
+    runs = [r for r in labeled_runs(attempts, this) if r.outcome is not OutcomeType.PARTIAL]
+    succeeded = [r for r in runs if r.outcome is OutcomeType.SUCCESS]
+    failed = [r for r in runs if r.outcome is not OutcomeType.SUCCESS]
+    if not succeeded or not failed:
+        return []
+    return [
+        f"Compared: {_count(succeeded, 'successful')} and {_count(failed, 'failed')}.",
+        *_tool_lines(succeeded, failed),
+        *_call_lines(succeeded, failed),
+        *_answer_lines(succeeded, failed),
+    ]
+
+
+def _count(runs: Sequence[LabeledRun], adjective: str) -> str:
+    noun = "attempt" if len(runs) == 1 else "attempts"
+    return f"{len(runs)} {adjective} {noun} ({', '.join(r.label for r in runs)})"
+
+
+def _tool_lines(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -> Iterator[str]:
+    """The tools that all attempts of one side called, and none of the other."""
+    tools = dict.fromkeys(c.tool for r in (*succeeded, *failed) for c in r.run.calls if c.tool)
+    lines: list[str] = []
+    for tool in tools:
+        users, other_users = (_users(side, tool) for side in (succeeded, failed))
+        if (users, other_users) not in ((len(succeeded), 0), (0, len(failed))):
+            continue
+        if min(len(succeeded), len(failed)) < MIN_ATTEMPTS_FOR_A_RULE:
+            lines.append(
+                f"`{tool}` was called in {users} of {len(succeeded)} successful and in "
+                f"{other_users} of {len(failed)} failed attempts."
+            )
+        else:
+            name, other = ("successful", "failed") if users else ("failed", "successful")
+            lines.append(
+                f"`{tool}` was called in all {users or other_users} {name} attempts and in no "
+                f"{other} one."
+            )
+    yield from lines[:_MAX_TOOLS]
+
+
+def _users(runs: Sequence[LabeledRun], tool: str) -> int:
+    return sum(1 for run in runs if any(call.tool == tool for call in run.run.calls))
+
+
+def _call_lines(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -> Iterator[str]:
+    """The calls that all attempts of one side made and none of the other: first those of a tool
+    that both sides called, with the arguments that differ.
+    """
+    by_success, by_failure = _exclusive(succeeded, failed), _exclusive(failed, succeeded)
+    paired: set[CallKey] = set()
+    pairs: list[str] = []
+    for key, (run, call) in by_success.items():
+        candidates = {
+            k: item
+            for k, item in by_failure.items()
+            if item[1].tool == call.tool and k not in paired
+        }
+        if not candidates:
+            continue
+        other_key = min(
+            candidates, key=lambda k: _distance(call.arguments, candidates[k][1].arguments)
+        )
+        other_run, other = candidates[other_key]
+        paired |= {key, other_key}
+        pairs.append(
+            f"`{call.tool}`: {_sides(succeeded, failed)} "
+            f"{_differences(call.arguments, other.arguments)} "
+            f"({run.event_id(call)} and {other_run.event_id(other)})."
+        )
+    yield from pairs[:_MAX_CALLS]
+    for side, calls in (("successful", by_success), ("failed", by_failure)):
+        runs, others = (succeeded, failed) if side == "successful" else (failed, succeeded)
+        rest = [item for key, item in calls.items() if key not in paired]
+        other_side = "failed" if side == "successful" else "successful"
+        for run, call in rest[:_MAX_CALLS]:
+            yield (
+                f"Made in {len(runs)} of {len(runs)} {side} and 0 of {len(others)} {other_side} "
+                f"attempts: {_call_text(call)} ({run.event_id(call)})."
+            )
+
+
+def _sides(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -> str:
+    def text(runs: Sequence[LabeledRun], adjective: str) -> str:
+        return f"{len(runs)} of {len(runs)} {adjective}"
+
+    return f"{text(succeeded, 'successful')} and {text(failed, 'failed')} attempts differ:"
+
+
+def _exclusive(
+    side: Sequence[LabeledRun], others: Sequence[LabeledRun]
+) -> dict[CallKey, tuple[LabeledRun, ToolCall]]:
+    """The calls that all runs of a side made and no other run did, in the last run of the side."""
+    common = set(side[0].calls()).intersection(*(run.calls() for run in side[1:]))
+    excluded = set[CallKey]().union(*(run.calls() for run in others))
+    last = side[-1]
+    return {key: (last, c) for key, c in last.calls().items() if key in common - excluded}
+
+
+def _key(call: ToolCall) -> CallKey:
+    tool, arguments = call.key
+    return tool, " ".join(arguments.casefold().split())
+
+
+def _distance(a: Arguments, b: Arguments) -> int:
+    return sum(1 for name in {*a, *b} if a.get(name) != b.get(name))
+
+
+def _differences(successful: Arguments, failed: Arguments) -> str:
+    parts: list[str] = []
+    for name in dict.fromkeys([*successful, *failed]):
+        before, after = successful.get(name), failed.get(name)
+        if before == after:
+            continue
+        if before is not None and after is not None:
+            left, right = excerpt_differences(before, after, 120)
+        else:
+            left, right = (_value(value) for value in (before, after))
+        label = f"{name}: " if name else ""
+        parts.append(f"{label}successful {left or '(empty)'}, failed {right or '(empty)'}")
+    more = len(parts) - _MAX_ARGUMENTS
+    parts = parts[:_MAX_ARGUMENTS] + ([f"{more} more arguments"] if more > 0 else [])
+    return "; ".join(parts)
+
+
+def _value(value: str | None) -> str:
+    return "not given" if value is None else excerpt(value, 120)
+
+
+def _call_text(call: ToolCall) -> str:
+    arguments = call.arguments
+    if "" in arguments:
+        return f"`{call.tool}` {excerpt(arguments[''], 240)}"
+    parts = [f"{name}={excerpt(value, 120)}" for name, value in arguments.items()]
+    return f"`{call.tool}`({excerpt(', '.join(parts), 480)})"
+
+
+def _answer_lines(succeeded: Iterable[LabeledRun], failed: Iterable[LabeledRun]) -> Iterator[str]:
+    """The answers that the environment judged, if they differ."""
+    answers: Mapping[str, str] = {
+        run.label: text
+        for run in (*succeeded, *failed)
+        if (text := _judged_answer(run.run)) is not None
+    }
+    if len(set(answers.values())) > 1:
+        shown = "; ".join(f"{label}: {excerpt(text, 120)}" for label, text in answers.items())
+        yield f"Final answers: {shown}."
+
+
+def _judged_answer(run: ParsedTrace) -> str | None:
+    for call in reversed(run.calls):
+        if call.is_correct is not None:
+            return call.arguments.get("", "") or call.content
+    return None

@@ -1,0 +1,299 @@
+"""What a reflection needs from the database: the trace, the attempts at its task, known lessons,
+and the bullets it used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.errors import NotFound
+from apps.memory_api.core.resources import load_sql
+from apps.memory_api.memories.index.scopes import kind_scope
+from apps.memory_api.memories.schemas import MemoryKind
+from apps.memory_api.memories.search.query import SearchFilters
+from apps.memory_api.memories.search.search import embed_query, search_in_session
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.reflection.bullet_usage import UsedBullet, bullet_text, load_bullet_usage
+from apps.memory_api.runs.chain import OUTCOME
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.text.reuse import find_reused_text
+from apps.memory_api.trace_analysis.analyze import analyze_trace
+from apps.memory_api.trace_analysis.arguments import as_items
+from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
+from apps.memory_api.trace_analysis.findings import Findings
+from apps.memory_api.traces.queries import get_trace, list_earlier_attempts, list_events, to_events
+from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
+from apps.memory_api.traces.tables import TraceRow
+from apps.memory_api.traces.tools import ToolDefinition, recorded_tools, to_tools
+
+LESSON_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
+"""Reflections repeat their strategies at greater length."""
+MAX_TASK_LESSONS = 20
+MAX_TASK_HINTS = 5
+MAX_RELATED_LESSONS = 5
+TOOLS = "tools"
+"""Key of a lesson's metadata: the names of the tools that its trace used."""
+MAX_QUERY_LENGTH = 2_000
+"""Characters of the text that related lessons are searched by."""
+MIN_THREAD_EVENTS = 500
+"""With more events than this, the analysis runs in a thread so that the event loop stays free."""
+
+TASK_LESSONS = load_sql("reflection/context.sql", "task_lessons")
+TASK_HINTS = load_sql("reflection/context.sql", "task_hints")
+
+
+@dataclass(frozen=True)
+class PromptBullet:
+    """A used bullet as a model sees it. `usage` is named, cited or served."""
+
+    key: str
+    text: str
+    usage: str = "served"
+
+
+@dataclass(frozen=True)
+class PromptLesson:
+    """A stored lesson of the same task, or of a task with the same tools. A model that is shown it
+    can name it instead of writing it again.
+    """
+
+    text: str
+    memory_id: UUID
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known besides the trace: earlier attempts, newest first, the ground truth, a test
+    report. `bullets`, `lessons` and `task_hints` are for the prompt.
+    """
+
+    attempts: Sequence[Attempt] = ()
+    ground_truth: Any = None
+    test_report: str | None = None
+    bullets: Sequence[PromptBullet] = ()
+    lessons: Sequence[PromptLesson] = ()
+    task_hints: Sequence[str] = ()
+    """Hints that earlier reflections noted for this task, newest first."""
+
+    @property
+    def attempts_in_order(self) -> list[Attempt]:
+        """The attempts, oldest first."""
+        return list(reversed(self.attempts))
+
+
+@dataclass(frozen=True)
+class TraceContext:
+    """A trace as a row, as it is analyzed, and the evidence."""
+
+    trace: TraceRow
+    context: ReflectionContext
+    evidence: Evidence
+
+
+async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceContext:
+    """A trace and the earlier attempts at its task, with their events. Raises `NotFound`."""
+    trace = await get_trace(session, trace_id)
+    if trace is None:
+        raise NotFound
+    events = await list_events(session, trace_id)
+    attempts = [
+        Attempt(
+            outcome=OutcomeType(earlier.outcome or OutcomeType.PARTIAL),
+            events=to_events(await list_events(session, earlier.id)),
+            trace_id=str(earlier.id),
+            ground_truth_known=earlier.ground_truth is not None,
+            tools=to_tools(earlier.tools),
+        )
+        for earlier in await list_earlier_attempts(session, trace)
+    ]
+    context = ReflectionContext(
+        events=to_events(events),
+        outcome=OutcomeType(trace.outcome or OutcomeType.PARTIAL),
+        tenant_id=str(trace.tenant_id),
+        project_id=trace.project_id,
+        session_id=trace.session_id,
+        error=ErrorInfo.model_validate(trace.error) if trace.error else None,
+        task_description=trace.task_description,
+        task_goal=trace.task_goal,
+        related_memory_ids=[UUID(memory) for memory in trace.related_memory_ids],
+        tools=to_tools(trace.tools),
+    )
+    return TraceContext(trace, context, Evidence(attempts, trace.ground_truth, trace.test_report))
+
+
+async def analyze(context: ReflectionContext, evidence: Evidence) -> Findings:
+    """`analyze_trace`, in a thread if there are many events."""
+
+    def run() -> Findings:
+        return analyze_trace(
+            context,
+            attempts=evidence.attempts_in_order,
+            ground_truth=evidence.ground_truth,
+            test_report=evidence.test_report,
+        )
+
+    return await asyncio.to_thread(run) if needs_thread(context, evidence) else run()
+
+
+def needs_thread(context: ReflectionContext, evidence: Evidence) -> bool:
+    """Whether work on these events would block the event loop noticeably."""
+    attempt_events = sum(len(attempt.events) for attempt in evidence.attempts)
+    return len(context.events) + attempt_events > MIN_THREAD_EVENTS
+
+
+@dataclass(frozen=True)
+class TaskLesson:
+    """A known lesson of the task; `of_group` if it comes from comparing several attempts."""
+
+    text: str
+    of_group: bool = False
+    memory_id: UUID | None = None
+
+
+async def list_task_lessons(session: AsyncSession, trace: TraceRow) -> list[TaskLesson]:
+    """The known lessons of the trace's task, newest first, each text once."""
+    if trace.task_key is None:
+        return []
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "project": trace.project_id,
+        "task": trace.task_key,
+        "most": MAX_TASK_LESSONS,
+    }
+    lessons: dict[str, TaskLesson] = {}
+    for row in (await session.execute(TASK_LESSONS, parameters)).all():
+        known = lessons.get(row.content)
+        of_group = row.of_group or (known is not None and known.of_group)
+        memory_id = known.memory_id if known else row.id
+        lessons[row.content] = TaskLesson(row.content, of_group, memory_id)
+    return list(lessons.values())
+
+
+async def list_task_hints(session: AsyncSession, trace: TraceRow) -> list[str]:
+    """The hints of earlier reflections for the trace's task, newest first, each once."""
+    if trace.task_key is None:
+        return []
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "project": trace.project_id,
+        "task": trace.task_key,
+        "most": MAX_TASK_HINTS,
+    }
+    rows = (await session.execute(TASK_HINTS, parameters)).scalars()
+    return list(dict.fromkeys(rows))
+
+
+async def find_related_lessons(
+    runtime: Runtime, tenant_id: UUID, context: ReflectionContext, k: int = MAX_RELATED_LESSONS
+) -> list[PromptLesson]:
+    """The `k` best lessons of the project for this task and its error, best first: those whose
+    trace used one of the tools of this one, or for a trace without tools, those of such traces. No
+    transaction may be open.
+    """
+    error = context.error.error_message if context.error else ""
+    parts = (context.task_goal, context.task_description, error)
+    query_text = "\n".join(part for part in parts if part)[:MAX_QUERY_LENGTH]
+    tools = {tool.name for tool in used_tools(context)}
+    if not query_text:
+        return []
+    query = await embed_query(await runtime.get_tenant_embedder(tenant_id), query_text)
+    scopes = [kind_scope(context.project_id, kind) for kind in LESSON_KINDS]
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        hits = await search_in_session(
+            session, query, scopes, top_k=4 * k, filters=SearchFilters(kinds=LESSON_KINDS)
+        )
+    lessons = {
+        hit.memory.content: PromptLesson(hit.memory.content, hit.memory.id)
+        for hit in hits
+        if _has_same_tools(tools, as_items(hit.memory.metadata_.get(TOOLS)))
+    }
+    return list(lessons.values())[:k]
+
+
+def _has_same_tools(tools: Collection[str], lesson_tools: Collection[str]) -> bool:
+    return bool(set(tools) & set(lesson_tools)) or not (tools or lesson_tools)
+
+
+def used_tools(context: ReflectionContext) -> list[ToolDefinition]:
+    """The tools that the run called; without calls, those that it could call."""
+    called = recorded_tools(e.tool_name for e in context.events if e.tool_name)
+    return called or list(context.tools)
+
+
+@dataclass(frozen=True)
+class ReflectionInput:
+    """All that a learner needs to know of one run: its trace, the playbook, the used bullets."""
+
+    run: RunRow
+    trace_context: TraceContext
+    playbook: PlaybookRef | None
+    """The playbook of the trace; None if the trace names none, or one that does not exist."""
+    used_bullets: Sequence[UsedBullet]
+    """The bullets that get verdicts."""
+    served_texts: Mapping[str, str]
+    """Key → text of the playbook that the agent had, now and as it was served."""
+    task_lessons: Sequence[TaskLesson] = ()
+    task_hints: Sequence[str] = ()
+    related_lessons: Sequence[PromptLesson] = ()
+    """Lessons of tasks with the same tools; filled in only if a model is asked."""
+
+    @property
+    def trace(self) -> TraceRow:
+        return self.trace_context.trace
+
+    @property
+    def context(self) -> ReflectionContext:
+        return self.trace_context.context
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence with the used bullets and all known lessons."""
+        bullets = [
+            PromptBullet(used.key, bullet_text(used.bullet), used.usage)
+            for used in self.used_bullets
+        ]
+        known = [
+            PromptLesson(lesson.text, lesson.memory_id)
+            for lesson in self.task_lessons
+            if lesson.memory_id is not None
+        ]
+        lessons = {lesson.text: lesson for lesson in [*self.related_lessons, *known]}
+        ordered = [*dict.fromkeys(lesson.text for lesson in [*known, *self.related_lessons])]
+        return replace(
+            self.trace_context.evidence,
+            bullets=bullets,
+            lessons=[lessons[text] for text in ordered],
+            task_hints=self.task_hints,
+        )
+
+    @property
+    def learning_playbook(self) -> PlaybookRef | None:
+        """The playbook that the lessons are for. It may not exist yet."""
+        name = self.trace.playbook
+        return self.playbook or (PlaybookRef(self.trace.project_id, name) if name else None)
+
+    def is_reused(self, text: str) -> bool:
+        """Whether a text was copied from the playbook, so that it is no new lesson."""
+        return find_reused_text(text, self.served_texts) is not None
+
+
+async def load_reflection_input(session: AsyncSession, run: RunRow) -> ReflectionInput:
+    """Without known lessons. Raises `NotFound` if the trace was erased."""
+    if run.trace_id is None:
+        raise NotFound
+    trace_context = await load_trace_context(session, run.trace_id)
+    if effective_outcome := run.input.get(OUTCOME):
+        context = trace_context.context.model_copy(
+            update={"outcome": OutcomeType(effective_outcome)}
+        )
+        trace_context = replace(trace_context, context=context)
+    usage = await load_bullet_usage(session, trace_context.trace, trace_context.context.events)
+    return ReflectionInput(run, trace_context, usage.playbook, usage.bullets, usage.served_texts)

@@ -1,0 +1,18 @@
+-- name: task_lessons
+-- What was learnt from the attempts of a task, newest first. `of_group` says that it was learnt from several together.
+select m.id, m.kind, m.content, coalesce((m.metadata ->> 'of_group')::boolean, false) of_group
+from traces t
+join memories m on m.tenant_id = :tenant and m.trace_id = t.id and m.status = 'active'
+  and m.kind in ('strategy', 'insight')
+where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task
+order by m.created_at desc, m.id desc
+limit :most
+
+-- name: task_hints
+-- What reflections on the attempts of a task noted for this task only, newest first.
+select m.metadata ->> 'task_hint'
+from traces t
+join memories m on m.tenant_id = :tenant and m.trace_id = t.id and m.status = 'active' and m.kind = 'reflection'
+where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task and m.metadata ->> 'task_hint' is not null
+order by m.created_at desc, m.id desc
+limit :most

@@ -1,0 +1,114 @@
+"""Gives verdicts to the bullets that a trace used: prepares them, records them, and quarantines
+bullets that turn out to be harmful.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.memories.index.drafts import PreparedMemory
+from apps.memory_api.playbooks.errors import PlaybookNotFound
+from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from apps.memory_api.playbooks.verdicts.quarantine import (
+    QUARANTINE_ACTOR,
+    quarantine_harmful_bullets,
+)
+from apps.memory_api.playbooks.verdicts.record import NewVerdict, prepare_reasons
+from apps.memory_api.reflection.bullet_usage import UsedBullet
+from apps.memory_api.reflection.context import ReflectionInput, analyze, load_reflection_input
+from apps.memory_api.reflection.credit.judge import judge_by_rules, limit_model_verdicts
+from apps.memory_api.reflection.credit.outcome_contrast import CreditResult, record_and_compare
+from apps.memory_api.reflection.model_output import ModelVerdict
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.trace_analysis.findings import Findings
+from apps.memory_api.traces.tables import TraceRow
+
+
+@dataclass(frozen=True)
+class PreparedVerdicts:
+    """Verdicts with their embedded reasons, ready for the transaction. `playbook` is None if the
+    trace has no playbook.
+    """
+
+    playbook: PlaybookRef | None
+    verdicts: Sequence[NewVerdict] = ()
+    reasons: Mapping[str, PreparedMemory] = field(default_factory=dict[str, PreparedMemory])
+
+
+def verdicts_by_rules(input: ReflectionInput, findings: Findings) -> list[NewVerdict]:
+    """Verdicts of tests and rules, and of the outcome if the client reported one."""
+    verdicts = judge_by_rules(
+        input.used_bullets,
+        input.context,
+        input.trace_context.evidence,
+        findings,
+        trace_id=input.trace.id,
+        run_id=input.run.id,
+    )
+    return [v for v in verdicts if v.judge != "outcome" or input.trace.outcome is not None]
+
+
+def verdicts_by_model(
+    input: ReflectionInput, verdicts: Sequence[ModelVerdict], bullets: Sequence[UsedBullet]
+) -> list[NewVerdict]:
+    """The model's verdicts on `bullets`, limited to what the trace can show."""
+    return limit_model_verdicts(
+        verdicts, bullets, input.context.outcome, trace_id=input.trace.id, run_id=input.run.id
+    )
+
+
+async def prepare_verdicts(
+    runtime: Runtime, tenant_id: UUID, playbook: PlaybookRef | None, verdicts: Sequence[NewVerdict]
+) -> PreparedVerdicts:
+    """Embed the reasons. No transaction may be open."""
+    if playbook is None or not verdicts:
+        return PreparedVerdicts(playbook)
+    reasons = await prepare_reasons(runtime, tenant_id, playbook, verdicts)
+    return PreparedVerdicts(playbook, verdicts, reasons)
+
+
+async def save_verdicts(
+    session: AsyncSession, trace: TraceRow, prepared: PreparedVerdicts
+) -> CreditResult:
+    """Record the verdicts, and count the outcomes that the comparison of attempts now confirms.
+
+    Call it first in the transaction: it locks playbooks and bullets, and a transaction that waits
+    for a playbook must not hold the lock of scopes and labels yet.
+    """
+    return await record_and_compare(
+        session, prepared.playbook, trace, prepared.verdicts, prepared.reasons
+    )
+
+
+async def prepare_credit(runtime: Runtime, run: RunRow) -> PreparedVerdicts | None:
+    """The verdicts of a trace that is not reflected on, without a model. None if it used no bullet
+    and is no attempt at a task, so that there is nothing to record or compare.
+    """
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        input = await load_reflection_input(session, run)
+    if not input.used_bullets and input.trace.task_key is None:
+        return None
+    verdicts: list[NewVerdict] = []
+    if input.used_bullets:
+        findings = await analyze(input.context, input.trace_context.evidence)
+        verdicts = verdicts_by_rules(input, findings)
+    return await prepare_verdicts(runtime, run.tenant_id, input.playbook, verdicts)
+
+
+async def quarantine_suspects(
+    runtime: Runtime, tenant_id: UUID, run_id: UUID, playbooks: Sequence[PlaybookRef]
+) -> None:
+    """Take harmful bullets of these playbooks out of service, after their verdicts are committed.
+    Upkeep does it too, so nothing is lost if this process dies before.
+    """
+    for playbook in playbooks:
+        with suppress(PlaybookNotFound):  # deleted meanwhile
+            await quarantine_harmful_bullets(
+                runtime, tenant_id, playbook, ChangeAuthor(QUARANTINE_ACTOR, run_id=run_id)
+            )

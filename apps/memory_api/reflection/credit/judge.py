@@ -1,0 +1,324 @@
+"""Verdicts on the bullets that a run used, without a model, and limits on those of a model.
+
+    test     a test or the ground truth names a tool that the bullet recommends or advises against
+    rules    the trace shows that the run followed the bullet's advice on a tool, or did not, where
+             the tool failed or made a difference to other attempts
+    outcome  the outcome of the run. Evidence only, until other attempts at the task
+             confirm it (`outcome_contrast`)
+
+A bullet that names no such tool, or whose advice was right for one tool and wrong for another, gets
+the outcome verdict only.
+"""
+
+# ruff: noqa: E501 - each sentence is on one line, so that it can be reviewed
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from apps.memory_api.playbooks.citations import extract_cited_ids, resolve_citations
+from apps.memory_api.playbooks.models import VerdictTag
+from apps.memory_api.playbooks.state import parse_key
+from apps.memory_api.playbooks.verdicts.record import Judge, NewVerdict
+from apps.memory_api.reflection.bullet_usage import UsedBullet, bullet_text
+from apps.memory_api.reflection.context import Evidence
+from apps.memory_api.reflection.credit.bullet_advice import BulletAdvice, parse_bullet_advice
+from apps.memory_api.trace_analysis.context import ReflectionContext
+from apps.memory_api.trace_analysis.findings import Findings, last_unrepaired_failure
+from apps.memory_api.trace_analysis.ground_truth import expected_actions
+from apps.memory_api.trace_analysis.parser import ParsedTrace, parse_trace
+from apps.memory_api.trace_analysis.test_reports.parse import parse_test_report
+from apps.memory_api.traces.schemas import OutcomeType
+
+_REASONS = {
+    "en": {
+        "test": {
+            "followed_right": "The bullet recommends `{tool}`. The run called it, and the ground truth expects this call.",
+            "followed_wrong": "The bullet recommends `{tool}`. The run called it, but the ground truth does not expect this call or a failing test names it.",
+            "kept_from": "The bullet advises against `{tool}`. The run followed it, and the ground truth shows the call was needed.",
+            "broken": "The run did not follow the advice on `{tool}`. The ground truth or a failing test supports the advice.",
+        },
+        "rules": {
+            "followed_right": "The bullet recommends `{tool}`. The run called it and succeeded; the call followed an error or was not made in failed attempts.",
+            "followed_wrong": "The bullet recommends `{tool}`. The run called it and failed; the call returned errors or was not made in a successful attempt.",
+            "kept_from": "The bullet advises against `{tool}`. The run followed it and failed; a successful attempt called the tool.",
+            "broken": "The run did not follow the advice on `{tool}`. An error or a successful attempt supports the advice.",
+        },
+    },
+    "ja": {
+        "test": {
+            "followed_right": "このバレットは `{tool}` を推奨している。実行はこの助言に従って呼び出し、正解データもこの呼び出しを期待している。",
+            "followed_wrong": "このバレットは `{tool}` を推奨している。実行はこの助言に従って呼び出したが、正解データにないか、失敗したテストに現れる呼び出しだった。",
+            "kept_from": "このバレットは `{tool}` を避けるよう助言している。実行はこの助言に従ったが、正解データではこの呼び出しが必要だった。",
+            "broken": "実行は `{tool}` についての助言に従わなかった。正解データまたは失敗したテストは助言と一致する。",
+        },
+        "rules": {
+            "followed_right": "このバレットは `{tool}` を推奨している。実行はこの助言に従って成功した。この呼び出しはエラーの後に行われたか、失敗した試行では行われていない。",
+            "followed_wrong": "このバレットは `{tool}` を推奨している。実行はこの助言に従って失敗した。この呼び出しはエラーを返したか、成功した試行では行われていない。",
+            "kept_from": "このバレットは `{tool}` を避けるよう助言している。実行はこの助言に従って失敗し、成功した試行はこのツールを呼び出している。",
+            "broken": "実行は `{tool}` についての助言に従わなかった。エラーまたは成功した試行は助言と一致する。",
+        },
+    },
+}  # fmt: skip
+
+
+def verdict_reason(why: str, tool: str, judge: str, language: str) -> str:
+    """The reason in one or two sentences; English if the language is not supported. `judge` is
+    `test` or `rules`."""
+    return _REASONS.get(language, _REASONS["en"])[judge][why].format(tool=tool)
+
+
+FAILURE_OUTCOMES = frozenset({OutcomeType.FAILURE, OutcomeType.ERROR, OutcomeType.TIMEOUT})
+ACKNOWLEDGED_USES = frozenset({"named", "cited"})
+"""Uses that the trace states. A bullet that was only in the prompt may have been ignored."""
+ADVICE_IGNORED = "broken"
+"""In a verdict's evidence: the run did not follow the advice."""
+KEPT_FROM = "kept_from"
+"""In a verdict's evidence: the run followed the advice not to call a tool that was needed."""
+
+
+class TaggedBullet(Protocol):
+    """A model's verdict on one bullet."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def tag(self) -> VerdictTag: ...
+    @property
+    def reason(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class ToolVerdicts:
+    """Tools by what the evidence says of their calls.
+
+    `right`: called and expected. `wrong`: called and not expected, or failed. `missing`: expected
+    and not called. A tool is in one set only.
+    """
+
+    right: frozenset[str] = field(default_factory=frozenset[str])
+    wrong: frozenset[str] = field(default_factory=frozenset[str])
+    missing: frozenset[str] = field(default_factory=frozenset[str])
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.right | self.wrong | self.missing
+
+    def limit_calls(self, called: frozenset[str] | None) -> ToolVerdicts:
+        """Without calls of other tools than these. None stands for all tools."""
+        if called is None:
+            return self
+        return ToolVerdicts(self.right & called, self.wrong & called, self.missing)
+
+
+def judge_by_rules(
+    used: Sequence[UsedBullet],
+    context: ReflectionContext,
+    evidence: Evidence,
+    findings: Findings,
+    *,
+    trace_id: UUID,
+    run_id: UUID | None = None,
+) -> list[NewVerdict]:
+    """The verdicts on all used bullets, at most one per judge. `findings` are those on the same
+    context and evidence.
+    """
+    if not used:
+        return []
+    run = parse_trace(context.events, context.task_description, context.task_goal, context.tools)
+    by_tests = _tools_by_tests(run, context.outcome, evidence, findings)
+    by_trace = _tools_by_trace(run, context.outcome, findings)
+    verdicts: list[NewVerdict] = []
+    for bullet in used:
+        sources: list[tuple[Judge, ToolVerdicts]] = [("test", by_tests)]
+        if bullet.usage in ACKNOWLEDGED_USES:
+            sources.append(("rules", by_trace))
+        for judge, tools in sources:
+            if bullet.usage == "cited":
+                tools = tools.limit_calls(_tools_after_citation(run, bullet.key))
+            verdict = _verdict_on(bullet, judge, tools, findings.language, trace_id, run_id)
+            if verdict is not None:
+                verdicts.append(verdict)
+        verdicts.append(outcome_verdict(bullet, context.outcome, trace_id, run_id))
+    return verdicts
+
+
+def outcome_verdict(
+    used: UsedBullet, outcome: OutcomeType, trace_id: UUID, run_id: UUID | None = None
+) -> NewVerdict:
+    """The outcome of the run, as evidence on a bullet."""
+    tag: VerdictTag = "neutral"
+    if outcome is OutcomeType.SUCCESS:
+        tag = "helpful"
+    elif outcome in FAILURE_OUTCOMES:
+        tag = "harmful"
+    return NewVerdict(
+        used.key,
+        tag,
+        "outcome",
+        trace_id=trace_id,
+        retrieval_id=used.retrieval_id,
+        evidence={"outcome": outcome.value, "how": used.usage},
+        actor="judge:outcome",
+        run_id=run_id,
+    )
+
+
+def limit_model_verdicts(
+    model_verdicts: Iterable[TaggedBullet],
+    used: Sequence[UsedBullet],
+    outcome: OutcomeType,
+    *,
+    trace_id: UUID,
+    run_id: UUID | None = None,
+) -> list[NewVerdict]:
+    """A model's verdicts, limited to what the run can show: on used bullets only, one each, not
+    helpful in a failed run, not harmful in a successful run or on a bullet that was only in the
+    prompt. A verdict beyond these limits becomes neutral.
+    """
+    bullets = {bullet.key: bullet for bullet in used}
+    first: dict[str, TaggedBullet] = {}
+    for verdict in model_verdicts:
+        if verdict.key in bullets:
+            first.setdefault(verdict.key, verdict)
+    verdicts: list[NewVerdict] = []
+    for key, verdict in first.items():
+        bullet = bullets[key]
+        tag = verdict.tag
+        if tag == "helpful" and outcome in FAILURE_OUTCOMES:
+            tag = "neutral"
+        if tag == "harmful" and (
+            outcome is OutcomeType.SUCCESS or bullet.usage not in ACKNOWLEDGED_USES
+        ):
+            tag = "neutral"
+        details = {"how": bullet.usage} | ({"said": verdict.tag} if tag != verdict.tag else {})
+        verdicts.append(
+            NewVerdict(
+                key,
+                tag,
+                "llm",
+                reason=verdict.reason or None,
+                trace_id=trace_id,
+                retrieval_id=bullet.retrieval_id,
+                evidence=details,
+                actor="judge:llm",
+                run_id=run_id,
+            )
+        )
+    return verdicts
+
+
+def _tools_by_tests(
+    run: ParsedTrace, outcome: OutcomeType, evidence: Evidence, findings: Findings
+) -> ToolVerdicts:
+    """Tools by the expected actions of the ground truth and the messages of failing tests."""
+    called = {call.tool for call in run.calls if call.tool}
+    right: set[str] = set()
+    wrong = {d.tool for d in findings.action_deviations if d.kind == "extra"}
+    missing = {d.tool for d in findings.action_deviations if d.kind == "missing"}
+    expected = expected_actions(evidence.ground_truth)
+    if expected:
+        right = {action.tool for action in expected if action.tool in called}
+        right -= {d.tool for d in findings.action_deviations}
+    if outcome in FAILURE_OUTCOMES and evidence.test_report:
+        messages = " ".join(t.message for t in parse_test_report(evidence.test_report).failed_tests)
+        wrong |= {tool for tool in called if _is_distinctive(tool) and tool in messages}
+    return _disjoint(right, wrong, missing - called)
+
+
+def _tools_after_citation(run: ParsedTrace, key: str) -> frozenset[str] | None:
+    """The tools called after the agent first cited the bullet: a later citation did not cause a
+    call. None if no message of the trace cites it, because the citation is in the answer or in the
+    reasoning steps.
+    """
+    parsed = parse_key(key)
+    slugs = [parsed[0]] if parsed else []
+    for position in run.reply_positions:
+        message = {"role": "assistant", "content": run.content_at(position)}
+        if resolve_citations(extract_cited_ids([message], slugs), [key]):
+            return frozenset(call.tool for call in run.calls if call.position > position)
+    return None
+
+
+def _is_distinctive(tool: str) -> bool:
+    return len(tool) > 5 and ("_" in tool or "." in tool)
+
+
+def _tools_by_trace(run: ParsedTrace, outcome: OutcomeType, findings: Findings) -> ToolVerdicts:
+    """Tools by the trace and by earlier attempts at its task."""
+    right: set[str] = set()
+    wrong: set[str] = set()
+    missing: set[str] = set()
+    succeeded = {
+        call.tool for call in run.calls if not call.failure_message and call.is_correct is None
+    }
+    if outcome is OutcomeType.SUCCESS:
+        for retry in findings.repaired_calls:
+            right |= {tool for tool in (retry.source_tool, retry.tool) if tool}
+    elif outcome in FAILURE_OUTCOMES:
+        last = last_unrepaired_failure(findings)
+        wrong |= {streak.tool for streak in findings.failure_streaks} - succeeded
+        wrong |= {last.tool} - succeeded if last else set()
+    if findings.attempt_contrast:
+        contrast = findings.attempt_contrast
+        if contrast.this_succeeded:
+            right |= set(contrast.tools_only_in_this)
+        elif outcome in FAILURE_OUTCOMES:
+            missing |= set(contrast.tools_only_in_other)
+            wrong |= (
+                {contrast.write_tool_only_in_failed}
+                if contrast.write_tool_only_in_failed
+                else set()
+            )
+    return _disjoint(right, wrong, missing)
+
+
+def _disjoint(right: set[str], wrong: set[str], missing: set[str]) -> ToolVerdicts:
+    conflicting = (right & wrong) | (right & missing) | (wrong & missing) | {""}
+    return ToolVerdicts(*(frozenset(names - conflicting) for names in (right, wrong, missing)))
+
+
+def _verdict_on(
+    used: UsedBullet,
+    judge: Judge,
+    tools: ToolVerdicts,
+    language: str,
+    trace_id: UUID,
+    run_id: UUID | None,
+) -> NewVerdict | None:
+    if not tools.names:
+        return None
+    advice = parse_bullet_advice(bullet_text(used.bullet), tools.names)
+    weighed = _weigh(advice, tools)
+    if weighed is None:
+        return None
+    tag, why, tool = weighed
+    return NewVerdict(
+        used.key,
+        tag,
+        judge,
+        reason=verdict_reason(why, tool, judge, language),
+        trace_id=trace_id,
+        retrieval_id=used.retrieval_id,
+        evidence={"how": used.usage, "step": tool, "why": why},
+        actor=f"judge:{judge}",
+        run_id=run_id,
+    )
+
+
+def _weigh(advice: BulletAdvice, tools: ToolVerdicts) -> tuple[VerdictTag, str, str] | None:
+    """Tag, reason key and tool; None if no tool matches or if the tools disagree."""
+    cases: tuple[tuple[VerdictTag, str, frozenset[str]], ...] = (
+        ("helpful", "followed_right", advice.calls & tools.right),
+        ("harmful", "followed_wrong", advice.calls & tools.wrong),
+        ("harmful", KEPT_FROM, advice.avoids & tools.missing),
+        ("neutral", ADVICE_IGNORED, (advice.calls & tools.missing) | (advice.avoids & tools.wrong)),
+    )
+    matching = [case for case in cases if case[2]]
+    if len({tag for tag, _, _ in matching}) != 1:
+        return None
+    tag, why, names = matching[0]
+    return tag, why, min(names)

@@ -1,0 +1,281 @@
+"""The events of a trace and of earlier attempts as pieces of a prompt.
+
+A long content that was shown before is replaced by a reference to it, so that a policy, a page or a
+file appears once. If the pieces do not fit into the budget, program output is condensed before
+anything is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from apps.memory_api.core.secret_redaction import redact, redact_value
+from apps.memory_api.llm.untrusted_text import PromptPiece, fit_pieces, fit_text
+from apps.memory_api.playbooks.citations import extract_cited_ids
+from apps.memory_api.text.condensation import condense_output, fold_series
+from apps.memory_api.text.terms import estimate_tokens
+from apps.memory_api.trace_analysis.context import Attempt
+from apps.memory_api.trace_analysis.parser import parse_trace
+from apps.memory_api.traces.schemas import Event, EventType
+
+_MAX_METADATA_TOKENS = 64
+"""Per event."""
+_MIN_REPEATED_LENGTH = 160
+"""Characters of a content that is shown once only."""
+_MAX_CALL_LENGTH = 1_000
+"""Characters of a call that is shown even if an earlier one is the same: calls are what a reader
+compares.
+"""
+_MIN_REPEATED_LINES = 6
+"""Lines in a row that were shown before and are replaced by a reference."""
+_MIN_LINE_LENGTH = 12
+_CALL_ID_KEYS = ("call_id", "tool_call_id")
+MIN_PIECES_TOKENS = 64
+"""The smallest budget of `fit_pieces`."""
+
+
+def event_id_of(event: Event, position: int) -> str:
+    """The event ID, or the one that the database gives an event at this position."""
+    return event.event_id or f"e{position:04d}"
+
+
+def to_json(value: Any) -> str:
+    clean, _ = redact_value(value)
+    return json.dumps(clean, ensure_ascii=False, default=str)
+
+
+@dataclass
+class ShownContents:
+    """What a prompt contains so far: the event that showed a content, or a line, first."""
+
+    events_by_content: dict[bytes, str] = field(default_factory=dict[bytes, str])
+    events_by_line: dict[str, str] = field(default_factory=dict[str, str])
+
+    def content_or_reference(self, text: str, event_id: str) -> str:
+        """The text, or a reference to the event that has the same text."""
+        if len(text) < _MIN_REPEATED_LENGTH:
+            return text
+        digest = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).digest()
+        first = self.events_by_content.setdefault(digest, event_id)
+        return text if first == event_id else f"[the same {len(text)} characters as in {first}]"
+
+    def without_repeated_lines(self, text: str, event_id: str) -> str:
+        """The text with a reference in place of lines that an earlier event showed."""
+        kept: list[str] = []
+        repeated: list[str] = []
+        sources: dict[str, None] = {}
+
+        def end_of_series() -> None:
+            if len(repeated) >= _MIN_REPEATED_LINES:
+                kept.append(f"[… {len(repeated)} lines as in {', '.join([*sources][:2])} …]")
+            else:
+                kept.extend(repeated)
+            repeated.clear()
+            sources.clear()
+
+        for line in text.split("\n"):
+            key = line.strip()
+            if len(key) < _MIN_LINE_LENGTH:
+                (repeated if repeated else kept).append(line)
+                continue
+            first = self.events_by_line.setdefault(key, event_id)
+            if first == event_id:
+                end_of_series()
+                kept.append(line)
+            else:
+                repeated.append(line)
+                sources[first] = None
+        end_of_series()
+        return "\n".join(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class EventPiece:
+    """One event of a prompt: `[id] type tool (agent): content`, its error and its metadata."""
+
+    event_id: str
+    head: str
+    content: str
+    tail: str
+    is_error: bool
+    citations: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return f"{self.head}{self.content}{self.tail}"
+
+    def to_prompt_piece(self) -> PromptPiece:
+        return PromptPiece(self.text, self.is_error, self.citations)
+
+
+def event_pieces(
+    events: Sequence[Event],
+    shown: ShownContents,
+    *,
+    prefix: str = "",
+    bullet_keys: Collection[str] = (),
+) -> list[EventPiece]:
+    """The events in order. `prefix`, such as `a1.`, is put before each event ID. The citations of
+    these bullets are protected from shortening.
+    """
+    slugs = {key.rpartition("-")[0] for key in bullet_keys} - {""}
+    shows_call_ids = _has_parallel_calls(events)
+    return [
+        _event_piece(event, f"{prefix}{event_id_of(event, position)}", shown, slugs, shows_call_ids)
+        for position, event in enumerate(events)
+    ]
+
+
+def _event_piece(
+    event: Event, event_id: str, shown: ShownContents, slugs: set[str], shows_call_ids: bool
+) -> EventPiece:
+    name = " ".join(filter(None, (event.event_type.value, event.tool_name)))
+    agent = f" ({event.agent})" if event.agent else ""
+    tail = f"\n  error: {to_json(event.error)}" if _adds_error(event) else ""
+    metadata = {
+        key: value
+        for key, value in event.metadata.items()
+        if shows_call_ids or key not in _CALL_ID_KEYS
+    }
+    if metadata:
+        tail += f"\n  metadata: {fit_text(to_json(metadata), _MAX_METADATA_TOKENS)}"
+    content = redact(event.content).text
+    is_short_call = event.event_type is EventType.TOOL_CALL and len(content) <= _MAX_CALL_LENGTH
+    return EventPiece(
+        event_id,
+        f"[{event_id}] {name}{agent}: ",
+        content if is_short_call else shown.content_or_reference(content, event_id),
+        tail,
+        bool(event.error) or event.event_type is EventType.ERROR_EVENT,
+        cited_in(event, content, slugs),
+    )
+
+
+def _adds_error(event: Event) -> bool:
+    """Whether the `error` of an event says more than its content."""
+    if not event.error:
+        return False
+    message = event.error.get("message")
+    says_same = isinstance(message, str) and message.strip() in event.content
+    return not says_same or len(event.error) > 1
+
+
+def cited_in(event: Event, content: str, slugs: Collection[str]) -> tuple[str, ...]:
+    """The citations in a message of the agent, with their brackets."""
+    if event.event_type is not EventType.LLM_RESPONSE or "[" not in content:
+        return ()
+    cited = extract_cited_ids([{"role": "assistant", "content": content}], slugs)
+    return tuple(f"[{key}]" for key in cited)
+
+
+def _has_parallel_calls(events: Sequence[Event]) -> bool:
+    """Whether a call follows another one before its response, so that only IDs pair them."""
+    kinds = [event.event_type for event in events]
+    calls = (EventType.TOOL_CALL, EventType.TOOL_CALL)
+    return any(pair == calls for pair in pairwise(kinds))
+
+
+def condensed(pieces: Iterable[EventPiece]) -> list[EventPiece]:
+    """The pieces with shorter contents; see the module."""
+    shown = ShownContents()
+    result: list[EventPiece] = []
+    for piece in pieces:
+        content = condense_output(piece.content)
+        if not piece.citations:
+            content = shown.without_repeated_lines(content, piece.event_id)
+        result.append(replace(piece, content=content))
+    return result
+
+
+def _without_series(pieces: Iterable[EventPiece]) -> list[EventPiece]:
+    return [
+        piece if piece.citations else replace(piece, content=fold_series(piece.content))
+        for piece in pieces
+    ]
+
+
+def count_tokens(pieces: Iterable[EventPiece]) -> int:
+    return sum(estimate_tokens(piece.text + "\n") for piece in pieces)
+
+
+def fit_events(pieces: Sequence[EventPiece], budget: int) -> str:
+    """The pieces in at most `budget` tokens (at least 64): complete, else condensed, else without
+    some of them.
+    """
+    budget = max(MIN_PIECES_TOKENS, budget)
+    if count_tokens(pieces) > budget:
+        pieces = condensed(pieces)
+    if count_tokens(pieces) > budget:
+        pieces = _without_series(pieces)
+    return fit_pieces([piece.to_prompt_piece() for piece in pieces], budget)
+
+
+@dataclass(frozen=True)
+class AttemptText:
+    """An attempt to show. `label` is a1 for the oldest attempt, `same` are the labels of attempts
+    with the same outcome and the same calls. An attempt with the calls of this run has only its
+    last event in `pieces`.
+    """
+
+    label: str
+    attempt: Attempt
+    same: tuple[str, ...] = ()
+    pieces: Sequence[EventPiece] = ()
+    has_calls_of_this_run: bool = False
+
+    @property
+    def title(self) -> str:
+        text = f"Attempt {self.label} ({self.attempt.outcome.value})"
+        if self.has_calls_of_this_run:
+            text += ", with the same calls as this run; only its last event is shown"
+        if not self.same:
+            return text
+        labels = ", ".join(self.same)
+        count = len(self.same)
+        noun = "1 more attempt" if count == 1 else f"{count} more attempts"
+        return f"{text}; {noun} with the same calls and the same outcome: {labels}"
+
+
+def attempt_label(index: int) -> str:
+    """The name of the attempt at this index, oldest first: a1, a2, …"""
+    return f"a{index + 1}"
+
+
+def fold_attempts(
+    attempts: Sequence[Attempt], events: Sequence[Event], shown: ShownContents
+) -> list[AttemptText]:
+    """The attempts (oldest first) to show, newest first: attempts with the same outcome and the
+    same calls once. `events` are those of this run; `shown` already contains them.
+    """
+    groups: dict[tuple[str, tuple[Any, ...]], list[int]] = {}
+    own_key = _calls_key(events)
+    for index, attempt in enumerate(attempts):
+        groups.setdefault((attempt.outcome.value, _calls_key(attempt.events)), []).append(index)
+    texts: list[AttemptText] = []
+    for (_, key), indices in sorted(groups.items(), key=lambda item: -item[1][-1]):
+        newest = indices[-1]
+        label = attempt_label(newest)
+        # An attempt of which only the last event is shown is no place to refer to.
+        contents = ShownContents() if key == own_key else shown
+        pieces = event_pieces(attempts[newest].events, contents, prefix=f"{label}.")
+        texts.append(
+            AttemptText(
+                label,
+                attempts[newest],
+                tuple(map(attempt_label, indices[:-1])),
+                pieces[-1:] if key == own_key else pieces,
+                key == own_key,
+            )
+        )
+    return texts
+
+
+def _calls_key(events: Sequence[Event]) -> tuple[Any, ...]:
+    """Equal for the same calls in the same order; without calls, for the same contents."""
+    calls = parse_trace(events).calls
+    return tuple(call.key for call in calls) or tuple(event.content for event in events)

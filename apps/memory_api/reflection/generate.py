@@ -1,0 +1,201 @@
+"""Generates a reflection from a trace and its evidence: by the rules, or by a model that is shown
+what the rules found. No database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.core.telemetry import get_logger
+from apps.memory_api.llm.errors import LLMError, LLMOverBudget
+from apps.memory_api.llm.model_session import ModelSession
+from apps.memory_api.llm.port import LLMReply
+from apps.memory_api.llm.prompts import PromptMessages
+from apps.memory_api.llm.structured_output import request_structured
+from apps.memory_api.llm.wrappers import MeteredLLM
+from apps.memory_api.reflection.context import Evidence, analyze, needs_thread
+from apps.memory_api.reflection.event_text import event_id_of
+from apps.memory_api.reflection.model_output import (
+    CAUSES_WITHOUT_RULES,
+    MAX_SOURCE_EVENTS,
+    ModelReflection,
+    ModelVerdict,
+    borrows_from_trace,
+    quotes_input,
+    text_by_others,
+    validate_verdicts,
+)
+from apps.memory_api.reflection.prompt import (
+    build_messages,
+    lesson_ids,
+    load_reflection_prompt,
+    omitted_fields,
+)
+from apps.memory_api.reflection.rules import reflect
+from apps.memory_api.reflection.schemas import ReflectionResult
+from apps.memory_api.trace_analysis.context import ReflectionContext
+from apps.memory_api.trace_analysis.findings import Findings
+
+T = TypeVar("T")
+MIN_COPIED_LENGTH = 40
+"""Characters of a root cause or an explanation that are no accident if the trace has them too."""
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class GeneratedReflection:
+    """`result` is None if there is nothing to learn. `failure` is why the rules stood in for the
+    model. `usage` is the sum over all model calls; None without any.
+    """
+
+    result: ReflectionResult | None
+    engine: str = "rules"
+    failure: LLMError | None = None
+    prompt_hash: str | None = None
+    usage: dict[str, Any] | None = None
+    verdicts: Sequence[ModelVerdict] = ()
+    """The model's verdicts, at most one for each bullet of the evidence. The rules judge bullets
+    elsewhere (`credit/judge.py`)."""
+    confirmed_lessons: Sequence[UUID] = ()
+    """The known lessons that the model found confirmed."""
+
+
+async def generate_reflection(
+    context: ReflectionContext,
+    evidence: Evidence,
+    model: ModelSession | None = None,
+    *,
+    findings: Findings | None = None,
+) -> GeneratedReflection:
+    """Reflect by the rules, or by a model if there is one. `findings` are those of this context and
+    evidence, if they are known already. Raises the model's `LLMError` unless rules may stand in.
+    """
+    found = await analyze(context, evidence) if findings is None else findings
+    in_thread = needs_thread(context, evidence)
+
+    async def run(work: Callable[[], T]) -> T:
+        return await asyncio.to_thread(work) if in_thread else work()
+
+    by_rules = await run(partial(reflect.reflect_by_rules, context, found))
+    if model is None:
+        return GeneratedReflection(by_rules)
+    prompt = load_reflection_prompt(model, context.outcome)
+    messages = await run(
+        partial(build_messages, prompt, context, evidence, found, budget=model.prompt_tokens)
+    )
+    metered = MeteredLLM(model.llm)
+    request = model.request(
+        messages.messages,
+        cache_prefix=messages.cache_prefix,
+        purpose="reflect",
+        prompt_hash=prompt.hash,
+    )
+    try:
+        answer, reply = await request_structured(
+            metered, ModelReflection, request, omit=omitted_fields(evidence)
+        )
+    except LLMError as error:
+        if isinstance(error, LLMOverBudget) or not model.fallback_to_rules:
+            raise
+        log.warning("reflection_by_rules", code=error.code, error=str(error))
+        return GeneratedReflection(
+            by_rules, failure=error, prompt_hash=prompt.hash, usage=metered.usage()
+        )
+    verdicts = validate_verdicts(answer.verdicts, messages.bullet_keys, messages.variable_text)
+    if repeats_the_trace(answer, messages, [lesson.text for lesson in evidence.lessons]):
+        log.warning("reflection_repeats_the_trace")
+        answer, verdicts = _with_scores_of_rules(answer, by_rules), []
+    else:
+        answer = await run(partial(_with_valid_rules, answer, context))
+    return GeneratedReflection(
+        _to_result(context, found, by_rules, answer, reply),
+        "llm",
+        prompt_hash=prompt.hash,
+        usage=metered.usage(),
+        verdicts=verdicts,
+        confirmed_lessons=_confirmed_lessons(answer, evidence),
+    )
+
+
+def repeats_the_trace(
+    answer: ModelReflection, messages: PromptMessages, lessons: Sequence[str]
+) -> bool:
+    """Whether the root cause or the explanation is copied from the trace. Then the author of the
+    trace wrote it, and must not set the scores. Copying a known lesson is allowed.
+    """
+    parts = [part for part in (answer.root_cause, answer.explanation) if part]
+    copied = [
+        part
+        for part in parts
+        if quotes_input(part, messages.variable_text) and not quotes_input(part, "\n".join(lessons))
+    ]
+    return len(copied) == len(parts) or any(len(part) >= MIN_COPIED_LENGTH for part in copied)
+
+
+def _with_valid_rules(answer: ModelReflection, context: ReflectionContext) -> ModelReflection:
+    """Without rules that no decision of the agent supports, or that are copied from the trace."""
+    if answer.cause_kind in CAUSES_WITHOUT_RULES:
+        return answer.model_copy(update={"rules": []})
+    texts = text_by_others(context)
+    rules = [rule for rule in answer.rules if not borrows_from_trace(rule.text, texts)]
+    if len(rules) < len(answer.rules):
+        log.warning("strategy_repeats_the_trace")
+    return answer.model_copy(update={"rules": rules})
+
+
+def _confirmed_lessons(answer: ModelReflection, evidence: Evidence) -> list[UUID]:
+    """The known lessons that the model named."""
+    known = lesson_ids(evidence)
+    named = (known.get(name.upper()) for name in answer.same_as)
+    return [lesson.memory_id for lesson in named if lesson is not None]
+
+
+def _with_scores_of_rules(
+    answer: ModelReflection, by_rules: ReflectionResult | None
+) -> ModelReflection:
+    scores = {
+        "importance": by_rules.importance if by_rules else 0.5,
+        "confidence": by_rules.confidence if by_rules else 0.5,
+        "tags": list(by_rules.tags) if by_rules else [],
+        "source_event_ids": [],
+        "rules": [],
+        "task_hint": None,
+        "same_as": [],
+        "cause_kind": "unknown",
+    }
+    return answer.model_copy(update=scores)
+
+
+def _to_result(
+    context: ReflectionContext,
+    findings: Findings,
+    by_rules: ReflectionResult | None,
+    answer: ModelReflection,
+    reply: LLMReply,
+) -> ReflectionResult:
+    event_ids = {event_id_of(event, number) for number, event in enumerate(context.events)}
+    sources = [event_id for event_id in answer.source_event_ids if event_id in event_ids]
+    sources = sources or (by_rules.source_event_ids if by_rules else [])
+    rules = [redact(text).text for text in answer.rule_texts]
+    return ReflectionResult(
+        reflection_text=redact(answer.reflection).text,
+        strategy_text=rules[0] if rules else None,
+        root_cause=redact(answer.root_cause).text or None,
+        explanation=redact(answer.explanation).text or None,
+        cause_kind=answer.cause_kind,
+        rules=rules,
+        task_hint=redact(answer.task_hint).text if answer.task_hint else None,
+        importance=answer.importance,
+        confidence=answer.confidence,
+        tags=answer.tags or (by_rules.tags if by_rules else []),
+        error_category=reflect.error_category_of(findings, context),
+        source_event_ids=sources[:MAX_SOURCE_EVENTS],
+        related_memory_ids=list(context.related_memory_ids),
+        metadata=reflect.rule_metadata(context, findings) | {"model": reply.model},
+    )

@@ -1,0 +1,389 @@
+"""Stores lessons as memories: reflections with their strategies, insights, one episode per trace.
+
+A lesson that is known already is not stored again; the known memory gets one more observation.
+Lessons that the rules wrote while the model failed are replaced in place by a later run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.core.schemas import fold_tags
+from apps.memory_api.core.secret_redaction import redact_value
+from apps.memory_api.memories.editing import rewrite_memory
+from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from apps.memory_api.memories.index.scopes import (
+    ScopeAddress,
+    acquire_tenant_lock,
+    find_scopes,
+    kind_scope,
+)
+from apps.memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
+from apps.memory_api.memories.queries import (
+    NewLink,
+    add_links,
+    add_observation,
+    find_same_text,
+    get_memory,
+    get_memory_by_key,
+)
+from apps.memory_api.memories.schemas import MemoryKind
+from apps.memory_api.memories.search.query import EmbeddedQuery, SearchFilters, SearchHit
+from apps.memory_api.memories.search.search import embed_query, search_in_session
+from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.reflection.context import TraceContext
+from apps.memory_api.reflection.schemas import QueryReflectionsRequest, ReflectionResult
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.trace_analysis.context import ReflectionContext
+from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+
+SOURCE = "reflection_engine_v2"
+STRATEGY_IMPORTANCE_FACTOR = 1.1
+MAX_EPISODE_PART = 600
+"""Characters of the task and of the last message in an episode."""
+MAX_EPISODE_TOOLS = 8
+MIN_DUPLICATE_COSINE = 0.97
+MIN_DUPLICATE_TERM_OVERLAP = 0.9
+"""Two texts are the same lesson if both are reached: the cosine of their vectors, and the share of
+indexed terms in common.
+"""
+REPLACES_RUN = "improve"
+"""Input of a run that replaces what the rules wrote: a `DegradedRun`."""
+REPLACE_REASON = "improved by model"
+
+
+def episode_text(
+    task: str | None, goal: str | None, outcome: str | None, events: Sequence[Event]
+) -> str:
+    """The task, the outcome, the tools and the last message of a trace, in its own words."""
+    request = task or _first_message(events, EventType.USER_MESSAGE) or goal or ""
+    tools = Counter(event.tool_name for event in events if event.tool_name)
+    most_used = ", ".join(
+        f"{name} ×{count}" for name, count in tools.most_common(MAX_EPISODE_TOOLS)
+    )
+    lines = [
+        _shorten(request),
+        f"Outcome: {outcome or 'unknown'}; {len(events)} events.",
+        f"Tools: {most_used}." if most_used else "",
+        _shorten(_last_message(events)),
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _first_message(events: Sequence[Event], event_type: EventType) -> str:
+    return next((event.content for event in events if event.event_type == event_type), "")
+
+
+def _last_message(events: Sequence[Event]) -> str:
+    event_types = (EventType.LLM_RESPONSE, EventType.ERROR_EVENT, EventType.TOOL_RESPONSE)
+    for event in reversed(events):
+        if event.event_type in event_types and event.content:
+            return event.content
+    return ""
+
+
+def _shorten(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_EPISODE_PART else text[: MAX_EPISODE_PART - 1] + "…"
+
+
+def episode_draft(trace_context: TraceContext, importance: float | None = None) -> MemoryDraft:
+    """`importance` comes from the evaluation; without one, the outcome decides."""
+    trace, context = trace_context.trace, trace_context.context
+    text = episode_text(trace.task_description, trace.task_goal, trace.outcome, context.events)
+    by_outcome = 0.3 if context.outcome is OutcomeType.SUCCESS else 0.6
+    return MemoryDraft(
+        kind=MemoryKind.EPISODE,
+        project_id=trace.project_id,
+        content=text,
+        importance=by_outcome if importance is None else importance,
+        source="trace",
+        outcome=trace.outcome,
+        session_id=trace.session_id,
+        trace_id=trace.id,
+        metadata={"event_count": len(context.events), "task_key": trace.task_key},
+        key=str(trace.id),
+    )
+
+
+async def find_episode(session: AsyncSession, draft: MemoryDraft) -> MemoryRow | None:
+    """The stored episode of the draft's trace. A trace has at most one."""
+    assert draft.key is not None
+    return await get_memory_by_key(session, draft.scope_address, draft.key)
+
+
+@dataclass(frozen=True)
+class SavedLesson:
+    """The memory that holds a lesson. `is_new` is False if the lesson was known: then the memory
+    has one more observation.
+    """
+
+    memory_id: UUID
+    is_new: bool
+
+
+def reflection_drafts(
+    result: ReflectionResult,
+    *,
+    project_id: str,
+    session_id: str | None = None,
+    context: ReflectionContext | None = None,
+    trace_id: UUID | None = None,
+    run_id: UUID | None = None,
+) -> list[MemoryDraft]:
+    """The reflection and a strategy for each of its rules: with the tag `strategy` and 10 % more
+    importance, at most 1. The reflection's metadata contain what is not a rule.
+    """
+    notes = {
+        "task_hint": result.task_hint,
+        "cause_kind": result.cause_kind,
+        "root_cause": result.root_cause,
+    }
+    reflection = MemoryDraft(
+        kind=MemoryKind.REFLECTION,
+        project_id=project_id,
+        content=result.reflection_text,
+        tags=result.tags,
+        importance=result.importance,
+        confidence=result.confidence,
+        source=SOURCE,
+        error_category=result.error_category.value if result.error_category else None,
+        outcome=context.outcome.value if context else result.metadata.get("outcome"),
+        session_id=session_id,
+        trace_id=trace_id,
+        source_event_ids=result.source_event_ids,
+        metadata=result.metadata | {name: note for name, note in notes.items() if note},
+        actor=f"engine:{SOURCE}",
+        run_id=run_id,
+    )
+    rules = dict.fromkeys(
+        [*([result.strategy_text] if result.strategy_text else []), *result.rules]
+    )
+    strategies = [
+        replace(
+            reflection,
+            id=new_id(),
+            kind=MemoryKind.STRATEGY,
+            content=rule,
+            tags=[*(tag for tag in result.tags if tag != "strategy"), "strategy"][-64:],
+            importance=min(1.0, result.importance * STRATEGY_IMPORTANCE_FACTOR),
+            metadata=result.metadata,
+        )
+        for rule in rules
+    ]
+    return [reflection, *strategies]
+
+
+async def save_lessons(
+    session: AsyncSession,
+    lessons: Sequence[PreparedMemory],
+    *,
+    episodes: Sequence[PreparedMemory] = (),
+    count_observations: bool = True,
+) -> list[SavedLesson]:
+    """Insert new lessons, and count an observation of known ones; the answer is parallel to
+    `lessons`. Every lesson is linked to its trace. `episodes` are inserted as they are.
+
+    Only one transaction of a project at a time saves lessons, so call it late in the transaction.
+    """
+    await ensure_scopes_and_labels(session, lessons)
+    for project_id in sorted({lesson.draft.project_id for lesson in lessons}):
+        # Another transaction may save the same lesson now, which no query would find.
+        await acquire_tenant_lock(session, f"lessons {project_id}")
+    saved: list[SavedLesson] = []
+    known_ids = await _find_exact_duplicates(session, lessons)
+    new = [*episodes]
+    for lesson in lessons:
+        if any(lesson.draft.scope_address == other.draft.scope_address for other in new):
+            await insert_memories(session, new)  # so that this lesson is compared with them
+            new = []
+        known_id = known_ids.get(_text_key(lesson)) or await _find_near_duplicate(session, lesson)
+        if known_id is None:
+            new.append(lesson)
+        memory_id = known_id or lesson.draft.id
+        known_ids[_text_key(lesson)] = memory_id
+        saved.append(SavedLesson(memory_id, is_new=known_id is None))
+    if new:
+        await insert_memories(session, new)
+    if count_observations:
+        await add_observation(session, {item.memory_id for item in saved if not item.is_new})
+    await add_links(
+        session,
+        (
+            NewLink(item.memory_id, "derived_from", "trace", lesson.draft.trace_id)
+            for item, lesson in zip(saved, lessons, strict=True)
+            if lesson.draft.trace_id is not None
+        ),
+    )
+    return saved
+
+
+TextKey = tuple[ScopeAddress, bytes]
+"""The scope of a text and its fingerprint."""
+
+
+def _text_key(lesson: PreparedMemory) -> TextKey:
+    return lesson.draft.scope_address, lesson.fingerprint
+
+
+async def _find_exact_duplicates(
+    session: AsyncSession, lessons: Sequence[PreparedMemory]
+) -> dict[TextKey, UUID]:
+    """Memories of the same project and kind with exactly the same text as one of these."""
+    scopes = await find_scopes(session, {lesson.draft.scope_address for lesson in lessons})
+    addresses = {scope: address for address, scope in scopes.items()}
+    wanted = {
+        (scopes[address], fingerprint)
+        for address, fingerprint in map(_text_key, lessons)
+        if address in scopes
+    }
+    rows = await find_same_text(session, wanted)
+    return {
+        (addresses[scope], fingerprint): memory_id
+        for (scope, fingerprint), memory_id in rows.items()
+    }
+
+
+async def _find_near_duplicate(session: AsyncSession, lesson: PreparedMemory) -> UUID | None:
+    """A memory of the same project and kind with nearly the same wording."""
+    query = EmbeddedQuery(lesson.model, lesson.vector, {})
+    if query.is_empty:
+        return None
+    for hit in await search_in_session(session, query, [lesson.draft.scope_address], top_k=1):
+        is_close = (hit.cosine or 0) >= MIN_DUPLICATE_COSINE
+        if (
+            is_close
+            and _term_overlap(lesson.weights, hit.memory.terms) >= MIN_DUPLICATE_TERM_OVERLAP
+        ):
+            return hit.memory.id
+    return None
+
+
+def _term_overlap(left: Iterable[int], right: Iterable[int]) -> float:
+    """Jaccard similarity of two sets of terms, 0 to 1."""
+    a, b = set(left), set(right)
+    return len(a & b) / len(a | b) if a | b else 0.0
+
+
+@dataclass(frozen=True)
+class DegradedRun:
+    """A run for which the rules stood in, with the memories that it inserted."""
+
+    run_id: UUID
+    reflection_id: UUID | None = None
+    strategy_id: UUID | None = None
+
+    def to_input(self) -> dict[str, Any]:
+        return {REPLACES_RUN: {name: str(value) for name, value in asdict(self).items() if value}}
+
+
+def degraded_run_of(run: RunRow) -> DegradedRun | None:
+    """The degraded run whose memories `run` replaces, if it is such a run."""
+    ids: dict[str, str] | None = run.input.get(REPLACES_RUN)
+    return DegradedRun(**{name: UUID(value) for name, value in ids.items()}) if ids else None
+
+
+def degraded_run(run_id: UUID, saved: Sequence[SavedLesson]) -> DegradedRun | None:
+    """What a later run with the model is to replace; `saved` are the reflection and its strategy.
+    None if the reflection was known: that memory has another author.
+    """
+    if not saved:
+        return DegradedRun(run_id)
+    if not saved[0].is_new:
+        return None
+    ids = (item.memory_id if item.is_new else None for item in saved[:2])
+    return DegradedRun(run_id, *ids)
+
+
+async def replace_degraded(
+    session: AsyncSession, degraded: DegradedRun, lessons: Sequence[PreparedMemory]
+) -> list[SavedLesson]:
+    """Rewrite the memories of a degraded run as new revisions, without a further observation.
+
+    A memory that was changed or deleted meanwhile stays as it is; a lesson without a memory, such
+    as the second rule, is saved as a new one.
+    """
+    saved: list[SavedLesson] = []
+    ids = (degraded.reflection_id, degraded.strategy_id)
+    for lesson, memory_id in zip_longest(lessons, ids[: len(lessons)]):
+        if memory_id is None:
+            is_first = degraded.reflection_id is None
+            saved += await save_lessons(session, [lesson], count_observations=is_first)
+            continue
+        memory = await get_memory(session, memory_id, for_update=True)
+        is_unchanged = memory is not None and memory.change_run_id == degraded.run_id
+        if memory is not None and is_unchanged:
+            await _rewrite(session, memory, lesson)
+        saved.append(SavedLesson(memory_id, is_new=is_unchanged))
+    return saved
+
+
+async def _rewrite(session: AsyncSession, memory: MemoryRow, lesson: PreparedMemory) -> None:
+    draft = lesson.draft
+    fields = {
+        "content": draft.content,
+        "tags": fold_tags(draft.tags),
+        "importance": draft.importance,
+        "confidence": draft.confidence,
+        "error_category": draft.error_category,
+        "source_event_ids": list(draft.source_event_ids),
+        "metadata_": draft.metadata,
+    }
+    await rewrite_memory(
+        session,
+        memory,
+        lesson,
+        fields,
+        reason=REPLACE_REASON,
+        actor=draft.actor,
+        run_id=draft.run_id,
+    )
+
+
+async def create_reflection(
+    runtime: Runtime,
+    tenant_id: UUID,
+    project_id: str,
+    result: ReflectionResult,
+    *,
+    session_id: str | None = None,
+    trace_id: UUID | None = None,
+) -> list[SavedLesson]:
+    """Store a client's reflection and its strategy, redacted."""
+    redacted, _ = redact_value(result.model_dump(mode="json"))
+    result = ReflectionResult.model_validate(redacted)
+    drafts = reflection_drafts(
+        result, project_id=project_id, session_id=session_id, trace_id=trace_id
+    )
+    lessons = await prepare_memories(await runtime.get_tenant_embedder(tenant_id), drafts)
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        return await save_lessons(session, lessons)
+
+
+async def search_lessons(
+    runtime: Runtime, tenant_id: UUID, project_id: str, request: QueryReflectionsRequest
+) -> list[SearchHit]:
+    """The lessons of a project that match a request, best first."""
+    query = await embed_query(
+        await runtime.get_tenant_embedder(tenant_id), request.query_text or ""
+    )
+    filters = SearchFilters(
+        kinds=tuple(request.kinds),
+        tags=tuple(request.tags),
+        error_categories=tuple(category.value for category in request.error_categories),
+        min_importance=request.min_importance,
+        since=request.since,
+        until=request.until,
+    )
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        addresses = [kind_scope(project_id, kind) for kind in request.kinds]
+        return await search_in_session(session, query, addresses, top_k=request.k, filters=filters)

@@ -1,0 +1,351 @@
+"""The model's answer, and how far it is trusted.
+
+Parsing is lenient about forms: lists as text, the field names of spec 5. A score that is no number
+from 0 to 1 makes the answer invalid, so that the model is asked again. Validation is strict,
+because the author of a trace may have put instructions into it: the answer is compared with what
+the model was shown. No I/O.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+from typing import Any, Self, TypeVar, cast
+
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+
+from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.core.telemetry import get_logger
+from apps.memory_api.playbooks.citations import resolve_citations
+from apps.memory_api.playbooks.models import VerdictTag
+from apps.memory_api.reflection.schemas import CauseKind
+from apps.memory_api.text.reuse import find_reused_text
+from apps.memory_api.trace_analysis.context import ReflectionContext
+from apps.memory_api.traces.schemas import EventType
+
+log = get_logger(__name__)
+
+M = TypeVar("M", bound=BaseModel)
+
+MAX_RULES = 3
+MAX_TAGS = 10
+MAX_SOURCE_EVENTS = 5
+_MAX_TAG_LENGTH = 64
+_CONDITION_START = re.compile(r"(?:when|whenever|before|after|if|while|for|once|unless|in)\b", re.I)
+_EMPTY_WORDS = frozenset({"", "null", "none", "n/a"})
+
+
+class ModelVerdict(BaseModel):
+    """A model's verdict on one bullet that the run used."""
+
+    key: str = Field(description="The bullet's key, without its brackets")
+    tag: VerdictTag = Field(
+        description="helpful: it was followed and did good; harmful: it was followed and led "
+        "astray; neutral: neither can be seen"
+    )
+    reason: str = Field(description="What in the trace shows it, 1 sentence")
+
+    @field_validator("key", mode="before")
+    @classmethod
+    def _strip_brackets(cls, value: Any) -> Any:
+        return value.strip(" []\"'") if isinstance(value, str) else value
+
+    @field_validator("tag", mode="before")
+    @classmethod
+    def _lowercase(cls, value: Any) -> Any:
+        return value.strip().lower() if isinstance(value, str) else value
+
+
+def valid_items(model: type[M], value: Any) -> list[M]:
+    """The valid items of a list. An invalid item does not affect the others."""
+    items: list[M] = []
+    for item in cast("list[Any]", value) if isinstance(value, list) else []:
+        try:
+            items.append(model.model_validate(item))
+        except ValidationError:
+            continue
+    return items
+
+
+class ReflectionRule(BaseModel):
+    """A rule for later runs."""
+
+    when: str = Field("", description="The condition, as a clause: When …, Before …")
+    do: str = Field(min_length=1, description="What to do then, as an imperative")
+
+    @field_validator("when", "do", mode="before")
+    @classmethod
+    def _strip(cls, value: Any) -> Any:
+        return ("" if value is None else value).strip() if isinstance(value, str | None) else value
+
+    @property
+    def text(self) -> str:
+        """Both parts as one sentence."""
+        when = self.when.rstrip(" ,.、。")
+        do = self.do if self.do[-1] in ".!?。！？…" else f"{self.do}{_full_stop(self.do)}"
+        if not when:
+            return do
+        if _full_stop(when) == "。":
+            return f"{when}、{do}"
+        if not _CONDITION_START.match(when):
+            when = f"When {when}"
+        do = do if do[1:2].isupper() or not do[:1].isupper() else do[0].lower() + do[1:]
+        return f"{when[0].upper()}{when[1:]}, {do}"
+
+
+CAUSES_WITHOUT_RULES: frozenset[CauseKind] = frozenset(
+    {"outside_agent_control", "expected_result_conflicts_with_policy", "succeeded_by_luck"}
+)
+"""Causes from which no rule for agents follows."""
+
+
+class ModelReflection(BaseModel):
+    """One reflection as a model writes it."""
+
+    # The docstring is part of the schema that the model gets.
+
+    root_cause: str = Field(
+        "", description="The earliest decision or event that determined the outcome, 1 sentence"
+    )
+    explanation: str = Field(
+        "", description="How it led to the outcome, with event ids, 1 or 2 sentences"
+    )
+    cause_kind: CauseKind = Field("unknown", description="What kind of cause it is")
+    rules: list[ReflectionRule] = Field(
+        default_factory=list[ReflectionRule],
+        max_length=MAX_RULES,
+        description="0 to 3 rules that hold for other tasks of this kind too",
+    )
+    task_hint: str | None = Field(
+        None, description="What helps only with the same task; null if there is nothing"
+    )
+    same_as: list[str] = Field(
+        default_factory=list,
+        description="Ids of the known lessons that this run confirms, such as L2",
+    )
+    importance: float = Field(0.5, ge=0, le=1, description="How much a later run gains by it")
+    confidence: float = Field(0.5, ge=0, le=1, description="How sure the trace makes you")
+    tags: list[str] = Field(default_factory=list, description="2 to 6 short words to find it by")
+    source_event_ids: list[str] = Field(
+        default_factory=list, description="1 to 5 event ids, the most decisive first"
+    )
+    verdicts: list[ModelVerdict] = Field(
+        default_factory=list[ModelVerdict], description="One verdict on each bullet"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_documented_fields(cls, value: Any) -> Any:
+        """Those of spec 5: `reflection` for the explanation, `strategy` for one rule."""
+        if not isinstance(value, dict):
+            return value
+        fields = dict(cast("dict[str, Any]", value))
+        reflection = fields.pop("reflection", None)
+        if reflection is not None and not fields.get("explanation"):
+            fields["explanation"] = reflection
+        strategy = fields.pop("strategy", None)
+        if strategy and not fields.get("rules"):
+            fields["rules"] = [strategy]
+        return fields
+
+    @model_validator(mode="after")
+    def _require_text(self) -> Self:
+        if not self.reflection:
+            raise ValueError("`root_cause` and `explanation` are empty.")
+        return self
+
+    @property
+    def reflection(self) -> str:
+        """Root cause and explanation as one text."""
+        parts = (self.root_cause, self.explanation)
+        return " ".join(part for part in dict.fromkeys(parts) if part)
+
+    @property
+    def rule_texts(self) -> list[str]:
+        return list(dict.fromkeys(rule.text for rule in self.rules))
+
+    @field_validator("root_cause", "explanation", mode="before")
+    @classmethod
+    def _strip(cls, value: Any) -> Any:
+        return value.strip() if isinstance(value, str) else value
+
+    @field_validator("task_hint", mode="before")
+    @classmethod
+    def _none_if_empty(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return None if value.strip().casefold() in _EMPTY_WORDS else value.strip()
+
+    @field_validator("rules", mode="before")
+    @classmethod
+    def _clean_rules(cls, value: Any) -> Any:
+        """A text is a rule without a condition."""
+        if value is None or isinstance(value, str):
+            value = [value] if value else []
+        if not isinstance(value, list):
+            return value
+        rules: list[Any] = [
+            {"do": rule} if isinstance(rule, str) else rule for rule in cast("list[Any]", value)
+        ]
+        return [rule for rule in rules if not _is_empty_rule(rule)][:MAX_RULES]
+
+    @field_validator("cause_kind", mode="before")
+    @classmethod
+    def _known_cause(cls, value: Any) -> Any:
+        return "unknown" if value is None else value
+
+    @field_validator("verdicts", mode="before")
+    @classmethod
+    def _valid_verdicts(cls, value: Any) -> list[ModelVerdict]:
+        return valid_items(ModelVerdict, value)
+
+    @field_validator("importance", "confidence", mode="before")
+    @classmethod
+    def _only_numbers(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("must be a number from 0 to 1")
+        return value
+
+    @field_validator("tags", mode="before")
+    @classmethod
+    def _clean_tags(cls, value: Any) -> list[str]:
+        tags = (item.strip(" #\"'")[:_MAX_TAG_LENGTH].strip() for item in to_list(value))
+        return list(dict.fromkeys(tag for tag in tags if tag))[:MAX_TAGS]
+
+    @field_validator("source_event_ids", "same_as", mode="before")
+    @classmethod
+    def _clean_ids(cls, value: Any) -> list[str]:
+        return list(dict.fromkeys(item.strip(" []\"'") for item in to_list(value)))
+
+
+def _is_empty_rule(rule: Any) -> bool:
+    text: Any = cast("dict[str, Any]", rule).get("do") if isinstance(rule, dict) else None
+    return isinstance(text, str) and text.strip().casefold() in _EMPTY_WORDS
+
+
+def _full_stop(text: str) -> str:
+    """The full stop of the text's script."""
+    return "。" if "\u3040" <= text[-1] <= "\u9fff" else "."
+
+
+def to_list(value: Any) -> list[str]:
+    """The texts of a list, of a printed Python list, or of a text with commas."""
+    if isinstance(value, str):
+        return to_list(_parse_printed_list(value))
+    if isinstance(value, list | tuple):
+        items = cast("Iterable[Any]", value)
+        return [str(item) for item in items if isinstance(item, str | int | float)]
+    return []
+
+
+def _parse_printed_list(text: str) -> list[Any]:
+    if text.strip().startswith("["):
+        try:
+            value: Any = ast.literal_eval(text.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            value = None
+        if isinstance(value, list):
+            return cast("list[Any]", value)
+    return [part for part in re.split("[,、，]", text.strip(" []")) if part.strip()]
+
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_SENTENCE = re.compile(r"(?<=[.!?;])[\s\"']+|[。！？\n]+")
+_MIN_SENTENCE_LENGTH = 8
+"""Characters. For scripts without spaces between words; elsewhere two words are enough."""
+_TRUSTED_EVENT_TYPES = (EventType.SYSTEM_EVENT, EventType.TOOL_CALL)
+"""Instructions come from the operator, and calls from the agent."""
+_ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+def quotes_input(text: str, shown: str) -> bool:
+    """Whether a text is a literal part of what the model was shown, also in JSON escapes. Then the
+    author of the trace wrote it, not the model.
+    """
+    return _normalize(text) in _normalize_layers(shown)
+
+
+def text_by_others(context: ReflectionContext) -> list[str]:
+    """The texts of a trace that a lesson must not copy: all but instructions and calls."""
+    texts = [e.content for e in context.events if e.event_type not in _TRUSTED_EVENT_TYPES]
+    return [*texts, context.task_description or "", context.task_goal or ""]
+
+
+def borrows_from_trace(lesson: str, texts: Iterable[str]) -> bool:
+    """Whether a sentence of a lesson is copied from `texts`: literally, or with words left out or
+    reordered. Such a lesson may be an instruction by the author of the trace.
+    """
+    layers = [layer for text in texts for layer in _layers(text)]
+    if _normalize(lesson) in "\n".join(map(_normalize, layers)):
+        return True
+    passages = {str(n): passage for n, passage in enumerate(_passages(layers))}
+    return any(find_reused_text(sentence, passages) is not None for sentence in _sentences(lesson))
+
+
+def _passages(texts: Iterable[str]) -> set[str]:
+    """Each sentence of the texts, alone and joined with the next one."""
+    passages: set[str] = set()
+    for text in texts:
+        sentences = _sentences(text)
+        passages.update(sentences)
+        passages.update(map(" ".join, pairwise(sentences)))
+    return passages
+
+
+def _sentences(text: str) -> list[str]:
+    return [
+        part
+        for part in _SENTENCE.split(text)
+        if len(part.split()) > 1 or len(part) > _MIN_SENTENCE_LENGTH
+    ]
+
+
+def _normalize_layers(text: str) -> str:
+    return "\n".join(map(_normalize, _layers(text)))
+
+
+def _layers(text: str) -> list[str]:
+    """The text as it is, and without one and two layers of JSON escapes."""
+    unescaped = _unescape(text)
+    return list(dict.fromkeys((text, unescaped, _unescape(unescaped))))
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(
+        lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPED_CHARACTERS.get(m[2], m[2]), text
+    )
+
+
+def _normalize(text: str) -> str:
+    # JSON escapes the two halves of a surrogate pair separately; this joins them.
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return " ".join(whole.casefold().split())
+
+
+def validate_verdicts(
+    verdicts: Iterable[ModelVerdict], keys: Collection[str], shown: str
+) -> list[ModelVerdict]:
+    """The valid verdicts, redacted: one per bullet, only on bullets with these keys, and with a
+    reason that is not copied from what the model was shown. Contradicting verdicts on a bullet are
+    dropped.
+    """
+    verdicts = list(verdicts)
+    key_of = resolve_citations((verdict.key for verdict in verdicts), keys)
+    normalized = _normalize_layers(shown)
+    valid: dict[str, ModelVerdict] = {}
+    contradicted: set[str] = set()
+    for verdict in verdicts:
+        key = key_of.get(verdict.key)
+        if key is None or _normalize(verdict.reason) in normalized:
+            log.warning("verdict_not_counted", key=verdict.key, known=key is not None)
+            continue
+        first = valid.setdefault(key, verdict)
+        if first.tag != verdict.tag:
+            contradicted.add(key)
+    return [
+        ModelVerdict(key=key, tag=verdict.tag, reason=redact(verdict.reason).text)
+        for key, verdict in valid.items()
+        if key not in contradicted
+    ]

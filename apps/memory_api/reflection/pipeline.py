@@ -1,0 +1,390 @@
+"""The one pipeline for learning from a trace, whatever its form.
+
+    load → analyze → generate → judge → prepare │ save verdicts and lessons, next step │ quarantine
+
+A `Learner` decides what is loaded, how lessons are generated and what the client is answered.
+`LearningStep` does everything else. No transaction is open while lessons are generated.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+import structlog
+from pydantic import BaseModel, TypeAdapter
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.metrics import REFLECTIONS
+from apps.memory_api.llm.errors import LLMError, LLMOverBudget
+from apps.memory_api.llm.model_session import ModelSession
+from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from apps.memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
+from apps.memory_api.memories.queries import NewLink, add_links, confirm_memories
+from apps.memory_api.memories.schemas import MemoryKind
+from apps.memory_api.playbooks.editing.transaction import create_missing_playbook
+from apps.memory_api.playbooks.inbox.inbox import (
+    NewLesson,
+    add_lessons,
+)
+from apps.memory_api.playbooks.models import RevisionHint
+from apps.memory_api.playbooks.queries import get_playbook
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
+from apps.memory_api.reflection.bullet_usage import UsedBullet
+from apps.memory_api.reflection.context import ReflectionInput, analyze, find_related_lessons
+from apps.memory_api.reflection.credit.assign import (
+    PreparedVerdicts,
+    prepare_verdicts,
+    quarantine_suspects,
+    save_verdicts,
+    verdicts_by_model,
+    verdicts_by_rules,
+)
+from apps.memory_api.reflection.credit.revision_hints import revision_hints
+from apps.memory_api.reflection.lesson_storage import (
+    SavedLesson,
+    degraded_run,
+    degraded_run_of,
+    find_episode,
+    replace_degraded,
+    save_lessons,
+)
+from apps.memory_api.reflection.model_output import ModelVerdict
+from apps.memory_api.runs.execution import Step
+from apps.memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime, open_model_session
+from apps.memory_api.trace_analysis.findings import Findings
+
+log = structlog.get_logger()
+
+_HINTS = TypeAdapter(list[RevisionHint])
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What one trace taught. Nothing is stored yet."""
+
+    memories: Sequence[MemoryDraft] = ()
+    """A reflection with its strategy, or insights."""
+    task_memories: Sequence[MemoryDraft] = ()
+    """Strategies from comparing the attempts at the task."""
+    episode: MemoryDraft | None = None
+    playbook_lessons: Collection[UUID] = ()
+    """IDs of the drafts that go to the playbook."""
+    confirmed_lessons: Collection[UUID] = ()
+    """IDs of stored lessons that this trace confirms. Each gets one more observation."""
+    tags: Sequence[ModelVerdict] = ()
+    """The model's verdicts, validated against the bullets that it was shown."""
+    tagged_bullets: Sequence[UsedBullet] | None = None
+    """The bullets that `tags` may be about; None stands for all used bullets."""
+    engine: str = "rules"
+    failure: LLMError | None = None
+    """Why the rules stood in for the model, or why a part of the model's work is missing."""
+    prompt_hash: str | None = None
+    usage: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class SavedLessons:
+    """What was stored of `Lessons`."""
+
+    lessons: Mapping[UUID, SavedLesson]
+    """By draft ID. A draft that was not stored is missing."""
+    verdicts: Sequence[NewVerdict] = ()
+    recorded: Sequence[RecordedVerdict] = ()
+    """The verdicts that were recorded; none if the request asked for none."""
+    next_run_id: UUID | None = None
+
+    def of(self, drafts: Sequence[MemoryDraft]) -> list[SavedLesson]:
+        """The stored ones of these drafts, in their order."""
+        return [self.lessons[draft.id] for draft in drafts if draft.id in self.lessons]
+
+
+Input = TypeVar("Input", bound=ReflectionInput)
+Learned = TypeVar("Learned", bound=Lessons)
+
+
+class Learner(ABC, Generic[Input, Learned]):
+    """How to learn from one form of a trace. `kind` is the kind of run."""
+
+    kind: str
+    shows_related_lessons = True
+    """Whether the model is shown lessons of similar tasks."""
+
+    @abstractmethod
+    def builtin_prompt(self, name: str) -> str:
+        """The prompt that is used if the prompt file of this name is missing."""
+
+    @abstractmethod
+    async def load(self, session: AsyncSession, run: RunRow) -> Input: ...
+
+    @abstractmethod
+    async def generate(
+        self, input: Input, findings: Findings, model: ModelSession | None
+    ) -> Learned:
+        """Lessons of a model, or of the rules without one. Raises the model's `LLMError`, unless
+        the session says that the rules stand in.
+        """
+
+    @abstractmethod
+    def response(self, input: Input, lessons: Learned, saved: SavedLessons) -> BaseModel:
+        """The answer to the client, which is also the result of the run."""
+
+    def records_verdicts(self, input: Input) -> bool:
+        """Whether the playbook changes: its verdicts are recorded, its curator gets the lessons."""
+        return True
+
+    def verdict_trace_id(self, input: Input) -> UUID:
+        """The trace that the verdicts are counted for. Another trace than that of the input was
+        counted already, so its lessons are no further observation.
+        """
+        return input.trace.id
+
+
+@dataclass(frozen=True)
+class PreparedLessons(Generic[Input, Learned]):
+    """Everything that `LearningStep.save` writes, embedded."""
+
+    input: Input
+    findings: Findings
+    lessons: Learned
+    verdicts: Sequence[NewVerdict]
+    recordable: PreparedVerdicts
+    memories: Sequence[PreparedMemory] = ()
+    task_memories: Sequence[PreparedMemory] = ()
+    episode: PreparedMemory | None = None
+    curation_interval: timedelta = timedelta()
+    """Minimum time between two curations of the playbook."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningResult(StepResult):
+    """The result of a step that records verdicts."""
+
+    suspected_playbooks: Sequence[PlaybookRef] = field(default=())
+
+
+class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult]):
+    """Learns from a trace in the way of a `Learner`.
+
+    With `fall_back_to_rules`, the rules stand in for a model that fails, and a second run is queued
+    that replaces what they wrote with the model's lessons.
+    """
+
+    def __init__(
+        self, learner: Learner[Input, Learned], *, fall_back_to_rules: bool = False
+    ) -> None:
+        self.learner = learner
+        self.kind = learner.kind
+        self.fall_back_to_rules = fall_back_to_rules
+
+    async def load(self, session: AsyncSession, run: RunRow) -> Input:
+        return await self.learner.load(session, run)
+
+    async def compute(
+        self, runtime: Runtime, run: RunRow, input: Input
+    ) -> PreparedLessons[Input, Learned]:
+        model = self._open_model(runtime, input)
+        findings = await analyze(input.context, input.trace_context.evidence)
+        if model is not None and self.learner.shows_related_lessons:
+            related = await find_related_lessons(runtime, run.tenant_id, input.context)
+            input = replace(input, related_lessons=related)
+        try:
+            lessons = await self.learner.generate(input, findings, model)
+        except LLMOverBudget as error:
+            if not error.allows_rules:
+                raise
+            lessons = replace(await self.learner.generate(input, findings, None), failure=error)
+        verdicts = self._judge(input, findings, lessons)
+        recordable = await prepare_verdicts(
+            runtime,
+            run.tenant_id,
+            input.playbook,
+            verdicts if self.learner.records_verdicts(input) else [],
+        )
+        missing = input.learning_playbook if input.playbook is None else None
+        if missing is not None and self.learner.records_verdicts(input):
+            await create_missing_playbook(runtime, run.tenant_id, missing)
+        drafts = [*lessons.memories, *lessons.task_memories]
+        drafts += [lessons.episode] if lessons.episode else []
+        memories = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), drafts)
+        own_end = len(lessons.memories)
+        task_end = own_end + len(lessons.task_memories)
+        return PreparedLessons(
+            input,
+            findings,
+            lessons,
+            verdicts,
+            recordable,
+            memories[:own_end],
+            memories[own_end:task_end],
+            memories[task_end] if lessons.episode else None,
+            runtime.curation_interval if lessons.engine == "llm" else timedelta(),
+        )
+
+    async def save(
+        self, session: AsyncSession, run: RunRow, output: PreparedLessons[Input, Learned]
+    ) -> LearningResult:
+        recorded = await save_verdicts(session, output.input.trace, output.recordable)
+        is_first = self.learner.verdict_trace_id(output.input) == output.input.trace.id
+        saved = await _save_memories(session, output, count_observations=is_first)
+        await confirm_memories(session, output.lessons.confirmed_lessons, output.input.trace.id)
+        next_step = self._replacing_step(output, saved)
+        next_run_id, queued_run = next_step.run_id if next_step else None, None
+        if next_step is None and self.learner.records_verdicts(output.input):
+            new_lessons = _lessons_for_playbook(output, saved)
+            next_run_id, queued_run = await _add_to_inbox(session, run, output, new_lessons)
+        saved = SavedLessons(saved.lessons, output.verdicts, recorded.verdicts, next_run_id)
+        response = self.learner.response(output.input, output.lessons, saved)
+        return LearningResult(
+            data=response.model_dump(mode="json"),
+            engine=output.lessons.engine,
+            degraded_by=output.lessons.failure,
+            prompt_hash=output.lessons.prompt_hash,
+            usage=output.lessons.usage,
+            next_step=next_step,
+            queued_run=queued_run,
+            suspected_playbooks=recorded.suspected_playbooks,
+        )
+
+    async def after_commit(self, runtime: Runtime, run: RunRow, result: LearningResult) -> None:
+        outcome = result.data.get("result", "stored")
+        REFLECTIONS.labels(run.kind, result.engine or "rules", outcome).inc()
+        if result.data.get("reflection_id") is not None:
+            log.info(
+                "reflection_stored",
+                tenant_id=str(run.tenant_id),
+                project_id=run.project_id,
+                reflection_id=result.data["reflection_id"],
+                importance=result.data.get("importance"),
+            )
+        await quarantine_suspects(runtime, run.tenant_id, run.id, result.suspected_playbooks)
+
+    def _open_model(self, runtime: Runtime, input: Input) -> ModelSession | None:
+        """The model with the prompts of the trace's playbook; None if the rules work alone."""
+        return open_model_session(
+            runtime,
+            input.trace.tenant_id,
+            input.trace.playbook,
+            input.run.id,
+            project_id=input.trace.project_id,
+            builtin=self.learner.builtin_prompt,
+            fallback_to_rules=self.fall_back_to_rules,
+        )
+
+    def _judge(self, input: Input, findings: Findings, lessons: Learned) -> list[NewVerdict]:
+        bullets = input.used_bullets if lessons.tagged_bullets is None else lessons.tagged_bullets
+        verdicts = [
+            *verdicts_by_rules(input, findings),
+            *verdicts_by_model(input, lessons.tags, bullets),
+        ]
+        trace_id = self.learner.verdict_trace_id(input)
+        return [replace(verdict, trace_id=trace_id) for verdict in verdicts]
+
+    def _replacing_step(
+        self, output: PreparedLessons[Input, Learned], saved: SavedLessons
+    ) -> NextStep | None:
+        """A second run of this kind, if the rules replaced a failing model; not after a budget."""
+        lessons = output.lessons
+        if lessons.engine != "rules" or isinstance(lessons.failure, LLMOverBudget | None):
+            return None
+        degraded = degraded_run(output.input.run.id, saved.of(lessons.memories))
+        return None if degraded is None else NextStep(self.kind, degraded.to_input())
+
+
+def _lessons_for_playbook(
+    output: PreparedLessons[Input, Learned], saved: SavedLessons
+) -> list[NewLesson]:
+    """The lessons of the trace for the inbox of its playbook; the first carries the hints. Empty
+    without a playbook or without anything to change.
+    """
+    input, lessons = output.input, output.lessons
+    hints = revision_hints(
+        input.used_bullets,
+        output.verdicts,
+        output.findings,
+        input.context.outcome,
+        trace_id=input.trace.id,
+    )
+    revisions = [hint for hint in hints if hint.action == "revise"]
+    drafts = [*lessons.memories, *lessons.task_memories]
+    for_playbook = [draft for draft in drafts if draft.id in lessons.playbook_lessons]
+    memory_ids = dict.fromkeys(item.memory_id for item in saved.of(for_playbook))
+    memory_ids |= dict.fromkeys(lessons.confirmed_lessons)  # another playbook may not have them
+    if input.learning_playbook is None or not (memory_ids or revisions):
+        return []
+    new_lessons = [NewLesson(memory_id) for memory_id in memory_ids] or [NewLesson()]
+    new_lessons[0] = replace(new_lessons[0], hints=_HINTS.dump_python(revisions, mode="json"))
+    return new_lessons
+
+
+async def _add_to_inbox(
+    session: AsyncSession,
+    run: RunRow,
+    output: PreparedLessons[Input, Learned],
+    lessons: Sequence[NewLesson],
+) -> tuple[UUID | None, QueuedRun | None]:
+    """The curation that takes the lessons, and that curation again if it needs a ticket."""
+    ref = output.input.learning_playbook
+    playbook = await get_playbook(session, ref) if ref is not None and lessons else None
+    if playbook is None or playbook.deleted_at is not None:  # learning does not restore it
+        return None, None
+    return await add_lessons(session, playbook, lessons, run, interval=output.curation_interval)
+
+
+async def _save_memories(
+    session: AsyncSession, output: PreparedLessons[Input, Learned], *, count_observations: bool
+) -> SavedLessons:
+    """Save lessons and episode, and link them: lessons to their episode, the strategy to its
+    reflection, the reflection to related memories.
+    """
+    memories, task_memories = output.memories, output.task_memories
+    new_episodes: list[PreparedMemory] = []
+    episode_id: UUID | None = None
+    if output.episode is not None:
+        await ensure_scopes_and_labels(session, [*memories, *task_memories, output.episode])
+        known = await find_episode(session, output.episode.draft)
+        new_episodes = [output.episode] if known is None else []
+        episode_id = known.id if known else output.episode.draft.id
+    degraded = degraded_run_of(output.input.run)
+    saved: Sequence[SavedLesson]
+    if degraded is None:
+        items = [*memories, *task_memories]
+        saved = await save_lessons(
+            session, items, episodes=new_episodes, count_observations=count_observations
+        )
+    else:
+        items = memories
+        if new_episodes:
+            await insert_memories(session, new_episodes)
+        # Without a model there is nothing to replace the lessons of the rules with.
+        is_better = output.lessons.engine != "rules"
+        saved = await replace_degraded(session, degraded, items) if is_better else []
+    lessons = SavedLessons(
+        {item.draft.id: lesson for item, lesson in zip(items, saved, strict=False)}
+    )
+    if episode_id is not None:
+        await add_links(session, _links(output, lessons, episode_id))
+    return lessons
+
+
+def _links(
+    output: PreparedLessons[Input, Learned], saved: SavedLessons, episode_id: UUID
+) -> Iterator[NewLink]:
+    lessons = output.lessons
+    yield NewLink(episode_id, "derived_from", "trace", output.input.trace.id)
+    for lesson in saved.of([*lessons.memories, *lessons.task_memories]):
+        yield NewLink(lesson.memory_id, "derived_from", "memory", episode_id)
+    reflections = saved.of([d for d in lessons.memories if d.kind is MemoryKind.REFLECTION])
+    strategies = saved.of([d for d in lessons.memories if d.kind is MemoryKind.STRATEGY])
+    for reflection in reflections:
+        for related_id in output.input.context.related_memory_ids:
+            yield NewLink(reflection.memory_id, "related_to", "memory", related_id)
+        for strategy in strategies:
+            yield NewLink(strategy.memory_id, "derived_from", "memory", reflection.memory_id)

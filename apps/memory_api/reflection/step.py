@@ -1,0 +1,196 @@
+"""How to learn from a trace (S5): a reflection, its strategy, lessons from comparing the attempts
+at the task, and an episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.metrics import REFLECTIONS
+from apps.memory_api.llm.errors import LLMCircuitOpen, LLMOverBudget
+from apps.memory_api.llm.model_session import ModelSession
+from apps.memory_api.memories.index.drafts import MemoryDraft
+from apps.memory_api.reflection.context import (
+    ReflectionInput,
+    list_task_hints,
+    list_task_lessons,
+    load_reflection_input,
+)
+from apps.memory_api.reflection.generate import GeneratedReflection, generate_reflection
+from apps.memory_api.reflection.lesson_storage import (
+    degraded_run_of,
+    episode_draft,
+    reflection_drafts,
+)
+from apps.memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
+from apps.memory_api.reflection.prompt import BUILTIN_DATA, BUILTIN_PROMPT, DATA_PROMPT
+from apps.memory_api.reflection.schemas import (
+    GenerateReflectionResponse,
+    ReflectionResult,
+    StrategySummary,
+    VerdictSummary,
+)
+from apps.memory_api.reflection.task_comparison import comparison_drafts
+from apps.memory_api.runs.chain import IMPORTANCE, REFLECT
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.text.advice import is_task_specific
+from apps.memory_api.trace_analysis.findings import Findings
+
+log = structlog.get_logger()
+
+RESPONSE_FIELDS = set(ReflectionResult.model_fields) & set(GenerateReflectionResponse.model_fields)
+"""Fields that the response takes from the result unchanged."""
+
+
+@dataclass(frozen=True)
+class TraceLessons(Lessons):
+    """`result` is None if there was nothing to learn."""
+
+    result: ReflectionResult | None = None
+
+
+class TraceLearner(Learner[ReflectionInput, TraceLessons]):
+    """Learns from a trace: one model call."""
+
+    kind = REFLECT
+
+    def builtin_prompt(self, name: str) -> str:
+        return BUILTIN_DATA if name == DATA_PROMPT else BUILTIN_PROMPT
+
+    async def load(self, session: AsyncSession, run: RunRow) -> ReflectionInput:
+        input = await load_reflection_input(session, run)
+        return replace(
+            input,
+            task_lessons=await list_task_lessons(session, input.trace),
+            task_hints=await list_task_hints(session, input.trace),
+        )
+
+    async def generate(
+        self, input: ReflectionInput, findings: Findings, model: ModelSession | None
+    ) -> TraceLessons:
+        reflection = await _generate(input, findings, model)
+        memories: list[MemoryDraft] = []
+        if reflection.result is not None:
+            memories = reflection_drafts(
+                reflection.result,
+                project_id=input.context.project_id,
+                session_id=input.context.session_id,
+                context=input.context,
+                trace_id=input.trace.id,
+                run_id=input.run.id,
+            )
+        task_memories = _comparison_drafts(input, memories)
+        strategies = [*memories[1:], *task_memories]
+        return TraceLessons(
+            memories,
+            task_memories,
+            episode_draft(input.trace_context, input.run.input.get(IMPORTANCE)),
+            playbook_lessons=[draft.id for draft in strategies if _fits_playbook(draft)],
+            tags=reflection.verdicts,
+            confirmed_lessons=reflection.confirmed_lessons,
+            engine=reflection.engine,
+            failure=reflection.failure,
+            prompt_hash=reflection.prompt_hash,
+            usage=reflection.usage,
+            result=reflection.result,
+        )
+
+    def response(
+        self, input: ReflectionInput, lessons: TraceLessons, saved: SavedLessons
+    ) -> GenerateReflectionResponse:
+        own = saved.of(lessons.memories)
+        strategies = saved.of([*lessons.memories[1:], *lessons.task_memories])
+        response = GenerateReflectionResponse(
+            trace_id=input.trace.id,
+            run_id=input.run.id,
+            engine=lessons.engine,
+            degraded=lessons.failure is not None,
+            result="nothing_found",
+            verdicts=[
+                VerdictSummary(key=v.key, tag=v.tag, judge=v.judge, reason=v.reason)
+                for v in saved.verdicts
+            ],
+            strategies=[StrategySummary(id=s.memory_id, is_new=s.is_new) for s in strategies],
+            confirmed_lesson_ids=list(lessons.confirmed_lessons),
+            next_run_id=saved.next_run_id,
+        )
+        if lessons.result is None or not own:
+            return response
+        return response.model_copy(
+            update={
+                "reflection_id": own[0].memory_id,
+                "strategy_id": own[1].memory_id if len(own) > 1 else None,
+                "result": "stored" if own[0].is_new else "already_known",
+                **lessons.result.model_dump(include=RESPONSE_FIELDS),
+            }
+        )
+
+
+async def _generate(
+    input: ReflectionInput, findings: Findings, model: ModelSession | None
+) -> GeneratedReflection:
+    context = input.context
+    ids = {"tenant_id": context.tenant_id, "project_id": context.project_id}
+    log.info(
+        "reflection_generation_started",
+        **ids,
+        outcome=context.outcome.value,
+        event_count=len(context.events),
+    )
+    try:
+        reflection = await generate_reflection(context, input.evidence, model, findings=findings)
+    except (LLMCircuitOpen, LLMOverBudget):
+        raise  # every waiting run raises this; its cause is logged once
+    except Exception as error:
+        REFLECTIONS.labels(REFLECT, "llm" if model else "rules", "failed").inc()
+        log.error("reflection_generation_failed", **ids, error=str(error), exc_info=True)
+        raise
+    if reflection.result is not None:
+        log.info(
+            "reflection_generated",
+            **ids,
+            importance=reflection.result.importance,
+            confidence=reflection.result.confidence,
+            has_strategy=reflection.result.strategy_text is not None,
+        )
+    return drop_reused_strategy(input, reflection)
+
+
+def drop_reused_strategy(
+    input: ReflectionInput, reflection: GeneratedReflection
+) -> GeneratedReflection:
+    """Without strategies that were copied from the playbook: that is a use of it, no new lesson."""
+    result = reflection.result
+    if result is None:
+        return reflection
+    rules = [rule for rule in result.rules if not input.is_reused(rule)]
+    strategy = result.strategy_text
+    if strategy and input.is_reused(strategy):
+        strategy = rules[0] if rules else None
+    if (strategy, rules) == (result.strategy_text, result.rules):
+        return reflection
+    log.info("reused_strategy_dropped", run_id=str(input.run.id))
+    update = {"strategy_text": strategy, "rules": rules}
+    return replace(reflection, result=result.model_copy(update=update))
+
+
+def _comparison_drafts(
+    input: ReflectionInput, memories: Sequence[MemoryDraft]
+) -> list[MemoryDraft]:
+    """Lessons from comparing the attempts at the task, without those that `memories` contain. A run
+    that replaces degraded lessons adds none: the degraded run stored them.
+    """
+    if degraded_run_of(input.run) is not None:
+        return []
+    texts = {draft.content for draft in memories}
+    drafts = comparison_drafts(input.trace_context, input.task_lessons, input.run.id)
+    return [d for d in drafts if d.content not in texts and not input.is_reused(d.content)]
+
+
+def _fits_playbook(draft: MemoryDraft) -> bool:
+    """Whether a strategy is general enough for a playbook. The prompt asks the model for that."""
+    return "model" in draft.metadata or not is_task_specific(draft.content)

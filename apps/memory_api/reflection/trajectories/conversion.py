@@ -1,0 +1,64 @@
+"""Converts a trajectory to the events of a trace: the question, the reasoning steps, the answer.
+No I/O.
+"""
+
+from __future__ import annotations
+
+from apps.memory_api.reflection.trajectories.schemas import Trajectory
+from apps.memory_api.trace_analysis.answer_comparison import compare_answers
+from apps.memory_api.trace_analysis.context import ReflectionContext
+from apps.memory_api.trace_analysis.detectors.answers import find_failed_assertions
+from apps.memory_api.trace_analysis.test_reports.parse import parse_test_report
+from apps.memory_api.traces.schemas import ErrorInfo, Event, EventType, OutcomeType
+
+STEP = "step"
+"""In the metadata of an event: the number of the reasoning step, from 1."""
+
+
+def trajectory_events(trajectory: Trajectory) -> list[Event]:
+    steps = [
+        Event(event_type=EventType.LLM_RESPONSE, content=text, metadata={STEP: number})
+        for number, text in enumerate(trajectory.reasoning_steps, start=1)
+    ]
+    question = Event(event_type=EventType.USER_MESSAGE, content=trajectory.query)
+    answer = Event(event_type=EventType.LLM_RESPONSE, content=trajectory.generated_answer)
+    return [question, *steps, answer]
+
+
+def trajectory_outcome(
+    trajectory: Trajectory, ground_truth: str, test_report: str
+) -> OutcomeType | None:
+    """The outcome by the test report; otherwise by the ground truth, if the answers can be compared
+    exactly; otherwise as the agent states it; otherwise by the score of the comparison; None if it
+    is unknown.
+    """
+    report = parse_test_report(test_report)
+    if report.failed_or_error_count or (
+        not report.executed_count and find_failed_assertions(test_report)
+    ):
+        return OutcomeType.FAILURE
+    if report.executed_count:
+        return OutcomeType.SUCCESS
+    if ground_truth.strip():
+        comparison = compare_answers(trajectory.generated_answer, ground_truth)
+        if comparison.is_exact or (comparison.score is not None and not trajectory.status):
+            return OutcomeType.SUCCESS if comparison.relation == "same" else OutcomeType.FAILURE
+    return OutcomeType(trajectory.status) if trajectory.status else None
+
+
+def trajectory_context(
+    trajectory: Trajectory, ground_truth: str, test_report: str
+) -> ReflectionContext:
+    """The trajectory as the rules engine analyzes it."""
+    return ReflectionContext(
+        events=trajectory_events(trajectory),
+        outcome=trajectory_outcome(trajectory, ground_truth, test_report) or OutcomeType.PARTIAL,
+        tenant_id="",
+        error=trajectory_error(trajectory),
+        task_description=trajectory.query or None,
+    )
+
+
+def trajectory_error(trajectory: Trajectory) -> ErrorInfo | None:
+    message = trajectory.error_message
+    return ErrorInfo.model_validate(message) if message else None

@@ -1,0 +1,299 @@
+"""The reflector of S1: a trajectory and the bullets it used in; insights and verdicts out. By the
+rules, or by a model in several rounds. No database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.core.telemetry import get_logger
+from apps.memory_api.llm.errors import LLMError
+from apps.memory_api.llm.model_session import ModelSession
+from apps.memory_api.llm.port import LLMRequest
+from apps.memory_api.llm.prompts import PromptMessages
+from apps.memory_api.llm.structured_output import request_structured
+from apps.memory_api.llm.wrappers import MeteredLLM
+from apps.memory_api.memories.index.drafts import fingerprint
+from apps.memory_api.playbooks.models import Bullet
+from apps.memory_api.reflection.context import Evidence, analyze
+from apps.memory_api.reflection.facts import collect_facts
+from apps.memory_api.reflection.model_output import (
+    ModelVerdict,
+    borrows_from_trace,
+    text_by_others,
+    validate_verdicts,
+)
+from apps.memory_api.reflection.rules import reflect
+from apps.memory_api.reflection.rules.narrative import narrative_sentences
+from apps.memory_api.reflection.trajectories.conversion import trajectory_context
+from apps.memory_api.reflection.trajectories.model_output import ModelInsights, SingleVerdict
+from apps.memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from apps.memory_api.reflection.trajectories.schemas import (
+    BulletEvaluation,
+    Insight,
+    Trajectory,
+    TrajectoryResult,
+)
+from apps.memory_api.trace_analysis.context import ReflectionContext
+from apps.memory_api.trace_analysis.findings import Findings
+from apps.memory_api.trace_analysis.parser import parse_trace
+from apps.memory_api.traces.schemas import OutcomeType
+
+log = get_logger(__name__)
+
+MAX_INSIGHTS = 10
+"""Insights of one trajectory, in all rounds together."""
+MAX_SINGLE_VERDICT_CALLS = 20
+"""Bullets that get a model call of their own because the analysis left them out."""
+MAX_CONCURRENT_CALLS = 4
+
+
+def insights_by_rules(context: ReflectionContext, findings: Findings) -> list[Insight]:
+    """One insight from the strongest finding; none if no strategy follows from the trajectory."""
+    result = reflect.reflect_by_rules(context, findings)
+    if result is None or not result.strategy_text:
+        return []
+    language = reflect.narrative_language(findings.language)
+    sentences = narrative_sentences(findings, context.outcome, context.error, language)
+    error = "" if context.outcome is OutcomeType.SUCCESS else sentences[0]
+    return [
+        Insight(
+            reasoning=result.reflection_text,
+            error_identification=error,
+            root_cause_analysis=language.space.join(sentences[1:] or sentences),
+            correct_approach=result.strategy_text,
+            key_insight=result.strategy_text,
+        )
+    ]
+
+
+@dataclass(frozen=True)
+class TrajectoryInput:
+    """What is analyzed. `bullets` are those that the trajectory used; `context` and `findings` are
+    the analysis of its trace; `lessons` are known lessons of similar tasks.
+    """
+
+    trajectory: Trajectory
+    context: ReflectionContext
+    findings: Findings
+    ground_truth: str = ""
+    test_report: str = ""
+    dataset: str = ""
+    bullets: Sequence[Bullet] = ()
+    lessons: Sequence[str] = ()
+
+    @property
+    def facts(self) -> list[str]:
+        """What the code knows about the trajectory, as sentences."""
+        context = self.context
+        trace = parse_trace(context.events, context.task_description, context.task_goal)
+        return collect_facts(context, trace, self.findings)
+
+
+async def trajectory_input(
+    trajectory: Trajectory,
+    ground_truth: str = "",
+    test_report: str = "",
+    dataset: str = "",
+    bullets: Sequence[Bullet] = (),
+) -> TrajectoryInput:
+    """The input for a trajectory without a stored trace."""
+    context = trajectory_context(trajectory, ground_truth, test_report)
+    findings = await analyze(context, Evidence((), ground_truth or None, test_report or None))
+    return TrajectoryInput(
+        trajectory, context, findings, ground_truth, test_report, dataset, bullets
+    )
+
+
+@dataclass(frozen=True)
+class TrajectoryAnalysis:
+    """`failure` is why a later round, or the verdict on one bullet, is missing. The failure of the
+    first round is raised instead.
+    """
+
+    result: TrajectoryResult
+    engine: str = "rules"
+    failure: LLMError | None = None
+    prompt_hash: str | None = None
+    usage: dict[str, Any] | None = None
+
+
+async def analyze_trajectory(
+    input: TrajectoryInput,
+    builder: ReflectorPromptBuilder,
+    model: ModelSession | None = None,
+    *,
+    max_iterations: int = 1,
+) -> TrajectoryAnalysis:
+    """Analyze by the rules, or by a model: in at most `max_iterations` rounds, until a round adds
+    nothing. Raises the model's `LLMError`.
+    """
+    if model is None:
+        insights = insights_by_rules(input.context, input.findings)
+        return TrajectoryAnalysis(_to_result(input, insights, (), round_count=1))
+    others = text_by_others(input.context)
+    rounds = _RefinementRounds(input, builder, model, others)
+    return await rounds.run(max(1, max_iterations))
+
+
+class _RefinementRounds:
+    """The model calls about one trajectory, and what they brought so far. `texts_by_others` are
+    those parts of the trajectory that the agent did not write: an insight must not copy them.
+    """
+
+    def __init__(
+        self,
+        input: TrajectoryInput,
+        builder: ReflectorPromptBuilder,
+        model: ModelSession,
+        texts_by_others: Sequence[str] = (),
+    ) -> None:
+        self.input = input
+        self.builder = builder
+        self.llm = MeteredLLM(model.llm)
+        self.model = replace(model, llm=self.llm)
+        self.texts_by_others = texts_by_others
+        self.insights: list[Insight] = []
+        self.verdicts: dict[str, ModelVerdict] = {}
+        self.known_insights: set[bytes] = set()
+        self.prompt_hash: str | None = None
+        self.failure: LLMError | None = None
+
+    async def run(self, max_rounds: int) -> TrajectoryAnalysis:
+        round_count = 0
+        while round_count < max_rounds:
+            try:
+                is_new = await self._run_round()
+            except Exception as error:
+                if not round_count:
+                    raise
+                # The earlier rounds are still valid, whatever went wrong in this one.
+                self.failure = _to_llm_error(error, f"Round {round_count + 1}")
+                break
+            round_count += 1
+            if not is_new or len(self.insights) >= MAX_INSIGHTS:
+                break
+        missing = [b for b in self.input.bullets if b.id not in self.verdicts]
+        await self.judge_one_by_one(missing[:MAX_SINGLE_VERDICT_CALLS])
+        verdicts = [self.verdicts[b.id] for b in self.input.bullets if b.id in self.verdicts]
+        result = _to_result(
+            self.input, self.insights[:MAX_INSIGHTS], verdicts, round_count=round_count
+        )
+        return TrajectoryAnalysis(result, "llm", self.failure, self.prompt_hash, self.llm.usage())
+
+    async def _run_round(self) -> bool:
+        """One model call; whether it brought a new insight."""
+        input = self.input
+        messages = self.builder.question(
+            input.trajectory,
+            input.ground_truth,
+            input.test_report,
+            input.bullets,
+            input.dataset,
+            self.insights,
+            facts=input.facts,
+            lessons=input.lessons,
+        )
+        request = to_request(self.model, messages, "reflect")
+        self.prompt_hash = self.prompt_hash or request.prompt_hash
+        answer, _ = await request_structured(self.llm, ModelInsights, request)
+        self._add_verdicts(answer.bullet_evaluations, messages)
+        count_before = len(self.insights)
+        for insight in answer.insights:
+            text_id = fingerprint(insight.key_insight)
+            if await asyncio.to_thread(
+                borrows_from_trace, insight.key_insight, self.texts_by_others
+            ):
+                log.warning("insight_repeats_the_trajectory")
+                continue
+            if insight.key_insight.strip() and text_id not in self.known_insights:
+                self.known_insights.add(text_id)
+                self.insights.append(_redact(insight))
+        return len(self.insights) > count_before
+
+    def _add_verdicts(
+        self, evaluations: Iterable[BulletEvaluation], messages: PromptMessages
+    ) -> None:
+        verdicts = [ModelVerdict(key=e.bullet_id, tag=e.tag, reason=e.reason) for e in evaluations]
+        for verdict in validate_verdicts(verdicts, messages.bullet_keys, messages.variable_text):
+            self.verdicts.setdefault(verdict.key, verdict)
+
+    async def judge_one_by_one(self, bullets: Sequence[Bullet]) -> None:
+        """One model call per bullet. A bullet without an answer has no verdict."""
+        slots = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+
+        async def judge(bullet: Bullet) -> None:
+            async with slots:
+                if self.failure is None:
+                    await self._judge_bullet(bullet)
+
+        await asyncio.gather(*map(judge, bullets))
+
+    async def _judge_bullet(self, bullet: Bullet) -> None:
+        input = self.input
+        messages = self.builder.evaluation_question(
+            input.trajectory, input.ground_truth, bullet, input.dataset
+        )
+        try:
+            answer, _ = await request_structured(
+                self.llm, SingleVerdict, to_request(self.model, messages, "judge")
+            )
+        except Exception as error:
+            self.failure = _to_llm_error(error, f"The verdict on {bullet.id}")
+            return
+        self._add_verdicts([BulletEvaluation(bullet_id=bullet.id, **answer.model_dump())], messages)
+
+
+async def judge_bullets(
+    input: TrajectoryInput, builder: ReflectorPromptBuilder, model: ModelSession
+) -> list[BulletEvaluation]:
+    """A verdict on each of the input's bullets, by one model call each."""
+    rounds = _RefinementRounds(input, builder, model)
+    await rounds.judge_one_by_one(input.bullets)
+    return _to_evaluations(rounds.verdicts.values())
+
+
+def _to_llm_error(error: Exception, part: str) -> LLMError:
+    """Log the failure of a part of the analysis, and return it as the cause of a partial result."""
+    if isinstance(error, LLMError):
+        log.warning("analysis_incomplete", part=part, code=error.code)
+        return error
+    log.error("analysis_incomplete", part=part, error=type(error).__name__, exc_info=error)
+    return LLMError(f"{part} failed: {type(error).__name__}.")
+
+
+def to_request(model: ModelSession, messages: PromptMessages, purpose: str) -> LLMRequest:
+    return model.request(
+        messages.messages,
+        cache_prefix=messages.cache_prefix,
+        purpose=purpose,
+        prompt_hash=messages.hash,
+    )
+
+
+def _to_result(
+    input: TrajectoryInput,
+    insights: Sequence[Insight],
+    verdicts: Iterable[ModelVerdict],
+    *,
+    round_count: int,
+) -> TrajectoryResult:
+    return TrajectoryResult(
+        insights=list(insights),
+        bullet_evaluations=_to_evaluations(verdicts),
+        trajectory_query=input.trajectory.query,
+        trajectory_dataset=input.trajectory.dataset or input.dataset,
+        iteration_count=round_count,
+    )
+
+
+def _to_evaluations(verdicts: Iterable[ModelVerdict]) -> list[BulletEvaluation]:
+    return [BulletEvaluation(bullet_id=v.key, tag=v.tag, reason=v.reason) for v in verdicts]
+
+
+def _redact(insight: Insight) -> Insight:
+    return Insight(**{name: redact(text).text for name, text in insight.model_dump().items()})

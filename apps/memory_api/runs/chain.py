@@ -1,0 +1,92 @@
+"""Chains of runs. The next step is queued in the transaction that finishes the run before it, so no
+step is lost or executed twice, and each step can be retried alone.
+
+The learning steps have their kinds and the keys of their inputs here, below the folders that
+execute them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.run_queue.port import RunQueue, Ticket
+from apps.memory_api.runs.lifecycle import NextStep, QueuedRun, new_run
+from apps.memory_api.runs.tables import RunRow
+
+EVALUATE, REFLECT, CURATE, APPLY = "evaluate", "reflect", "curate", "apply"
+
+REFLECT_MODE = "reflect"
+"""Input of EVALUATE: the `reflect` mode that the trace was sent with, auto or always."""
+IMPORTANCE, OUTCOME = "importance", "outcome"
+"""Input of REFLECT from EVALUATE: the importance of the trace, 0 to 1, and its effective outcome,
+which may differ from the reported one.
+"""
+PLAYBOOK = "playbook"
+"""Input of CURATE and APPLY: the name of the playbook. The lessons are in its inbox."""
+CURATION_PLAN, LESSON_IDS, CURATION_RUN_ID = "curation", "lesson_ids", "curation_run_id"
+"""Input of APPLY: a `CurationPlan`, the inbox IDs of its lessons in their order, and the CURATE run
+that made it.
+"""
+NEXT_RUN_ID = "next_run_id"
+"""In the result of a run: the ID of the next step. The last step has none."""
+
+
+def new_learning_run(
+    session: AsyncSession, *, project_id: str, trace_id: UUID, reflect: str, max_attempts: int
+) -> RunRow:
+    """Add the first run of a learning chain to the session. `reflect` is auto or always."""
+    return new_run(
+        session,
+        EVALUATE,
+        project_id=project_id,
+        trace_id=trace_id,
+        input={REFLECT_MODE: reflect},
+        max_attempts=max_attempts,
+    )
+
+
+def next_run_id(run: RunRow) -> UUID | None:
+    """The ID of the next step of a run that is done, if there is one."""
+    result: dict[str, Any] = run.result or {}
+    run_id: str | None = result.get(NEXT_RUN_ID)
+    return None if run_id is None else UUID(run_id)
+
+
+async def enqueue_runs(queue: RunQueue, session: AsyncSession, *runs: RunRow) -> None:
+    """Queue new runs that no other run precedes."""
+    await session.flush()
+    await queue.enqueue(session, [Ticket(run.tenant_id, run.id) for run in runs])
+
+
+async def enqueue_next_step(
+    queue: RunQueue, session: AsyncSession, run: RunRow, step: NextStep
+) -> RunRow:
+    """Queue the step after `run`; call it in the transaction that finishes `run`.
+
+    The parent of every later step is the first run of the chain, and the step has the queue
+    position of that run: a chain that began earlier ends earlier.
+    """
+    next_run = new_run(
+        session,
+        step.kind,
+        project_id=run.project_id,
+        trace_id=run.trace_id,
+        parent_id=run.parent_id or run.id,
+        input=dict(step.input),
+        max_attempts=run.max_attempts,
+        run_id=step.run_id,
+    )
+    await session.flush()
+    await queue.enqueue(session, [Ticket(run.tenant_id, next_run.id, chain_id=next_run.parent_id)])
+    return next_run
+
+
+async def enqueue_shared_run(queue: RunQueue, session: AsyncSession, queued: QueuedRun) -> None:
+    """Add the ticket of a run that several chains share."""
+    await session.flush()
+    ticket = Ticket(current_tenant_id(session), queued.run_id, chain_id=queued.chain_id)
+    await queue.enqueue(session, [ticket], after=queued.delay)

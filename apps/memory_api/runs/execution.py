@@ -1,0 +1,217 @@
+"""Executes runs: load, compute without a transaction, save and finish in one transaction.
+
+The process that executes a run holds its lease and extends it with a heartbeat. Each attempt is
+observed: log lines with the IDs of the run, a span, and metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, Literal, Protocol, TypeVar
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import Sessions
+from apps.memory_api.core.log_context import bound_log_context
+from apps.memory_api.core.metrics import LEASE_LOSSES, RUN_DURATION, RUNS
+from apps.memory_api.core.tracing import span
+from apps.memory_api.llm.deadline import llm_deadline, parse_wait
+from apps.memory_api.llm.errors import LLMError, LLMOverBudget
+from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.chain import enqueue_next_step, enqueue_shared_run
+from apps.memory_api.runs.lifecycle import StepResult, extend_lease
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+
+log = structlog.get_logger()
+
+Input = TypeVar("Input")
+Output = TypeVar("Output")
+Result = TypeVar("Result", bound=StepResult)
+
+
+class Step(ABC, Generic[Input, Output, Result]):
+    """How one kind of run is executed: what it loads, computes and saves."""
+
+    kind: str
+
+    @abstractmethod
+    async def load(self, session: AsyncSession, run: RunRow) -> Input:
+        """Read all that `compute` needs."""
+
+    @abstractmethod
+    async def compute(self, runtime: Runtime, run: RunRow, input: Input) -> Output:
+        """Do the work. No transaction is open; it may call a model, and open short transactions."""
+
+    @abstractmethod
+    async def save(self, session: AsyncSession, run: RunRow, output: Output) -> Result:
+        """Write the results. `execute_step` finishes the run and queues the next step in the same
+        transaction.
+        """
+
+    async def after_commit(self, runtime: Runtime, run: RunRow, result: Result) -> None:
+        """Work that needs the results to be committed. It is lost if the process dies before it."""
+
+
+class SelfManagedStep(Protocol):
+    """A kind of run that opens its own transactions and finishes its run itself."""
+
+    @property
+    def kind(self) -> str: ...
+
+    async def execute(self, runtime: Runtime, run: RunRow) -> None: ...
+
+
+RunResult = Literal["done", "retried", "postponed", "failed", "dead", "lease_lost"]
+"""How an attempt of a run ended."""
+
+
+@dataclass
+class RunObservation:
+    """What is reported about one attempt of a run when it ends."""
+
+    result: RunResult = "done"
+
+
+@contextmanager
+def observe_run(run: RunRow, parent: str | None = None) -> Generator[RunObservation]:
+    """Report an attempt of a run: its IDs in all log lines, a span, its duration and its result.
+    `parent` is the `traceparent` of the request or run that queued it.
+    """
+    observation, started = RunObservation(), time.perf_counter()
+    attributes = {
+        "hansei.run_id": str(run.id),
+        "hansei.run_kind": run.kind,
+        "hansei.tenant_id": str(run.tenant_id),
+        "hansei.attempt": run.attempts,
+    }
+    if run.trace_id is not None:
+        attributes["hansei.trace_id"] = str(run.trace_id)
+    with (
+        bound_log_context(
+            tenant_id=run.tenant_id, run_id=run.id, trace_id=run.trace_id, kind=run.kind
+        ),
+        span(
+            f"run {run.kind}",
+            "consumer" if parent else "internal",
+            parent=parent,
+            attributes=attributes,
+        ) as active,
+    ):
+        try:
+            yield observation
+        finally:
+            RUNS.labels(run.kind, observation.result).inc()
+            RUN_DURATION.labels(run.kind).observe(time.perf_counter() - started)
+            active.set("hansei.run_result", observation.result)
+            if observation.result != "done":
+                active.fail(observation.result)
+
+
+async def execute_step(runtime: Runtime, run: RunRow, step: Step[Input, Output, Result]) -> Result:
+    """Execute a run that this process holds. Raises `LeaseLost` and what the step raises."""
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        input = await step.load(session, run)
+    output = await step.compute(runtime, run, input)
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        result = await step.save(session, run, output)
+        if result.next_step is not None:
+            await enqueue_next_step(runtime.queue, session, run, result.next_step)
+        if result.queued_run is not None:
+            await enqueue_shared_run(runtime.queue, session, result.queued_run)
+        await lifecycle.finish_run(session, run, result)
+    await step.after_commit(runtime, run, result)
+    return result
+
+
+async def execute_in_foreground(
+    runtime: Runtime, run: RunRow, step: Step[Input, Output, Result], prefer: str
+) -> Result:
+    """Execute a run that this process holds while the caller waits, as long as the header `Prefer`
+    (`wait=N`) or HANSEI_REQUEST_TIMEOUT says.
+
+    A failure is recorded and raised, and a worker retries the run. With
+    HANSEI_ON_MODEL_FAILURE=fail, a model's failure ends the run as `failed`. A run that a budget
+    does not allow waits until the budget allows it.
+    """
+    with observe_run(run) as observation:
+        try:
+            with llm_deadline(parse_wait(prefer, runtime.settings.request_timeout)):
+                async with keep_lease(runtime.sessions, run, runtime.lease_duration):
+                    return await execute_step(runtime, run, step)
+        except Exception as error:
+            observation.result = await _record_foreground_failure(runtime, run, error)
+            raise
+
+
+async def _record_foreground_failure(runtime: Runtime, run: RunRow, error: Exception) -> RunResult:
+    """Record the failure, and queue the run again if a worker retries it."""
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        if isinstance(error, LLMError) and runtime.settings.on_model_failure == "fail":
+            await lifecycle.fail_permanently(session, run, error)
+            return "failed"
+        if isinstance(error, LLMOverBudget):
+            wait = budget_recheck_delay(error)
+            delay = await lifecycle.postpone_run(session, run, error, wait)
+        else:
+            delay = await lifecycle.record_failure(session, run, error)
+        if delay is None:
+            return "lease_lost" if isinstance(error, lifecycle.LeaseLost) else "dead"
+        await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)], after=delay)
+        return "postponed" if isinstance(error, LLMOverBudget) else "retried"
+
+
+MAX_BUDGET_RECHECK_SECONDS = 900.0
+"""A run that a budget does not allow is tried again after this time at the latest, because the
+budget may have been raised.
+"""
+
+
+def budget_recheck_delay(error: LLMOverBudget) -> timedelta:
+    """Time until a run that a budget does not allow is tried again, up to 10 % of it random."""
+    seconds = min(error.retry_after or MAX_BUDGET_RECHECK_SECONDS, MAX_BUDGET_RECHECK_SECONDS)
+    return timedelta(seconds=seconds * random.uniform(1.0, 1.1))
+
+
+@asynccontextmanager
+async def keep_lease(sessions: Sessions, run: RunRow, lease: timedelta) -> AsyncGenerator[None]:
+    """Extend the lease three times in its length. After it is lost, `finish_run` raises
+    `LeaseLost`.
+    """
+    is_lost = False
+
+    def report_loss() -> None:
+        nonlocal is_lost
+        if not is_lost:
+            is_lost = True
+            LEASE_LOSSES.inc()
+            log.warning("lease_lost", run_id=str(run.id))
+
+    async def extend_repeatedly() -> None:
+        while True:
+            await asyncio.sleep(lease.total_seconds() / 3)
+            try:
+                async with sessions.for_tenant(run.tenant_id) as session:
+                    if not await extend_lease(session, run, lease):
+                        report_loss()
+                        return
+            except Exception as error:  # the next heartbeat or the end of the lease decides
+                log.warning("heartbeat_failed", run_id=str(run.id), error=str(error))
+
+    task = asyncio.create_task(extend_repeatedly())
+    try:
+        yield
+    except lifecycle.LeaseLost:
+        report_loss()
+        raise
+    finally:
+        task.cancel()

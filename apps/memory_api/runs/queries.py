@@ -1,0 +1,127 @@
+"""Reading runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import bindparam, delete, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.pagination import Cursor, keyset_page
+from apps.memory_api.runs.tables import RunRow
+
+_RUN = select(RunRow).where(RunRow.tenant_id == bindparam("tenant"), RunRow.id == bindparam("run"))
+
+
+async def get_run(session: AsyncSession, run_id: UUID) -> RunRow | None:
+    return await session.scalar(_RUN, {"tenant": current_tenant_id(session), "run": run_id})
+
+
+async def list_runs(
+    session: AsyncSession,
+    *,
+    project_id: str | None = None,
+    states: Sequence[str] = (),
+    kind: str | None = None,
+    trace_id: UUID | None = None,
+    parent: RunRow | None = None,
+    cursor: Cursor | None = None,
+    limit: int = 50,
+) -> Sequence[RunRow]:
+    """Newest first; one row more than `limit` when there is a next page. With `parent`, the steps
+    that follow it.
+    """
+    query = select(RunRow).where(RunRow.tenant_id == current_tenant_id(session))
+    if project_id is not None:
+        query = query.where(RunRow.project_id == project_id)
+    if states:
+        query = query.where(RunRow.state.in_(states))
+    if kind is not None:
+        query = query.where(RunRow.kind == kind)
+    if trace_id is not None:
+        query = query.where(RunRow.trace_id == trace_id)
+    if parent is not None:
+        query = query.where(RunRow.parent_id == parent.id)
+        if parent.trace_id is not None:  # a chain is about one trace, and by trace it is found fast
+            query = query.where(RunRow.trace_id == parent.trace_id)
+    query = keyset_page(query, RunRow.created_at, RunRow.id, cursor)
+    return (await session.scalars(query.limit(limit + 1))).all()
+
+
+async def has_queued_run(session: AsyncSession, kind: str, since: datetime) -> bool:
+    """Whether a run of this kind waits that was queued after `since`."""
+    found = await session.scalar(
+        select(RunRow.id)
+        .where(
+            RunRow.tenant_id == current_tenant_id(session),
+            RunRow.kind == kind,
+            RunRow.state == "queued",
+            RunRow.updated_at > since,
+        )
+        .limit(1)
+    )
+    return found is not None
+
+
+async def delete_finished_runs(session: AsyncSession, kind: str, before: datetime) -> None:
+    """Delete runs of a kind that is worth keeping only while it is new. Dead ones stay."""
+    await session.execute(
+        delete(RunRow).where(
+            RunRow.tenant_id == current_tenant_id(session),
+            RunRow.kind == kind,
+            RunRow.state == "done",
+            RunRow.created_at < before,
+        )
+    )
+
+
+async def latest_done_run(session: AsyncSession, kind: str) -> RunRow | None:
+    """The run of this kind that finished last."""
+    return await session.scalar(
+        select(RunRow)
+        .where(
+            RunRow.tenant_id == current_tenant_id(session),
+            RunRow.kind == kind,
+            RunRow.state == "done",
+        )
+        .order_by(RunRow.finished_at.desc())
+        .limit(1)
+    )
+
+
+async def latest_runs(
+    session: AsyncSession, trace_ids: Sequence[UUID], *kinds: str
+) -> dict[UUID, RunRow]:
+    """`latest_run` of many traces, by trace; without those that have none."""
+    if not trace_ids:
+        return {}
+    found = await session.scalars(
+        select(RunRow)
+        .where(
+            RunRow.tenant_id == current_tenant_id(session),
+            RunRow.trace_id.in_(trace_ids),
+            RunRow.kind.in_(kinds),
+        )
+        .order_by(RunRow.created_at, RunRow.id)
+    )
+    return {run.trace_id: run for run in found if run.trace_id is not None}
+
+
+async def latest_run(
+    session: AsyncSession, trace_id: UUID, *kinds: str, without_states: Sequence[str] = ()
+) -> RunRow | None:
+    """The newest run of any of these kinds for one trace."""
+    return await session.scalar(
+        select(RunRow)
+        .where(
+            RunRow.tenant_id == current_tenant_id(session),
+            RunRow.trace_id == trace_id,
+            RunRow.kind.in_(kinds),
+            RunRow.state.not_in(without_states),
+        )
+        .order_by(RunRow.created_at.desc(), RunRow.id.desc())
+        .limit(1)
+    )

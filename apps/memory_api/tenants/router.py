@@ -1,0 +1,132 @@
+"""Tenants and API keys over HTTP."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fastapi import APIRouter, Response
+
+from apps.memory_api.api.deps import Admin, Operator, Reader, RuntimeDep, Session, project_filter
+from apps.memory_api.api.problems import Responses, problems
+from apps.memory_api.api.route import ApiRoute
+from apps.memory_api.auth import queries
+from apps.memory_api.auth.identity import Identity, KeyScope, to_tenant_id
+from apps.memory_api.auth.queries import create_key, get_tenant, list_keys, revoke_key
+from apps.memory_api.auth.tables import ApiKeyRow
+from apps.memory_api.core.errors import Forbidden, NotFound
+from apps.memory_api.core.schemas import body_example
+from apps.memory_api.tenants.schemas import (
+    ApiKey,
+    ApiKeyPage,
+    CreateApiKeyRequest,
+    CreateApiKeyResponse,
+    CreateTenantRequest,
+    CreateTenantResponse,
+    Tenant,
+    TenantPage,
+)
+
+router = APIRouter(prefix="/api/v1", route_class=ApiRoute)
+
+
+def key_response(key: ApiKeyRow) -> ApiKey:
+    return ApiKey.model_validate(key, from_attributes=True)
+
+
+def _may_manage(caller: Identity, key: ApiKeyRow) -> bool:
+    """An admin key bound to a project manages only keys of that project."""
+    return caller.project_id in (None, key.project_id)
+
+
+EXISTING_TENANT: Responses = {
+    200: {"model": CreateTenantResponse, "description": "The tenant already exists; `key` is null."}
+}
+
+
+@router.post(
+    "/tenants",
+    tags=["tenants"],
+    status_code=201,
+    summary="Create a tenant",
+    responses=EXISTING_TENANT,
+    openapi_extra=body_example({"name": "acme"}),
+)
+async def create_tenant(
+    body: CreateTenantRequest, runtime: RuntimeDep, caller: Operator, response: Response
+) -> CreateTenantResponse:
+    """Creates a tenant and its first admin key.
+
+    Needs an operator key, which `hansei key create --scope operator` makes. The key of the new
+    tenant is in this response only.
+    """
+    tenant_id = to_tenant_id(body.name)
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        is_new = await queries.create_tenant(session, body.name)
+        key = None
+        if is_new:
+            _, key = await create_key(session, scopes=[KeyScope.ADMIN], name="first")
+        tenant = await get_tenant(session)
+        assert tenant is not None
+        response.status_code = 201 if is_new else 200
+        created = CreateTenantResponse.model_validate(tenant, from_attributes=True)
+        return created.model_copy(update={"key": key.text if key else None})
+
+
+@router.get("/tenants", tags=["tenants"], summary="List tenants")
+async def list_tenants(session: Session, caller: Reader) -> TenantPage:
+    """Lists the tenant of the API key."""
+    row = await get_tenant(session)
+    return TenantPage(items=[Tenant.model_validate(row, from_attributes=True)] if row else [])
+
+
+@router.post(
+    "/keys",
+    tags=["keys"],
+    status_code=201,
+    summary="Create an API key",
+    openapi_extra=body_example({"name": "ci", "scopes": ["write"]}),
+)
+async def create_api_key(
+    body: CreateApiKeyRequest, session: Session, caller: Admin
+) -> CreateApiKeyResponse:
+    """Creates an API key of the tenant. The text of the key is in this response only."""
+    if KeyScope.OPERATOR in body.scopes:
+        raise Forbidden(
+            "The HTTP API cannot create operator keys. Run `hansei key create --scope operator`.",
+            field="scopes",
+        )
+    row, key = await create_key(
+        session,
+        scopes=body.scopes,
+        name=body.name or "",
+        project_id=project_filter(caller, body.project_id),
+        expires_at=body.expires_at,
+    )
+    return CreateApiKeyResponse(key=key.text, **key_response(row).model_dump())
+
+
+@router.get("/keys", tags=["keys"], summary="List API keys")
+async def list_api_keys(session: Session, caller: Admin) -> ApiKeyPage:
+    """Lists the API keys of the tenant without their secrets.
+
+    An admin key bound to a project sees the keys of that project.
+    """
+    keys = await list_keys(session)
+    return ApiKeyPage(items=[key_response(key) for key in keys if _may_manage(caller, key)])
+
+
+@router.delete(
+    "/keys/{key_id}",
+    tags=["keys"],
+    status_code=204,
+    summary="Revoke an API key",
+    responses=problems(404),
+)
+async def revoke_api_key(key_id: UUID, runtime: RuntimeDep, caller: Admin) -> None:
+    """Revokes an API key, immediately in this process and within five seconds in others."""
+    async with runtime.sessions.for_tenant(caller.tenant_id) as session:
+        key_ids = {key.id for key in await list_keys(session) if _may_manage(caller, key)}
+        if key_id not in key_ids:
+            raise NotFound("API key not found.")
+        await revoke_key(session, key_id)
+    runtime.key_cache.remove(key_id)

@@ -1,0 +1,64 @@
+"""How similar two texts are in wording.
+
+The measure is the Dice coefficient of the multisets of words (for CJK: of characters). Among twelve
+measures on 500 Japanese pairs, it had the highest rank correlation with human judgments: .67, with
+.46 to .65 for character and word n-grams. It does not distinguish "most listened" from "least
+listened"; `differences.py` does.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+
+CACHED_TEXTS = 4096
+"""Size of the cache: each bullet is compared with many new texts."""
+_CJK = "\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
+_WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
+_Occurrence = tuple[str, int]
+"""A word and the number of its occurrence, so that a set can represent a multiset."""
+
+
+def wording_similarity(a: str, b: str) -> float:
+    """The Dice coefficient of the words of two texts, 0 to 1. Ignores order, case, width and
+    punctuation. For texts without words it is 1 if they are equal, else 0.
+    """
+    return _dice(a, _word_occurrences(a), b, _word_occurrences(b))
+
+
+def wording_similarity_uncached(a: str, b: str) -> float:
+    """`wording_similarity` without the cache, for long texts that are compared only once."""
+    return _dice(a, _word_occurrences.__wrapped__(a), b, _word_occurrences.__wrapped__(b))
+
+
+def exclusive_words(a: str, b: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The words that occur only or more often in the first text, and those in the second."""
+    first, second = _word_occurrences(a), _word_occurrences(b)
+    return _distinct_words(first - second), _distinct_words(second - first)
+
+
+def containment(a: str, b: str) -> float:
+    """The share of the words of `a` that `b` has too, 0..1; 1 when `a` has none."""
+    first = _word_occurrences(a)
+    return len(first & _word_occurrences(b)) / len(first) if first else 1.0
+
+
+@lru_cache(maxsize=CACHED_TEXTS)
+def _word_occurrences(text: str) -> frozenset[_Occurrence]:
+    counts = Counter(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+    return frozenset((word, n) for word, count in counts.items() for n in range(count))
+
+
+def _distinct_words(occurrences: Iterable[_Occurrence]) -> tuple[str, ...]:
+    return tuple(sorted({word for word, _ in occurrences}))
+
+
+def _dice(
+    a: str, units_a: frozenset[_Occurrence], b: str, units_b: frozenset[_Occurrence]
+) -> float:
+    if not units_a and not units_b:
+        return 1.0 if a == b else 0.0
+    return 2 * len(units_a & units_b) / (len(units_a) + len(units_b))

@@ -1,0 +1,215 @@
+"""Arguments of a call, in whatever syntax the call is written, and the differences between two
+calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from apps.memory_api.text.differences import excerpt_differences
+from apps.memory_api.text.excerpts import excerpt
+
+_MAX_PARSED_CHARACTERS = 40_000
+_MAX_ARGUMENTS = 80
+_BRACKET_CALL = re.compile(r"^\s*([\w.\-/ ]{1,60})\[(.*)\]\s*$", re.DOTALL)
+Arguments = dict[str, str]
+"""Path of an argument -> its value as text. Free text has the path ''."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentChange:
+    """An argument that differs between two calls; None means that the call does not have it."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+def as_mapping(value: Any) -> dict[str, Any]:
+    """The value if it is a mapping, else an empty mapping."""
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def as_items(value: Any) -> list[Any]:
+    """The items of a list or tuple, else an empty list."""
+    return list(cast(Sequence[Any], value)) if isinstance(value, (list, tuple)) else []
+
+
+def parse_arguments(content: str, tool: str) -> Arguments:
+    """Flat arguments of a call in JSON, Python literals, brackets (`Search[x]`) or free text. Never
+    raises.
+    """
+    text = content.strip()
+    mapping = parse_mapping(text)
+    if mapping is not None:
+        return flatten_arguments(mapping)
+    match = _BRACKET_CALL.match(text) if len(text) < _MAX_PARSED_CHARACTERS else None
+    if match:
+        return {"": match.group(2)}
+    if tool and text.startswith(tool + " "):
+        text = text[len(tool) + 1 :]
+    return {"": text} if text and text != tool else {}
+
+
+def parse_mapping(content: str) -> dict[str, Any] | None:
+    """The arguments of a call in JSON or as a Python literal; None in any other syntax."""
+    text = content.strip()
+    value = _parse_literal(text) if text[:1] == "{" else None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _parse_literal(text: str) -> Any:
+    if len(text) > _MAX_PARSED_CHARACTERS:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+def _flatten(path: str, value: Any, arguments: Arguments, depth: int) -> None:
+    if len(arguments) >= _MAX_ARGUMENTS or depth > 8:
+        return
+    if isinstance(value, str):
+        value = _parse_nested_list(value)
+    if isinstance(value, dict):
+        for key, item in as_mapping(value).items():
+            _flatten(f"{path}.{key}" if path else str(key), item, arguments, depth + 1)
+        return
+    if not isinstance(value, (list, tuple)):
+        arguments[path] = _format_value(value)
+        return
+    items = as_items(value)
+    if any(isinstance(value, (dict, list, tuple)) for value in items):
+        for index, item in enumerate(items):
+            _flatten(f"{path}[{index + 1}]", item, arguments, depth + 1)
+    else:
+        arguments[path] = ", ".join(sorted(_format_value(value) for value in items))
+
+
+def _parse_nested_list(text: str) -> Any:
+    """The list that a string contains, else the string."""
+    if text[:1] == "[" and text[-1:] == "]" and len(text) < 2_000:
+        value = _parse_literal(text)
+        return cast(Any, value) if isinstance(value, list) else text
+    return text
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def flatten_arguments(value: Any) -> Arguments:
+    """Flat arguments of a parsed mapping."""
+    arguments: Arguments = {}
+    if value is not None:
+        _flatten("", value, arguments, 0)
+    return arguments
+
+
+def diff_arguments(before: Arguments, after: Arguments) -> tuple[ArgumentChange, ...]:
+    """The arguments that differ. Free text is reduced to the words that differ."""
+    changes: list[ArgumentChange] = []
+    for name in [*before, *(name for name in after if name not in before)]:
+        old, new = before.get(name), after.get(name)
+        if old is not None and new is not None and _is_same_value(old, new):
+            continue
+        if name == "" and old is not None and new is not None:
+            changes += _diff_text(old, new)
+            continue
+        if old is not None and new is not None:
+            changes.append(ArgumentChange(name, *excerpt_differences(old, new)))
+            continue
+        changes.append(
+            ArgumentChange(
+                name,
+                None if old is None else excerpt(old, 80),
+                None if new is None else excerpt(new, 80),
+            )
+        )
+    return tuple(changes)
+
+
+WHITESPACE_CHANGE, QUOTES_CHANGE, BODY_CHANGE = "~whitespace", "~quotes", "~body"
+"""Values of `ArgumentChange.name` for free text: only whitespace differs; only the quotation marks
+around the text differ; the text below the first line differs.
+"""
+
+
+def is_named(change: ArgumentChange) -> bool:
+    """Whether the change concerns a named argument, which can be shown as `name=value`."""
+    return change.name not in {"", WHITESPACE_CHANGE, QUOTES_CHANGE, BODY_CHANGE}
+
+
+def _diff_text(old: str, new: str) -> list[ArgumentChange]:
+    if old.split() == new.split():
+        return [ArgumentChange(WHITESPACE_CHANGE, None, None)]
+    if old.strip("\"' ") == new.strip("\"' "):
+        return [ArgumentChange(QUOTES_CHANGE, excerpt(old, 80), excerpt(new, 80))]
+    (head, _, body), (new_head, _, new_body) = old.partition("\n"), new.partition("\n")
+    changes: list[ArgumentChange] = []
+    if head.strip() != new_head.strip():
+        before, after = _differing_words(head, new_head)
+        changes.append(ArgumentChange("", excerpt(before, 80), excerpt(after, 80)))
+    if body != new_body:
+        changes.append(
+            ArgumentChange(
+                WHITESPACE_CHANGE if body.split() == new_body.split() else BODY_CHANGE, None, None
+            )
+        )
+    return changes
+
+
+def _is_same_value(old: str, new: str) -> bool:
+    return old == new or old.strip().casefold() == new.strip().casefold()
+
+
+def _differing_words(old: str, new: str) -> tuple[str, str]:
+    """Both texts without the words that they share at the start and at the end."""
+    old_words, new_words = old[:4_000].split(" "), new[:4_000].split(" ")
+    head = 0
+    while head < min(len(old_words), len(new_words)) and old_words[head] == new_words[head]:
+        head += 1
+    tail = 0
+    while (
+        tail < min(len(old_words), len(new_words)) - head
+        and old_words[-1 - tail] == new_words[-1 - tail]
+    ):
+        tail += 1
+    return " ".join(old_words[head : len(old_words) - tail]).strip(), " ".join(
+        new_words[head : len(new_words) - tail]
+    ).strip()
+
+
+def format_call(tool: str, content: str, arguments: Arguments, limit: int = 90) -> str:
+    """The call as a person would write it: `Search[x]`, `tool(a=1, b=2)` or a command line. `limit`
+    is in characters.
+    """
+    if not arguments:
+        return excerpt(tool or content, limit)
+    if "" in arguments:
+        text = content.strip()
+        if not tool or text[: len(tool)] == tool:
+            return excerpt(text.split("\n", 1)[0] if "\n" in text[:400] else text, limit)
+        return f"{tool}({excerpt(arguments[''], limit)})"
+    parts: list[str] = []
+    for name, value in arguments.items():
+        part = f"{name}={excerpt(value, 40)}"
+        if sum(map(len, parts)) + len(part) > limit:
+            parts.append("…")
+            break
+        parts.append(part)
+    return f"{tool}({', '.join(parts)})"

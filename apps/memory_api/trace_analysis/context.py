@@ -1,0 +1,47 @@
+"""What trace analysis examines: a trace and earlier attempts at its task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from pydantic import Field, field_validator
+
+from apps.memory_api.core.schemas import ResponseModel
+from apps.memory_api.traces.schemas import ErrorInfo, Event, OutcomeType
+from apps.memory_api.traces.tools import ToolDefinition, Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An earlier attempt at the same task. `ground_truth_known`: its outcome was checked against a
+    ground truth.
+    """
+
+    outcome: OutcomeType
+    events: Sequence[Event]
+    trace_id: str | None = None
+    ground_truth_known: bool = False
+    tools: Sequence[ToolDefinition] = ()
+
+
+class ReflectionContext(ResponseModel):
+    """One trace to reflect on. `events` are in the order in which they happened."""
+
+    events: list[Event]
+    outcome: OutcomeType
+    tenant_id: str
+    project_id: str = "default"
+    session_id: str | None = None
+    error: ErrorInfo | None = None
+    task_description: str | None = None
+    task_goal: str | None = None
+    related_memory_ids: list[UUID] = Field(default_factory=list)
+    tools: Tools = Field(default_factory=list[ToolDefinition])
+
+    @field_validator("session_id", mode="before")
+    @classmethod
+    def _uuid_to_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, UUID) else value

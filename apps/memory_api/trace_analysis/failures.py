@@ -1,0 +1,114 @@
+"""Whether a response reports a failure, and the line that says why.
+
+An error field, an exit code, a JSON error and a traceback are reports. A phrase of a vocabulary is
+only wording: the response is quoted, and nothing more is concluded from it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from apps.memory_api.text.excerpts import excerpt, first_line
+from apps.memory_api.trace_analysis.arguments import as_mapping
+from apps.memory_api.trace_analysis.vocabulary import Vocabulary
+from apps.memory_api.traces.schemas import Event
+
+FailureSource = Literal["tool", "wording", "message"]
+"""What shows a failure: a report of the tool, a phrase in its short response, or only the agent's
+next message.
+"""
+_EXCEPTION_LAST_LINE = re.compile(
+    r"(?:^|\n)((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b[^\n]{0,300})\s*$"
+)
+_HEAD_CHARACTERS = 400
+_JSON_ERROR_FIELD = re.compile(
+    r'"(?:err\w{0,12}|isError|ok|success)"\s*:\s*(?!null|""|\[\]|\{\})', re.IGNORECASE
+)
+_SUCCESS_FIELDS = ("ok", "success")
+_STATUS_FIELDS = ("status_code", "http_status", "statusCode")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The message of a failure and what shows it."""
+
+    message: str
+    source: FailureSource = "tool"
+
+
+def error_message(error: dict[str, Any]) -> str:
+    """The message of an event's `error` mapping, from the first field that has one."""
+    for name in ("message", "error_message", "error", "detail", "code", "type", "category"):
+        value = error.get(name)
+        if isinstance(value, str) and value.strip():
+            return most_informative_line(value)
+    return excerpt(json.dumps(error, ensure_ascii=False, default=str)[:600]) if error else ""
+
+
+def detect_failure(event: Event, vocabulary: Vocabulary) -> Failure | None:
+    """The failure that a response reports or words; None if there is none."""
+    text = event.content
+    if event.error:
+        return Failure(error_message(event.error) or most_informative_line(text) or "error")
+    for name in _STATUS_FIELDS:
+        status = event.metadata.get(name)
+        if isinstance(status, int) and 400 <= status < 600:
+            return Failure(most_informative_line(text) or f"{name} {status}")
+    head = text[:_HEAD_CHARACTERS].strip()
+    if head[:1] == "{" and len(text) < 20_000 and (message := _json_error(text)):
+        return Failure(message)
+    if vocabulary.match("failure_start", head):
+        return Failure(most_informative_line(text))
+    if "Traceback" in text[:4_000]:
+        exception_line = _EXCEPTION_LAST_LINE.search(text[-800:])
+        if exception_line:
+            return Failure(excerpt(exception_line.group(1)))
+    if len(text) < _HEAD_CHARACTERS and (
+        vocabulary.match("failure_opening", head) or vocabulary.search("failure_short", head)
+    ):
+        return Failure(most_informative_line(text), "wording")
+    return None
+
+
+def _json_error(text: str) -> str:
+    """The error of a JSON object: a field whose name starts with `err`, or a field that states that
+    the call did not succeed.
+    """
+    if not _JSON_ERROR_FIELD.search(text[:_HEAD_CHARACTERS]):
+        return ""
+    try:
+        body = as_mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        return ""
+    for name, value in body.items():
+        if not name.lower().startswith("err"):
+            continue
+        if isinstance(value, str) and value:
+            return excerpt(value)
+        if message := error_message(as_mapping(value)):
+            return message
+    failed = body.get("isError") is True or any(body.get(n) is False for n in _SUCCESS_FIELDS)
+    return excerpt(text) if failed else ""
+
+
+def most_informative_line(text: str) -> str:
+    """The line that states the error: the exception of a traceback, the item after `ERRORS:`, else
+    the first line.
+    """
+    if len(text) > 60:
+        exception_line = _EXCEPTION_LAST_LINE.search(text[-800:])
+        if exception_line:
+            return excerpt(exception_line.group(1))
+        if text.lstrip().startswith("Traceback"):
+            lines = [line for line in text[:20_000].splitlines() if line.strip()]
+            named = [
+                line for line in lines if re.match(r"(?:\w+\.)*\w*(?:Error|Exception)\b", line)
+            ]
+            return excerpt((named or lines)[-1])
+        item = re.search(r"ERRORS?:?\s*\n\s*-\s*([^\n]{5,200})", text[:3_000])
+        if item:
+            return excerpt(item.group(1))
+    return first_line(text)

@@ -1,0 +1,309 @@
+"""What a ground truth expects, compared with what the trace contains: calls, answer, outputs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from apps.memory_api.trace_analysis.answer_comparison import AnswerComparison, compare_answers
+from apps.memory_api.trace_analysis.arguments import (
+    ArgumentChange,
+    Arguments,
+    as_items,
+    as_mapping,
+    diff_arguments,
+    flatten_arguments,
+    format_call,
+    parse_arguments,
+    parse_mapping,
+)
+from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+
+MAX_FINDINGS = 6
+_MAX_CLASSIFIED_CALLS = 300
+"""Calls that are compared with similar expected ones. Calls after them count as extra."""
+_MAX_CANDIDATES = 50
+_ARGUMENT_FIELDS = ("kwargs", "arguments", "args")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedAction:
+    """An expected call. `arguments` are as stated; None if the ground truth does not state any."""
+
+    tool: str
+    arguments: Any = None
+
+    @property
+    def flat_arguments(self) -> Arguments:
+        if isinstance(self.arguments, str):
+            return parse_arguments(self.arguments, self.tool)
+        return flatten_arguments(self.arguments)
+
+    @property
+    def summary(self) -> str:
+        return format_call(self.tool, "", self.flat_arguments, 70)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionDeviation:
+    """A difference between the calls and the expected calls.
+
+    `kind`: `changed` (expected tool, other arguments), `extra` or `missing`. `writes`: whether the
+    tool can change anything, None if the trace does not state it. `is_similar`: the arguments
+    differ only in case, spaces, the order of a list or the form of a value, or were not stated.
+    """
+
+    kind: str
+    event_id: str | None
+    tool: str
+    call: str
+    changes: tuple[ArgumentChange, ...] = ()
+    writes: bool | None = None
+    is_similar: bool = False
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it shows that the run did something else than expected."""
+        return self.writes is True and not self.is_similar
+
+
+@dataclass(frozen=True, slots=True)
+class CallComparison:
+    """The calls that did not fail, compared with the expected ones; both without calls of tools
+    that only read. Deviations: of calls in their order, then the missing calls. `failed_calls` are
+    not compared; they may have changed something before they failed. `made_reads`: the list is not
+    empty, and all its calls of tools that only read were made.
+    """
+
+    expected_count: int
+    deviations: tuple[ActionDeviation, ...]
+    failed_calls: tuple[ToolCall, ...] = ()
+    made_reads: bool = False
+
+    @property
+    def made_count(self) -> int:
+        """The number of expected calls that were made with exactly these arguments."""
+        return self.expected_count - sum(d.kind != "extra" for d in self.deviations)
+
+
+def expected_actions(ground_truth: Any) -> list[ExpectedAction] | None:
+    """`actions: [{name, kwargs|arguments|args}]` of a ground truth. None if it has no list of
+    actions, or one with an item that has no name.
+    """
+    given = as_mapping(ground_truth)
+    if not isinstance(given.get("actions"), list):
+        return None
+    actions: list[ExpectedAction] = []
+    for item in as_items(given["actions"]):
+        action = {"name": item} if isinstance(item, str) else as_mapping(item)
+        name = action.get("name")
+        if not isinstance(name, str):
+            return None
+        field = next((field for field in _ARGUMENT_FIELDS if field in action), None)
+        actions.append(ExpectedAction(name, action[field] if field else None))
+    return actions
+
+
+def compare_calls(trace: ParsedTrace, ground_truth: Any) -> CallComparison | None:
+    """Compares all calls as multisets of (tool, arguments); the order does not count. None if the
+    ground truth has no list of actions.
+    """
+    expected = expected_actions(ground_truth)
+    if expected is None:
+        return None
+    writes = {tool.name: tool.writes for tool in trace.tools}
+    reads = [action for action in expected if writes.get(action.tool) is False]
+    made_reads = bool(expected) and not _match_exactly(reads, _successful(trace.calls))[0]
+    expected = [action for action in expected if writes.get(action.tool) is not False]
+    relevant = [call for call in trace.calls if call.writes is not False]
+    open_actions, unmatched = _match_exactly(expected, _successful(relevant))
+    deviations = [
+        _classify_deviation(call, open_actions if number < _MAX_CLASSIFIED_CALLS else [])
+        for number, call in enumerate(unmatched)
+    ]
+    deviations += [
+        ActionDeviation(
+            "missing", None, action.tool, action.summary, writes=writes.get(action.tool)
+        )
+        for action in open_actions
+    ]
+    failed_calls = tuple(call for call in relevant if call.failure_message)
+    return CallComparison(len(expected), tuple(deviations), failed_calls, made_reads)
+
+
+def _successful(calls: Sequence[ToolCall]) -> list[ToolCall]:
+    return [call for call in calls if not call.failure_message]
+
+
+def find_deviations(trace: ParsedTrace, ground_truth: Any) -> tuple[ActionDeviation, ...]:
+    """The deviations that can be stated as facts, at most `MAX_FINDINGS`: expected calls that were
+    not made, and unexpected calls that changed something.
+    """
+    comparison = compare_calls(trace, ground_truth)
+    if comparison is None or not (trace.calls or trace.reply_positions):
+        return ()
+    stated = [
+        deviation
+        for deviation in comparison.deviations
+        if not deviation.is_similar and (deviation.kind != "extra" or deviation.is_fault)
+    ]
+    return tuple(stated[:MAX_FINDINGS])
+
+
+def _match_exactly(
+    expected: Sequence[ExpectedAction], calls: Sequence[ToolCall]
+) -> tuple[list[ExpectedAction], list[ToolCall]]:
+    """The expected actions and the calls that have no equal counterpart."""
+    open_actions: defaultdict[tuple[str, str], list[ExpectedAction]] = defaultdict(list)
+    for action in expected:
+        open_actions[action.tool, _exact_key(action.arguments)].append(action)
+    unmatched: list[ToolCall] = []
+    for call in calls:
+        equal = open_actions.get((call.tool, _exact_key(_stated_arguments(call))))
+        if equal:
+            equal.pop()
+        else:
+            unmatched.append(call)
+    unfulfilled = {id(action) for actions in open_actions.values() for action in actions}
+    return [action for action in expected if id(action) in unfulfilled], unmatched
+
+
+def _stated_arguments(call: ToolCall) -> Any:
+    mapping = parse_mapping(call.content)
+    if mapping is not None:
+        return mapping
+    return call.arguments.get("", call.arguments)
+
+
+def _exact_key(arguments: Any) -> str:
+    """Equal for equal arguments. The order of the fields of an object and the spelling of a number
+    (5, 5.0) do not count.
+    """
+    if isinstance(arguments, str):
+        mapping = parse_mapping(arguments)
+        arguments = arguments.strip() if mapping is None else mapping
+    if arguments is None:
+        return ""
+    return json.dumps(_canonical(arguments), sort_keys=True, default=str)
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _canonical(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in cast("list[Any]", value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _classify_deviation(call: ToolCall, open_actions: list[ExpectedAction]) -> ActionDeviation:
+    """`changed` if an action of the same tool is open (removes the closest one from
+    `open_actions`), else `extra`.
+    """
+    extra = ActionDeviation("extra", call.event_id, call.tool, call.summary, writes=call.writes)
+    options = [action for action in open_actions if action.tool == call.tool][:_MAX_CANDIDATES]
+    if not options:
+        return extra
+    nearest = min(options, key=lambda action: len(_changes(call, action)))
+    changes = _changes(call, nearest)
+    if len(changes) > max(3, len(nearest.flat_arguments)):
+        return extra
+    open_actions.remove(nearest)
+    return ActionDeviation(
+        "changed", call.event_id, call.tool, call.summary, changes[:6], call.writes, not changes
+    )
+
+
+def _changes(call: ToolCall, action: ExpectedAction) -> tuple[ArgumentChange, ...]:
+    """What differs in meaning. Nothing if the ground truth states no arguments."""
+    if action.arguments is None:
+        return ()
+    return diff_arguments(call.arguments, action.flat_arguments)
+
+
+_ANSWER_FIELDS = ("answer", "expected", "expected_answer", "gold", "target", "answers")
+_ANSWER_TOOL = re.compile(
+    r"^(?:finish|answer|final_?answer|submit|done|complete|respond)$", re.IGNORECASE
+)
+_MAX_EXPECTED_OUTPUTS = 10
+_MAX_MESSAGE_CHARACTERS = 20_000
+
+
+def expected_answers(ground_truth: Any) -> list[str]:
+    """The accepted answers: a text or number, a list of them, or a mapping with a field for it. []
+    for other shapes.
+    """
+    mapping = as_mapping(ground_truth)
+    if mapping:
+        named = (expected_answers(mapping.get(name)) for name in _ANSWER_FIELDS)
+        return next(filter(None, named), list[str]())
+    values = as_items(ground_truth) or [ground_truth]
+    scalars = [v for v in values if isinstance(v, str | int | float) and not isinstance(v, bool)]
+    return (
+        [str(v).strip() for v in scalars if str(v).strip()] if len(scalars) == len(values) else []
+    )
+
+
+def expected_answer(ground_truth: Any) -> str | None:
+    """The first accepted answer, None if there is none."""
+    return next(iter(expected_answers(ground_truth)), None)
+
+
+def is_answer_call(call: ToolCall) -> bool:
+    """Whether a call gives the final answer, by its tool's name."""
+    return bool(_ANSWER_TOOL.match(call.tool))
+
+
+def final_answer_call(calls: Sequence[ToolCall]) -> ToolCall | None:
+    """The last call with an answer, by its tool's name or because the environment judged it."""
+    for call in reversed(calls):
+        if call.is_correct is not None or (is_answer_call(call) and call.arguments):
+            return call
+    return None
+
+
+def answer_text(call: ToolCall) -> str:
+    """The answer in an answer call."""
+    return call.arguments.get("") or next(iter(call.arguments.values()), "")
+
+
+def compare_answer(
+    trace: ParsedTrace, answer: str | None, ground_truth: Any
+) -> AnswerComparison | None:
+    """Compares the run's answer with the expected one; None without an expected or a given answer.
+
+    The answer is the stated one, else that of the answer call, else the last message.
+    """
+    expected = expected_answers(ground_truth)
+    call = final_answer_call(trace.calls)
+    given = answer or None
+    if given is None and call is not None:
+        given = answer_text(call)
+    elif given is None and trace.reply_positions:
+        given = trace.content_at(trace.reply_positions[-1])
+    return compare_answers(given, expected) if expected and given is not None else None
+
+
+def expected_outputs(ground_truth: Any) -> list[str]:
+    """Texts that the agent must tell the user."""
+    return [
+        str(output)
+        for output in as_items(as_mapping(ground_truth).get("outputs"))[:_MAX_EXPECTED_OUTPUTS]
+    ]
+
+
+def missing_outputs(trace: ParsedTrace, ground_truth: Any) -> list[str]:
+    """Expected outputs that no message contains."""
+    texts = [
+        trace.content_at(position)[:_MAX_MESSAGE_CHARACTERS].casefold()
+        for position in trace.reply_positions
+    ]
+    texts_without_commas = [text.replace(",", "") for text in texts]
+    return [
+        output
+        for output in expected_outputs(ground_truth)
+        if not any(output.casefold() in text for text in (*texts_without_commas, *texts))
+    ]

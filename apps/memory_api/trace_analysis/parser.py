@@ -1,0 +1,315 @@
+"""Parse the events of a trace into tool calls, with their responses and failures, and messages."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from apps.memory_api.text.excerpts import excerpt, first_line, without_greeting
+from apps.memory_api.trace_analysis.arguments import Arguments, format_call, parse_arguments
+from apps.memory_api.trace_analysis.failures import (
+    Failure,
+    FailureSource,
+    detect_failure,
+    error_message,
+    most_informative_line,
+)
+from apps.memory_api.trace_analysis.team import AgentStep, Role, output_body, parse_steps
+from apps.memory_api.trace_analysis.vocabulary import Vocabulary, language_of, load_vocabulary
+from apps.memory_api.traces.schemas import Event, EventType
+from apps.memory_api.traces.tools import ToolDefinition, recorded_tools
+
+_SPOKEN_TYPES = (EventType.USER_MESSAGE, EventType.LLM_RESPONSE)
+_SAMPLED_EVENTS = 30
+
+
+@dataclass(slots=True)
+class ToolCall:
+    """One tool call with its response. `position` and `response_position` are indexes into the
+    events of the trace.
+
+    `failure_message` is empty unless the call failed; `failure_source` is what shows it.
+    `is_correct`: whether the environment accepted the call's answer, None if it did not say.
+    `writes`: whether the tool can change anything, by the `tools` of the trace, None if they do not
+    say. A name proves nothing.
+    """
+
+    position: int
+    event_id: str
+    tool: str
+    content: str
+    arguments: Arguments
+    response_position: int | None = None
+    response: str = ""
+    failure_message: str = ""
+    failure_source: FailureSource = "tool"
+    is_correct: bool | None = None
+    duration_seconds: float | None = None
+    writes: bool | None = None
+    _summary: str = ""
+
+    @property
+    def summary(self) -> str:
+        if not self._summary:
+            self._summary = format_call(self.tool, self.content, self.arguments)
+        return self._summary
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Calls with equal keys are identical."""
+        return self.tool, "\x1f".join(
+            f"{name}={value.strip()}" for name, value in sorted(self.arguments.items())
+        )
+
+
+@dataclass(slots=True)
+class ParsedTrace:
+    """A trace as tool calls and messages. The `…_positions` are indexes into `events`, ascending.
+
+    Instructions and lessons are system events; lessons hold text of this memory service. `steps`
+    is empty unless several agents took part. `tools`: those that the agent could call; without a
+    list of them, those that it called.
+    """
+
+    events: Sequence[Event]
+    event_ids: list[str]
+    vocabulary: Vocabulary
+    calls: list[ToolCall] = field(default_factory=list)
+    user_positions: list[int] = field(default_factory=list)
+    reply_positions: list[int] = field(default_factory=list)
+    error_positions: list[int] = field(default_factory=list)
+    instruction_positions: list[int] = field(default_factory=list)
+    lesson_positions: list[int] = field(default_factory=list)
+    steps: list[AgentStep] = field(default_factory=list)
+    task: str = ""
+    full_task: str = ""
+    tools: Sequence[ToolDefinition] = ()
+
+    @property
+    def language(self) -> str:
+        return self.vocabulary.language
+
+    def content_at(self, position: int) -> str:
+        return self.events[position].content
+
+    def last_before(self, positions: list[int], position: int) -> int | None:
+        """The last of the ascending `positions` before `position`."""
+        latest = None
+        for candidate in positions:
+            if candidate >= position:
+                break
+            latest = candidate
+        return latest
+
+
+def parse_trace(
+    events: Sequence[Event],
+    task: str | None = None,
+    goal: str | None = None,
+    tools: Sequence[ToolDefinition] = (),
+    *,
+    vocabulary: Vocabulary | None = None,
+) -> ParsedTrace:
+    """Parses a trace in one pass. Pairs calls with responses by call ID, else in order. `tools` are
+    those that the agent could call. Without a `vocabulary`, that of the trace's language.
+    """
+    vocabulary = vocabulary or select_vocabulary(events, task)
+    writes = {tool.name: tool.writes for tool in tools}
+    trace = ParsedTrace(
+        events,
+        [event.event_id or f"e{index:04d}" for index, event in enumerate(events)],
+        vocabulary,
+    )
+    calls_by_id: dict[str, ToolCall] = {}
+    open_calls: deque[ToolCall] = deque()
+    for position, event in enumerate(events):
+        kind = event.event_type
+        if kind is EventType.TOOL_CALL:
+            call = _parse_call(trace.event_ids[position], position, event)
+            call.writes = writes.get(call.tool)
+            trace.calls.append(call)
+            open_calls.append(call)
+            if call_id := _call_id(event):
+                calls_by_id[call_id] = call
+        elif kind is EventType.TOOL_RESPONSE:
+            _attach_response(event, position, calls_by_id, open_calls, vocabulary)
+        elif kind is EventType.USER_MESSAGE:
+            trace.user_positions.append(position)
+        elif kind is EventType.ERROR_EVENT:
+            trace.error_positions.append(position)
+            _attach_error(event, position, trace.calls)
+        elif kind is EventType.LLM_RESPONSE:
+            trace.reply_positions.append(position)
+            _attach_message(event.content, position, open_calls, vocabulary)
+        elif kind is EventType.SYSTEM_EVENT:
+            _add_system_event(trace, event, position)
+    trace.task = _describe_task(trace, task, goal)
+    trace.tools = tools or recorded_tools(call.tool for call in trace.calls)
+    trace.full_task = task or trace.task
+    trace.steps = parse_steps(events, trace.event_ids, trace.full_task)
+    _add_code_calls(trace)
+    return trace
+
+
+def _parse_call(event_id: str, position: int, event: Event) -> ToolCall:
+    content, tool = event.content, event.tool_name or ""
+    if not tool:
+        name = re.match(r"\s*([\w.\-]{1,40})(?=[\[(\s]|$)", content)
+        tool = name.group(1) if name and event.tool_name is None and len(content) < 4_000 else ""
+        tool = _tool_from_metadata(event.metadata) or (
+            tool if tool and re.match(r"\s*[\w.\-]+[\[(]", content) else ""
+        )
+    call = ToolCall(
+        position,
+        event_id,
+        tool,
+        content,
+        parse_arguments(content, tool),
+        duration_seconds=_duration_seconds(event),
+    )
+    if event.error:
+        call.failure_message = error_message(event.error) or excerpt(content)
+    return call
+
+
+def _tool_from_metadata(metadata: dict[str, Any]) -> str:
+    name = metadata.get("tool") or metadata.get("tool_name")
+    return name[:60] if isinstance(name, str) else ""
+
+
+def _call_id(event: Event) -> str | None:
+    value = event.metadata.get("call_id") or event.metadata.get("tool_call_id")
+    return value if isinstance(value, str) else None
+
+
+def _duration_seconds(event: Event) -> float | None:
+    for name, scale in (("duration_s", 1.0), ("duration_ms", 1e-3), ("latency_ms", 1e-3)):
+        value = event.metadata.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9:
+            return value * scale
+    return None
+
+
+def _attach_response(
+    event: Event,
+    position: int,
+    calls_by_id: dict[str, ToolCall],
+    open_calls: deque[ToolCall],
+    vocabulary: Vocabulary,
+) -> None:
+    call_id = _call_id(event)
+    call = calls_by_id.pop(call_id, None) if call_id else None
+    if call is None:
+        while open_calls and open_calls[0].response_position is not None:
+            open_calls.popleft()
+        call = open_calls.popleft() if open_calls else None
+    if call is None or call.response_position is not None:
+        return
+    call.response_position, call.response = position, event.content
+    duration_seconds = _duration_seconds(event)
+    if duration_seconds is not None:
+        call.duration_seconds = duration_seconds
+    call.is_correct = _parse_correctness(event.content, vocabulary)
+    if call.is_correct is None and not call.failure_message:
+        _set_failure(call, detect_failure(event, vocabulary))
+    elif call.is_correct is False and event.error:
+        call.failure_message = error_message(event.error)
+
+
+def _attach_error(event: Event, position: int, calls: list[ToolCall]) -> None:
+    """An error event directly after a call is its failed response."""
+    call = calls[-1] if calls else None
+    if call and call.position == position - 1 and call.response_position is None:
+        call.response_position, call.response = position, event.content
+        message = most_informative_line(event.content) if event.content.strip() else ""
+        call.failure_message = message or error_message(event.error or {}) or "error"
+
+
+def _set_failure(call: ToolCall, failure: Failure | None) -> None:
+    if failure:
+        call.failure_message, call.failure_source = failure.message, failure.source
+
+
+def _attach_message(
+    text: str, position: int, open_calls: deque[ToolCall], vocabulary: Vocabulary
+) -> None:
+    """Pairs a call that has no response with the agent's next message."""
+    while open_calls and open_calls[0].response_position is not None:
+        open_calls.popleft()
+    if not open_calls:
+        return
+    call = open_calls.pop()
+    open_calls.clear()
+    call.response_position, call.response, call.failure_source = position, "", "message"
+    match = vocabulary.search("failure_reply", text[:1_500])
+    if match:
+        call.failure_message = _sentence_around(text[:1_500], match.start())
+
+
+def _sentence_around(text: str, position: int) -> str:
+    start = max(text.rfind(mark, 0, position) for mark in ("。", "\n", ". ", "！")) + 1
+    ends = [text.find(mark, position) for mark in ("。", "\n", ". ")]
+    end = min((end for end in ends if end >= 0), default=len(text))
+    return excerpt(text[start : end + 1])
+
+
+def _parse_correctness(text: str, vocabulary: Vocabulary) -> bool | None:
+    if len(text) > 120:
+        return None
+    if vocabulary.search("wrong_answer", text):
+        return False
+    return True if vocabulary.search("correct_answer", text) else None
+
+
+def _add_code_calls(trace: ParsedTrace) -> None:
+    """Adds a call for each code block that an output follows. Its tool is the language."""
+    for step, output in zip(trace.steps, trace.steps[1:], strict=False):
+        if not step.code or output.role is not Role.OUTPUT:
+            continue
+        tool = step.language or "code"
+        call = ToolCall(
+            step.position, step.event_id, tool, step.code, {"": step.code}, output.position
+        )
+        call.response = output_body(output.text)
+        if output.exit_code not in (0, None):
+            call.failure_message = most_informative_line(call.response) or f"{output.exit_code}"
+        trace.calls.append(call)
+    if trace.steps:
+        trace.calls.sort(key=lambda call: call.position)
+
+
+def _add_system_event(trace: ParsedTrace, event: Event, position: int) -> None:
+    kind = str(event.metadata.get("kind", ""))
+    if event.error:
+        trace.error_positions.append(position)
+    elif kind in {"reflection", "lesson", "playbook", "memory"}:
+        trace.lesson_positions.append(position)
+    elif kind not in {"exit", "result"} and len(event.content) > 80:
+        trace.instruction_positions.append(position)
+
+
+def select_vocabulary(
+    events: Sequence[Event], task: str | None, without_dataset: str | None = None
+) -> Vocabulary:
+    """The vocabulary of a trace's language. For `without_dataset` see `load_vocabulary`."""
+    return load_vocabulary(language_of(_language_sample(events, task)), without_dataset)
+
+
+def _language_sample(events: Sequence[Event], task: str | None) -> Iterator[str]:
+    """The task and the first messages, else the first events."""
+    if task:
+        yield task
+    spoken = [e.content for e in events[:_SAMPLED_EVENTS] if e.event_type in _SPOKEN_TYPES]
+    yield from spoken or [event.content for event in events[:10]]
+
+
+def _describe_task(trace: ParsedTrace, task: str | None, goal: str | None) -> str:
+    user_messages = [trace.content_at(position) for position in trace.user_positions[:3]]
+    for text in (task, *user_messages, goal):
+        body = without_greeting(text) if text else ""
+        if len(body) >= 10:
+            return first_line(body, 180)
+    return first_line(task or (user_messages[0] if user_messages else "") or goal or "", 180)

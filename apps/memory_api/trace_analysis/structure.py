@@ -1,0 +1,132 @@
+"""Findings about conversations, agents and outputs; part of `Findings`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """A conversation without tools. `repeated_phrases`: clauses that several replies contain, the
+    number of those replies and the first of them. `dissatisfied_message` contains a phrase of the
+    vocabulary.
+    """
+
+    user_message_count: int
+    reply_count: int
+    repeated_phrases: tuple[tuple[str, int, str], ...] = ()
+    dissatisfied_message: str | None = None
+    dissatisfied_event_id: str | None = None
+    reply_before_dissatisfaction: str | None = None
+    reply_before_dissatisfaction_event_id: str | None = None
+    ratings: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTeam:
+    """The agents of a run with the number of their steps. `last_agent` ended the run."""
+
+    agents: tuple[tuple[str, int], ...]
+    hand_off_count: int
+    code_count: int
+    last_agent: str
+    last_event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOrigin:
+    """Where the value of the final answer first occurs after the task.
+
+    `kind`: what the first event with the value is; a report is a message that shows a page or file.
+    `author_event_id` is the first statement, or the step whose code or request caused the first
+    output with the value. `output_event_id`: the first output or report that contains the value,
+    None if there is none.
+    """
+
+    kind: Literal["message", "output", "report"]
+    answer: str
+    value: str
+    answer_event_id: str
+    first_event_id: str
+    author_event_id: str
+    author: str
+    output_event_id: str | None
+    mention_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedStatement:
+    """A message without code that states `count` values that no earlier event contains."""
+
+    event_id: str
+    agent: str
+    count: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OmittedConstraint:
+    """Numbers and names of the task that no later step mentions. `event_id`: the first step of an
+    agent.
+    """
+
+    event_id: str
+    agent: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedMessage:
+    """The same opening of a message of one agent, `count` times, at least 2. `event_id` is the
+    first repetition.
+    """
+
+    event_id: str
+    event_ids: tuple[str, ...]
+    agent: str
+    count: int
+    quote: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnresolvedOutput:
+    """Code whose output is an error or empty, with no successful output after it. `next_event_id`:
+    the next step, if it contains no code.
+    """
+
+    event_id: str
+    output_event_id: str
+    agent: str
+    exit_code: int | None
+    next_event_id: str | None = None
+    next_agent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedResult:
+    """The same text of at least 200 characters, returned to different calls."""
+
+    event_id: str
+    event_ids: tuple[str, ...]
+    calls: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedResult:
+    """A response whose numbers and names no later event contains."""
+
+    event_id: str
+    response_event_id: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedOutput:
+    """An output that says that it was truncated. `quote` are its words."""
+
+    event_id: str
+    output_event_id: str
+    call: str
+    quote: str

@@ -1,0 +1,132 @@
+"""Open traces: append events, record the outcome, close."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.errors import Conflict, InvalidRequest, NotFound
+from apps.memory_api.core.schemas import MAX_EVENTS
+from apps.memory_api.traces.queries import get_trace
+from apps.memory_api.traces.redaction import (
+    count_redactions,
+    redact_events,
+    redact_outcome,
+    redact_tools,
+)
+from apps.memory_api.traces.schemas import (
+    AppendEventsRequest,
+    CloseTraceRequest,
+    OutcomeType,
+    RecordOutcomeRequest,
+)
+from apps.memory_api.traces.storage import add_events, tools_json
+from apps.memory_api.traces.tables import TraceRow
+from apps.memory_api.traces.tools import MAX_TOOLS, merge_tools, to_tools
+
+
+async def require_trace(
+    session: AsyncSession, trace_id: UUID, project_id: str | None, *, for_update: bool = False
+) -> TraceRow:
+    """The trace, if it exists in the caller's project. Raises `NotFound`."""
+    trace = await get_trace(session, trace_id, for_update=for_update)
+    if trace is None or project_id not in (None, trace.project_id):
+        raise NotFound("Trace not found.")
+    return trace
+
+
+async def append_events(session: AsyncSession, trace: TraceRow, body: AppendEventsRequest) -> None:
+    """Adds events and tools to an open trace. Raises `Conflict` if it is closed, and
+    `InvalidRequest` for more than `MAX_EVENTS` events or `MAX_TOOLS` tools.
+    """
+    _require_open(trace)
+    if trace.event_count + len(body.events) > MAX_EVENTS:
+        raise InvalidRequest(f"A trace can have at most {MAX_EVENTS} events.", field="events")
+    redactions = Counter[str]()
+    await add_events(session, trace, redact_events(body.events, redactions))
+    if body.tools:
+        tools = merge_tools([*to_tools(trace.tools), *redact_tools(body.tools, redactions)])
+        if len(tools) > MAX_TOOLS:
+            raise InvalidRequest(f"A trace can have at most {MAX_TOOLS} tools.", field="tools")
+        trace.tools = tools_json(tools)
+    _add_redactions(trace, redactions)
+    trace.updated_at = datetime.now(UTC)
+
+
+def record_outcome(trace: TraceRow, body: RecordOutcomeRequest) -> bool:
+    """Stores the reported outcome of an open or closed trace. Returns False if nothing is new.
+    Raises `Conflict` if another outcome is already recorded.
+    """
+    _require_same_outcome(trace, body.outcome)
+    body, redactions = redact_outcome(body)
+    reported: dict[str, Any] = {
+        "outcome": body.outcome.value,
+        "error": body.error.model_dump(mode="json") if body.error else None,
+        "ground_truth": body.ground_truth,
+        "test_report": body.test_report,
+    }
+    changes = {
+        name: value
+        for name, value in reported.items()
+        if value is not None and value != getattr(trace, name)
+    }
+    for name, value in changes.items():
+        setattr(trace, name, value)
+    if changes:
+        _add_redactions(trace, redactions)
+        trace.updated_at = datetime.now(UTC)
+    return bool(changes)
+
+
+def close_trace(trace: TraceRow, body: CloseTraceRequest) -> None:
+    """Closes an open trace. Raises `Conflict` if it is closed or has another outcome, and
+    `InvalidRequest` if it has no events.
+    """
+    _require_open(trace)
+    _require_same_outcome(trace, body.outcome)
+    if trace.event_count == 0:
+        raise InvalidRequest(
+            "A trace needs at least one event before it can be closed.", field="events"
+        )
+    _close(trace)
+    if body.outcome is not None:
+        trace.outcome = body.outcome.value
+    body, redactions = redact_outcome(body)
+    if body.error is not None:
+        trace.error = body.error.model_dump(mode="json")
+        _add_redactions(trace, redactions)
+
+
+def time_out_trace(trace: TraceRow) -> None:
+    """Closes an abandoned trace. Without a recorded outcome, its outcome is `timeout`."""
+    _close(trace)
+    trace.outcome = trace.outcome or OutcomeType.TIMEOUT.value
+
+
+def close_without_outcome(trace: TraceRow) -> None:
+    """Closes a trace whose outcome will be reported later."""
+    _close(trace)
+
+
+def _close(trace: TraceRow) -> None:
+    trace.state = "closed"
+    trace.closed_at = trace.updated_at = datetime.now(UTC)
+
+
+def _add_redactions(trace: TraceRow, redactions: Counter[str]) -> None:
+    if redactions:
+        trace.metadata_ = count_redactions(trace.metadata_, redactions)
+
+
+def _require_same_outcome(trace: TraceRow, outcome: OutcomeType | None) -> None:
+    if trace.outcome is not None and outcome not in (None, trace.outcome):
+        raise Conflict(f"The outcome of this trace is already '{trace.outcome}'.", field="outcome")
+
+
+def _require_open(trace: TraceRow) -> None:
+    if trace.state != "open":
+        raise Conflict("The trace is closed. Events can be appended only to open traces.")

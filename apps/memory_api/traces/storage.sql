@@ -1,0 +1,29 @@
+-- name: insert_traces
+-- New traces as a JSON array of objects with column names, including tenant_id. Skips traces with an existing external_id. Returns the
+-- IDs of the stored ones.
+insert into traces (
+    tenant_id, id, project_id, external_id, task_key, parent_id, session_id, playbook, task_description, task_goal, outcome, state,
+    error, query, generated_answer, reasoning_steps, ground_truth, test_report, used_bullet_keys, retrieval_id, related_memory_ids, language,
+    tools, metadata, event_count, content_hash, created_at, updated_at, closed_at
+)
+select
+    tenant_id, id, project_id, external_id, task_key, parent_id, session_id, playbook, task_description, task_goal, outcome, state,
+    error, query, generated_answer, reasoning_steps, ground_truth, test_report, used_bullet_keys, retrieval_id, related_memory_ids, language,
+    tools, metadata, event_count, content_hash, created_at, updated_at, closed_at
+from json_populate_recordset(null::traces, cast(:rows as json))
+on conflict do nothing
+returning id
+
+-- name: insert_events
+-- Events of traces of one tenant: for each trace the seq of its first new event, and the events as a JSON array.
+insert into trace_events (tenant_id, trace_id, seq, event_id, event_type, content, timestamp, metadata, tool_name, error, agent)
+select
+    cast(:tenant as uuid), trace_id, seq, coalesce(event_id, 'e' || lpad(seq::text, greatest(4, length(seq::text)), '0')),
+    event_type, content, timestamp, metadata, tool_name, error, agent
+from
+    unnest(cast(:trace_id as uuid[]), cast(:first as int[]), cast(:events as text[])) sent (trace_id, first, events),
+    rows from (json_to_recordset(sent.events::json) as (
+        event_id text, event_type text, content text, timestamp timestamptz, metadata jsonb, tool_name text, error jsonb, agent text
+    )) with ordinality event (event_id, event_type, content, timestamp, metadata, tool_name, error, agent, number),
+    lateral (select cast(first + number - 1 as int) as seq) numbered
+returning 1

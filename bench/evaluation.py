@@ -1,0 +1,149 @@
+"""Proven verdicts of the deterministic evaluator on real traces: how many, and how many contradict
+the recorded outcome.
+
+    python -m bench.evaluation [traces.jsonl] [--show N] [--no-write]
+
+The evaluator sees the ground truth of a trace, but neither its outcome nor its reward. Only sources
+whose ground truth has expected actions or answers are measured, each as recorded, and in variants:
+
+- `tools stated`     with the tools of the benchmark and whether they write. The published code of
+                     tau-bench states it: a tool writes if it changes the data of the environment.
+- `report removed`   without the response in which the environment judges the answer, so that the
+                     answer is compared with the expected one.
+
+A run is proven right or wrong, or undecided (a score or none, but no proof). A proven verdict is a
+contradiction if the recorded outcome is another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from apps.memory_api.evaluation.evaluators.deterministic import score_by_evidence
+from apps.memory_api.evaluation.evaluators.threshold import Thresholds
+from apps.memory_api.evaluation.schemas import Criterion, EvaluationInput, best_score
+from apps.memory_api.trace_analysis.ground_truth import (
+    expected_actions,
+    expected_answers,
+    expected_outputs,
+)
+from apps.memory_api.trace_analysis.parser import parse_trace
+from apps.memory_api.traces.schemas import CreateTraceRequest, OutcomeType
+from bench.report import Report
+
+DEFAULT = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "traces.jsonl"
+Raw = dict[str, Any]
+
+READING = """
+calculate find_user_id_by_email find_user_id_by_name_zip get_order_details get_product_details
+get_reservation_details get_user_details list_all_airports list_all_product_types
+search_direct_flight search_onestop_flight think transfer_to_human_agents
+"""
+WRITING = """
+book_reservation cancel_pending_order cancel_reservation exchange_delivered_order_items
+modify_pending_order_address modify_pending_order_items modify_pending_order_payment
+modify_user_address return_delivered_order_items send_certificate update_reservation_baggages
+update_reservation_flights update_reservation_passengers
+"""
+TOOLS = [
+    {"name": name, "writes": writes}
+    for names, writes in ((READING, False), (WRITING, True))
+    for name in names.split()
+]
+
+
+def as_recorded(raw: Raw) -> Raw | None:
+    return raw
+
+
+def with_tools(raw: Raw) -> Raw | None:
+    return raw | {"tools": TOOLS} if expected_actions(raw["ground_truth"]) is not None else None
+
+
+def without_report(raw: Raw) -> Raw | None:
+    """None if no response judges the answer."""
+    parsed = parse_trace(CreateTraceRequest.model_validate(raw).events)
+    judged = {call.response_position for call in parsed.calls if call.is_correct is not None}
+    events = [event for index, event in enumerate(raw["events"]) if index not in judged]
+    return raw | {"events": events} if judged else None
+
+
+VARIANTS: Mapping[str, Callable[[Raw], Raw | None]] = {
+    "as recorded": as_recorded,
+    "tools stated": with_tools,
+    "report removed": without_report,
+}
+
+
+def has_gold(raw: Raw) -> bool:
+    truth = raw.get("ground_truth")
+    return bool(
+        expected_actions(truth) is not None or expected_answers(truth) or expected_outputs(truth)
+    )
+
+
+def classify(raw: Raw) -> tuple[str, tuple[str, ...]]:
+    """right, wrong (both proven) or undecided, and the reasons."""
+    fields = {name: value for name, value in raw.items() if name not in ("reward", "outcome")}
+    body = CreateTraceRequest.model_validate(fields)
+    case = EvaluationInput(
+        run=parse_trace(body.events, body.task_description, body.task_goal, body.tools),
+        task_description=body.task_description,
+        task_goal=body.task_goal,
+        answer=body.generated_answer,
+        ground_truth=body.ground_truth,
+        metadata={},
+    )
+    score = best_score(score_by_evidence(case).scores, Criterion.CORRECTNESS)
+    if score is None or not score.proven:
+        return "undecided", score.reasons if score else ()
+    is_right = Thresholds().verdict(score) is OutcomeType.SUCCESS
+    return "right" if is_right else "wrong", score.reasons
+
+
+def count_verdicts(traces: list[Raw], show: int = 0) -> dict[tuple[str, str], Counter[str]]:
+    """(source, variant) → the number of traces, of results and of contradictions. Prints the first
+    `show` contradictions.
+    """
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for raw in filter(has_gold, traces):
+        for variant, change in VARIANTS.items():
+            changed = change(raw)
+            if changed is None:
+                continue
+            result, reasons = classify(changed)
+            count = counts.setdefault((raw["source"], variant), Counter())
+            count.update(("traces", result))
+            if result != "undecided" and (result == "right") != (raw["outcome"] == "success"):
+                count["contradictions"] += 1
+                if sum(one["contradictions"] for one in counts.values()) <= show:
+                    print(f"{raw['id']} {variant}: recorded {raw['outcome']}, {result}: {reasons}")
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench evaluation")
+    parser.add_argument("traces", nargs="?", type=Path, default=DEFAULT)
+    parser.add_argument("--show", type=int, default=0, help="print this many contradictions")
+    parser.add_argument("--no-write", action="store_true", help="write no file")
+    given = parser.parse_args()
+    report = Report(
+        "evaluation", "Proven verdicts of the deterministic evaluator against recorded outcomes."
+    )
+    columns = ("proven right", "proven wrong", "undecided", "contradictions")
+    report.table("verdicts", "Verdicts by source", "source", "variant", "traces", *columns)
+    lines = given.traces.read_text(encoding="utf8").splitlines()
+    counts = count_verdicts([json.loads(line) for line in lines], given.show)
+    for (source, variant), count in sorted(counts.items()):
+        cells = ("traces", "right", "wrong", "undecided", "contradictions")
+        report.row("verdicts", source, variant, *(count[cell] for cell in cells))
+    report.finish(write=not given.no_write)
+
+
+if __name__ == "__main__":
+    main()

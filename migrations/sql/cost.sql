@@ -1,0 +1,150 @@
+-- Budgets per project and purpose, in dollars and tokens; running totals; alerts; replies that a run has paid for.
+-- '' in project_id and purpose means all of them.
+alter table budgets
+    add column project_id text default '' not null,
+    add column purpose text default '' not null,
+    add column limit_tokens bigint,
+    add column when_spent text default 'refuse' not null;
+alter table budgets alter column limit_usd drop not null;
+alter table budgets drop constraint budgets_pkey;
+alter table budgets add constraint budgets_pkey primary key (tenant_id, period, project_id, purpose);
+alter table budgets add constraint budgets_limit_check check (limit_usd is not null or limit_tokens is not null);
+alter table budgets add constraint budgets_limit_tokens_check check (limit_tokens >= 0);
+alter table budgets add constraint budgets_when_spent_check check (when_spent in ('refuse', 'rules'));
+
+alter table llm_calls add column project_id text;
+
+alter table budget_reservations
+    add column project_id text default '' not null,
+    add column amount_tokens bigint default 0 not null,
+    add column is_expired boolean default false not null;
+create index budget_reservations_open_idx on budget_reservations (tenant_id, expires_at) where settled_at is null;
+
+-- What one period has cost, by project and purpose. A call changes the rows of its day and its month.
+create table budget_totals (
+    tenant_id uuid not null,
+    period text not null,
+    starts_on date not null,
+    project_id text not null,
+    purpose text not null,
+    spent_usd numeric default 0 not null,
+    reserved_usd numeric default 0 not null,
+    spent_tokens bigint default 0 not null,
+    reserved_tokens bigint default 0 not null,
+    constraint budget_totals_pkey primary key (tenant_id, period, starts_on, project_id, purpose)
+);
+
+-- One row for each threshold that a budget has reached in a period.
+create table budget_alerts (
+    tenant_id uuid not null,
+    period text not null,
+    starts_on date not null,
+    project_id text not null,
+    purpose text not null,
+    unit text not null,
+    percent integer not null,
+    limit_amount numeric not null,
+    spent_amount numeric not null,
+    created_at timestamptz default now() not null,
+    constraint budget_alerts_pkey primary key (tenant_id, period, starts_on, project_id, purpose, unit, percent),
+    constraint budget_alerts_unit_check check (unit in ('usd', 'tokens'))
+);
+
+-- A reply of a model that a run has paid for and not used yet. `text` is redacted.
+create table llm_replies (
+    tenant_id uuid not null,
+    run_id uuid not null,
+    request_hash text not null,
+    provider text not null,
+    model text not null,
+    text text not null,
+    finish_reason text not null,
+    input_tokens integer not null,
+    output_tokens integer not null,
+    cached_tokens integer not null,
+    cache_write_tokens integer not null,
+    latency_ms integer not null,
+    request_id text,
+    created_at timestamptz default now() not null,
+    constraint llm_replies_pkey primary key (tenant_id, run_id, request_hash)
+);
+
+create index llm_replies_created_at_idx on llm_replies (tenant_id, created_at);
+
+-- A model call with its project, its trace and the playbook that it was made for.
+create view llm_call_details with (security_invoker = true) as
+select c.*, coalesce(c.project_id, r.project_id) project, r.trace_id, coalesce(r.input->>'playbook', t.playbook) playbook
+from llm_calls c
+left join runs r on r.tenant_id = c.tenant_id and r.id = c.run_id
+left join traces t on t.tenant_id = r.tenant_id and t.id = r.trace_id;
+
+-- What each playbook has cost: all calls for its traces, its curation and its workflow.
+create view playbook_costs with (security_invoker = true) as
+select tenant_id, project project_id, playbook, count(*) calls, coalesce(sum(input_tokens), 0) input_tokens,
+       coalesce(sum(output_tokens), 0) output_tokens, coalesce(sum(cost_usd), 0) cost_usd
+from llm_call_details
+where playbook is not null
+group by tenant_id, project, playbook;
+
+-- What each lesson has cost: the calls for its trace, divided among the lessons of that trace. The curation of a playbook has no part in it.
+create view lesson_costs with (security_invoker = true) as
+select m.tenant_id, m.project_id, m.id memory_id, m.kind, m.trace_id, m.created_at, cost.calls,
+       cost.input_tokens / lessons.lesson_count input_tokens, cost.output_tokens / lessons.lesson_count output_tokens,
+       cost.cost_usd / lessons.lesson_count cost_usd
+from memories m
+cross join lateral (
+    select count(*) lesson_count from memories o
+    where o.tenant_id = m.tenant_id and o.trace_id = m.trace_id and o.kind in ('reflection', 'strategy', 'insight')
+) lessons
+cross join lateral (
+    select count(*) calls, coalesce(sum(c.input_tokens), 0) input_tokens, coalesce(sum(c.output_tokens), 0) output_tokens,
+           coalesce(sum(c.cost_usd), 0) cost_usd
+    from runs r
+    join llm_calls c on c.tenant_id = r.tenant_id and c.run_id = r.id
+    where r.tenant_id = m.tenant_id and r.trace_id = m.trace_id and r.kind <> 'curate'
+) cost
+where m.trace_id is not null and m.kind in ('reflection', 'strategy', 'insight');
+
+grant select on llm_call_details, playbook_costs, lesson_costs to hansei_app, hansei_worker;
+
+do $$
+declare
+    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
+    bound record;
+begin
+    for bound in
+        select * from (values
+            ('budget_totals', 'select, insert, update, delete'),
+            ('budget_alerts', 'select, insert, delete'),
+            ('llm_replies', 'select, insert, delete')
+        ) as bound_tables (table_name, privileges)
+    loop
+        execute format('alter table %I enable row level security', bound.table_name);
+        execute format('alter table %I force row level security', bound.table_name);
+        execute format(
+            'create policy %I on %I to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
+            bound.table_name || '_tenant', bound.table_name, tenant_rule, tenant_rule
+        );
+        execute format('grant %s on %I to hansei_app, hansei_worker', bound.privileges, bound.table_name);
+    end loop;
+end $$;
+
+-- The totals of the current day and month from the calls that are recorded. Each tenant is bound in turn: the owner too sees one at a time.
+do $$
+declare
+    owner_tenant uuid;
+begin
+    for owner_tenant in select id from tenants loop
+        perform set_config('hansei.tenant_id', owner_tenant::text, true);
+        insert into budget_totals (tenant_id, period, starts_on, project_id, purpose, spent_usd, reserved_usd)
+        select r.tenant_id, p.period, date_trunc(p.period, now() at time zone 'UTC')::date, '', case when p.per_purpose then r.purpose else '' end,
+               coalesce(sum(r.amount_usd) filter (where r.settled_at is not null), 0),
+               coalesce(sum(r.amount_usd) filter (where r.settled_at is null), 0)
+        from budget_reservations r
+        cross join (values ('day', false), ('day', true), ('month', false), ('month', true)) as p (period, per_purpose)
+        where r.tenant_id = owner_tenant
+          and r.created_at >= date_trunc(p.period, now() at time zone 'UTC') at time zone 'UTC'
+        group by r.tenant_id, p.period, 5;
+    end loop;
+    perform set_config('hansei.tenant_id', '', true);
+end $$;

@@ -1,0 +1,47 @@
+-- Lessons that wait for a curation of their playbook. There is no foreign key to playbooks: the check would wait for the lock of a playbook
+-- that is being changed, while the learning step holds locks of its own.
+create table inbox_lessons (
+    tenant_id uuid not null,
+    id uuid not null,
+    scope_id integer not null,
+    memory_id uuid,
+    trace_id uuid,
+    chain_id uuid not null,
+    hints jsonb default '[]' not null,
+    curation_run_id uuid,
+    curation_count integer default 0 not null,
+    last_reason text,
+    created_at timestamptz default now() not null,
+    constraint inbox_lessons_pkey primary key (tenant_id, scope_id, id),
+    constraint inbox_lessons_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id)
+);
+
+-- Which run curates a playbook now, and which one takes the next lessons. Its row lock orders the two.
+create table playbook_curations (
+    tenant_id uuid not null,
+    scope_id integer not null,
+    active_run_id uuid,
+    queued_run_id uuid,
+    started_at timestamptz,
+    consolidated_version integer default 0 not null,
+    consolidated_count integer default 0 not null,
+    consolidated_at timestamptz,
+    constraint playbook_curations_pkey primary key (tenant_id, scope_id),
+    constraint playbook_curations_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id)
+);
+
+do $$
+declare
+    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
+    new_table text;
+begin
+    foreach new_table in array array['inbox_lessons', 'playbook_curations'] loop
+        execute format('alter table %I enable row level security', new_table);
+        execute format('alter table %I force row level security', new_table);
+        execute format(
+            'create policy %I on %I to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
+            new_table || '_tenant', new_table, tenant_rule, tenant_rule
+        );
+        execute format('grant select, insert, update, delete on %I to hansei_app, hansei_worker', new_table);
+    end loop;
+end $$;

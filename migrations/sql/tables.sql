@@ -1,0 +1,633 @@
+-- Tables, their indexes, and the view of bullet effects. Every table except `tenants` is keyed by tenant_id first, so that all of
+-- them can be distributed by tenant. Foreign keys stay within one tenant. The name of an index leaves out tenant_id.
+
+-- A tenant is its own key: the only table without tenant_id.
+create table tenants (
+    id uuid not null,
+    slug text not null,
+    status text default 'active' not null,
+    created_at timestamptz default now() not null,
+    constraint tenants_pkey primary key (id),
+    constraint tenants_slug_key unique (slug)
+);
+
+-- A key is stored as the SHA-256 of its secret half.
+create table api_keys (
+    tenant_id uuid not null,
+    id uuid not null,
+    name text default '' not null,
+    secret_hash bytea not null,
+    scopes text[] default '{}' not null,
+    project_id text,
+    expires_at timestamptz,
+    revoked_at timestamptz,
+    last_used_at timestamptz,
+    created_at timestamptz default now() not null,
+    constraint api_keys_pkey primary key (tenant_id, id),
+    constraint api_keys_tenant_id_secret_hash_key unique (tenant_id, secret_hash)
+);
+
+-- One execution of work. The queue carries only its ID; this row is the truth.
+create table runs (
+    tenant_id uuid not null,
+    id uuid not null,
+    project_id text default 'default' not null,
+    kind text not null,
+    state text default 'queued' not null,
+    parent_id uuid,
+    trace_id uuid,
+    input jsonb default '{}' not null,
+    attempts integer default '0' not null,
+    max_attempts integer default '5' not null,
+    lease_until timestamptz,
+    lease_owner text,
+    error jsonb,
+    result jsonb,
+    engine text,
+    degraded boolean default 'false' not null,
+    prompt_hash text,
+    usage jsonb,
+    created_at timestamptz default now() not null,
+    started_at timestamptz,
+    finished_at timestamptz,
+    updated_at timestamptz default now() not null,
+    constraint runs_pkey primary key (tenant_id, id)
+);
+
+create index runs_created_at_idx on runs (tenant_id, created_at desc, id desc);
+create index runs_state_created_at_idx on runs (tenant_id, state, created_at desc, id desc);
+create index runs_trace_id_idx on runs (tenant_id, trace_id) where trace_id is not null;
+
+-- The response stored for an Idempotency-Key, or a lease while the first request is being handled.
+create table idempotency_keys (
+    tenant_id uuid not null,
+    route text not null,
+    key text not null,
+    body_hash bytea not null,
+    response_status integer,
+    response_body jsonb,
+    response_headers jsonb,
+    lease_until timestamptz,
+    created_at timestamptz default now() not null,
+    constraint idempotency_keys_pkey primary key (tenant_id, route, key)
+);
+
+-- One run of an agent: an attempt at `task_key` if it has one.
+create table traces (
+    tenant_id uuid not null,
+    id uuid not null,
+    project_id text not null,
+    external_id text,
+    task_key text,
+    parent_id uuid,
+    session_id text,
+    playbook text,
+    task_description text,
+    task_goal text,
+    outcome text,
+    state text default 'closed' not null,
+    error jsonb,
+    query text,
+    generated_answer text,
+    reasoning_steps jsonb,
+    ground_truth jsonb,
+    test_report text,
+    used_bullet_keys text[] default '{}' not null,
+    retrieval_id uuid,
+    related_memory_ids text[] default '{}' not null,
+    language text,
+    metadata jsonb default '{}' not null,
+    event_count integer default '0' not null,
+    content_hash bytea not null,
+    duplicate_of uuid,
+    created_at timestamptz default now() not null,
+    updated_at timestamptz default now() not null,
+    closed_at timestamptz,
+    constraint traces_pkey primary key (tenant_id, id),
+    constraint traces_tenant_id_project_id_external_id_key unique (tenant_id, project_id, external_id)
+);
+
+create index traces_updated_at_idx on traces (tenant_id, updated_at) where state = 'open';
+create index traces_project_id_task_key_created_at_idx on traces (tenant_id, project_id, task_key, created_at) where task_key is not null;
+create index traces_project_id_created_at_idx on traces (tenant_id, project_id, created_at desc, id desc);
+create index traces_retrieval_id_idx on traces (tenant_id, retrieval_id) where retrieval_id is not null;
+
+create table trace_events (
+    tenant_id uuid not null,
+    trace_id uuid not null,
+    seq integer not null,
+    event_id text not null,
+    event_type text not null,
+    content text not null,
+    timestamp timestamptz,
+    metadata jsonb default '{}' not null,
+    tool_name text,
+    error jsonb,
+    agent text,
+    constraint trace_events_pkey primary key (tenant_id, trace_id, seq),
+    constraint trace_events_tenant_id_trace_id_fkey foreign key(tenant_id, trace_id) references traces (tenant_id, id) on delete cascade
+);
+
+-- No foreign key to runs: an evaluation outlives the run that made it.
+create table trace_evaluations (
+    tenant_id uuid not null,
+    trace_id uuid not null,
+    evaluator text not null,
+    criterion text not null,
+    score double precision not null,
+    reasons text[] default '{}' not null,
+    run_id uuid,
+    created_at timestamptz default now() not null,
+    constraint trace_evaluations_pkey primary key (tenant_id, trace_id, evaluator, criterion),
+    constraint trace_evaluations_score_check check (score between 0 and 1),
+    constraint trace_evaluations_tenant_id_trace_id_fkey foreign key (tenant_id, trace_id)
+        references traces (tenant_id, id) on delete cascade
+);
+
+-- The unit of search statistics: a playbook, a collection, or one kind of memory in a project.
+create table scopes (
+    tenant_id uuid not null,
+    id integer not null,
+    project_id text not null,
+    type text not null,
+    name text not null,
+    created_at timestamptz default now() not null,
+    constraint scopes_pkey primary key (tenant_id, id),
+    constraint scopes_tenant_id_project_id_type_name_key unique (tenant_id, project_id, type, name)
+);
+
+-- Small integers for the names that search filters on. They keep the covering index of memory_vectors narrow.
+create table labels (
+    tenant_id uuid not null,
+    id integer not null,
+    type text not null,
+    name text not null,
+    constraint labels_pkey primary key (tenant_id, id),
+    constraint labels_tenant_id_type_name_key unique (tenant_id, type, name)
+);
+
+-- Any stored item. Wide, and never indexed by vector.
+create table memories (
+    tenant_id uuid not null,
+    id uuid not null,
+    seq bigint generated always as identity,
+    project_id text not null,
+    layer text not null,
+    kind text not null,
+    scope_id integer not null,
+    key text,
+    section text,
+    title text,
+    when_to_use text,
+    content text not null,
+    searchable_text text not null,
+    keywords text[] default '{}' not null,
+    tags text[] default '{}' not null,
+    importance double precision default '0.5' not null,
+    strength double precision default '1' not null,
+    confidence double precision,
+    helpful integer default '0' not null,
+    harmful integer default '0' not null,
+    neutral integer default '0' not null,
+    harmful_at_release integer default '0' not null,
+    observation_count integer default '1' not null,
+    confidence_score double precision generated always as (case when helpful + harmful = 0 then 0.5 else helpful::float8 / (helpful + harmful) end) stored not null,
+    usefulness double precision default '0.05' not null,
+    status text default 'active' not null,
+    pinned boolean default 'false' not null,
+    source text not null,
+    error_category text,
+    outcome text,
+    session_id text,
+    trace_id uuid,
+    source_event_ids text[] default '{}' not null,
+    metadata jsonb default '{}' not null,
+    terms integer[] default '{}' not null,
+    tokenizer text not null,
+    fingerprint bytea not null,
+    revision integer default '1' not null,
+    playbook_version integer,
+    position integer,
+    change_reason text,
+    change_actor text,
+    change_run_id uuid,
+    created_at timestamptz default now() not null,
+    updated_at timestamptz default now() not null,
+    constraint memories_pkey primary key (tenant_id, id),
+    constraint memories_tenant_id_seq_key unique (tenant_id, seq),
+    constraint memories_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id),
+    constraint memories_importance_check check (importance between 0 and 1),
+    constraint memories_status_check check (status in ('active', 'quarantined', 'archived', 'deleted'))
+);
+
+create unique index memories_scope_id_key_idx on memories (tenant_id, scope_id, key) where key is not null;
+create index memories_project_id_kind_created_at_idx on memories (tenant_id, project_id, kind, created_at desc, id desc);
+create index memories_trace_id_idx on memories (tenant_id, trace_id) where trace_id is not null;
+create index memories_scope_id_fingerprint_idx on memories (tenant_id, scope_id, fingerprint);
+create index memories_scope_id_seq_idx on memories (tenant_id, scope_id, seq) where status = 'quarantined';
+create index memories_tokenizer_idx on memories (tenant_id, tokenizer);
+
+-- One row per active memory and embedding model. The covering key answers an exact search without reading the table.
+create table memory_vectors (
+    tenant_id uuid not null,
+    scope_id integer not null,
+    model_label_id integer not null,
+    seq bigint not null,
+    kind_id smallint not null,
+    section_label_id integer,
+    error_label_id integer,
+    confidence real not null,
+    importance real not null,
+    created_at timestamptz not null,
+    tag_label_ids integer[] not null,
+    embedding halfvec storage plain not null,
+    constraint memory_vectors_pkey primary key (tenant_id, scope_id, model_label_id, seq)
+        include (kind_id, section_label_id, error_label_id, confidence, importance, created_at, tag_label_ids, embedding)
+) with (autovacuum_vacuum_insert_scale_factor = 0.02, autovacuum_vacuum_scale_factor = 0.02);
+
+-- One row per term of an active memory. `weight` is the document side of BM25, computed when the row is written.
+create table postings (
+    tenant_id uuid not null,
+    scope_id integer not null,
+    term_id integer not null,
+    seq bigint not null,
+    weight real not null,
+    constraint postings_pkey primary key (tenant_id, scope_id, term_id, seq) include (weight)
+) with (autovacuum_vacuum_insert_scale_factor = 0.02, autovacuum_vacuum_scale_factor = 0.02);
+
+-- The number of indexed memories of a scope, as a sum of appended deltas, so that inserts do not wait for each other.
+create table scope_stats (
+    tenant_id uuid not null,
+    scope_id integer not null,
+    id uuid not null,
+    delta integer not null,
+    constraint scope_stats_pkey primary key (tenant_id, scope_id, id) include (delta)
+);
+
+create table memory_links (
+    tenant_id uuid not null,
+    source_id uuid not null,
+    relation text not null,
+    target_kind text not null,
+    target_id uuid not null,
+    created_at timestamptz default now() not null,
+    constraint memory_links_pkey primary key (tenant_id, source_id, relation, target_kind, target_id),
+    constraint memory_links_tenant_id_source_id_fkey foreign key(tenant_id, source_id) references memories (tenant_id, id) on delete cascade
+);
+
+create index memory_links_target_id_idx on memory_links (tenant_id, target_id);
+
+-- A memory after one change. Only the history trigger writes here.
+create table memory_revisions (
+    tenant_id uuid not null,
+    memory_id uuid not null,
+    revision integer not null,
+    playbook_version integer,
+    scope_id integer not null,
+    key text,
+    section text,
+    title text,
+    when_to_use text,
+    content text not null,
+    keywords text[] default '{}' not null,
+    tags text[] default '{}' not null,
+    importance double precision not null,
+    status text not null,
+    pinned boolean not null,
+    change_reason text,
+    change_actor text,
+    change_run_id uuid,
+    created_at timestamptz default now() not null,
+    constraint memory_revisions_pkey primary key (tenant_id, memory_id, revision)
+);
+
+create index memory_revisions_scope_id_playbook_version_idx on memory_revisions (tenant_id, scope_id, playbook_version, memory_id)
+    where playbook_version is not null;
+
+-- How often a memory was returned. A table of its own, so that a read never rewrites a memory.
+create table memory_usage (
+    tenant_id uuid not null,
+    memory_id uuid not null,
+    use_count bigint not null,
+    last_used_at timestamptz default now() not null,
+    constraint memory_usage_pkey primary key (tenant_id, memory_id)
+);
+
+-- Bullets are memories of kind `bullet` in the playbook's scope. A change of bullets locks this row.
+create table playbooks (
+    tenant_id uuid not null,
+    scope_id integer not null,
+    project_id text not null,
+    name text not null,
+    version integer default '0' not null,
+    active_count integer default '0' not null,
+    sections jsonb not null,
+    key_counters jsonb default '{}' not null,
+    aliases jsonb default '{}' not null,
+    token_budget integer,
+    max_bullets integer,
+    review_mode text default 'off' not null,
+    holdout_share double precision default 0 not null,
+    cleaned_version integer default '0' not null,
+    created_at timestamptz default now() not null,
+    updated_at timestamptz default now() not null,
+    deleted_at timestamptz,
+    constraint playbooks_pkey primary key (tenant_id, scope_id),
+    constraint playbooks_tenant_id_project_id_name_key unique (tenant_id, project_id, name),
+    constraint playbooks_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id),
+    constraint playbooks_review_mode_check check (review_mode in ('off', 'required')),
+    constraint playbooks_holdout_share_check check (holdout_share between 0 and 1)
+);
+
+-- One change of a playbook. `sections` is null if it equals that of the version before.
+create table playbook_versions (
+    tenant_id uuid not null,
+    scope_id integer not null,
+    version integer not null,
+    change_type text not null,
+    added_count integer not null,
+    updated_count integer not null,
+    removed_count integer not null,
+    active_count integer not null,
+    sections jsonb,
+    reason text,
+    actor text,
+    run_id uuid,
+    created_at timestamptz default now() not null,
+    constraint playbook_versions_pkey primary key (tenant_id, scope_id, version),
+    constraint playbook_versions_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references playbooks (tenant_id, scope_id)
+);
+
+create index playbook_versions_scope_id_created_at_idx on playbook_versions (tenant_id, scope_id, created_at);
+
+-- Deltas that wait for a person.
+create table playbook_proposals (
+    tenant_id uuid not null,
+    id uuid not null,
+    scope_id integer not null,
+    state text default 'waiting' not null,
+    deltas jsonb not null,
+    sources jsonb default '{}' not null,
+    reason text,
+    actor text,
+    run_id uuid,
+    accepted_version integer,
+    decided_by text,
+    decision_reason text,
+    decided_at timestamptz,
+    created_at timestamptz default now() not null,
+    constraint playbook_proposals_pkey primary key (tenant_id, id),
+    constraint playbook_proposals_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references playbooks (tenant_id, scope_id),
+    constraint playbook_proposals_state_check check (state in ('waiting', 'accepted', 'rejected'))
+);
+
+create index playbook_proposals_scope_id_created_at_idx on playbook_proposals (tenant_id, scope_id, created_at desc, id desc);
+
+-- The text of a bullet from `from_version` up to, but not including, `until_version`. The history trigger writes a row when the
+-- bullet changes; the current text is in `memories`. A span of length class c is 2^c to 2^(c+1) - 1 versions long, so those of class c
+-- that hold at a version end within the next 2^(c+1) versions: a past playbook is one short index range per class.
+-- `searchable_text` is null if it follows from the other texts.
+create table bullet_spans (
+    tenant_id uuid not null,
+    bullet_id uuid not null,
+    until_version integer not null,
+    from_version integer not null,
+    length_class smallint generated always as (length(ltrim((until_version - from_version)::bit(32)::text, '0')) - 1) stored not null,
+    scope_id integer not null,
+    section text,
+    title text,
+    when_to_use text,
+    content text not null,
+    searchable_text text,
+    keywords text[] default '{}' not null,
+    tags text[] default '{}' not null,
+    status text not null,
+    pinned boolean not null,
+    constraint bullet_spans_pkey primary key (tenant_id, bullet_id, until_version),
+    constraint bullet_spans_length_check check (from_version < until_version)
+);
+
+create index bullet_spans_scope_id_length_class_until_version_idx on bullet_spans
+    (tenant_id, scope_id, length_class, until_version, from_version);
+
+-- What one judge says about one bullet, in one trace if it has one.
+create table bullet_verdicts (
+    tenant_id uuid not null,
+    id uuid not null,
+    bullet_id uuid not null,
+    trace_id uuid,
+    judge text not null,
+    tag text not null,
+    reason text,
+    evidence jsonb default '{}' not null,
+    retrieval_id uuid,
+    reason_memory_id uuid,
+    actor text,
+    run_id uuid,
+    confirmed boolean default false not null,
+    created_at timestamptz default now() not null,
+    updated_at timestamptz default now() not null,
+    constraint bullet_verdicts_pkey primary key (tenant_id, id),
+    constraint bullet_verdicts_tenant_id_trace_id_bullet_id_judge_key unique (tenant_id, trace_id, bullet_id, judge),
+    constraint bullet_verdicts_tenant_id_bullet_id_fkey foreign key(tenant_id, bullet_id) references memories (tenant_id, id),
+    constraint bullet_verdicts_judge_check check (judge in ('human', 'test', 'llm', 'rules', 'outcome')),
+    constraint bullet_verdicts_tag_check check (tag in ('helpful', 'harmful', 'neutral'))
+);
+
+create index bullet_verdicts_bullet_id_idx on bullet_verdicts (tenant_id, bullet_id);
+
+-- The bullets that one search or render returned.
+create table retrievals (
+    tenant_id uuid not null,
+    id uuid not null,
+    scope_id integer not null,
+    version integer not null,
+    kind text not null,
+    query text not null,
+    bullet_keys text[] default '{}' not null,
+    scores real[] default '{}' not null,
+    holdout_candidate text,
+    held_out boolean default false not null,
+    created_at timestamptz default now() not null,
+    constraint retrievals_pkey primary key (tenant_id, id),
+    constraint retrievals_kind_check check (kind in ('search', 'render'))
+);
+
+create index retrievals_scope_id_created_at_idx on retrievals (tenant_id, scope_id, created_at desc);
+
+-- The curator's decision on a lesson, by the fingerprint of its text, so that the model is not asked again.
+create table curated_lessons (
+    tenant_id uuid not null,
+    scope_id integer not null,
+    fingerprint bytea not null,
+    decision text not null,
+    bullet_id uuid,
+    memory_id uuid,
+    run_id uuid,
+    reason text,
+    created_at timestamptz default now() not null,
+    updated_at timestamptz default now() not null,
+    constraint curated_lessons_pkey primary key (tenant_id, scope_id, fingerprint),
+    constraint curated_lessons_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references playbooks (tenant_id, scope_id),
+    constraint curated_lessons_decision_check check (decision in ('added', 'updated', 'merged', 'already_known', 'proposed', 'rejected'))
+);
+
+-- The models for which a tenant has vectors: one row, or two or three while it moves from one to another.
+create table embedding_models (
+    tenant_id uuid not null,
+    label text not null,
+    provider text not null,
+    name text,
+    dimensions integer,
+    base_url text,
+    state text not null,
+    state_since timestamptz default now() not null,
+    constraint embedding_models_pkey primary key (tenant_id, label),
+    constraint embedding_models_state_check check (state in ('active', 'filling', 'retiring'))
+);
+
+create unique index embedding_models_active_idx on embedding_models (tenant_id) where state = 'active';
+create unique index embedding_models_filling_idx on embedding_models (tenant_id) where state = 'filling';
+
+-- Every attempt to call a model. No foreign key to runs: the cost stays known after a run is erased.
+create table llm_calls (
+    tenant_id uuid not null,
+    id uuid not null,
+    run_id uuid,
+    provider text not null,
+    model text not null,
+    purpose text not null,
+    prompt_hash text,
+    status text not null,
+    error text,
+    error_detail text,
+    finish_reason text,
+    input_tokens integer,
+    output_tokens integer,
+    cached_tokens integer,
+    cache_write_tokens integer,
+    cost_usd numeric,
+    latency_ms integer not null,
+    request_id text,
+    created_at timestamptz default now() not null,
+    constraint llm_calls_pkey primary key (tenant_id, id)
+);
+
+create index llm_calls_created_at_idx on llm_calls (tenant_id, created_at desc, id desc);
+create index llm_calls_run_id_idx on llm_calls (tenant_id, run_id);
+
+-- What a tenant may spend on models per day or month (UTC), in US dollars.
+create table budgets (
+    tenant_id uuid not null,
+    period text not null,
+    limit_usd numeric not null,
+    allow_unknown_price boolean default false not null,
+    updated_at timestamptz default now() not null,
+    constraint budgets_pkey primary key (tenant_id, period),
+    constraint budgets_period_check check (period in ('day', 'month')),
+    constraint budgets_limit_usd_check check (limit_usd >= 0)
+);
+
+-- The maximum cost of a call before it is made, and its actual cost once `settled_at` is set. `amount_usd` is null if no price is known.
+create table budget_reservations (
+    tenant_id uuid not null,
+    id uuid not null,
+    run_id uuid,
+    provider text not null,
+    model text not null,
+    purpose text not null,
+    amount_usd numeric,
+    created_at timestamptz default now() not null,
+    expires_at timestamptz not null,
+    settled_at timestamptz,
+    constraint budget_reservations_pkey primary key (tenant_id, id)
+);
+
+create index budget_reservations_created_at_idx on budget_reservations (tenant_id, created_at) include (amount_usd, expires_at, settled_at);
+
+-- The share of successes among some runs and its 95 % interval (Wilson 1927). All null without runs.
+create function wilson(runs bigint, successes bigint, out rate float8, out low float8, out high float8)
+language sql immutable parallel safe as $$
+    select share, (share + z * z / (2 * total) - margin) / (1 + z * z / total), (share + z * z / (2 * total) + margin) / (1 + z * z / total)
+    from (
+        select nullif(runs, 0)::float8 total, successes / nullif(runs, 0)::float8 share, 1.959963984540054::float8 z
+    ) sample
+    cross join lateral (select z * sqrt(share * (1 - share) / total + z * z / (4 * total * total)) margin) spread
+$$;
+
+-- How many runs succeeded with each bullet and without it.
+--   randomized     each render draws one bullet and withholds it at random; only runs that drew this bullet are compared,
+--                  so the two sides differ in nothing else
+--   observational  runs that had the bullet (from a render or a search; without a retrieval: named or judged) against all
+--                  other runs of the playbook since the bullet exists; the two sides may differ in their tasks. Runs
+--                  without a retrieval count from the oldest retrieval that is still stored, so that both sides cover
+--                  the same time
+-- A run counts once per retrieval, as success or not (failure, error, timeout). Partial and unknown outcomes do not count.
+-- low and high: 95 % interval of the difference, Newcombe's hybrid of two Wilson intervals (1998, method 10).
+create view bullet_effects with (security_invoker = true) as
+with outcomes as not materialized (
+    select r.tenant_id, r.scope_id, r.created_at, r.bullet_keys, r.holdout_candidate, r.held_out, p.aliases,
+           (ended.outcome = 'success')::int success
+    from retrievals r
+    join playbooks p on p.tenant_id = r.tenant_id and p.scope_id = r.scope_id
+    cross join lateral (
+        select t.outcome from traces t
+        where t.tenant_id = r.tenant_id and t.retrieval_id = r.id
+          and t.outcome in ('success', 'failure', 'error', 'timeout')
+        order by t.created_at, t.id
+        limit 1
+    ) ended
+    union all
+    select p.tenant_id, p.scope_id, t.created_at, t.used_bullet_keys || judged.bullet_keys, null, false, p.aliases,
+           (t.outcome = 'success')::int
+    from playbooks p
+    join traces t on t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
+    cross join lateral (
+        select coalesce(array_agg(m.key), '{}') bullet_keys
+        from bullet_verdicts v
+        join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id and m.scope_id = p.scope_id
+        where v.tenant_id = t.tenant_id and v.trace_id = t.id
+    ) judged
+    where t.retrieval_id is null and t.outcome in ('success', 'failure', 'error', 'timeout')
+      and t.created_at >= (select min(r.created_at) from retrievals r
+                           where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id)
+), uses as (
+    select o.tenant_id, o.scope_id, used.key, count(*) runs, sum(o.success) successes
+    from outcomes o
+    cross join lateral (
+        select distinct coalesce(o.aliases ->> served.key, served.key) from unnest(o.bullet_keys) served(key)
+    ) used(key)
+    group by o.tenant_id, o.scope_id, used.key
+), moments as (
+    select tenant_id, scope_id, created_at, null::text as key, 1 runs, success successes from outcomes
+    union all
+    select m.tenant_id, m.scope_id, m.created_at, m.key, 0, 0
+    from memories m
+    where m.kind = 'bullet' and m.key is not null and m.status <> 'deleted'
+), totals as (
+    select tenant_id, scope_id, key, sum(runs) over later runs, sum(successes) over later successes
+    from moments
+    window later as (partition by tenant_id, scope_id order by created_at desc range unbounded preceding)
+), sides as (
+    select t.tenant_id, t.scope_id, t.key, 'observational' basis, u.runs with_runs, u.successes with_successes,
+           greatest(t.runs - u.runs, 0) without_runs,
+           least(greatest(t.successes - u.successes, 0), greatest(t.runs - u.runs, 0)) without_successes
+    from totals t
+    join uses u on u.tenant_id = t.tenant_id and u.scope_id = t.scope_id and u.key = t.key
+    union all
+    select o.tenant_id, o.scope_id, coalesce(o.aliases ->> o.holdout_candidate, o.holdout_candidate), 'randomized',
+           count(*) filter (where not o.held_out), coalesce(sum(o.success) filter (where not o.held_out), 0),
+           count(*) filter (where o.held_out), coalesce(sum(o.success) filter (where o.held_out), 0)
+    from outcomes o
+    where o.holdout_candidate is not null
+    group by 1, 2, 3
+)
+select s.tenant_id, s.scope_id, s.key, s.basis, s.with_runs, s.with_successes, s.without_runs, s.without_successes,
+       with_it.rate with_rate, without_it.rate without_rate, with_it.rate - without_it.rate difference,
+       with_it.rate - without_it.rate
+           - sqrt((with_it.rate - with_it.low) ^ 2 + (without_it.high - without_it.rate) ^ 2) low,
+       with_it.rate - without_it.rate
+           + sqrt((with_it.high - with_it.rate) ^ 2 + (without_it.rate - without_it.low) ^ 2) high
+from sides s
+cross join lateral wilson(s.with_runs, s.with_successes) with_it
+cross join lateral wilson(s.without_runs, s.without_successes) without_it;

@@ -1,0 +1,135 @@
+"""Reads traces from a file or an iterable as numbered NDJSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from hansei._request import drop_none, encode_json
+from hansei.errors import BadRequest
+
+Source = str | PathLike[str] | BinaryIO | Iterable[Mapping[str, Any]]
+"""A path, an open binary file, or traces. A file holds one trace, a JSON list, or one per line."""
+
+MAX_BATCH_LINES = 100
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""The limit of the service for one line."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One trace. `number` is its line in an NDJSON file, otherwise its position, from 1.
+
+    If `error` is set, the client rejects the trace without sending it.
+    """
+
+    number: int
+    text: bytes
+    error: dict[str, Any] | None = None
+
+
+def read_lines(source: Source, overrides: Mapping[str, Any]) -> Iterator[Line]:
+    """The traces of `source`. Each gets the fields of `overrides` that are not None.
+
+    Raises `BadRequest` if a file is not JSON and `OSError` if it cannot be read.
+    """
+    changes = drop_none(overrides)
+    for number, item in _numbered_items(source):
+        text = _with_changes(item, changes) if changes else item
+        text = text if isinstance(text, bytes) else encode_json(text)
+        error = None
+        if len(text) > MAX_LINE_BYTES:
+            detail = f"The trace exceeds {MAX_LINE_BYTES // 2**20} MiB."
+            error = {"code": "too_large", "detail": detail}
+        yield Line(number, text, error)
+
+
+def batch_lines(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """Batches of at most 100 lines and 4 MiB. A longer line is a batch of its own."""
+    batch: list[Line] = []
+    size = 0
+    for line in lines:
+        if batch and (len(batch) >= MAX_BATCH_LINES or size + len(line.text) > MAX_BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += len(line.text)
+    if batch:
+        yield batch
+
+
+_Item = bytes | Mapping[str, Any]
+
+
+def _numbered_items(source: Source) -> Iterator[tuple[int, _Item]]:
+    if isinstance(source, (str, PathLike)):
+        with Path(source).open("rb") as file:
+            yield from _file_items(file)
+    elif hasattr(source, "readline"):
+        yield from _file_items(cast(BinaryIO, source))
+    else:
+        yield from enumerate(cast("Iterable[Mapping[str, Any]]", source), start=1)
+
+
+def _file_items(file: BinaryIO) -> Iterator[tuple[int, _Item]]:
+    """NDJSON is streamed. Only a JSON document of several lines is read as a whole."""
+    lines = enumerate(file, start=1)
+    number, first = next(((n, line) for n, line in lines if line.strip()), (0, b""))
+    first = first.removeprefix(_BOM)
+    if not first.strip():
+        return
+    if _parse_json(first) is None or first.lstrip().startswith(b"["):
+        rest = [line for _, line in lines]
+        document = _parse_json(b"".join([first, *rest]))
+        if document is not None:
+            yield from enumerate(_as_list(document), start=1)
+            return
+        if not _looks_like_ndjson(rest):
+            raise BadRequest(_parse_error(b"".join([first, *rest])), code="malformed_json")
+        lines = enumerate(rest, start=number + 1)
+    for position, line in chain([(number, first)], lines):
+        if line.strip():
+            yield position, line.rstrip(b"\r\n")
+
+
+def _as_list(document: Any) -> list[Any]:
+    return cast("list[Any]", document) if isinstance(document, list) else [document]
+
+
+def _looks_like_ndjson(lines: Iterable[bytes]) -> bool:
+    """If so, the service rejects a malformed line by its number."""
+    return any(line.startswith(b"{") for line in lines)
+
+
+def _parse_json(text: bytes) -> Any:
+    """The value, or None if the text is not JSON. `null` is not a trace."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _parse_error(text: bytes) -> str:
+    try:
+        json.loads(text)
+    except UnicodeDecodeError:
+        return "The file is not UTF-8."
+    except RecursionError:
+        return "The JSON of the file is nested too deeply."
+    except ValueError as error:
+        return f"The file is not JSON: {error}."
+    return "The file contains no trace."
+
+
+def _with_changes(item: _Item, changes: Mapping[str, Any]) -> _Item:
+    """Anything that is not a JSON object is unchanged. The service rejects it."""
+    value = _parse_json(item) if isinstance(item, bytes) else item
+    return {**value, **changes} if isinstance(value, Mapping) else item

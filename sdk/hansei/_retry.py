@@ -1,0 +1,184 @@
+"""Decides what follows from a response: return it, retry, or raise an error. Does no I/O."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import Any, Generic, TypeVar, cast
+
+import httpx2
+
+from hansei._request import Request
+from hansei.errors import (
+    HanseiError,
+    TimedOut,
+    UnexpectedResponse,
+    Unreachable,
+    error_class,
+)
+
+T = TypeVar("T")
+
+INITIAL_PAUSE_SECONDS = 0.2
+"""The pause before the first retry. It doubles with each retry."""
+MAX_PAUSE_SECONDS = 10.0
+"""A longer `Retry-After` raises the error instead of waiting."""
+
+_PROBLEM_FIELDS = frozenset({"type", "title", "status", "code", "detail", "errors", "instance"})
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+_HTML_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Pause:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Completed(Generic[T]):
+    value: T
+
+
+class RequestAttempts(Generic[T]):
+    """The attempts at one request."""
+
+    def __init__(self, request: Request[T], max_retries: int, *, url: str, has_key: bool) -> None:
+        self._request = request
+        self._retries_left = max_retries
+        self._pause = INITIAL_PAUSE_SECONDS
+        self._url = url
+        self._has_key = has_key
+
+    def evaluate(self, outcome: httpx2.Response | httpx2.RequestError) -> Completed[T] | Pause:
+        """Call it once for each attempt. Raises `HanseiError` when no retry is left or useful."""
+        if isinstance(outcome, httpx2.Response) and self._is_accepted(outcome):
+            return Completed(cast(T, self._parse_body(outcome)))
+        error = (
+            self._response_error(outcome)
+            if isinstance(outcome, httpx2.Response)
+            else self._connection_error(outcome)
+        )
+        pause = error.retry_after if error.retry_after is not None else self._pause
+        if self._retries_left == 0 or not _is_transient(error) or pause > MAX_PAUSE_SECONDS:
+            raise error
+        self._retries_left -= 1
+        self._pause *= 2
+        return Pause(pause * random.uniform(1.0, 1.2))
+
+    def _is_accepted(self, response: httpx2.Response) -> bool:
+        return response.is_success or response.status_code == self._request.accepted_status
+
+    def _parse_body(self, response: httpx2.Response) -> Any:
+        if response.status_code == 204 or not response.content:
+            return None
+        if self._request.response_format == "text":
+            return response.text
+        try:
+            value = response.json()
+        except ValueError:
+            raise self._unexpected_response(response) from None
+        if self._request.response_format == "json_with_version":
+            return value | _parse_version(response)
+        return value
+
+    def _response_error(self, response: httpx2.Response) -> HanseiError:
+        problem = _parse_problem(response)
+        if problem is None:
+            return self._unexpected_response(response)
+        status = response.status_code
+        detail = str(problem.get("detail") or problem.get("title") or f"HTTP {status}")
+        if status == 401 and not self._has_key:
+            detail = f"No API key for {self._url}. Set HANSEI_API_KEY."
+        return error_class(status)(
+            detail,
+            status=status,
+            code=problem.get("code"),
+            errors=problem.get("errors") or (),
+            retry_after=_parse_retry_after(response),
+            request_id=response.headers.get("x-request-id"),
+            extra={name: value for name, value in problem.items() if name not in _PROBLEM_FIELDS},
+        )
+
+    def _unexpected_response(self, response: httpx2.Response) -> HanseiError:
+        """A response that is not in Hansei's format. 429 and 503 of a proxy are still retried."""
+        status = response.status_code
+        error_type = error_class(status) if status in (429, 503) else UnexpectedResponse
+        summary = _summarize_body(response)
+        return error_type(
+            f"{self._url} returned {status}{f' ({summary})' if summary else ''}, "
+            "which is not a Hansei response. Check the URL.",
+            status=status,
+            retry_after=_parse_retry_after(response),
+        )
+
+    def _connection_error(self, error: httpx2.RequestError) -> HanseiError:
+        if isinstance(error, httpx2.TimeoutException) and not _was_never_sent(error):
+            return TimedOut(f"{self._url} did not respond in time.")
+        if _was_never_sent(error):
+            return Unreachable(f"{self._url} cannot be reached ({_error_reason(error)}).")
+        return Unreachable(f"The connection to {self._url} was lost ({_error_reason(error)}).")
+
+
+def _is_transient(error: HanseiError) -> bool:
+    """Whether a retry may succeed. A timeout is not retried: the service may still be working."""
+    if isinstance(error, TimedOut):
+        return False
+    return (
+        isinstance(error, Unreachable)
+        or error.status in (429, 503)
+        or error.code == "in_progress"  # an earlier attempt whose response was lost
+    )
+
+
+def _was_never_sent(error: httpx2.RequestError) -> bool:
+    return isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout))
+
+
+def _error_reason(error: httpx2.RequestError) -> str:
+    return _ERRNO.sub("", str(error)) or type(error).__name__
+
+
+def _parse_problem(response: httpx2.Response) -> Mapping[str, Any] | None:
+    """The problem document of an error response (RFC 9457), if it has one."""
+    if "json" not in response.headers.get("content-type", ""):
+        return None
+    try:
+        value: object = response.json()
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    fields = cast("dict[str, Any]", value)
+    return fields if "code" in fields and "detail" in fields else None
+
+
+def _parse_retry_after(response: httpx2.Response) -> float | None:
+    """Seconds. The header holds a number or a date."""
+    text = response.headers.get("retry-after")
+    if not text:
+        return None
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time())
+    except ValueError:
+        return None
+
+
+def _parse_version(response: httpx2.Response) -> dict[str, int]:
+    """The version of a playbook. Its ETag is `"7"`."""
+    tag = response.headers.get("etag", "").strip('"')
+    return {"version": int(tag)} if tag.isdigit() else {}
+
+
+def _summarize_body(response: httpx2.Response) -> str:
+    """The title of an HTML page, otherwise the first words."""
+    text = response.text[:2000]
+    title = _HTML_TITLE.search(text)
+    return " ".join((title.group(1) if title else text).split())[:80]

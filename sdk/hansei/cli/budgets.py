@@ -1,0 +1,171 @@
+"""`hansei budget` and `hansei usage`: limits and cost of model calls."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hansei.cli.options import AsJson
+from hansei.cli.terminal import format_count, open_client, print_json, print_message, print_text
+from hansei.client import Hansei
+from hansei.endpoints.account import Budget, BudgetLimit, Period, Usage, WhenSpent
+
+budget_commands = typer.Typer(
+    name="budget", help="Show and set the budgets for model calls.", no_args_is_help=True
+)
+
+
+@budget_commands.command("show")
+def show_budgets(as_json: AsJson = False) -> None:
+    """Show the budgets of your tenant and what is left of them."""
+    with open_client() as client:
+        budgets = list(client.list_budgets())
+    _print_budgets(budgets, as_json)
+
+
+@budget_commands.command("set")
+def set_budgets(
+    day: Annotated[float | None, typer.Option(min=0, help="US dollars per day.")] = None,
+    month: Annotated[float | None, typer.Option(min=0, help="US dollars per month.")] = None,
+    day_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens per day.")] = None,
+    month_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens per month.")] = None,
+    project: Annotated[str | None, typer.Option(help="Limit this project only.")] = None,
+    purpose: Annotated[
+        str | None, typer.Option(help="Limit these calls only: reflect, curate, evaluate, …")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Remove all budgets.")] = False,
+    allow_unknown_price: Annotated[
+        bool, typer.Option(help="Allow models without a known price.")
+    ] = False,
+    when_spent: Annotated[
+        str, typer.Option(help="refuse, or rules to use the rules engine.")
+    ] = "refuse",
+    as_json: AsJson = False,
+) -> None:
+    """Set the budgets of your tenant, a project or a purpose. Requires an admin key.
+
+    The budget of a period, project or purpose that you do not name is unchanged.
+    """
+    amounts: dict[Period, tuple[float | None, int | None]] = {
+        "day": (day, day_tokens),
+        "month": (month, month_tokens),
+    }
+    new_limits: list[BudgetLimit] = [
+        {
+            "period": period,
+            "project_id": project,
+            "purpose": purpose,
+            "usd": usd,
+            "tokens": tokens,
+            "allow_unknown_price": allow_unknown_price,
+            "when_spent": _parse_when_spent(when_spent),
+        }
+        for period, (usd, tokens) in amounts.items()
+        if usd is not None or tokens is not None
+    ]
+    if not none and not new_limits:
+        raise typer.BadParameter("Set --day, --month, --day-tokens, --month-tokens or --none.")
+    with open_client() as client:
+        budgets = _set_budgets(client, [] if none else new_limits)
+    _print_budgets(budgets, as_json)
+
+
+def _parse_when_spent(value: str) -> WhenSpent:
+    if value == "refuse" or value == "rules":
+        return value
+    raise typer.BadParameter("--when-spent is refuse or rules.")
+
+
+def _set_budgets(client: Hansei, new_limits: list[BudgetLimit]) -> list[Budget]:
+    """Replace the budgets of the same period, project and purpose; without any, remove all."""
+    limits = {_key(limit): limit for limit in map(_to_limit, client.list_budgets())}
+    limits |= {_key(limit): limit for limit in new_limits}
+    return client.replace_budgets(list(limits.values()) if new_limits else [])["items"]
+
+
+def _key(limit: BudgetLimit) -> tuple[str, str | None, str | None]:
+    return limit["period"], limit.get("project_id"), limit.get("purpose")
+
+
+def _to_limit(budget: Budget) -> BudgetLimit:
+    return {
+        "period": budget["period"],
+        "project_id": budget["project_id"],
+        "purpose": budget["purpose"],
+        "usd": budget["usd"],
+        "tokens": budget["tokens"],
+        "allow_unknown_price": budget["allow_unknown_price"],
+        "when_spent": budget["when_spent"],
+    }
+
+
+def show_usage(
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="day, model, provider, purpose, project or playbook. Repeatable. Or lesson alone."
+        ),
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="ISO 8601 time. Default: 30 days ago.")] = None,
+    project: Annotated[str | None, typer.Option(help="Calls of this project only.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show model calls, tokens and cost."""
+    with open_client() as client:
+        rows = list(client.list_usage(by or ("day",), since=since, project_id=project))
+    if as_json:
+        print_json({"items": rows})
+        return
+    if not rows:
+        print_message("No model calls found.")
+    for row in rows:
+        _print_usage(row)
+
+
+def _print_budgets(budgets: list[Budget], as_json: bool) -> None:
+    if as_json:
+        print_json({"items": budgets})
+        return
+    if not budgets:
+        print_message("No budget is set.")
+    for budget in budgets:
+        _print_budget(budget)
+
+
+def _print_budget(budget: Budget) -> None:
+    scope = [f"{budget['period']}", *(s for s in (budget["project_id"], budget["purpose"]) if s)]
+    left: list[str] = []
+    is_spent = False
+    if budget["usd"] is not None and budget["left_usd"] is not None:
+        left.append(f"${budget['left_usd']:.4f} of ${budget['usd']:.2f} left")
+        is_spent = not budget["left_usd"]
+    if budget["tokens"] is not None:
+        left.append(f"{budget['left_tokens']} of {budget['tokens']} tokens left")
+        is_spent = is_spent or not budget["left_tokens"]
+    spent = f"${budget['spent_usd']:.4f} spent, ${budget['reserved_usd']:.4f} reserved"
+    if budget["tokens"] is not None:
+        spent += f", {budget['spent_tokens']} tokens spent"
+    facts = [*scope, f"{', '.join(left)} until {budget['resets_at']}", spent]
+    print_text(" · ".join(facts), style="red" if is_spent else "")
+
+
+def _print_usage(row: Usage) -> None:
+    names = ("day", "provider", "model", "purpose", "project", "playbook", "lesson")
+    keys = [row[name] for name in names if row[name]]
+    calls = format_count(row["calls"], "call")
+    calls += f" ({row['failed']} failed)" if row["failed"] else ""
+    tokens = f"{row['input_tokens']} tokens in ({row['cached_tokens']} cached)"
+    facts = [*keys, calls, tokens, f"{row['output_tokens']} out", _format_cost(row)]
+    print_text(" · ".join(str(fact) for fact in facts))
+
+
+def _format_cost(row: Usage) -> str:
+    """An unknown price is not a price of 0."""
+    unpriced = row["unpriced"]
+    priced = row["calls"] - row["failed"] - unpriced
+    if not unpriced:
+        return f"${row['usd']:.4f}"
+    if priced <= 0:
+        return "price unknown"
+    return f"${row['usd']:.4f} and {format_count(unpriced, 'call')} with unknown price"

@@ -1,0 +1,118 @@
+"""The `hansei` command.
+
+It contains the commands that use the HTTP API. hansei-server adds its own (up, serve, worker, …)
+through the entry point group `hansei.commands`: each entry point is a callable
+`register(app: typer.Typer) -> None`. They load only when needed, so that client commands start
+fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points, version
+from io import TextIOWrapper
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from hansei.cli.budgets import budget_commands, show_usage
+from hansei.cli.memories import memory_commands
+from hansei.cli.playbooks import playbook_commands
+from hansei.cli.proposals import proposal_commands
+from hansei.cli.reflect import reflect
+from hansei.cli.runs import run_commands
+from hansei.cli.search import search
+from hansei.cli.terminal import print_error, print_message, print_text
+from hansei.cli.traces import trace_commands
+from hansei.errors import HanseiError
+
+ENTRY_POINT_GROUP = "hansei.commands"
+CLIENT_COMMANDS = frozenset(
+    {"reflect", "search", "playbook", "proposal", "memory", "trace", "run", "budget", "usage"}
+)
+SERVER_COMMANDS = frozenset(
+    {"up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key"}
+)
+
+
+class HanseiGroup(TyperGroup):
+    """Prints expected errors without a traceback, with exit status 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HanseiError as error:
+            print_error(error)
+            raise typer.Exit(1) from None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in SERVER_COMMANDS - self.commands.keys() and not _has_server():
+            print_message(
+                f"`hansei {args[0]}` is part of hansei-server. "
+                "Install it with `pip install hansei-server`."
+            )
+            raise typer.Exit(1)
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    name="hansei",
+    cls=HanseiGroup,
+    help="Reflective memory for AI agents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+PANEL = "Client commands"
+app.command("reflect", rich_help_panel=PANEL)(reflect)
+app.command("search", rich_help_panel=PANEL)(search)
+for group in (
+    playbook_commands,
+    proposal_commands,
+    memory_commands,
+    trace_commands,
+    run_commands,
+    budget_commands,
+):
+    app.add_typer(group, rich_help_panel=PANEL)
+app.command("usage", rich_help_panel=PANEL)(show_usage)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        print_text(f"hansei {version('hansei')}")
+        raise typer.Exit
+
+
+@app.callback()
+def set_options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Reflective memory for AI agents."""
+
+
+def load_server_commands(target: typer.Typer) -> None:
+    """Add the commands of installed entry points. One that fails to load is reported."""
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            entry_point.load()(target)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            print_message(f"Cannot load the commands of '{entry_point.name}': {reason}")
+
+
+def main() -> None:
+    """The console script `hansei`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal may lack some characters
+            stream.reconfigure(errors="backslashreplace")
+    if not CLIENT_COMMANDS & set(sys.argv[1:2]) and sys.argv[1:2] != ["--version"]:
+        load_server_commands(app)
+    app()
+
+
+def _has_server() -> bool:
+    return bool(entry_points(group=ENTRY_POINT_GROUP))

@@ -1,0 +1,135 @@
+"""Prints playbooks, bullets, versions and diffs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from hansei.cli.terminal import (
+    format_age,
+    format_count,
+    print_message,
+    print_score_terms,
+    print_table,
+    print_text,
+)
+from hansei.endpoints.bullets import Bullet, BulletHit
+from hansei.endpoints.playbooks import Playbook, PlaybookDiff, PlaybookSummary, PlaybookVersion
+
+StatusFilter = Literal["active", "quarantined", "archived", "all"]
+
+
+def filter_bullets(
+    bullets: Iterable[Bullet], sections: Sequence[str], status: StatusFilter
+) -> list[Bullet]:
+    """The bullets of a status in any of these sections: names in any case, or slugs."""
+    wanted = {section.casefold() for section in sections}
+    return [
+        bullet
+        for bullet in bullets
+        if status in ("all", bullet.get("status", "active"))
+        and (not wanted or wanted & {bullet["section"].casefold(), bullet["id"].split("-")[0]})
+    ]
+
+
+def print_playbooks(playbooks: Iterable[PlaybookSummary]) -> None:
+    rows = (
+        (
+            playbook["name"],
+            str(playbook["version"]),
+            str(playbook["active_bullet_count"]),
+            playbook["review_mode"],
+            format_age(playbook["updated_at"]),
+        )
+        for playbook in playbooks
+    )
+    print_table(("playbook", "version", "bullets", "review", "updated"), rows)
+
+
+def print_playbook(name: str, playbook: Playbook, bullets: Sequence[Bullet]) -> None:
+    """`bullets` are those of the playbook that match the filters."""
+    count = format_count(len(bullets), "bullet")
+    print_text(f"{name} · version {playbook['version']} · {count}", style="bold")
+    for section in dict.fromkeys(bullet["section"] for bullet in bullets):
+        print_text()
+        print_text(section, style="bold cyan")
+        for bullet in bullets:
+            if bullet["section"] == section:
+                _print_bullet(bullet)
+    hidden = len(playbook["bullets"]) - len(bullets)
+    if hidden:
+        count = format_count(hidden, "bullet")
+        print_message(f"{count} not shown. `--status all` includes every status.")
+
+
+def _print_bullet(bullet: Bullet) -> None:
+    print_text(" · ".join(_bullet_facts(bullet)), style="dim")
+    print_text(_bullet_text(bullet), indent=2)
+
+
+def _bullet_facts(bullet: Bullet) -> list[str]:
+    facts = [bullet["id"]]
+    verdicts = {tag: bullet.get(tag, 0) for tag in ("helpful", "harmful")}
+    facts += [f"{number} {tag}" for tag, number in verdicts.items() if number]
+    facts += [status for status in (bullet.get("status", "active"),) if status != "active"]
+    return facts + (["pinned"] if bullet.get("pinned") else [])
+
+
+def _bullet_text(bullet: Bullet) -> str:
+    """The content, preceded by `when_to_use` if the content does not include it."""
+    when, content = bullet.get("when_to_use", ""), bullet["content"]
+    return content if when.casefold() in content.casefold() else f"{when}: {content}"
+
+
+def print_hits(hits: Sequence[BulletHit]) -> None:
+    if not hits:
+        print_message("No results.")
+    for rank, hit in enumerate(hits, start=1):
+        bullet = hit["bullet"]
+        facts = [f"{rank}. {hit['combined_score']:.3f}", *_bullet_facts(bullet), bullet["section"]]
+        if rank > 1:
+            print_text()
+        print_text(" · ".join(facts), style="dim")
+        print_text(_bullet_text(bullet))
+        print_score_terms(hit["explain"] or {})
+
+
+def print_versions(versions: Iterable[PlaybookVersion]) -> None:
+    rows = (
+        (
+            str(version["version"]),
+            f"+{version['added_count']} ~{version['updated_count']} -{version['removed_count']}",
+            str(version["active_bullet_count"]),
+            version["change_type"],
+            format_age(version["created_at"]),
+            version["actor"] or "",
+            version["reason"] or "",
+        )
+        for version in versions
+    )
+    print_table(("version", "changes", "bullets", "type", "created", "actor", "reason"), rows)
+
+
+def print_diff(diff: PlaybookDiff) -> None:
+    counts = f"+{len(diff['added'])} ~{len(diff['changed'])} -{len(diff['removed'])}"
+    print_text(f"version {diff['from_version']} → {diff['to_version']} · {counts}", style="bold")
+    for bullet in diff["added"]:
+        print_text(f"+ {bullet['id']} {_bullet_text(bullet)}", style="green")
+    for bullet in diff["removed"]:
+        print_text(f"- {bullet['id']} {_bullet_text(bullet)}", style="red")
+    for change in diff["changed"]:
+        _print_change(change["key"], change["before"], change["after"])
+    for section in diff["sections_added"]:
+        print_text(f"+ section {section['name']}", style="green")
+    for section in diff["sections_removed"]:
+        print_text(f"- section {section['name']}", style="red")
+
+
+def _print_change(key: str, before: Bullet, after: Bullet) -> None:
+    print_text(f"~ {key}", style="yellow")
+    if _bullet_text(before) != _bullet_text(after):
+        print_text(f"- {_bullet_text(before)}", indent=2, style="red")
+        print_text(f"+ {_bullet_text(after)}", indent=2, style="green")
+    for name in ("section", "status", "pinned", "title", "tags", "keywords"):
+        if before.get(name) != after.get(name):
+            print_text(f"{name}: {before.get(name)} → {after.get(name)}", indent=2)

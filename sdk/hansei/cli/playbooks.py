@@ -1,0 +1,343 @@
+"""`hansei playbook`: read, render, edit and restore playbooks."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hansei._request import MAX_PAGE_SIZE
+from hansei.cli.options import (
+    POINT_IN_TIME_HELP,
+    AsJson,
+    AsOf,
+    PlaybookName,
+    Project,
+    Reason,
+    Sections,
+    Tags,
+    check_readable,
+    open_input,
+    open_playbook_client,
+    parse_point_in_time,
+)
+from hansei.cli.playbook_output import (
+    StatusFilter,
+    filter_bullets,
+    print_diff,
+    print_hits,
+    print_playbook,
+    print_playbooks,
+    print_versions,
+)
+from hansei.cli.terminal import (
+    format_count,
+    open_client,
+    print_document,
+    print_json,
+    print_message,
+    print_text,
+)
+from hansei.endpoints.playbooks import PlaybookFormat
+from hansei.errors import Stale
+from hansei.types import Fusion, VerdictTag
+
+playbook_commands = typer.Typer(
+    name="playbook", help="Read, render, edit and restore playbooks.", no_args_is_help=True
+)
+
+
+@playbook_commands.command("list")
+def list_playbooks(
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="List deleted playbooks, which can be restored.")
+    ] = False,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the playbooks of a project."""
+    with open_playbook_client() as client:
+        playbooks = list(client.list_playbooks(deleted=deleted, project_id=project))
+    if as_json:
+        print_json({"items": playbooks})
+    elif deleted and not playbooks:
+        print_message("No deleted playbooks.")
+    elif not playbooks:
+        print_message("No playbooks. `hansei reflect FILE --playbook NAME` creates one.")
+    else:
+        print_playbooks(playbooks)
+
+
+@playbook_commands.command("show")
+def show_playbook(
+    name: PlaybookName,
+    section: Sections = None,
+    status: Annotated[
+        StatusFilter, typer.Option(help="Agents only receive active bullets.")
+    ] = "active",
+    as_of: AsOf = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the bullets of a playbook with their verdicts."""
+    with open_playbook_client() as client:
+        playbook = client.get_playbook(name, as_of=as_of, project_id=project)
+    bullets = filter_bullets(playbook["bullets"], section or (), status)
+    if as_json:
+        print_json({"name": name, **playbook, "bullets": bullets})
+    else:
+        print_playbook(name, playbook, bullets)
+
+
+@playbook_commands.command("render")
+def render_playbook(
+    name: PlaybookName,
+    query: Annotated[str, typer.Argument(help="The task of the agent.")] = "",
+    tokens: Annotated[int | None, typer.Option(min=0, help="Maximum number of tokens.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=0, max=1000, help="Maximum number of bullets.")
+    ] = None,
+    section: Sections = None,
+    ace: Annotated[bool, typer.Option("--ace", help="Use the ACE format.")] = False,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the prompt block of a playbook: matching bullets and the request to cite them."""
+    with open_playbook_client() as client:
+        block = client.render_playbook(
+            name,
+            query,
+            token_budget=tokens,
+            top_k=top_k,
+            sections=section,
+            format="ace" if ace else None,
+            project_id=project,
+        )
+    if as_json:
+        print_json(block)
+        return
+    if block["text"]:
+        print_document(block["text"].rstrip("\n") + "\n")
+    else:
+        print_message("No bullets: the playbook is empty or no bullet fits the token budget.")
+    bullets = format_count(len(block["bullet_keys"]), "bullet")
+    tokens_used = format_count(block["tokens"], "token")
+    print_message(f"{bullets}, {tokens_used}, version {block['version']}.")
+    print_message(f"Send this with the trace: retrieval_id {block['retrieval_id']}")
+
+
+@playbook_commands.command("search")
+def search_bullets(
+    name: PlaybookName,
+    query: Annotated[str, typer.Argument(help="The query. '' lists the most useful bullets.")],
+    top_k: Annotated[int, typer.Option(min=0, max=1000, help="Maximum number of results.")] = 10,
+    section: Sections = None,
+    tag: Tags = None,
+    min_confidence: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Minimum share of helpful verdicts (0.3).")
+    ] = None,
+    fusion: Annotated[Fusion | None, typer.Option(help="How the scores are combined.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the terms of each score.")
+    ] = False,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search the bullets of a playbook."""
+    with open_playbook_client() as client:
+        response = client.search_bullets(
+            name,
+            query,
+            top_k=top_k,
+            section_filter=section,
+            tags=tag,
+            min_confidence=min_confidence,
+            fusion=fusion,
+            explain=explain,
+            project_id=project,
+        )
+    if as_json:
+        print_json(response)
+    else:
+        print_hits(response["results"])
+
+
+@playbook_commands.command("export")
+def export_playbook(
+    name: PlaybookName,
+    format: Annotated[
+        PlaybookFormat, typer.Option(help="bullets and sections are JSON, ace is text.")
+    ] = "bullets",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", dir_okay=False, help="Write to this file.")
+    ] = None,
+    as_of: AsOf = None,
+    project: Project = None,
+) -> None:
+    """Print a playbook as a document that `import` reads."""
+    with open_playbook_client() as client:
+        text = client.export_playbook(name, format, as_of=as_of, project_id=project)
+    if output is None:
+        print_document(text)
+    else:
+        output.write_bytes(text.encode())
+
+
+@playbook_commands.command("import")
+def import_playbook(
+    name: PlaybookName,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A document in any format of `export`. `-` is standard input.",
+            callback=check_readable,
+        ),
+    ],
+    if_match: Annotated[
+        int | None, typer.Option(min=0, help="Only if the playbook is at this version.")
+    ] = None,
+    reason: Reason = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a playbook from a file, or replace its content.
+
+    Bullets that are not in the file are deleted. `restore` undoes this.
+    """
+    with open_playbook_client() as client, open_input(file) as source:
+        result = client.replace_playbook(
+            name, source.read(), if_match=if_match, reason=reason, project_id=project
+        )
+    if as_json:
+        print_json(result)
+        return
+    bullets = format_count(result["active_bullet_count"], "bullet")
+    print_text(f"{name} is at version {result['version']} with {bullets}.")
+    for note in result["notes"]:
+        print_text(note, indent=2)
+
+
+@playbook_commands.command("copy")
+def copy_playbook(
+    name: PlaybookName,
+    new_name: Annotated[str, typer.Argument(metavar="NEW", help="Name of the copy.")],
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the bullets of a playbook, with keys and counters, to a new playbook."""
+    with open_playbook_client() as client:
+        playbook = client.get_playbook(name, project_id=project)
+        reason = f"copy of {name} at version {playbook['version']}"
+        try:
+            result = client.replace_playbook(
+                new_name, playbook, if_match=0, reason=reason, project_id=project
+            )
+        except Stale as error:
+            error.detail = f"Playbook {new_name} already exists or is deleted."
+            raise
+    if as_json:
+        print_json(result)
+    else:
+        bullets = format_count(result["active_bullet_count"], "bullet")
+        print_text(f"Copied {bullets} from {name} to {new_name}.")
+
+
+@playbook_commands.command("versions")
+def list_versions(
+    name: PlaybookName,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of versions.")] = 20,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the versions of a playbook, newest first."""
+    with open_playbook_client() as client:
+        page_size = min(limit, MAX_PAGE_SIZE)
+        items = client.list_playbook_versions(name, project_id=project, limit=page_size)
+        versions = list(islice(items, limit))
+    if as_json:
+        print_json({"items": versions})
+    else:
+        print_versions(versions)
+
+
+@playbook_commands.command("diff")
+def diff_playbook(
+    name: PlaybookName,
+    from_version: Annotated[
+        Any, typer.Argument(parser=parse_point_in_time, metavar="FROM", help=POINT_IN_TIME_HELP)
+    ],
+    to_version: Annotated[
+        Any, typer.Argument(parser=parse_point_in_time, metavar="TO", help=POINT_IN_TIME_HELP)
+    ] = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two versions or times. TO is the current version by default."""
+    with open_playbook_client() as client:
+        diff = client.diff_playbook(name, from_version, to_version, project_id=project)
+    if as_json:
+        print_json(diff)
+    else:
+        print_diff(diff)
+
+
+@playbook_commands.command("restore")
+def restore_playbook(
+    name: PlaybookName,
+    to: Annotated[
+        Any, typer.Argument(parser=parse_point_in_time, metavar="VERSION", help=POINT_IN_TIME_HELP)
+    ],
+    reason: Reason = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Restore a version as a new version. This also restores a deleted playbook."""
+    with open_playbook_client() as client:
+        result = client.restore_playbook(name, to, reason=reason, project_id=project)
+    if as_json:
+        print_json(result)
+    elif result["changed"]:
+        print_text(f"{name} is at version {result['version']}.")
+    else:
+        print_text(f"{name} already has this content. It stays at version {result['version']}.")
+
+
+@playbook_commands.command("verdict")
+def record_verdict(
+    name: PlaybookName,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="For example mis-00001.")],
+    tag: Annotated[VerdictTag, typer.Argument(metavar="TAG", help="helpful, harmful or neutral.")],
+    reason: Annotated[str | None, typer.Option(help="Searches also find the reason.")] = None,
+    trace: Annotated[str | None, typer.Option(help="ID of the trace that shows it.")] = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record whether a bullet helped. A human verdict overrides all other judges."""
+    with open_client() as client:
+        result = client.record_verdict(
+            name, key, tag, reason=reason, trace_id=trace, project_id=project
+        )
+    if as_json:
+        print_json(result)
+        return
+    bullet = result["bullet"]
+    counters = f"{bullet.get('helpful', 0)} helpful, {bullet.get('harmful', 0)} harmful"
+    print_text(f"{result['key']}: {counters}.")
+
+
+@playbook_commands.command("delete")
+def delete_playbook(
+    name: PlaybookName, reason: Reason = None, project: Project = None, as_json: AsJson = False
+) -> None:
+    """Delete a playbook and its bullets. `restore` undoes this."""
+    with open_playbook_client() as client:
+        versions = client.list_playbook_versions(name, project_id=project, limit=1)
+        last_version = next(versions)["version"]
+        client.delete_playbook(name, reason=reason, project_id=project)
+    if as_json:
+        print_json({"deleted": name, "last_version": last_version})
+    else:
+        print_text(f"Deleted. `hansei playbook restore {name} {last_version}` restores it.")

@@ -1,0 +1,94 @@
+"""`hansei proposal`: list, accept and reject proposals."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hansei.cli.options import AsJson, PlaybookName, Project, Reason, open_playbook_client
+from hansei.cli.terminal import (
+    format_age,
+    format_count,
+    print_json,
+    print_message,
+    print_text,
+)
+from hansei.endpoints.bullets import Delta
+from hansei.endpoints.playbooks import Proposal, ProposalState
+
+ProposalId = Annotated[str, typer.Argument(metavar="ID", help="ID of the proposal.")]
+
+proposal_commands = typer.Typer(
+    name="proposal", help="Review proposed changes of playbooks.", no_args_is_help=True
+)
+
+
+@proposal_commands.command("list")
+def list_proposals(
+    name: PlaybookName,
+    state: Annotated[ProposalState, typer.Option(help="Only this state.")] = "waiting",
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the proposals of a playbook, newest first."""
+    with open_playbook_client() as client:
+        proposals = list(client.list_proposals(name, state=state, project_id=project))
+    if as_json:
+        print_json({"items": proposals})
+        return
+    if not proposals:
+        print_message(f"No proposals in state '{state}'.")
+    for proposal in proposals:
+        _print_proposal(proposal)
+
+
+@proposal_commands.command("accept")
+def accept_proposal(
+    name: PlaybookName,
+    proposal_id: ProposalId,
+    reason: Reason = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Apply a proposal as one version. Requires an admin key."""
+    with open_playbook_client() as client:
+        result = client.accept_proposal(name, proposal_id, reason=reason, project_id=project)
+    if as_json:
+        print_json(result)
+    else:
+        changes = format_count(len(result["results"]), "change")
+        print_text(f"Applied {changes}. {name} is at version {result['version']}.")
+
+
+@proposal_commands.command("reject")
+def reject_proposal(
+    name: PlaybookName,
+    proposal_id: ProposalId,
+    reason: Reason = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reject a proposal. Requires an admin key."""
+    with open_playbook_client() as client:
+        client.reject_proposal(name, proposal_id, reason=reason, project_id=project)
+    if as_json:
+        print_json({"rejected": proposal_id})
+    else:
+        print_text("Rejected.")
+
+
+def _print_proposal(proposal: Proposal) -> None:
+    age = format_age(proposal["created_at"])
+    facts = [proposal["id"], proposal["actor"], age, proposal["reason"]]
+    print_text(" · ".join(fact for fact in facts if fact), style="bold")
+    for delta in proposal["deltas"]:
+        print_text(_format_delta(delta), indent=2)
+        if delta.get("reasoning"):
+            print_text(f"reason: {delta.get('reasoning')}", indent=4, style="dim")
+
+
+def _format_delta(delta: Delta) -> str:
+    keys = [delta.get("bullet_id"), *delta.get("source_ids", ())]
+    target = " ".join(key for key in keys if key) or delta.get("section", "")
+    return " ".join(part for part in (delta["type"], target, delta.get("content")) if part)

@@ -1,0 +1,141 @@
+"""Output of the command line: results on stdout, messages and errors on stderr."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hansei.client import Hansei
+from hansei.credentials import CredentialsWarning
+from hansei.errors import HanseiError, ServerError, TimedOut, Unauthorized, Unreachable
+
+stdout = Console(highlight=False, markup=False)
+stderr = Console(stderr=True, highlight=False, markup=False)
+unwrapped = Console(highlight=False, markup=False, width=10_000)
+"""For tables in a pipe: each row is one line."""
+
+# Traces are untrusted: escape sequences must not control the terminal, and bidirectional marks
+# must not reorder a line.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def open_client() -> Hansei:
+    """A client with the URL and key of the environment or of the credentials file."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CredentialsWarning)
+        client = Hansei()
+    for warning in caught:
+        print_message(f"warning: {warning.message}")
+    return client
+
+
+def print_message(text: str) -> None:
+    """Print a message on stderr."""
+    stderr.print(Text(sanitize(text)), soft_wrap=not stderr.is_terminal)
+
+
+def print_text(text: str = "", *, indent: int = 0, style: str = "") -> None:
+    """Print a paragraph of the result. Wrapped on a terminal, one line in a pipe."""
+    paragraph = Text(sanitize(text), style=style)
+    if stdout.is_terminal:
+        lines = paragraph.wrap(stdout, stdout.width - indent)
+    else:
+        lines = paragraph.split()
+    for line in lines or [paragraph]:
+        line.rstrip()
+        line.pad_left(indent)
+        stdout.print(line, soft_wrap=True)
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table. In a pipe, rows are not wrapped."""
+    table = Table(*header, box=None, pad_edge=False, header_style="dim")
+    for row in rows:
+        table.add_row(*(Text(sanitize(cell)) for cell in row))
+    (stdout if stdout.is_terminal else unwrapped).print(table)
+
+
+def print_score_terms(terms: Mapping[str, float | str | None]) -> None:
+    for name, value in terms.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else value
+        print_text(f"{name} {'-' if shown is None else shown}", indent=2, style="cyan")
+
+
+def print_document(text: str) -> None:
+    """Print a document without wrapping."""
+    sys.stdout.write(sanitize(text) if stdout.is_terminal else text)
+    sys.stdout.flush()
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document on one line."""
+    json.dump(value, sys.stdout, ensure_ascii=False)
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+
+
+def print_error(error: HanseiError) -> None:
+    print_message(f"error: {error.detail}")
+    for field_error in error.errors[1:]:  # the first one is in the detail
+        print_message(f"  {field_error.get('field')}: {field_error.get('message')}")
+    hint = _error_hint(error)
+    if hint:
+        print_message(hint)
+
+
+def sanitize(text: str) -> str:
+    """Replaces characters that would control the terminal."""
+    return _UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def truncate(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+
+
+def truncate_line(text: str, length: int) -> str:
+    return truncate(" ".join(text.split()), length)
+
+
+def format_count(number: int, noun: str, plural: str = "") -> str:
+    """`1 trace`, `2 traces`, `3 memories`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
+
+
+def format_age(time: str) -> str:
+    """The age of an ISO time, for example `5 min ago`."""
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} ago"
+    return f"{max(0, seconds):.0f} s ago"
+
+
+def format_error(error: object) -> str:
+    """The error of a run or of a rejected trace in one line."""
+    if not isinstance(error, Mapping):
+        return str(error) if error else "unknown"
+    fields: Mapping[str, Any] = error  # pyright: ignore[reportUnknownVariableType]
+    names = ("detail", "message", "error_message", "code")
+    text = next((str(fields[name]) for name in names if fields.get(name)), "unknown")
+    return f"{fields['field']}: {text}" if fields.get("field", "body") != "body" else text
+
+
+def _error_hint(error: HanseiError) -> str | None:
+    if isinstance(error, TimedOut):
+        return "The service may be busy. Retry, or check its log."
+    if isinstance(error, Unreachable):
+        return "Check that `hansei up` is running, or set HANSEI_URL."
+    if isinstance(error, Unauthorized) and "HANSEI_API_KEY" not in error.detail:
+        return "Set HANSEI_API_KEY to a valid key, or run `hansei up` to create one."
+    if isinstance(error, ServerError) and error.request_id:
+        return f"Look for request {error.request_id} in the log of the service."
+    return None

@@ -1,0 +1,191 @@
+"""The OpenAPI document: every route has an example, and the examples are true."""
+
+from __future__ import annotations
+
+import re
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from fastapi import FastAPI
+from httpx2 import AsyncClient
+
+from apps.memory_api.commands.export_openapi import openapi_text
+from tests.rules.test_route_auth import NEEDS, OPEN
+from tests.support.api_calls import new_key, new_memory, new_trace
+from tests.support.playbook_api import Book
+
+Operation = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
+ROUTES = sorted(r for r in NEEDS if r.split()[1].startswith(("/api", "/health")))
+QUERY = {"GET /api/v1/playbooks/{name}/diff": {"from": "0"}}
+"""What a route must be asked with."""
+
+
+def operation_of(app: FastAPI, route: str) -> Operation:
+    """An operation with its responses instead of references to them."""
+    method, path = route.split()
+    operation = app.openapi()["paths"][path][method.lower()]
+    shared = app.openapi()["components"]["responses"]
+    responses = {
+        status: shared[response["$ref"].rpartition("/")[2]] if "$ref" in response else response
+        for status, response in operation["responses"].items()
+    }
+    return operation | {"responses": responses}
+
+
+def resolve(app: FastAPI, schema: Operation) -> Operation:
+    name = schema.get("$ref")
+    return app.openapi()["components"]["schemas"][name.rpartition("/")[2]] if name else schema
+
+
+def validate(app: FastAPI, schema: Operation, value: Any) -> None:
+    whole = schema | {"components": app.openapi()["components"]}
+    jsonschema.Draft202012Validator(whole).validate(value)
+
+
+def request_example(operation: Operation) -> Any:
+    content = operation.get("requestBody", {}).get("content", {})
+    return content.get("application/json", {}).get("example")
+
+
+def answer_examples(app: FastAPI, operation: Operation) -> list[tuple[Operation, Any]]:
+    """Each example of a successful answer with the schema it is of."""
+    found: list[tuple[Operation, Any]] = []
+    for status, answer in operation["responses"].items():
+        content = answer.get("content", {}).get("application/json", {})
+        if not status.startswith("2") or not content:
+            continue
+        if "example" in content:
+            found.append((content["schema"], content["example"]))
+        for schema in (content["schema"], *content["schema"].get("anyOf", ())):
+            whole = resolve(app, schema)
+            items = resolve(app, whole.get("properties", {}).get("items", {}).get("items", {}))
+            for part in (whole, items):
+                found += [(part, example) for example in part.get("examples", ())]
+    return found
+
+
+def test_document_contains_every_route(app: FastAPI) -> None:
+    paths = app.openapi()["paths"]
+    shown = {f"{m.upper()} {p}" for p, ms in paths.items() for m in ms}
+    assert shown == set(ROUTES)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_route_has_an_example(app: FastAPI, route: str) -> None:
+    operation = operation_of(app, route)
+    if "requestBody" in operation:
+        assert request_example(operation) is not None
+    elif "204" not in operation["responses"]:
+        assert answer_examples(app, operation)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_response_examples_match_their_schema(app: FastAPI, route: str) -> None:
+    for schema, example in answer_examples(app, operation_of(app, route)):
+        if isinstance(example, dict):  # FastAPI leaves null out of the document
+            example = dict.fromkeys(schema.get("required", ())) | example
+        validate(app, schema, example)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_route_documents_errors_and_scopes(app: FastAPI, route: str) -> None:
+    operation = operation_of(app, route)
+    errors = {s: a for s, a in operation["responses"].items() if s >= "4" and "content" in a}
+    assert {"500"} <= errors.keys()
+    if NEEDS[route] != OPEN:
+        assert {"401", "403", "422", "503"} <= errors.keys()
+    if NEEDS[route] != OPEN and not route.startswith("GET"):
+        assert {"409", "413"} <= errors.keys()
+        assert "Idempotency-Key" in {p["name"] for p in operation["parameters"]}
+    for status, answer in errors.items():
+        if route == "GET /health/ready" and status == "503":
+            continue
+        content = answer["content"]["application/problem+json"]
+        assert content["schema"] == {"$ref": "#/components/schemas/Problem"}
+        for code, example in content["examples"].items():
+            assert example == {"$ref": f"#/components/examples/{code}"}
+            problem = app.openapi()["components"]["examples"][code]["value"]
+            assert (problem["code"], str(problem["status"])) == (code, status)
+            validate(app, content["schema"], problem)
+    assert bool(operation.get("security")) == (NEEDS[route] != OPEN)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_operation_has_a_name_a_summary_and_one_tag(app: FastAPI, route: str) -> None:
+    operation = operation_of(app, route)
+    assert operation["operationId"].isidentifier()
+    assert operation["summary"][0].isupper()
+    assert not operation["summary"].endswith(".")
+    assert operation["description"].endswith(".")
+    assert len(operation["tags"]) == 1
+    assert operation["tags"][0] in {tag["name"] for tag in app.openapi()["tags"]}
+
+
+def test_operation_ids_are_unique(app: FastAPI) -> None:
+    names = [operation_of(app, route)["operationId"] for route in ROUTES]
+    assert len(names) == len(set(names))
+
+
+def test_components_are_named_like_their_classes(app: FastAPI) -> None:
+    """FastAPI writes a module or a type parameter into a name that is not unique."""
+    for name, schema in app.openapi()["components"]["schemas"].items():
+        assert re.fullmatch(r"([A-Z][a-z]+)+", name), name
+        assert schema.get("title", name) == name
+        assert schema.get("description") or "enum" in schema, name
+
+
+def test_committed_document_is_that_of_the_code() -> None:
+    """`make openapi` writes it."""
+    committed = (ROOT / "openapi.json").read_text(encoding="utf-8").splitlines()
+    current = openapi_text().splitlines()
+    difference = "\n".join(
+        unified_diff(committed, current, "openapi.json", "the code", lineterm="", n=2)
+    )
+    assert not difference, f"Run `make openapi` and commit the result.\n{difference[:8000]}"
+
+
+async def new_playbook(api: AsyncClient) -> dict[str, str]:
+    """A playbook with a bullet in it, and deltas that wait for a person."""
+    book = Book(api, "support")
+    await book.deltas({"type": "ADD", "section": "mis", "content": "there is one"})
+    await api.patch(book.url, json={"review_mode": "required"})
+    held = await book.post("deltas", deltas=[{"type": "ADD", "content": "another"}])
+    return {"name": book.name, "key": "mis-00001", "proposal_id": held.json()["proposal_id"]}
+
+
+async def new_ids(api: AsyncClient) -> dict[str, str]:
+    """What the paths of routes may name."""
+    run = {"events": [{"event_type": "tool_call"}], "outcome": "error"}
+    await new_key(api, "read")
+    return {
+        "trace_id": await new_trace(api, state="open", outcome=None),
+        "memory_id": await new_memory(api, "something"),
+        "run_id": (await api.post("/api/v1/traces", json=run)).json()["run_id"],
+        "key_id": (await api.get("/api/v1/keys")).json()["items"][-1]["id"],
+        **await new_playbook(api),
+    }
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("route", ROUTES)
+async def test_every_example_works_as_printed(api: AsyncClient, app, tenant, http, route) -> None:
+    method, path = route.split()
+    ids = await new_ids(api)
+    operation = operation_of(app, route)
+    body = request_example(operation)
+    headers = tenant.auth("operator" if NEEDS[route] == "operator" else "admin")
+    answer = await http.request(
+        method, path.format(**ids), json=body, headers=headers, params=QUERY.get(route)
+    )
+    if route == "POST /api/v1/runs/{run_id}/retry":
+        assert answer.status_code == 409  # a run that waits cannot be retried
+        return
+    assert answer.is_success, answer.text
+    documented = operation["responses"][str(answer.status_code)]
+    if answer.content:
+        schema = documented["content"]["application/json"]["schema"]
+        validate(app, schema, answer.json())

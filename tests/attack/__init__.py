@@ -1,0 +1,1 @@
+"""Hostile requests: what an attacker with a valid key sends. Each was a fault once."""

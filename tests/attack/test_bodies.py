@@ -1,0 +1,82 @@
+"""Bodies that are cheap to send and were expensive to refuse."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from httpx2 import AsyncClient
+
+from apps.memory_api.api.request_body import MAX_BODY
+from apps.memory_api.core.pagination import Cursor
+from tests.support.api_calls import send_raw
+from tests.support.problems import assert_problem
+
+
+def many_fields(count: int) -> bytes:
+    return json.dumps({f"k{n}": 0 for n in range(count)}, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/search", "/api/v1/memories", "/api/v1/playbooks/p/render"]
+)
+async def test_many_unknown_fields_make_one_error(api: AsyncClient, path: str) -> None:
+    body = many_fields(80_000)
+    assert len(body) < MAX_BODY
+    started = time.process_time()
+    problem = assert_problem(await send_raw(api, path, body), 422, "invalid")
+    assert "80,000 fields" in problem["detail"]
+    assert len(problem["errors"]) == 1
+    assert (
+        time.process_time() - started < 1
+    )  # pydantic needed 0.6 s and 120 MB for the errors alone
+
+
+@pytest.mark.parametrize("path", ["/api/v1/search", "/api/v1/playbooks/p/search"])
+async def test_search_refuses_a_body_of_a_trace(api: AsyncClient, path: str) -> None:
+    assert_problem(await send_raw(api, path, many_fields(130_000)), 413, "too_large")
+
+
+async def test_few_unknown_fields_are_named(api: AsyncClient) -> None:
+    problem = assert_problem(await send_raw(api, "/api/v1/search", many_fields(3)), 422, "invalid")
+    assert {"k0", "k1", "k2"} <= {error["field"] for error in problem["errors"]}
+
+
+async def test_bullet_of_a_playbook_with_a_japanese_name(api: AsyncClient) -> None:
+    answer = await api.post(
+        "/api/v1/playbooks/日本/bullets", json={"section": "others", "content": "Ask first."}
+    )
+    assert answer.status_code == 201
+    assert (await api.get(answer.headers["Location"])).json()["content"] == "Ask first."
+
+
+@pytest.mark.parametrize(
+    "time_of_year_1", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
+)
+async def test_cursor_outside_of_all_years(api: AsyncClient, time_of_year_1: str) -> None:
+    cursor = Cursor("traces", (time_of_year_1, "0" * 32)).encode()
+    assert_problem(await api.get("/api/v1/traces", params={"cursor": cursor}), 422, "invalid")
+
+
+@pytest.mark.parametrize(
+    "body",
+    ['{"query_text": "a", "query_text": "b"}', '{"query_text": "a", "kind": {"x": 1, "x": 1}}'],
+)
+async def test_repeated_name_is_refused(api: AsyncClient, body: str) -> None:
+    problem = assert_problem(
+        await send_raw(api, "/api/v1/search", body.encode()), 400, "malformed_json"
+    )
+    assert "twice" in problem["detail"]
+
+
+async def test_path_with_a_slash_at_its_end_is_not_redirected(api: AsyncClient) -> None:
+    answer = await api.get("/api/v1/traces/", headers={"Host": "evil.example"})
+    assert_problem(answer, 404)
+    assert "evil.example" not in f"{answer.headers}{answer.text}"
+
+
+async def test_wrong_method_is_answered_with_all_methods_of_the_path(api: AsyncClient) -> None:
+    answer = await api.request("PUT", "/api/v1/traces")
+    assert_problem(answer, 405)
+    assert answer.headers["Allow"] == "GET, POST"

@@ -1,0 +1,157 @@
+"""What `hansei doctor` says of the database, the runs, the keys and the prompts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text, update
+
+from apps.memory_api.auth.tables import ApiKeyRow
+from apps.memory_api.commands import database_checks, doctor
+from apps.memory_api.commands.database import DatabaseUrls
+from apps.memory_api.commands.database_checks import (
+    check_clock,
+    check_disk,
+    check_row_security,
+    check_table_indexes,
+)
+from apps.memory_api.commands.tenant_checks import check_runs_and_keys
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.runs.lifecycle import new_run
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+from tests.conftest import Database, TestTenant
+
+
+async def test_healthy_database_has_no_findings(runtime: Runtime) -> None:
+    for check in (check_row_security, check_table_indexes, check_clock):
+        found = await check(runtime.sessions)
+        assert (found.ok, found.fix) == (True, ""), found
+
+
+@pytest.mark.parametrize(
+    ("broken", "repaired"),
+    [
+        ("no force row level security", "force row level security"),
+        ("disable row level security", "enable row level security"),
+    ],
+)
+async def test_table_without_forced_row_security_is_found(
+    runtime: Runtime, database: Database, broken: str, repaired: str
+) -> None:
+    await database.server.run(f"alter table curated_lessons {broken}", database.name)
+    try:
+        found = await check_row_security(runtime.sessions)
+    finally:
+        await database.server.run(f"alter table curated_lessons {repaired}", database.name)
+    assert (found.ok, "curated_lessons" in found.message) == (False, True)
+    assert "policies.sql" in found.fix
+    assert (await check_row_security(runtime.sessions)).ok
+
+
+async def test_missing_and_invalid_indexes_are_found(runtime: Runtime, database: Database) -> None:
+    async def set_valid(valid: bool) -> None:
+        await database.server.run(
+            f"update pg_index set indisvalid = {valid}"
+            " where indexrelid = 'runs_trace_id_idx'::regclass",
+            database.name,
+        )
+
+    rename = "alter index {} rename to {}"
+    await set_valid(False)
+    try:
+        found = await check_table_indexes(runtime.sessions)
+    finally:
+        await set_valid(True)
+    assert (found.ok, found.message) == (False, "invalid: runs_trace_id_idx")
+    assert "reindex index concurrently runs_trace_id_idx" in found.fix
+    await database.server.run(rename.format("runs_trace_id_idx", "elsewhere"), database.name)
+    try:
+        found = await check_table_indexes(runtime.sessions)
+    finally:
+        await database.server.run(rename.format("elsewhere", "runs_trace_id_idx"), database.name)
+    assert (found.ok, found.message) == (False, "missing: runs_trace_id_idx")
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(90, "ahead of"), (-90, "behind")])
+async def test_other_clock_of_database_is_found(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, seconds: int, word: str
+) -> None:
+    clock = f"select extract(epoch from clock_timestamp())::float8 + {seconds}"
+    monkeypatch.setattr(database_checks, "CLOCK", text(clock))
+    found = await check_clock(runtime.sessions)
+    assert (found.ok, f"90 s {word}" in found.message) == (False, True)
+    assert "NTP" in found.fix
+
+
+async def test_disk(runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = await check_disk(runtime.sessions, None)
+    assert (remote.ok, "not visible" in remote.message) == (True, True)
+    monkeypatch.setattr(database_checks, "MIN_FREE_BYTES", 0)
+    assert (await check_disk(runtime.sessions, tmp_path)).ok
+    monkeypatch.setattr(database_checks, "MIN_FREE_BYTES", 2**62)
+    full = await check_disk(runtime.sessions, tmp_path)
+    assert (full.ok, str(tmp_path) in full.message) == (False, True)
+    assert full.fix
+
+
+async def test_stuck_and_dead_runs_are_found(
+    runtime: Runtime, worker_runtime: Runtime, tenant: TestTenant
+) -> None:
+    async def look() -> tuple[bool, str]:
+        runs, _ = await check_runs_and_keys(worker_runtime.sessions, [tenant.id])
+        return runs.ok, runs.message
+
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        run = new_run(session, "reflect", project_id="default")
+    assert await look() == (True, "no run is stuck or dead")
+    long_ago = datetime.now(UTC) - timedelta(hours=1)
+
+    async def change(**values: object) -> None:
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            mine = RunRow.tenant_id == tenant.id
+            await session.execute(update(RunRow).where(mine, RunRow.id == run.id).values(**values))
+
+    await change(updated_at=long_ago)  # queued, and no ticket
+    assert await look() == (False, "stuck for 15 minutes: 1 × reflect")
+    await change(state="running", lease_until=long_ago)
+    assert await look() == (False, "stuck for 15 minutes: 1 × reflect")
+    await change(lease_until=datetime.now(UTC))
+    assert (await look())[0]
+    await change(state="dead")
+    assert await look() == (False, "dead, out of attempts: 1 × reflect")
+
+
+async def test_missing_and_expiring_keys_are_found(
+    runtime: Runtime, worker_runtime: Runtime, tenant: TestTenant
+) -> None:
+    async def look() -> tuple[bool, str, str]:
+        _, keys = await check_runs_and_keys(worker_runtime.sessions, [tenant.id])
+        return keys.ok, keys.message, keys.fix
+
+    async def expire(at: datetime) -> None:
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            mine = ApiKeyRow.tenant_id == tenant.id
+            await session.execute(update(ApiKeyRow).where(mine).values(expires_at=at))
+
+    assert await look() == (True, "every tenant has a usable API key", "")
+    await expire(datetime.now(UTC) + timedelta(days=2))
+    ok, message, fix = await look()
+    assert (ok, str(tenant.id) in message, "hansei key create" in fix) == (True, True, True)
+    await expire(datetime.now(UTC) - timedelta(days=2))
+    ok, message, fix = await look()
+    assert (ok, "no usable API key" in message, "hansei key create" in fix) == (False, True, True)
+
+
+async def test_invalid_sections_file_is_found(database: Database, tmp_path: Path) -> None:
+    urls = DatabaseUrls(*(database.url(f"hansei_{role}") for role in ("app", "worker", "owner")))
+    file = tmp_path / "sections.yaml"
+    file.write_text("default: [{nonsense", encoding="utf-8")
+    given = Settings(_env_file=None, sections_file=file)  # type: ignore[call-arg]
+    found = {one.name: one for one in await doctor.run_checks(given, urls)}
+    assert (found["sections"].ok, "HANSEI_SECTIONS_FILE" in found["sections"].fix) == (False, True)
+    for name in ("isolation", "table indexes", "clock", "disk", "prompts"):
+        assert found[name].ok, found[name]
+    assert {"runs", "keys"} < found.keys()

@@ -1,0 +1,101 @@
+"""Answers compared with the expected one: proven right, proven wrong, or undecided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.memory_api.evaluation.schemas import Criterion
+from tests.support.evaluation_cases import call, judged, said, score_of
+
+
+def finish(answer: str) -> list[dict[str, Any]]:
+    return call("finish", answer)
+
+
+@pytest.mark.parametrize(
+    ("events", "fields", "expected"),
+    [
+        ([], {"generated_answer": "Paris"}, (1.0, True)),
+        ([], {"generated_answer": "The capital is Rome."}, (0.0, True)),
+        (finish("Paris"), {}, (1.0, True)),
+        (finish("Rome"), {}, (0.0, True)),
+        ([said("paris.")], {}, (1.0, True)),
+        ([said("I do not know.")], {}, (0.0, True)),
+        ([said("It is the city of light on the river Seine, of course.")], {}, (0.0, False)),
+    ],
+)
+async def test_answer_is_scored(
+    events: Any, fields: dict[str, Any], expected: tuple[float, bool]
+) -> None:
+    for truth in ("Paris", {"answer": "Paris"}, ["Lutetia", "Paris"]):
+        score = await score_of(Criterion.CORRECTNESS, events, ground_truth=truth, **fields)
+        assert score is not None
+        assert (score.score, score.proven) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth"),
+    [
+        ("It is not Paris", "Paris"),
+        ("Paris or London", "Paris"),
+        ("The capital is Paris.", "Paris"),
+        ("in Paris", "Paris"),
+        ("not 42 but 43", "42"),
+        ("not 42 but 43", 43),
+        ("I doubt that it is 42", "42"),
+        ("42 or 43", 42),
+        ("no idea", "no"),
+        ("not true", "true"),
+        ("パリではない", "パリ"),
+        ("Paris", "Paris, Texas"),
+        ("C++", "C"),
+        ("A-", "A+"),
+        ("1 year", "12 months"),
+        ("Do not write ```python\nx = 1\n``` but ```python\nx = 2\n```", "```\nx = 1\n```"),
+    ],
+)
+@pytest.mark.parametrize("form", [finish, lambda answer: [said(answer)]])
+async def test_answer_that_contains_the_right_one_is_undecided(
+    form: Any, answer: str, truth: Any
+) -> None:
+    for truths in (truth, [truth, "something else"]):
+        found = await judged(form(answer), ground_truth=truths)
+        assert found.best(Criterion.CORRECTNESS) is None
+        assert (found.verdict, found.proven) == (None, False)
+
+
+@pytest.mark.parametrize(("answer", "truth"), [("Jame", "James"), ("bu", "bus"), ("bus", "buses")])
+async def test_plural_is_another_answer(answer: str, truth: str) -> None:
+    score = await score_of(Criterion.CORRECTNESS, finish(answer), ground_truth=truth)
+    assert score is not None
+    assert score.score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("Answer is CORRECT", 1.0),
+        ("Answer is INCORRECT", 0.0),
+        ("Your answer is wrong.", 0.0),
+        ("正解です", 1.0),
+        ("不正解です。", 0.0),
+        ("Your answer is not correct", None),
+        ("The answer is almost correct", None),
+        ("Is the answer correct?", None),
+        ("Answer is correct, but incomplete", None),
+        ("正解ではありません", None),
+    ],
+)
+async def test_judgment_of_the_environment(response: str, expected: float | None) -> None:
+    events = call("finish", "the Big Apple city", response)
+    score = await score_of(Criterion.CORRECTNESS, events, ground_truth="Apple")
+    assert (score.score if score else None) == expected
+    assert score is None or score.proven
+
+
+async def test_missing_answer_is_incomplete() -> None:
+    found = await score_of(Criterion.COMPLETENESS, call("look", "x"), ground_truth="Paris")
+    assert found is not None
+    assert (found.score, found.proven) == (0.0, True)

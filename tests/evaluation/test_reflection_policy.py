@@ -1,0 +1,144 @@
+"""Whether to reflect, and how important it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.memory_api.evaluation.reflection_policy import decide_reflection
+from apps.memory_api.evaluation.schemas import (
+    Criterion,
+    CriterionScore,
+    EvaluationResults,
+    EvaluatorResult,
+    ReflectionDecision,
+)
+from apps.memory_api.traces.schemas import OutcomeType
+
+S, F, P = OutcomeType.SUCCESS, OutcomeType.FAILURE, OutcomeType.PARTIAL
+BAD = (OutcomeType.FAILURE, OutcomeType.ERROR, OutcomeType.TIMEOUT, OutcomeType.PARTIAL)
+NOTHING = EvaluationResults()
+
+
+def evaluation(
+    verdict: OutcomeType | None = None, *, proven: bool = False, **scores: float
+) -> EvaluationResults:
+    found = EvaluatorResult(
+        tuple(CriterionScore(Criterion(name), value, ()) for name, value in scores.items())
+    )
+    return EvaluationResults({"deterministic": found}, verdict, proven)
+
+
+def asked(
+    outcome: OutcomeType | None, found: EvaluationResults = NOTHING, **how: Any
+) -> ReflectionDecision:
+    return decide_reflection(
+        found, outcome, **{"asked": "auto", "mode": "full", "earlier_failed": False} | how
+    )
+
+
+@pytest.mark.parametrize("outcome", BAD)
+@pytest.mark.parametrize("mode", ["lite", "full"])
+def test_failures_are_always_reflected_on(outcome: OutcomeType, mode: str) -> None:
+    decision = asked(outcome, mode=mode)
+    assert decision.reflect
+    assert decision.reason == f"The outcome is {outcome.value}."
+
+
+@pytest.mark.parametrize(
+    ("how", "reflect"),
+    [
+        ({"mode": "full"}, True),
+        ({"mode": "lite"}, False),
+        ({"mode": "lite", "earlier_failed": True}, True),
+        ({"mode": "lite", "asked": "always"}, True),
+        ({"mode": "full", "asked": "never"}, False),
+    ],
+)
+def test_successes_are_reflected_on_by_policy(how: dict[str, Any], reflect: bool) -> None:
+    decision = asked(S, **how)
+    assert decision.reflect is reflect
+    assert (decision.importance is not None) is reflect
+
+
+def test_contradicted_success_counts_as_failure() -> None:
+    decision = asked(S, evaluation(F, proven=True), mode="lite")
+    assert decision == ReflectionDecision(
+        True, 0.95, "The evidence contradicts the reported success."
+    )
+    assert asked(S, evaluation(P, proven=True), mode="lite").reflect
+
+
+def test_opinion_does_not_contradict_outcome() -> None:
+    assert not asked(S, evaluation(F), mode="lite").reflect
+
+
+def test_reported_failure_is_kept_despite_passing_tests() -> None:
+    assert asked(F, evaluation(S, proven=True), mode="lite").reflect
+
+
+@pytest.mark.parametrize(("verdict", "reflect"), [(None, True), (F, True), (P, True), (S, False)])
+def test_missing_outcome_comes_from_evaluation(verdict: OutcomeType | None, reflect: bool) -> None:
+    assert asked(None, evaluation(verdict), mode="lite").reflect is reflect
+
+
+@pytest.mark.parametrize(
+    ("outcome", "found", "how", "importance"),
+    [
+        (F, NOTHING, {}, 0.7),
+        (OutcomeType.ERROR, NOTHING, {}, 0.7),
+        (OutcomeType.TIMEOUT, NOTHING, {}, 0.6),
+        (P, NOTHING, {}, 0.5),
+        (S, NOTHING, {}, 0.3),
+        (S, NOTHING, {"earlier_failed": True}, 0.45),
+        (F, evaluation(F, proven=True), {}, 0.8),
+        (F, evaluation(F, efficiency=0.5), {}, 0.75),
+        (F, evaluation(F, safety=0.0), {}, 0.9),
+        (F, evaluation(F, proven=True, safety=0.0, efficiency=0.0), {}, 1.0),
+    ],
+)
+def test_importance_is_documented_sum(
+    outcome: OutcomeType, found: EvaluationResults, how: dict[str, Any], importance: float
+) -> None:
+    assert asked(outcome, found, **how).importance == importance
+
+
+def test_model_scores_do_not_change_importance() -> None:
+    opinion = EvaluatorResult((CriterionScore(Criterion.SAFETY, 0.0, ()),), prompt_hash="abc")
+    found = EvaluationResults({"deterministic": EvaluatorResult(), "llm": opinion}, F)
+    assert asked(F, found).importance == asked(F).importance
+
+
+UNIT = st.floats(0, 1)
+
+
+@given(
+    st.sampled_from([None, *OutcomeType]),
+    st.sampled_from([None, *OutcomeType]),
+    st.booleans(),
+    st.dictionaries(st.sampled_from([c.value for c in Criterion]), UNIT),
+    st.sampled_from(["auto", "always", "never"]),
+    st.sampled_from(["lite", "full"]),
+    st.booleans(),
+)
+def test_decision_has_every_field(
+    outcome: OutcomeType | None,
+    verdict: OutcomeType | None,
+    proven: bool,
+    scores: dict[str, float],
+    ask: str,
+    mode: str,
+    earlier_failed: bool,
+) -> None:
+    found = evaluation(verdict, proven=proven and verdict is not None, **scores)
+    decision = asked(outcome, found, asked=ask, mode=mode, earlier_failed=earlier_failed)
+    assert decision.reason
+    if decision.reflect:
+        assert decision.importance is not None
+        assert 0.3 <= decision.importance <= 1.0
+    else:
+        assert decision.importance is None
+    assert decision.reflect or ask == "never" or (ask == "auto" and mode == "lite")

@@ -1,0 +1,58 @@
+"""Workers that are killed in the middle of each step of learning, in the very transaction that
+would have finished it: what they had written is gone, and another does that step once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from sqlalchemy import select
+
+from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.runs.tables import RunRow
+from tests.learning.test_learning import FAILED
+
+TELLS = {"evaluate": "verdict", "reflect": "reflection_id", "curate": "deltas", "apply": "changes"}
+"""What stands in the result of each step."""
+
+DIES = """
+import os, signal
+from apps.memory_api.runs import lifecycle
+finish = lifecycle.finish_run
+async def die(session, run, result):
+    await finish(session, run, result)
+    if {tells!r} in result.data:
+        await session.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+lifecycle.finish_run = die
+"""
+
+
+async def test_worker_killed_at_every_step_counts_once(
+    runtime: Any, api: Any, tenant: Any, start_worker: Any, wait_for_run: Any
+) -> None:
+    answer = await api.post("/api/v1/traces", json=FAILED)
+    trace_id = answer.json()["trace_id"]
+    for tells in TELLS.values():
+        victim = await start_worker(lease=0.6, patch=DIES.format(tells=tells))
+        await victim.process.communicate()
+        assert victim.process.returncode == -9
+    survivor = await start_worker(lease=0.6)
+    run_id = answer.json()["run_id"]
+    kinds: list[str] = []
+    while run_id is not None:
+        run = await wait_for_run(run_id)
+        assert run.state == "done"
+        assert run.attempts == 2
+        kinds.append(run.kind)
+        run_id = run.result.get("next_run_id")
+    assert await survivor.stop() == 0
+    assert kinds == list(TELLS)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        made = await session.scalars(
+            select(RunRow.kind).where(RunRow.tenant_id == tenant.id, RunRow.trace_id == trace_id)
+        )
+        assert sorted(made) == sorted(TELLS), "no step was queued twice"
+        rows = await session.scalars(select(MemoryRow.kind).where(MemoryRow.tenant_id == tenant.id))
+        assert Counter(rows) == {"episode": 1, "reflection": 1, "strategy": 1, "bullet": 1}

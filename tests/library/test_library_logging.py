@@ -1,0 +1,96 @@
+"""The library logs through the standard library, never configures it, and prints nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import structlog
+
+from apps.memory_api.core.telemetry import get_logger
+from tests.support.paths import ROOT
+from tests.support.stub_provider import StubProvider, unauthorized
+
+KEY = "sk-ant-api03-" + "a1B2" * 20
+
+SCRIPT = """
+import asyncio, json, logging, sys
+
+records = []
+
+class Recorder(logging.Handler):
+    def emit(self, record):
+        records.append([record.levelname, record.name, record.getMessage(), bool(record.exc_info)])
+
+logging.getLogger().addHandler(Recorder())
+before = (list(logging.getLogger().handlers), logging.getLogger().level)
+
+from apps.memory_api.library.llm_client import LLMClient, create_chat_model
+from apps.memory_api.library.playbook_stores import PlaybookStore
+from apps.memory_api.library.reflector_agent import ReflectorAgent
+from apps.memory_api.library.transcript_reflector import run_reflector
+from apps.memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from apps.memory_api.reflection.trajectories.schemas import Trajectory
+
+url, key, folder = sys.argv[1:]
+with LLMClient(create_chat_model("anthropic", "m", api_key=key, base_url=url)) as client:
+    agent = ReflectorAgent(client, ReflectorPromptBuilder(), PlaybookStore(folder))
+    asked = Trajectory(query="the secret question", generated_answer="x", used_bullet_ids=["no-1"])
+    agent.run(asked, "", "", "nowhere")
+    try:
+        client.invoke_with_template("the secret question", {})
+    except Exception:
+        pass
+model = create_chat_model("anthropic", "m", api_key=key, base_url=url)
+messages = [{"role": "user", "content": "the secret question"}]
+asyncio.run(run_reflector(messages, {"sections": {"OTHERS": ["a"]}}, [], llm=model))
+assert (list(logging.getLogger().handlers), logging.getLogger().level) == before
+print(json.dumps(records), file=sys.stderr)
+"""
+
+
+def test_failures_are_logged_as_warnings_without_contents(
+    stub: StubProvider, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    stub.behave = lambda call: unauthorized()
+    folder = str(tmp_path_factory.mktemp("playbooks"))
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), stub.anthropic_url, KEY, folder]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    records = json.loads(done.stderr.splitlines()[-1])
+    ours = [record for record in records if record[1].startswith("apps.memory_api")]
+    assert {record[0] for record in ours} == {"WARNING"}
+    events = [record[2].split()[0] for record in ours]
+    assert events == [
+        "unknown_bullets_skipped",
+        "reflector_failed",
+        "llm_failed",
+        "reflector_failed",
+    ]
+    assert "error_type=LLMAuthenticationFailed code=" in ours[1][2]
+    assert not any(record[3] for record in ours)
+    written = done.stderr + done.stdout
+    assert "the secret question" not in written
+    assert KEY not in written
+    assert "Traceback" not in written
+
+
+def test_private_fields_and_secrets_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    before = structlog.get_config()
+    structlog.reset_defaults()
+    caplog.set_level(logging.INFO, "hansei.test")
+    try:
+        get_logger("hansei.test").error(
+            "failed", error="the prompt", exc_info=True, model=f"m {KEY}"
+        )
+    finally:
+        structlog.configure(**before)
+    (record,) = caplog.records
+    assert (record.levelname, record.name, record.exc_info) == ("WARNING", "hansei.test", None)
+    assert record.getMessage().startswith("failed model=m ")
+    assert KEY not in record.getMessage()
+    assert "the prompt" not in record.getMessage()

@@ -1,0 +1,298 @@
+"""`ReflectorAgent` as a library: real model clients, the stub provider."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apps.memory_api.library.llm_client import LLMClient
+from apps.memory_api.library.playbook_stores import PlaybookStore
+from apps.memory_api.library.reflector_agent import ReflectorAgent
+from apps.memory_api.llm.port import LLM
+from apps.memory_api.llm.registry import open_llm
+from apps.memory_api.playbooks.models import Bullet, Playbook
+from apps.memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from apps.memory_api.reflection.trajectories.schemas import Insight, Trajectory, TrajectoryResult
+from tests.support.stub_provider import (
+    StubProvider,
+    answer,
+    bad_request,
+    fenced,
+    prose,
+    refusal,
+    server_error,
+    wrong_shape,
+)
+from tests.support.trajectories import (
+    ASKED,
+    BOTH,
+    REPORT,
+    TRAJECTORY,
+    TRUTH,
+    insight,
+    said,
+    verdict,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PlaybookStore:
+    made = PlaybookStore(tmp_path)
+    bullets = [
+        Bullet(id="pat-00001", section="PATTERNS", content="Read small files in one go."),
+        Bullet(id="mis-00002", section="MISTAKES", content="Never forget to close a file."),
+        Bullet(id="oth-00003", section="OTHERS", content="Nobody used this one."),
+    ]
+    made.save("coding", Playbook(bullets=bullets))
+    return made
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+async def model(request: pytest.FixtureRequest, stub: StubProvider) -> AsyncIterator[LLM]:
+    url = stub.openai_url if request.param == "openai" else stub.anthropic_url
+    opened = open_llm(request.param, model="stub", api_key="test", base_url=url)
+    assert opened is not None
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+def agent(model: LLM, store: PlaybookStore) -> ReflectorAgent:
+    return ReflectorAgent(LLMClient(model), ReflectorPromptBuilder(), store)
+
+
+async def test_insights_and_verdicts_need_one_call(
+    agent: ReflectorAgent, stub: StubProvider
+) -> None:
+    stub.queue(said(insight(), verdicts=BOTH))
+    result = await agent.arun(*ASKED)
+    assert result.insights == [Insight(**insight())]
+    assert [(e.bullet_id, e.tag) for e in result.bullet_evaluations] == [
+        ("pat-00001", "helpful"),
+        ("mis-00002", "neutral"),
+    ]
+    assert (result.trajectory_query, result.trajectory_dataset) == (TRAJECTORY.query, "coding")
+    assert result.iteration_count == 1
+    (call,) = stub.calls
+    for text in (TRAJECTORY.generated_answer, TRUTH, REPORT, "Read small files in one go."):
+        assert text in call.user
+    assert "Nobody used this one." not in call.text
+    assert "test_tail.py::test_newline" in call.user.split("Facts that the program found")[1]
+    assert call.schema is not None
+
+
+async def test_per_bullet_prompt_asks_about_missing_bullets(
+    agent: ReflectorAgent, stub: StubProvider
+) -> None:
+    stub.queue(said(insight(), verdicts=[verdict("pat-00001", "helpful")]))
+    stub.queue(answer({"tag": "harmful", "reason": "It made the agent close what it read."}))
+    result = await agent.arun(*ASKED)
+    assert {e.bullet_id: e.tag for e in result.bullet_evaluations} == {
+        "pat-00001": "helpful",
+        "mis-00002": "harmful",
+    }
+    assert len(stub.calls) == 2
+    assert "Never forget to close a file." in stub.calls[1].user
+    assert "Read small files" not in stub.calls[1].user
+
+
+async def test_bullet_without_answer_has_no_verdict(
+    agent: ReflectorAgent, stub: StubProvider
+) -> None:
+    stub.queue(said(insight()))
+    stub.behave = lambda call: bad_request()
+    result = await agent.arun(*ASKED)
+    assert result.insights == [Insight(**insight())]
+    assert result.bullet_evaluations == []
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+async def test_rounds_continue_while_they_add_insights(
+    agent: ReflectorAgent, stub: StubProvider, most: int
+) -> None:
+    for number in range(most):
+        stub.queue(said(insight(f"Lesson number {number}"), verdicts=BOTH))
+    result = await agent.arun(*ASKED, max_iterations=most)
+    assert result.iteration_count == most == len(stub.calls)
+    assert [i.key_insight for i in result.insights] == [f"Lesson number {n}" for n in range(most)]
+
+
+@pytest.mark.parametrize("again", [[], ["USE  splitlines, for lines!"], [" "]])
+async def test_round_without_new_insight_is_last(
+    agent: ReflectorAgent, stub: StubProvider, again: list[str]
+) -> None:
+    stub.queue(said(insight(), verdicts=BOTH))
+    stub.behave = lambda call: said(*map(insight, again), verdicts=BOTH)
+    result = await agent.arun(*ASKED, max_iterations=10)
+    assert result.iteration_count == 2 == len(stub.calls)
+    assert [i.key_insight for i in result.insights] == ["Use splitlines for lines."]
+
+
+async def test_second_round_shows_earlier_insights(
+    agent: ReflectorAgent, stub: StubProvider
+) -> None:
+    stub.queue(said(insight("First of all"), verdicts=BOTH), said(verdicts=BOTH))
+    await agent.arun(*ASKED, max_iterations=2)
+    one, two = (call.user for call in stub.calls)
+    assert "Insights of earlier rounds" not in one
+    assert "First of all" in two.split("Insights of earlier rounds")[1]
+
+
+async def test_failed_later_round_keeps_insights(agent: ReflectorAgent, stub: StubProvider) -> None:
+    stub.queue(said(insight(), verdicts=BOTH))
+    stub.behave = lambda call: server_error()
+    result = await agent.arun(*ASKED, max_iterations=3)
+    assert result.iteration_count == 1
+    assert result.insights == [Insight(**insight())]
+    assert len(result.bullet_evaluations) == 2
+
+
+@pytest.mark.parametrize("fault", [server_error(), bad_request(), refusal(), wrong_shape()])
+async def test_failure_gives_an_empty_result(
+    agent: ReflectorAgent, stub: StubProvider, fault: Any
+) -> None:
+    stub.behave = lambda call: fault
+    assert await agent.arun(*ASKED) == TrajectoryResult(
+        insights=[],
+        bullet_evaluations=[],
+        trajectory_query=TRAJECTORY.query,
+        trajectory_dataset="coding",
+        iteration_count=0,
+    )
+
+
+@pytest.mark.parametrize("broken", ["store", "template", "trajectory", "gone"])
+async def test_nothing_is_ever_raised(agent: ReflectorAgent, tmp_path: Path, broken: str) -> None:
+    asked: tuple[Any, ...] = ASKED
+    if broken == "store":
+        (tmp_path / "coding.json").write_text("{broken")
+    elif broken == "template":
+        (tmp_path / "default.txt").write_text("{no_such_placeholder}")
+        agent.prompt_builder = ReflectorPromptBuilder(tmp_path)
+    elif broken == "trajectory":
+        asked = (None, TRUTH, REPORT, "coding")
+    else:
+        agent.playbook_store = None  # type: ignore[assignment]
+    result = await agent.arun(*asked)
+    assert (result.insights, result.bullet_evaluations, result.iteration_count) == ([], [], 0)
+
+
+@pytest.mark.parametrize("ids", [[], ["pat-99999"], ["nonsense", "mis-00777"]])
+async def test_unknown_bullets_are_skipped(
+    agent: ReflectorAgent, stub: StubProvider, ids: list[str]
+) -> None:
+    stub.behave = lambda call: said(insight(), verdicts=BOTH)
+    sent = TRAJECTORY.model_copy(update={"used_bullet_ids": ids})
+    result = await agent.arun(sent, TRUTH, REPORT, "coding")
+    assert result.bullet_evaluations == []
+    assert result.insights
+    assert len(stub.calls) == 1
+
+
+async def test_known_bullets_are_kept_with_unknown_ones(
+    agent: ReflectorAgent, stub: StubProvider
+) -> None:
+    stub.queue(said(insight(), verdicts=BOTH))
+    sent = TRAJECTORY.model_copy(update={"used_bullet_ids": ["x-1", "pat-1", "pat-00001"]})
+    result = await agent.arun(sent, TRUTH, REPORT, "coding")
+    assert [e.bullet_id for e in result.bullet_evaluations] == ["pat-00001"]
+
+
+@pytest.mark.parametrize("wrapped", [fenced, prose])
+async def test_wrapped_answer_is_read(
+    agent: ReflectorAgent, stub: StubProvider, wrapped: Any
+) -> None:
+    stub.queue(wrapped({"insights": [insight()], "bullet_evaluations": list(BOTH)}))
+    assert (await agent.arun(*ASKED)).insights == [Insight(**insight())]
+    assert len(stub.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[1]", '{"insights": 1}', '{"insights": [{"reasoning": "only"}]}']
+)
+async def test_unreadable_answer_gives_no_insights(agent: ReflectorAgent, text: str) -> None:
+    assert agent._extract_insights(text) == []
+
+
+async def test_secrets_are_in_neither_prompt_nor_result(
+    agent: ReflectorAgent, stub: StubProvider
+) -> None:
+    secret = "sk-ant-api03-" + "a1B2" * 20
+    stub.queue(said(insight(f"Never print {secret}"), verdicts=BOTH))
+    sent = TRAJECTORY.model_copy(update={"generated_answer": f"key = '{secret}'"})
+    result = await agent.arun(sent, TRUTH, f"{REPORT} {secret}", "coding")
+    assert secret not in stub.calls[0].text
+    assert secret not in result.model_dump_json()
+
+
+async def test_every_bullet_can_be_judged_separately(
+    agent: ReflectorAgent, stub: StubProvider, store: PlaybookStore
+) -> None:
+    stub.behave = lambda call: answer({"tag": "neutral", "reason": "Nothing to be seen."})
+    bullets = store.load("coding").bullets
+    told = await agent._evaluate_bullets(TRAJECTORY, TRUTH, bullets)
+    assert {(e.bullet_id, e.tag) for e in told} == {(b.id, "neutral") for b in bullets}
+    assert len(stub.calls) == 3
+
+
+async def test_run_refuses_inside_an_event_loop(agent: ReflectorAgent) -> None:
+    with pytest.raises(RuntimeError, match="event loop"):
+        agent.run(*ASKED)
+    rules = ReflectorAgent(None, agent.prompt_builder, agent.playbook_store)
+    with pytest.raises(RuntimeError, match="arun"):
+        rules.run(*ASKED)
+
+
+def test_run_blocks_without_event_loop(stub: StubProvider, store: PlaybookStore) -> None:
+    opened = open_llm("openai", model="stub", api_key="test", base_url=stub.openai_url)
+    assert opened is not None
+    stub.behave = lambda call: said(insight(), verdicts=BOTH)
+    with LLMClient(opened) as client:
+        agent = ReflectorAgent(client, ReflectorPromptBuilder(), store)
+        for _ in range(2):
+            assert agent.run(*ASKED).insights == [Insight(**insight())]
+
+
+def test_rules_reflect_without_a_model(store: PlaybookStore) -> None:
+    result = ReflectorAgent(None, ReflectorPromptBuilder(), store).run(*ASKED)
+    (found,) = result.insights
+    assert "test_newline" in found.error_identification
+    assert "test_newline" in found.key_insight
+    assert TRUTH[:20] in found.reasoning
+    assert result.bullet_evaluations == []
+    assert result.iteration_count == 1
+
+
+def test_rules_use_language_of_trajectory(store: PlaybookStore) -> None:
+    sent = Trajectory(query="この橋は何年前に作られましたか", generated_answer="90年")
+    result = ReflectorAgent(None, ReflectorPromptBuilder(), store).run(sent, "94年", "", "")
+    assert "期待された回答は「94年」" in result.insights[0].error_identification
+
+
+def test_rules_learn_nothing_without_evidence(store: PlaybookStore) -> None:
+    sent = Trajectory(query="Say hello", generated_answer="hello", status="success")
+    assert (
+        ReflectorAgent(None, ReflectorPromptBuilder(), store).run(sent, "", "", "").insights == []
+    )
+
+
+def test_one_agent_serves_four_threads(stub: StubProvider, store: PlaybookStore) -> None:
+    opened = open_llm("openai", model="stub", api_key="test", base_url=stub.openai_url)
+    assert opened is not None
+    together = threading.Barrier(4)
+    stub.behave = lambda call: said(insight(), verdicts=BOTH)
+    with LLMClient(opened) as client, ThreadPoolExecutor(4) as threads:
+        agent = ReflectorAgent(client, ReflectorPromptBuilder(), store)
+
+        def ask(_number: int) -> TrajectoryResult:
+            together.wait(timeout=10)
+            return agent.run(*ASKED)
+
+        results = list(threads.map(ask, range(4)))
+    assert [result.insights for result in results] == [[Insight(**insight())]] * 4
+    assert len(stub.calls) == 4

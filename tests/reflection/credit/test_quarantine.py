@@ -1,0 +1,62 @@
+"""A bullet that the verdict of a run makes harmful goes out of service at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from httpx2 import AsyncClient
+
+from tests.reflection.trajectories.test_trajectories_api import body, bullet, playbook
+from tests.reflection.transcripts.test_transcripts_api import MORE
+from tests.support.model_service import Service
+from tests.support.playbook_api import Book
+from tests.support.stub_provider import answer
+from tests.support.trajectories import said, verdict
+from tests.support.transcripts import tag
+
+KEY = "pat-00001"
+TRANSCRIPT = {"messages": MORE, "playbook": "coding"}
+TAGGED = answer({"analysis": "It misled.", "bullet_tags": [tag(KEY, "harmful", "It misled.")]})
+JUDGED = said(verdicts=[verdict(KEY, "harmful", "It misled.")])
+
+
+async def accuse(book: Book, times: int) -> None:
+    for _ in range(times):
+        given = {"tag": "harmful", "trace_id": await book.trace()}
+        (await book.post(f"bullets/{KEY}/verdicts", **given)).raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("url", "sent", "told"),
+    [
+        ("/api/v1/transcripts/reflect", TRANSCRIPT, TAGGED),
+        ("/api/v1/trajectories/reflect", body(), JUDGED),
+    ],
+)
+async def test_third_harmful_verdict_of_model_quarantines(
+    service: Service, url: str, sent: dict[str, Any], told: Any
+) -> None:
+    await playbook(service.api)
+    await accuse(Book(service.api, "coding"), 2)
+    service.stub.behave = lambda call: told
+    (await service.api.post(url, json=sent)).raise_for_status()
+    now = await bullet(service.api, KEY)
+    assert (now["harmful"], now["status"]) == (3, "quarantined")
+
+
+async def test_third_harmful_verdict_of_contrast_quarantines(
+    api: AsyncClient, tenant: Any, drain: Callable[[UUID], Awaitable[int]]
+) -> None:
+    book = Book(api)
+    await book.deltas({"type": "ADD", "section": "pat", "content": "no. 1"})
+    await accuse(book, 2)
+    run = {"task_key": "task", "events": [{"event_type": "user_message", "content": "Do it"}]}
+    bad = {"outcome": "failure", "playbook": "book", "used_bullet_keys": [KEY]}
+    for attempt in [bad, {"outcome": "success"}] * 4:
+        (await api.post("/api/v1/traces", json=run | attempt)).raise_for_status()
+    await drain(tenant.id)
+    (now,) = await book.bullets()
+    assert (now["harmful"], now["status"]) == (3, "quarantined")

@@ -1,0 +1,55 @@
+"""The rules engine over the real traces, when they lie beside the repository."""
+
+from __future__ import annotations
+
+import pytest
+
+from apps.memory_api.reflection.schemas import ReflectionResult
+from bench.rules import DEFAULT, Case, blame, load, masked
+
+pytestmark = pytest.mark.skipif(not DEFAULT.exists(), reason="shared/data/traces.jsonl is absent")
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return load(DEFAULT)
+
+
+@pytest.fixture(scope="module")
+def results(cases: list[Case]) -> list[ReflectionResult | None]:
+    return [case.reflect() for case in cases]
+
+
+def test_texts_differ_after_names_and_numbers_are_masked(results: list[ReflectionResult | None]):
+    texts = [masked(r.reflection_text) for r in results if r]
+    assert len(set(texts)) >= 0.9 * len(texts)
+
+
+def test_scores_are_distributed(results: list[ReflectionResult | None]):
+    assert len({r.importance for r in results if r}) >= 20
+    assert len({r.confidence for r in results if r}) >= 20
+
+
+def test_strategy_does_not_repeat_the_reflection(results: list[ReflectionResult | None]):
+    for result in results:
+        if result and result.strategy_text:
+            assert result.strategy_text not in result.reflection_text
+
+
+def test_japanese_traces_get_japanese_text(
+    cases: list[Case], results: list[ReflectionResult | None]
+):
+    languages = {
+        (c.raw.get("language", "en"), r.metadata["language"])
+        for c, r in zip(cases, results, strict=True)
+        if r
+    }
+    assert languages == {("en", "en"), ("ja", "ja")}
+
+
+def test_first_source_event_beats_baselines(cases: list[Case]):
+    hits: dict[str, int] = {}
+    for _, name, exact, _, _ in blame(cases):
+        hits[name] = hits.get(name, 0) + exact
+    ours = hits.pop("ours, blind")
+    assert ours > max(n for name, n in hits.items() if name != "ours")

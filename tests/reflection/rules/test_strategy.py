@@ -1,0 +1,64 @@
+"""A rule without what only its own run shows. The sentences are ones the rules engine wrote."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.memory_api.reflection.rules.english_strategies import EnglishStrategies
+from apps.memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
+from apps.memory_api.text.advice import is_task_specific, strip_run_examples
+from apps.memory_api.trace_analysis.findings import AttemptContrast
+
+RULES = {
+    "do not repeat its first call (in this run: `find(first_name=Ivan, zip=92133)`). Start from a "
+    "different fact": "do not repeat its first call. Start from a different fact",
+    "open the closest suggestion (in this run: “List of affiliates (by U.S. state)”) as written": (
+        "open the closest suggestion as written"
+    ),
+    "最も近い候補（この実行では「大阪城」「大阪」）を開く。": "最も近い候補を開く。",
+}
+
+
+@pytest.mark.parametrize(("text", "rule"), RULES.items())
+def test_examples_are_removed(text: str, rule: str) -> None:
+    assert strip_run_examples(text) == rule
+    assert strip_run_examples(rule) == rule
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "look for the permitted way first (another order of steps, part of the request) and offer",
+        "When text is parsed as code (utils.py), catch the parse error and show it to the model",
+        "Use items[0] and items[1], they differ",
+        "利用者（本人）に尋ねる。",
+    ],
+)
+def test_general_part_is_kept(text: str) -> None:
+    assert strip_run_examples(text) == text
+
+
+@given(st.text(max_size=200))
+def test_generalizing_removes_only_and_is_idempotent(text: str) -> None:
+    once = strip_run_examples(text)
+    assert strip_run_examples(once) == once
+    assert len(once) <= len(text)
+
+
+@pytest.mark.parametrize("advice", [EnglishStrategies(), JapaneseStrategies()])
+@pytest.mark.parametrize(
+    "contrast",
+    [
+        AttemptContrast(True, None, None, ("Search[A]",), ("Search[B]",), (), ()),
+        AttemptContrast(True, None, None, (), (), ("calculate",), ()),
+    ],
+)
+def test_contrast_of_attempts_is_task_specific(advice, contrast) -> None:
+    assert is_task_specific(advice.follow_success(contrast))
+
+
+@pytest.mark.parametrize("text", [*RULES, *RULES.values()])
+def test_other_strategies_are_general(text: str) -> None:
+    assert not is_task_specific(text)

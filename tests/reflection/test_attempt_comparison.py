@@ -1,0 +1,64 @@
+"""The differences between the attempts at one task, as a model is shown them."""
+
+from __future__ import annotations
+
+from apps.memory_api.reflection.attempt_comparison import comparison_lines
+from apps.memory_api.trace_analysis.context import Attempt
+from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+
+WON, LOST = OutcomeType.SUCCESS, OutcomeType.FAILURE
+Call = tuple[str, str]
+LOOK: Call = ("look_up", '{"id": "7"}')
+SUM: Call = ("calculate", '{"x": "1 + 1"}')
+PAY: Call = ("pay", '{"id": "7", "amount": "10"}')
+WRONG: Call = ("pay", '{"id": "7", "amount": "99"}')
+
+
+def attempt(outcome: OutcomeType, *calls: Call) -> Attempt:
+    events: list[Event] = []
+    for tool, arguments in calls:
+        events.append(Event(event_type=EventType.TOOL_CALL, tool_name=tool, content=arguments))
+        events.append(Event(event_type=EventType.TOOL_RESPONSE, tool_name=tool, content="ok"))
+    return Attempt(outcome, events)
+
+
+def test_one_attempt_on_a_side_gives_counts() -> None:
+    lines = comparison_lines([attempt(WON, SUM, PAY)], attempt(LOST, PAY))
+    assert lines[0] == "Compared: 1 successful attempt (a1) and 1 failed attempt (this run)."
+    assert "`calculate` was called in 1 of 1 successful and in 0 of 1 failed attempts." in lines
+    assert not any("all" in line.split() for line in lines)
+
+
+def test_two_attempts_on_each_side_support_a_rule() -> None:
+    earlier = [attempt(WON, SUM, PAY), attempt(WON, PAY, SUM), attempt(LOST, PAY)]
+    lines = comparison_lines(earlier, attempt(LOST, PAY))
+    assert "`calculate` was called in all 2 successful attempts and in no failed one." in lines
+
+
+def test_tool_of_one_of_two_successes_is_no_difference() -> None:
+    earlier = [attempt(WON, SUM, PAY), attempt(WON, PAY), attempt(LOST, PAY)]
+    assert not any("calculate" in line for line in comparison_lines(earlier, attempt(LOST, PAY)))
+
+
+def test_all_failures_are_compared() -> None:
+    """A call of one failure is no difference if another failure does not have it."""
+    earlier = [attempt(LOST, LOOK, WRONG), attempt(LOST, LOOK, PAY)]
+    text = " ".join(comparison_lines(earlier, attempt(WON, PAY)))
+    assert "2 failed attempts (a1, a2)" in text
+    assert "amount" not in text, "a2 paid the same amount as the successful run"
+
+
+def test_arguments_are_shown_where_they_differ() -> None:
+    def note(end: str) -> Call:
+        return ("pay", '{"note": "' + "the same long beginning, " * 20 + end + '"}')
+
+    (line,) = comparison_lines([attempt(LOST, note("ten"))], attempt(WON, note("two")))[1:]
+    assert "successful …" in line
+    assert "two, failed …" in line
+    assert "ten (e0000 and a1.e0000)" in line
+    assert len(line) < 500
+
+
+def test_partial_attempts_and_one_sided_tasks_are_not_compared() -> None:
+    assert comparison_lines([attempt(OutcomeType.PARTIAL, PAY)], attempt(LOST, PAY)) == []
+    assert comparison_lines([attempt(LOST, PAY)], attempt(LOST, LOOK)) == []

@@ -1,0 +1,185 @@
+"""What becomes of the fields of a model's answer: rules, task hint, known lessons, cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from apps.memory_api.playbooks.tables import InboxLessonRow
+from tests.support.model_service import Serve, Service, answer
+from tests.support.model_service import trace as a_trace
+
+RULES = [
+    {"when": "fetch times out", "do": "ask for the report in pages"},
+    {"when": "a page is missing", "do": "fetch only that page again"},
+]
+ANSWER: dict[str, Any] = {
+    "root_cause": "The agent repeated the fetch unchanged (e0001).",
+    "explanation": "The second call met the same limit.",
+    "cause_kind": "agent_mistake",
+    "rules": RULES,
+    "task_hint": "The report of March has 42 pages.",
+    "importance": 0.5,
+    "confidence": 0.9,
+    "tags": ["fetch"],
+    "source_event_ids": ["e0001"],
+}
+TEXTS = [
+    "When fetch times out, ask for the report in pages.",
+    "When a page is missing, fetch only that page again.",
+]
+
+
+def tell(service: Service, **changes: Any) -> None:
+    service.stub.behave = lambda call: answer(ANSWER | changes)
+
+
+@pytest.fixture
+async def openai(serve: Serve) -> Service:
+    return await serve()
+
+
+async def strategies(service: Service) -> dict[str, dict[str, Any]]:
+    found = await service.api.get("/api/v1/memories?kind=strategy&limit=50")
+    return {item["content"]: item for item in found.json()["items"]}
+
+
+async def test_each_rule_is_a_strategy(openai: Service) -> None:
+    tell(openai)
+    body = await openai.learn()
+    assert body["reflection_text"] == f"{ANSWER['root_cause']} {ANSWER['explanation']}"
+    assert (body["root_cause"], body["explanation"]) == (
+        ANSWER["root_cause"],
+        ANSWER["explanation"],
+    )
+    assert body["rules"] == TEXTS
+    assert body["strategy_text"] == TEXTS[0]
+    assert body["cause_kind"] == "agent_mistake"
+    stored = await strategies(openai)
+    assert set(stored) == set(TEXTS)
+    assert [s["id"] for s in body["strategies"]] == [stored[text]["id"] for text in TEXTS]
+    assert body["strategy_id"] == stored[TEXTS[0]]["id"]
+
+
+async def test_task_hint_stays_with_the_reflection(openai: Service) -> None:
+    tell(openai)
+    body = await openai.learn(task_key="march", playbook="reports")
+    assert body["task_hint"] == ANSWER["task_hint"]
+    reflection = await openai.memory(body["reflection_id"])
+    assert reflection["metadata"]["task_hint"] == ANSWER["task_hint"]
+    assert ANSWER["task_hint"] not in await strategies(openai)
+    async with openai.runtime.sessions.for_tenant(openai.tenant.id) as session:
+        of_tenant = InboxLessonRow.tenant_id == openai.tenant.id
+        waiting = list(await session.scalars(select(InboxLessonRow.memory_id).where(of_tenant)))
+    lessons = {item["id"] for item in (await strategies(openai)).values()}
+    assert set(map(str, waiting)) == lessons, "the curator gets the rules only"
+    await openai.learn(task_key="march", task_description="Bring it again")
+    assert f"- {ANSWER['task_hint']}" in openai.stub.calls[-1].user
+    await openai.learn(task_key="april", task_description="Bring that of April")
+    assert ANSWER["task_hint"] not in openai.stub.calls[-1].user
+
+
+@pytest.mark.parametrize(
+    "kind", ["outside_agent_control", "succeeded_by_luck", "expected_result_conflicts_with_policy"]
+)
+async def test_some_causes_give_no_rule(openai: Service, kind: str) -> None:
+    tell(openai, cause_kind=kind)
+    body = await openai.learn(playbook="reports")
+    assert (body["cause_kind"], body["rules"], body["strategy_text"]) == (kind, [], None)
+    assert body["task_hint"] == ANSWER["task_hint"]
+    assert await strategies(openai) == {}
+    assert body["next_run_id"] is None
+
+
+async def test_known_lesson_gets_an_observation(openai: Service) -> None:
+    tell(openai)
+    first = await openai.learn()
+    before = (await strategies(openai))[TEXTS[0]]
+    tell(openai, rules=[], same_as="[L1]", explanation="Once more.")
+    again = await openai.learn(task_description="Bring the monthly report again")
+    shown = openai.stub.calls[-1]
+    lessons = {line[:4]: line[5:] for line in shown.user.splitlines() if line.startswith("[L")}
+    assert set(lessons.values()) == set(TEXTS), "whole, with IDs"
+    confirmed = lessons["[L1]"]
+    assert again["confirmed_lesson_ids"] == [(await strategies(openai))[confirmed]["id"]]
+    after = (await strategies(openai))[confirmed]
+    assert after["observation_count"] == 2
+    assert before["observation_count"] == 1
+    assert len(await strategies(openai)) == 2
+    assert first["confirmed_lesson_ids"] == []
+
+
+async def test_only_lessons_of_the_same_tools_are_shown(openai: Service) -> None:
+    tell(openai)
+    await openai.learn()
+    other = [dict(event) for event in a_trace()["events"]]
+    for event in other:
+        if "tool_name" in event:
+            event["tool_name"] = "print"
+    await openai.learn(events=other, task_description="Bring the monthly report, please")
+    call = openai.stub.calls[-1]
+    assert "Known lessons" not in call.user
+    assert "same_as" not in call.schema["properties"]  # type: ignore[index]
+
+
+async def test_sections_without_content_are_left_out(openai: Service) -> None:
+    tell(openai)
+    await openai.learn(error=None, task_goal=None)
+    call = openai.stub.calls[0]
+    for heading in (
+        "Goal.",
+        "Right answer",
+        "Test report",
+        "Earlier attempts",
+        "Bullets of advice",
+    ):
+        assert heading not in call.user, heading
+    assert "harmful" not in call.text
+    assert "(none)" not in call.text
+    assert "verdicts" not in call.schema["properties"]  # type: ignore[index]
+
+
+async def test_goal_is_marked_as_possibly_unseen(openai: Service) -> None:
+    tell(openai)
+    await openai.learn()
+    assert "a goal can be the script of a simulated user" in openai.stub.calls[0].user
+
+
+async def test_tools_are_shown_with_their_effect(openai: Service) -> None:
+    tell(openai)
+    tools = [
+        {"name": "fetch", "description": "Fetch a\n report.", "writes": False},
+        {"name": "send", "writes": True},
+        {"name": "print"},
+    ]
+    await openai.learn(tools=tools)
+    shown = openai.stub.calls[0].user
+    assert (
+        "- fetch (only reads): Fetch a report.\n- send (changes data)\n- print (effect unknown)"
+        in shown
+    )
+
+
+@pytest.mark.parametrize("score", [85, -1, "high", None])
+async def test_score_out_of_bounds_is_asked_again(openai: Service, score: Any) -> None:
+    openai.stub.queue(answer(ANSWER | {"importance": score}))
+    tell(openai, importance=0.4)
+    body = await openai.learn()
+    assert (body["engine"], body["importance"]) == ("llm", 0.4)
+    assert len(openai.stub.calls) == 2
+    assert "- importance:" in openai.stub.calls[1].user
+
+
+async def test_improved_run_stores_all_rules(serve: Serve) -> None:
+    """The rules stood in for the model; the later run has more strategies than they had."""
+    service = await serve()
+    from tests.support.stub_provider import server_error  # noqa: PLC0415
+
+    service.stub.behave = lambda call: server_error()
+    body = await service.learn()
+    assert body["degraded"] is True
+    tell(service)
+    await service.deliver_ticket(body["next_run_id"])
+    assert set(TEXTS) <= set(await strategies(service))

@@ -1,0 +1,46 @@
+"""A chain's place in line: what was begun is ended before more is begun."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import asyncpg
+from pgqueuer.db import AsyncpgDriver
+
+from apps.memory_api.run_queue.pgqueuer import FairQueries, WorkerSlots
+from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs.chain import REFLECT, enqueue_next_step, enqueue_runs, new_learning_run
+from apps.memory_api.runs.lifecycle import NextStep
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.schemas import CreateTraceRequest
+from apps.memory_api.traces.storage import store_trace
+from tests.conftest import Database, TestTenant
+from tests.support.worker_processes import TRACE
+
+
+async def test_next_step_comes_before_later_chains_of_batch(
+    runtime: Runtime, tenant: TestTenant, database: Database
+) -> None:
+    """Three traces sent as one batch: one transaction, one `now()`."""
+    await database.server.run("truncate pgqueuer", database.name)
+    chains = []
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        for _ in range(3):
+            stored = await store_trace(session, CreateTraceRequest.model_validate(TRACE), "default")
+            about = {"project_id": "default", "trace_id": stored.trace.id}
+            chains.append(new_learning_run(session, **about, reflect="always", max_attempts=3))
+            await asyncio.sleep(0.002)
+        await enqueue_runs(runtime.queue, session, *chains)
+    connection = await asyncpg.connect(database.url("hansei_worker"))
+    queries = FairQueries(AsyncpgDriver(connection), slots=WorkerSlots(1))
+
+    async def take_one():
+        (job,) = await queries.dequeue(1, {}, uuid4(), None, runtime.lease_duration)  # type: ignore[arg-type]
+        return Ticket.decode(job.payload or b"").run_id
+
+    assert await take_one() == chains[0].id
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        step = await enqueue_next_step(runtime.queue, session, chains[0], NextStep(REFLECT, {}))
+    assert [await take_one() for _ in range(3)] == [step.id, chains[1].id, chains[2].id]
+    await connection.close()

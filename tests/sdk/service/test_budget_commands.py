@@ -1,0 +1,77 @@
+"""`hansei budget` and `hansei usage` against the service itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from apps.memory_api.budgets.tables import LLMCallRow
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.runtime import Runtime
+from hansei.cli.main import app
+from tests.conftest import TestTenant
+
+Command = Callable[..., Awaitable[Result]]
+
+
+@pytest.fixture
+def command(live: str, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setenv("HANSEI_URL", live)
+    monkeypatch.setenv("HANSEI_API_KEY", tenant.keys["admin"])
+
+    async def run(*arguments: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, app, list(arguments))
+
+    return run
+
+
+async def test_budget_is_set_shown_changed_and_removed(command: Command) -> None:
+    assert "No budget is set." in (await command("budget", "show")).output
+    made = await command("budget", "set", "--day", "2.5", "--json")
+    assert made.exit_code == 0, made.output
+    (day,) = json.loads(made.stdout)["items"]
+    assert (day["period"], day["usd"], day["left_usd"]) == ("day", 2.5, 2.5)
+    await command("budget", "set", "--month", "40", "--allow-unknown-price")
+    both = json.loads((await command("budget", "show", "--json")).stdout)["items"]
+    assert [(one["period"], one["usd"], one["allow_unknown_price"]) for one in both] == [
+        ("day", 2.5, False),
+        ("month", 40.0, True),
+    ]
+    shown = (await command("budget", "show")).stdout
+    assert "$2.5000 of $2.50 left until" in shown
+    assert json.loads((await command("budget", "set", "--none", "--json")).stdout) == {"items": []}
+
+
+async def test_usage_is_grouped_as_requested(
+    command: Command, runtime: Runtime, tenant: TestTenant
+) -> None:
+    assert "No model calls found." in (await command("usage")).output
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        for purpose in ("reflect", "reflect", "curate"):
+            session.add(
+                LLMCallRow(
+                    tenant_id=tenant.id,
+                    id=new_id(),
+                    provider="openai",
+                    model="m",
+                    purpose=purpose,
+                    status="ok",
+                    input_tokens=100,
+                    cached_tokens=40,
+                    output_tokens=10,
+                    cost_usd=Decimal("0.5"),
+                    latency_ms=1,
+                )
+            )
+    lines = (await command("usage", "--by", "purpose", "--by", "model")).stdout.splitlines()
+    assert lines == [
+        "m · curate · 1 call · 100 tokens in (40 cached) · 10 out · $0.5000",
+        "m · reflect · 2 calls · 200 tokens in (80 cached) · 20 out · $1.0000",
+    ]
+    wrong = await command("usage", "--by", "color")
+    assert (wrong.exit_code, "Must be 'day'" in wrong.output) == (1, True)

@@ -1,0 +1,269 @@
+"""`hansei playbook` against the service itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hansei import Hansei
+from hansei.cli.main import app
+from tests.conftest import TestTenant
+
+Command = Callable[..., Awaitable[Result]]
+ACE = """## MISTAKES TO AVOID
+[mis-00007] helpful=3 harmful=1 :: Look up a payment that timed out before trying it again.
+
+## USER PREFERENCES
+[pref-00002] helpful=0 harmful=0 :: Be brief.
+"""
+
+
+@pytest.fixture
+def command(live: str, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setenv("HANSEI_URL", live)
+    monkeypatch.setenv("HANSEI_API_KEY", tenant.keys["admin"])
+
+    async def run(*arguments: str, stdin: str | None = None) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, app, list(arguments), input=stdin)
+
+    return run
+
+
+@pytest.fixture
+def client(live: str, tenant: TestTenant) -> Iterator[Hansei]:
+    with Hansei(live, tenant.keys["admin"]) as client:
+        yield client
+
+
+@pytest.fixture
+def playbook(command: Command) -> Command:
+    """`hansei playbook …`, with one called pay."""
+
+    async def run(*arguments: str, stdin: str | None = None) -> Result:
+        return await command("playbook", *arguments, stdin=stdin)
+
+    return run
+
+
+async def taken(playbook: Command) -> None:
+    done = await playbook("import", "pay", "-", "--reason", "from ACE", stdin=ACE)
+    assert done.exit_code == 0, done.output
+    assert "pay is at version 1 with 2 bullets." in done.stdout
+
+
+async def document(playbook: Command, *arguments: str) -> Any:
+    done = await playbook(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("\n") == 1
+    return json.loads(done.stdout)
+
+
+async def test_list_and_show(playbook: Command) -> None:
+    assert "No playbooks." in (await playbook("list")).stderr
+    await taken(playbook)
+    listed = (await playbook("list")).stdout
+    assert listed.split()[:5] == ["playbook", "version", "bullets", "review", "updated"]
+    assert listed.splitlines()[1].split()[:4] == ["pay", "1", "2", "off"]
+    assert (await document(playbook, "list"))["items"][0]["name"] == "pay"
+
+    shown = (await playbook("show", "pay")).stdout
+    assert shown.splitlines() == [
+        "pay · version 1 · 2 bullets",
+        "",
+        "MISTAKES TO AVOID",
+        "mis-00007 · 3 helpful · 1 harmful",
+        "  Look up a payment that timed out before trying it again.",
+        "",
+        "USER PREFERENCES",
+        "pref-00002",
+        "  Be brief.",
+    ]
+    whole = await document(playbook, "show", "pay")
+    assert (whole["name"], whole["version"]) == ("pay", 1)
+    assert [bullet["id"] for bullet in whole["bullets"]] == ["mis-00007", "pref-00002"]
+
+
+async def test_show_chooses_by_section_and_status(playbook: Command, client: Hansei) -> None:
+    await taken(playbook)
+    client.update_bullet("pay", "pref-00002", status="archived")
+    for section in ("mis", "Mistakes to avoid"):
+        found = await document(playbook, "show", "pay", "--section", section)
+        assert [bullet["id"] for bullet in found["bullets"]] == ["mis-00007"]
+    assert "1 bullet not shown" in (await playbook("show", "pay")).stderr
+    archived = await document(playbook, "show", "pay", "--status", "archived")
+    assert [bullet["id"] for bullet in archived["bullets"]] == ["pref-00002"]
+    assert "pref-00002 · archived" in (await playbook("show", "pay", "--status", "all")).stdout
+
+
+async def test_render_prints_only_block(playbook: Command, client: Hansei) -> None:
+    await taken(playbook)
+    done = await playbook("render", "pay", "a payment timed out", "--top-k", "1")
+    assert done.exit_code == 0
+    block = client.render_playbook("pay", "a payment timed out", top_k=1)
+    assert done.stdout == block["text"].rstrip("\n") + "\n"
+    assert f"1 bullet, {block['tokens']} tokens, version 1." in done.stderr
+    assert "retrieval_id" in done.stderr
+    told = await document(playbook, "render", "pay", "--section", "pref", "--ace")
+    assert told["bullet_keys"] == ["pref-00002"]
+    assert "[pref-00002] helpful=0 harmful=0 :: Be brief." in told["text"]
+    empty = await playbook("render", "pay", "--tokens", "1")
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert "no bullet fits the token budget" in empty.stderr
+
+
+async def test_search_prints_citable_keys(playbook: Command) -> None:
+    await taken(playbook)
+    done = await playbook("search", "pay", "payment timed out", "--explain", "--fusion", "minmax")
+    assert done.exit_code == 0, done.output
+    assert "· mis-00007 · 3 helpful · 1 harmful · MISTAKES TO AVOID" in done.stdout
+    assert "bm25 " in done.stdout
+    found = await document(playbook, "search", "pay", "brief", "--section", "pref")
+    assert [hit["bullet"]["id"] for hit in found["results"]] == ["pref-00002"]
+    sure = await playbook("search", "pay", "", "--min-confidence", "0.9")
+    assert "No results." in sure.stderr
+
+
+async def test_project_search_prints_playbook_and_key(playbook: Command, command: Command) -> None:
+    await taken(playbook)
+    done = await command("search", "payment timed out", "--kind", "bullet")
+    assert done.exit_code == 0, done.output
+    assert "· bullet · mis-00007 of pay · MISTAKES TO AVOID ·" in done.stdout
+    narrow = ["--playbook", "pay", "--section", "USER PREFERENCES", "--fusion", "rrf", "--json"]
+    found = json.loads((await command("search", "brief", *narrow)).stdout)
+    assert [hit["memory"]["key"] for hit in found["results"]] == ["pref-00002"]
+    tagged = await command("search", "payment", "--playbook", "pay", "--tag", "nobody")
+    assert "No results." in tagged.stderr
+
+
+async def test_export_and_import_round_trip(playbook: Command, tmp_path: Path) -> None:
+    await taken(playbook)
+    for form in ("bullets", "sections", "ace"):
+        file = tmp_path / form
+        assert (await playbook("export", "pay", "--format", form, "-o", str(file))).stdout == ""
+        assert (await playbook("export", "pay", "--format", form)).stdout == file.read_text()
+        put = await document(playbook, "import", form, str(file))
+        assert put["active_bullet_count"] == 2
+        ace = (await playbook("export", form, "--format", "ace")).stdout
+        assert ace == (await playbook("export", "pay", "--format", "ace")).stdout
+
+
+async def test_import_that_loses_work_is_refused(playbook: Command, tmp_path: Path) -> None:
+    await taken(playbook)
+    late = await playbook("import", "pay", "-", "--if-match", "0", stdin=ACE)
+    assert late.exit_code == 1
+    assert late.stderr.startswith("error: ")
+    damaged = await playbook("import", "pay", "-", stdin='{"bullets": [{"id": 7}]}')
+    assert damaged.exit_code == 1
+    assert "bullets.0.id: " in damaged.stderr
+    assert len((await document(playbook, "show", "pay"))["bullets"]) == 2
+
+
+async def test_copy_has_same_bullets_and_overwrites_none(playbook: Command) -> None:
+    await taken(playbook)
+    assert (await playbook("copy", "pay", "bill")).stdout == "Copied 2 bullets from pay to bill.\n"
+    ace = [(await playbook("export", name, "--format", "ace")).stdout for name in ("pay", "bill")]
+    assert ace[0] == ace[1]
+    assert "copy of pay at version 1" in (await playbook("versions", "bill")).stdout
+    again = await playbook("copy", "pay", "bill")
+    assert again.exit_code == 1
+    assert again.stderr == "error: Playbook bill already exists or is deleted.\n"
+
+
+async def test_history_diff_and_restore(playbook: Command, client: Hansei) -> None:
+    await taken(playbook)
+    why = "The tone of what we send is a matter of taste, " * 3 + "and this is ours."
+    client.update_bullet("pay", "pref-00002", content="Be brief and kind.", reason=why)
+    client.delete_bullet("pay", "mis-00007")
+    history = (await playbook("versions", "pay")).stdout.splitlines()
+    assert history[0].split() == [
+        *("version", "changes", "bullets", "type", "created", "actor", "reason")
+    ]
+    assert history[2].startswith("2        +0 ~1 -0")
+    assert history[2].rstrip().endswith(why)  # a pipe gets whole lines
+    assert len((await document(playbook, "versions", "pay", "--limit", "1"))["items"]) == 1
+
+    changes = (await playbook("diff", "pay", "1", "3")).stdout.splitlines()
+    assert changes == [
+        "version 1 → 3 · +0 ~1 -1",
+        "- mis-00007 Look up a payment that timed out before trying it again.",
+        "~ pref-00002",
+        "  - Be brief.",
+        "  + Be brief and kind.",
+    ]
+    assert (await document(playbook, "diff", "pay", "2"))["to_version"] == 3
+
+    old = await playbook("show", "pay", "--as-of", "1", "--section", "pref")
+    assert "Be brief.\n" in old.stdout
+    assert "pay is at version 4." in (await playbook("restore", "pay", "1")).stdout
+    assert "stays at version 4" in (await playbook("restore", "pay", "1")).stdout
+    assert "Be brief.\n" in (await playbook("show", "pay")).stdout
+
+
+async def test_judge_and_delete_commands(playbook: Command) -> None:
+    await taken(playbook)
+    judged = await playbook("verdict", "pay", "pref-00002", "helpful", "--reason", "They liked it.")
+    assert judged.stdout == "pref-00002: 1 helpful, 0 harmful.\n"
+    gone = await playbook("delete", "pay", "--reason", "Done.")
+    assert gone.stdout == "Deleted. `hansei playbook restore pay 1` restores it.\n"
+    assert (await playbook("show", "pay")).exit_code == 1
+    assert (await document(playbook, "list"))["items"] == []
+    (deleted,) = (await document(playbook, "list", "--deleted"))["items"]
+    assert (deleted["name"], deleted["active_bullet_count"]) == ("pay", 0)
+    assert (await playbook("restore", "pay", "1")).exit_code == 0
+    assert "No deleted playbooks." in (await playbook("list", "--deleted")).stderr
+    assert "pref-00002 · 1 helpful" in (await playbook("show", "pay")).stdout
+
+
+async def test_person_decides_proposal(playbook: Command, command: Command, client: Hansei) -> None:
+    await taken(playbook)
+    client.update_playbook("pay", review_mode="required")
+    client.apply_deltas(
+        "pay", [{"type": "DELETE", "bullet_id": "pref-00002", "reasoning": "Long is fine."}]
+    )
+    client.apply_deltas("pay", [{"type": "ADD", "section": "OTHERS", "content": "Be kind."}])
+    shown = (await command("proposal", "list", "pay")).stdout
+    assert "  ADD OTHERS Be kind." in shown
+    assert "  DELETE pref-00002\n    reason: Long is fine." in shown
+    newer, older = (await document(command, "proposal", "list", "pay"))["items"]
+    done = await command("proposal", "accept", "pay", older["id"])
+    assert done.stdout == "Applied 1 change. pay is at version 2.\n", done.stderr
+    assert (await command("proposal", "reject", "pay", newer["id"])).stdout == "Rejected.\n"
+    assert "No proposals in state 'waiting'." in (await command("proposal", "list", "pay")).stderr
+    left = await document(playbook, "show", "pay")
+    assert [bullet["id"] for bullet in left["bullets"]] == ["mis-00007"]
+
+
+async def test_unknown_playbook_is_reported_in_one_line(playbook: Command) -> None:
+    for arguments in (["show"], ["render"], ["search"], ["versions"], ["diff"], ["restore"]):
+        more = {"search": ["x"], "diff": ["1"], "restore": ["1"]}.get(arguments[0], [])
+        done = await playbook(*arguments, "nope", *more)
+        assert done.exit_code == 1
+        assert done.stdout == ""
+        assert done.stderr.startswith("error: Playbook not found. Run `hansei playbook list`")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show"],
+        ["show", "pay", "--status", "asleep"],
+        ["show", "pay", "--as-of", "yesterday"],
+        ["diff", "pay"],
+        ["diff", "pay", "1", "soon"],
+        ["restore", "pay"],
+        ["import", "pay", "nowhere.json"],
+        ["export", "pay", "--format", "yaml"],
+        ["verdict", "pay", "mis-00007", "nice"],
+        ["render", "pay", "--tokens", "-1"],
+        ["search", "pay", "x", "--fusion", "best"],
+        ["fly", "pay"],
+    ],
+)
+async def test_wrong_usage_is_status_2(playbook: Command, arguments: list[str]) -> None:
+    assert (await playbook(*arguments)).exit_code == 2

@@ -1,0 +1,304 @@
+"""The SDK compared with the schemas and routes of the service."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from apps.memory_api.budgets import schemas as budgets_schemas
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.evaluation import schemas as evaluation_schemas
+from apps.memory_api.main import create_app
+from apps.memory_api.memories import schemas as memories_schemas
+from apps.memory_api.playbooks import models, sections
+from apps.memory_api.playbooks import schemas as playbooks_schemas
+from apps.memory_api.playbooks.bullets import schemas as bullets_schemas
+from apps.memory_api.playbooks.effects import schemas as effects_schemas
+from apps.memory_api.playbooks.history import schemas as history_schemas
+from apps.memory_api.playbooks.retrieval import schemas as retrieval_schemas
+from apps.memory_api.playbooks.verdicts import schemas as verdicts_schemas
+from apps.memory_api.reflection import schemas
+from apps.memory_api.reflection.trajectories import schemas as trajectories_schemas
+from apps.memory_api.reflection.transcripts import generate
+from apps.memory_api.reflection.transcripts import schemas as transcripts_schemas
+from apps.memory_api.runs import schemas as runs_schemas
+from apps.memory_api.tenants import schemas as tenants_schemas
+from apps.memory_api.traces import schemas as traces_schemas
+from apps.memory_api.traces.tools import ToolDefinition
+from apps.memory_api.workflow import schemas as workflow_schemas
+from hansei import _flows, types
+from hansei._request import Request
+from hansei.cli.options import MemoryKind, RunState
+from hansei.client import Methods
+from hansei.endpoints import account, bullets, memories, playbooks, reflections, runs
+from hansei.endpoints import traces as trace_requests
+from tests.sdk.stub_service import RECORDED
+
+SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
+    (types.GenerateReflectionResponse, schemas.GenerateReflectionResponse, [RECORDED["generate"]]),
+    (types.StrategySummary, schemas.StrategySummary, []),
+    (types.CreateReflectionResponse, schemas.CreateReflectionResponse, [RECORDED["brought"]]),
+    (types.QueryReflectionsResponse, schemas.QueryReflectionsResponse, [RECORDED["lessons"]]),
+    (types.ReflectionHit, schemas.ReflectionHit, RECORDED["lessons"]["reflections"]),
+    (types.Memory, memories_schemas.Memory, [RECORDED["memory"]]),
+    (types.StoredMemory, memories_schemas.StoredMemory, []),
+    (types.MemoryHit, memories_schemas.MemoryHit, [RECORDED["hit"]]),
+    (
+        types.SearchMemoriesResponse,
+        memories_schemas.SearchMemoriesResponse,
+        [{"results": [RECORDED["hit"]]}],
+    ),
+    (types.MemoryRevision, memories_schemas.MemoryRevision, [RECORDED["revision"]]),
+    (types.MemoryLink, memories_schemas.MemoryLink, [RECORDED["link"]]),
+    (types.Trace, traces_schemas.Trace, [RECORDED["trace"]]),
+    (types.UpdatedTrace, traces_schemas.UpdatedTrace, []),
+    (types.TraceWithEvents, traces_schemas.TraceWithEvents, [RECORDED["trace_detail"]]),
+    (
+        types.TraceEvaluation,
+        evaluation_schemas.TraceEvaluation,
+        [evaluation_schemas.EVALUATION_EXAMPLE],
+    ),
+    (types.ToolDefinition, ToolDefinition, []),
+    (types.TraceEvent, traces_schemas.TraceEvent, RECORDED["trace_detail"]["events"]),
+    (types.Run, runs_schemas.Run, [RECORDED["run_done"]]),
+    (account.ApiKey, tenants_schemas.ApiKey, [RECORDED["key"]]),
+    (account.CreateApiKeyResponse, tenants_schemas.CreateApiKeyResponse, [RECORDED["new_key"]]),
+    (account.Tenant, tenants_schemas.Tenant, [RECORDED["tenant"]]),
+    (reflections.ReflectOnTrajectoryResponse, trajectories_schemas.ReflectOnTrajectoryResponse, []),
+    (reflections.ReflectOnTranscriptResponse, transcripts_schemas.ReflectOnTranscriptResponse, []),
+    (reflections.RunWorkflowResponse, workflow_schemas.RunWorkflowResponse, []),
+    (reflections.Trajectory, trajectories_schemas.Trajectory, []),
+    (reflections.Insight, trajectories_schemas.Insight, []),
+    (reflections.BulletEvaluation, trajectories_schemas.BulletEvaluation, []),
+    (reflections.TranscriptTag, generate.TranscriptTag, []),
+    (reflections.TranscriptInsight, transcripts_schemas.TranscriptInsight, []),
+    (reflections.ModelFailure, schemas.ModelFailure, []),
+    (account.Budget, budgets_schemas.Budget, []),
+    (account.BudgetLimit, budgets_schemas.BudgetLimit, []),
+    (account.Usage, budgets_schemas.Usage, []),
+    (
+        account.CreateTenantResponse,
+        tenants_schemas.CreateTenantResponse,
+        [RECORDED["tenant"] | {"key": None}],
+    ),
+    (bullets.Bullet, models.Bullet, []),
+    (bullets.StoredBullet, bullets_schemas.StoredBullet, []),
+    (bullets.BulletReceipt, bullets_schemas.BulletReceipt, []),
+    (bullets.BulletHit, retrieval_schemas.BulletHit, []),
+    (bullets.SearchBulletsResponse, retrieval_schemas.SearchBulletsResponse, []),
+    (bullets.RenderPlaybookResponse, retrieval_schemas.RenderPlaybookResponse, []),
+    (bullets.Delta, models.DeltaContextItem, []),
+    (bullets.DeltaResult, models.DeltaResult, []),
+    (bullets.ApplyDeltasResponse, playbooks_schemas.ApplyDeltasResponse, []),
+    (bullets.Verdict, verdicts_schemas.Verdict, []),
+    (bullets.RecordVerdictResponse, verdicts_schemas.RecordVerdictResponse, []),
+    (bullets.ProvenanceLink, history_schemas.ProvenanceLink, []),
+    (bullets.Provenance, history_schemas.Provenance, []),
+    (playbooks.SectionDefinition, sections.SectionDefinition, []),
+    (playbooks.PlaybookSummary, playbooks_schemas.PlaybookSummary, []),
+    (playbooks.PlaybookMetadata, models.PlaybookMetadata, []),
+    (playbooks.ReplacePlaybookResponse, history_schemas.ReplacePlaybookResponse, []),
+    (playbooks.PlaybookVersion, history_schemas.PlaybookVersion, []),
+    (playbooks.ChangedBullet, history_schemas.ChangedBullet, []),
+    (playbooks.PlaybookDiff, history_schemas.PlaybookDiff, []),
+    (playbooks.RestorePlaybookResponse, history_schemas.RestorePlaybookResponse, []),
+    (playbooks.OutcomeComparison, effects_schemas.OutcomeComparison, []),
+    (playbooks.BulletEffect, effects_schemas.BulletEffect, []),
+    (playbooks.Proposal, playbooks_schemas.Proposal, []),
+]
+OPTIONS: list[tuple[type, type[BaseModel], set[str]]] = [
+    (
+        reflections.GenerateReflectionOptions,
+        schemas.GenerateReflectionRequest,
+        {"events", "outcome"},
+    ),
+    (reflections.CreateReflectionOptions, schemas.CreateReflectionRequest, {"reflection_text"}),
+    (reflections.QueryReflectionsOptions, schemas.QueryReflectionsRequest, {"query_text"}),
+    (memories.CreateMemoryOptions, memories_schemas.CreateMemoryRequest, {"content"}),
+    (memories.UpdateMemoryOptions, memories_schemas.UpdateMemoryRequest, set()),
+    (memories.SearchMemoriesOptions, memories_schemas.SearchMemoriesRequest, {"query_text"}),
+    (trace_requests.RecordOutcomeOptions, traces_schemas.RecordOutcomeRequest, {"outcome"}),
+    (
+        reflections.ReflectOnTrajectoryOptions,
+        trajectories_schemas.ReflectOnTrajectoryRequest,
+        {"trajectory"},
+    ),
+    (
+        reflections.ReflectOnTranscriptOptions,
+        transcripts_schemas.ReflectOnTranscriptRequest,
+        {"messages"},
+    ),
+    (bullets.SearchBulletsOptions, retrieval_schemas.SearchBulletsRequest, {"query_text"}),
+    (bullets.RenderPlaybookOptions, retrieval_schemas.RenderPlaybookRequest, {"query_text"}),
+    (bullets.CreateBulletOptions, bullets_schemas.CreateBulletRequest, {"content"}),
+    (bullets.UpdateBulletOptions, bullets_schemas.UpdateBulletRequest, set()),
+    (bullets.RecordVerdictOptions, verdicts_schemas.RecordVerdictRequest, {"tag"}),
+    (playbooks.UpdatePlaybookOptions, playbooks_schemas.UpdatePlaybookRequest, set()),
+]
+OTHERS = {"state"}
+"""A field of the 202 response, which has no model."""
+
+
+@pytest.mark.parametrize(("hint", "model", "recorded"), SHAPES)
+def test_responses_have_the_fields_of_the_service(
+    hint: type, model: type[BaseModel], recorded: list[Any]
+) -> None:
+    told = {field.alias or name for name, field in model.model_fields.items()}
+    told |= set(model.model_computed_fields)
+    assert fields(hint) - OTHERS == told - OTHERS
+    for answer in recorded:
+        model.model_validate(answer)  # the stub responds like the service
+
+
+def test_types_are_named_like_the_components() -> None:
+    names = {(hint.__name__, model.__name__) for hint, model, _ in SHAPES}
+    assert {pair for pair in names if pair[0] != pair[1]} == {("Delta", "DeltaContextItem")}
+
+
+@pytest.mark.parametrize(("hint", "model", "named"), OPTIONS)
+def test_options_are_those_of_the_service(
+    hint: type, model: type[BaseModel], named: set[str]
+) -> None:
+    assert fields(hint) | named == set(model.model_fields) - {
+        "tenant_id"
+    }  # the API key determines it
+
+
+def test_choices_are_those_of_the_service() -> None:
+    assert set(get_args(types.MemoryKind)) == set(memories_schemas.MemoryKind) == set(MemoryKind)
+    run_states = {*_flows.FINISHED_STATES, *_flows.UNFINISHED_STATES}
+    assert set(get_args(types.RunState)) == set(RunState) == run_states
+    assert set(get_args(types.OutcomeType)) == set(traces_schemas.OutcomeType)
+    assert set(get_args(types.ReflectMode)) == set(get_args(traces_schemas.ReflectMode.__value__))
+
+
+def test_every_route_has_a_method_and_every_method_a_route() -> None:
+    theirs = {(method.upper(), path) for path, item in spec_paths().items() for method in item}
+    assert {(request.method, request.path) for request in requests()} == theirs
+    names = {value.describe for value in vars(Methods).values() if hasattr(value, "describe")}
+    several = {
+        _flows.create_traces,
+        _flows.wait_for_run,
+        _flows.follow_chain,
+        _flows.unfinished_runs,
+        _flows.finished_runs,
+    }
+    assert names == {*DESCRIBED, *several}
+
+
+def test_query_parameters_are_known_to_the_service() -> None:
+    paths = spec_paths()
+    for request in requests():
+        known = paths[request.path][request.method.lower()].get("parameters", [])
+        assert {name for name, _ in request.params} <= {each["name"] for each in known}
+
+
+DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
+    runs.get_health: (),
+    runs.get_readiness: (),
+    reflections.generate_reflection: ([], "failure"),
+    reflections.create_reflection: ("text",),
+    reflections.query_reflections: (),
+    reflections.reflect_on_trajectory: ({},),
+    reflections.reflect_on_transcript: ([],),
+    reflections.run_workflow: ("query",),
+    trace_requests.create_trace: ({},),
+    trace_requests.list_trace_events: ("ID",),
+    trace_requests.append_events: ("ID", []),
+    trace_requests.record_outcome: ("ID", "failure"),
+    trace_requests.close_trace: ("ID",),
+    trace_requests.list_traces: (),
+    trace_requests.get_trace: ("ID",),
+    trace_requests.list_trace_evaluations: ("ID",),
+    memories.create_memory: ("text",),
+    memories.list_memories: (),
+    memories.get_memory: ("ID",),
+    memories.update_memory: ("ID",),
+    memories.delete_memory: ("ID",),
+    memories.list_memory_revisions: ("ID",),
+    memories.list_memory_links: ("ID",),
+    memories.search_memories: ("text",),
+    playbooks.list_playbooks: (),
+    playbooks.get_playbook: ("ID",),
+    playbooks.export_playbook: ("ID",),
+    playbooks.replace_playbook: ("ID", ""),
+    playbooks.update_playbook: ("ID",),
+    playbooks.delete_playbook: ("ID",),
+    bullets.search_bullets: ("ID",),
+    bullets.render_playbook: ("ID",),
+    bullets.apply_deltas: ("ID", []),
+    playbooks.list_playbook_versions: ("ID",),
+    playbooks.diff_playbook: ("ID", 1),
+    playbooks.restore_playbook: ("ID", 1),
+    playbooks.list_bullet_effects: ("ID",),
+    playbooks.list_proposals: ("ID",),
+    playbooks.list_lessons: ("ID",),
+    playbooks.consolidate_playbook: ("ID",),
+    playbooks.accept_proposal: ("ID", "ID"),
+    playbooks.reject_proposal: ("ID", "ID"),
+    bullets.list_bullets: ("ID",),
+    bullets.get_bullet: ("ID", "ID"),
+    bullets.create_bullet: ("ID", "text"),
+    bullets.update_bullet: ("ID", "ID"),
+    bullets.delete_bullet: ("ID", "ID"),
+    bullets.record_verdict: ("ID", "ID", "helpful"),
+    bullets.list_verdicts: ("ID", "ID"),
+    bullets.get_bullet_provenance: ("ID", "ID"),
+    runs.list_runs: (),
+    runs.get_run: ("ID",),
+    runs.retry_run: ("ID",),
+    account.list_budgets: (),
+    account.replace_budgets: ([],),
+    account.list_usage: (),
+    account.list_api_keys: (),
+    account.create_api_key: (),
+    account.revoke_api_key: ("ID",),
+    account.list_tenants: (),
+    account.create_tenant: ("name",),
+}
+FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
+    trace_requests.list_traces: {
+        "project_id": "p", "outcome": "error", "state": "open", "task_key": "k", "playbook": "b",
+    },
+    memories.list_memories: {
+        "project_id": "p", "kind": ["k"], "layer": ["rm"], "status": "active", "tag": ["t"],
+        "trace_id": "t",
+    },
+    runs.list_runs: {"state": ["done"], "kind": "k", "project_id": "p", "trace_id": "t"},
+    trace_requests.create_trace: {"reflect": "never", "project_id": "p"},
+    memories.delete_memory: {"reason": "r"},
+    playbooks.list_playbooks: {"project_id": "p", "deleted": True},
+    playbooks.get_playbook: {"as_of": 3, "project_id": "p"},
+    playbooks.replace_playbook: {"reason": "r", "project_id": "p", "if_match": 3, "dry_run": True},
+    playbooks.restore_playbook: {"dry_run": True},
+    playbooks.accept_proposal: {"dry_run": True},
+    bullets.apply_deltas: {"dry_run": True},
+    playbooks.delete_playbook: {"reason": "r", "project_id": "p"},
+    playbooks.list_playbook_versions: {"project_id": "p"},
+    playbooks.diff_playbook: {"to_version": 2, "project_id": "p"},
+    playbooks.list_bullet_effects: {"project_id": "p"},
+    playbooks.list_proposals: {"state": "accepted", "project_id": "p"},
+    playbooks.list_lessons: {"decision": "rejected", "project_id": "p"},
+    playbooks.consolidate_playbook: {"project_id": "p"},
+    bullets.list_bullets: {"section": "s", "status": "archived", "tag": "t", "project_id": "p"},
+    bullets.delete_bullet: {"reason": "r", "project_id": "p"},
+    bullets.list_verdicts: {"project_id": "p"},
+}  # fmt: skip
+
+
+def requests() -> list[Request[Any]]:
+    return [call(*given, **FILTERS.get(call, {})) for call, given in DESCRIBED.items()]
+
+
+def spec_paths() -> dict[str, dict[str, Any]]:
+    """The paths of the OpenAPI document, with `ID` for each parameter."""
+    app = create_app(Settings.load(), "postgresql://nobody@localhost/none")
+    return {re.sub(r"{\w+}", "ID", path): item for path, item in app.openapi()["paths"].items()}
+
+
+def fields(hint: type) -> set[str]:
+    return set(hint.__required_keys__) | set(hint.__optional_keys__)  # type: ignore[attr-defined]

@@ -1,0 +1,128 @@
+"""Where the client finds credentials, and the mode of the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import warnings
+from pathlib import Path
+
+import pytest
+
+from hansei.credentials import (
+    Credentials,
+    CredentialsWarning,
+    find_file,
+    load_credentials,
+    resolve_credentials,
+    save_credentials,
+)
+from hansei.errors import NotConfigured
+
+STORED = Credentials("http://127.0.0.1:8321", "hsk_stored", "default")
+
+
+def test_saved_file_is_loaded_and_has_mode_0600(tmp_path: Path) -> None:
+    path = save_credentials(tmp_path / "data", STORED)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert json.loads(path.read_text()) == {
+        "url": STORED.url, "api_key": "hsk_stored", "tenant": "default",
+    }  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load_credentials(tmp_path / "data") == STORED
+
+
+def test_saving_replaces_the_file_and_its_mode(tmp_path: Path) -> None:
+    path = save_credentials(tmp_path, STORED)
+    path.chmod(0o644)
+    save_credentials(tmp_path, Credentials("http://other:1", "hsk_new"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert load_credentials(tmp_path) == Credentials("http://other:1", "hsk_new")
+    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["credentials.json"]
+
+
+def test_file_that_others_can_read_causes_a_warning(tmp_path: Path) -> None:
+    save_credentials(tmp_path, STORED).chmod(0o640)
+    with pytest.warns(CredentialsWarning, match="chmod 600"):
+        assert load_credentials(tmp_path) == STORED
+
+
+def test_parent_directories_are_searched_before_home(nobody: Path) -> None:
+    assert load_credentials() is None
+    save_credentials(nobody / "home" / ".hansei", Credentials("http://home:1", "h"))
+    assert load_credentials() == Credentials("http://home:1", "h")
+    save_credentials(nobody / ".hansei", Credentials("http://above:1", "a"))
+    assert load_credentials() == Credentials("http://above:1", "a")
+    deep = nobody / "here" / "x" / "y"
+    deep.mkdir(parents=True)
+    save_credentials(nobody / "here" / ".hansei", STORED)
+    assert find_file(deep) == nobody / "here" / ".hansei" / "credentials.json"
+
+
+def test_data_dir_is_the_only_directory_searched(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_credentials(nobody / "here" / ".hansei", STORED)
+    monkeypatch.setenv("HANSEI_DATA_DIR", str(nobody / "elsewhere"))
+    assert load_credentials() is None
+    save_credentials(nobody / "elsewhere", Credentials("http://e:1", "e"))
+    assert load_credentials() == Credentials("http://e:1", "e")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_file_of_another_user_is_ignored(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_credentials(nobody / ".hansei", STORED)
+    os.chown(path, 12345, 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert find_file() is None
+    os.chown(path, 1000, 1000)
+    assert find_file() == path
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"url": 1, "api_key": "k"}', '{"url": "http://x"}']
+)
+def test_invalid_file_is_named_in_the_error(tmp_path: Path, text: str) -> None:
+    path = save_credentials(tmp_path, STORED)
+    path.write_text(text)
+    with pytest.raises(NotConfigured, match=r"credentials\.json"):
+        load_credentials(tmp_path)
+
+
+def test_arguments_override_the_environment_and_the_file(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_credentials(nobody / "here" / ".hansei", STORED)
+    assert resolve_credentials() == STORED
+    monkeypatch.setenv("HANSEI_URL", "http://env:1/")
+    monkeypatch.setenv("HANSEI_API_KEY", "hsk_env")
+    assert resolve_credentials() == Credentials("http://env:1", "hsk_env")
+    assert resolve_credentials("http://given:1", "hsk_given") == Credentials(
+        "http://given:1", "hsk_given"
+    )
+
+
+def test_stored_key_is_not_sent_to_another_url(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_credentials(nobody / "here" / ".hansei", STORED)
+    assert resolve_credentials("http://elsewhere:1").api_key is None
+    assert resolve_credentials(STORED.url + "/").api_key == "hsk_stored"
+    monkeypatch.setenv("HANSEI_API_KEY", "hsk_env")
+    assert resolve_credentials() == Credentials(STORED.url, "hsk_env")
+
+
+def test_without_credentials_the_error_says_what_to_do() -> None:
+    with pytest.raises(NotConfigured, match="hansei up"):
+        resolve_credentials()
+
+
+def test_key_without_a_url_uses_the_local_service() -> None:
+    assert resolve_credentials(api_key="k") == Credentials("http://127.0.0.1:8321", "k")
+
+
+def test_repr_omits_the_key() -> None:
+    assert "hsk_stored" not in repr(STORED)

@@ -1,0 +1,129 @@
+"""A real PostgreSQL for the tests: the embedded server, or a container where Docker is
+(HANSEI_TEST_PG=container).
+
+One embedded server serves all xdist workers, a container serves one; each worker has a database of
+its own, cloned from a migrated template.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import asyncpg
+
+from apps.memory_api.core.migrations import upgrade
+from apps.memory_api.embedded.cluster import SETTINGS
+from apps.memory_api.embedded.data_directory import EmbeddedPostgresError
+from apps.memory_api.embedded.provisioning import provision_database
+from apps.memory_api.embedded.server import EmbeddedPostgres
+
+TEMPLATE = "hansei_template"
+ROLES = ("postgres", "hansei_owner", "hansei_app", "hansei_worker")
+IMAGE = "pgvector/pgvector:0.8.5-pg18-trixie"
+FAST = {"fsync": "off", "max_connections": "300", "shared_buffers": "256MB"}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server: `urls` has a format string per role with `{database}` in it."""
+
+    urls: dict[str, str]
+    provision: Callable[[Server], Awaitable[None]]
+
+    def url(self, role: str, database: str) -> str:
+        return self.urls[role].replace("{database}", database)
+
+    async def run(self, statement: str, database: str = "postgres") -> None:
+        """One statement as the superuser."""
+        connection = await asyncpg.connect(self.url("postgres", database))
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    async def make_template(self) -> None:
+        """The migrated database all others are cloned from. The first caller makes it."""
+        await self.provision(self)
+        await upgrade(self.url("hansei_owner", TEMPLATE))
+
+    async def clone(self, database: str) -> None:
+        await self.run(f"drop database if exists {database} with (force)")
+        await self.run(f"create database {database} template {TEMPLATE} owner hansei_owner")
+
+
+@contextmanager
+def once(folder: Path, name: str) -> Iterator[bool]:
+    """True for the first process of a test run to come here; the others wait until it is
+    through."""
+    marker = folder / f"{name}.done"
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield not marker.exists()
+        marker.touch()
+
+
+@contextmanager
+def embedded(folder: Path) -> Iterator[Server]:
+    """The embedded server, fast and forgetful (fsync off). The last worker to leave deletes it."""
+    server = EmbeddedPostgres(folder / "pg", conf=FAST).start()
+    try:
+
+        async def provision_embedded(_: Server) -> None:
+            await provision_database(server, TEMPLATE)
+
+        # a password is quoted for a URL, so no brace but ours is in it
+        yield Server({role: server.url(role, "{database}") for role in ROLES}, provision_embedded)
+    finally:
+        try:
+            server.destroy()
+            (folder / "template.done").unlink(missing_ok=True)  # whoever comes later starts anew
+        except EmbeddedPostgresError:  # another worker is still using it
+            server.stop()
+
+
+def docker_answers() -> bool:
+    """Whether there is a Docker engine, and not only its client."""
+    try:
+        return subprocess.run(["docker", "info"], capture_output=True, timeout=10).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+@contextmanager
+def container() -> Iterator[Server]:
+    """A container of the pgvector image, with the embedded server's roles and those of its settings
+    that plans depend on."""
+    from testcontainers.community.postgres import (  # noqa: PLC0415 - only where Docker is
+        PostgresContainer,
+    )
+
+    password = secrets.token_urlsafe(16)
+    conf = FAST | {name: SETTINGS[name] for name in ("random_page_cost", "jit")}
+    # /dev/shm for vector indexes, as in docker-compose.yml
+    box = PostgresContainer(IMAGE, username="postgres", password=password, shm_size="1g")
+    box.with_command(["postgres", *(f"--{name}={value}" for name, value in conf.items())])
+    with box:
+        host = f"{box.get_container_host_ip()}:{box.get_exposed_port(5432)}"
+        os.environ["HANSEI_TEST_PASSWORD"] = password
+        yield Server(
+            {role: f"postgresql://{role}:{quote(password)}@{host}/{{database}}" for role in ROLES},
+            _provision_container,
+        )
+
+
+async def _provision_container(server: Server) -> None:
+    """What `embedded.provision` does, for a server that is not ours."""
+    password = os.environ["HANSEI_TEST_PASSWORD"]
+    for role, rights in (("hansei_owner", "createrole"), ("hansei_app", ""), ("hansei_worker", "")):
+        await server.run(f"create role {role} login {rights} password '{password}'")
+    await server.run("grant hansei_app, hansei_worker to hansei_owner with admin true")
+    await server.run(f"create database {TEMPLATE} owner hansei_owner")
+    await server.run("create extension vector", TEMPLATE)

@@ -1,0 +1,50 @@
+"""Short ways to write a recorded run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from apps.memory_api.reflection.rules.reflect import reflect
+from apps.memory_api.reflection.schemas import ReflectionResult
+from apps.memory_api.trace_analysis.analyze import analyze_trace
+from apps.memory_api.trace_analysis.context import ReflectionContext
+from apps.memory_api.trace_analysis.findings import Findings
+
+Row = dict[str, Any]
+
+
+def user(text: str) -> Row:
+    return {"event_type": "user_message", "content": text}
+
+
+def says(text: str, agent: str | None = None) -> Row:
+    return {"event_type": "llm_response", "content": text, "agent": agent}
+
+
+def call(tool: str, arguments: object, response: object, **more: Any) -> list[Row]:
+    """A call and its response, as JSON unless they are text. `more` belongs to the response."""
+    return [
+        {"event_type": "tool_call", "tool_name": tool, "content": _text(arguments)},
+        {"event_type": "tool_response", "tool_name": tool, "content": _text(response), **more},
+    ]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def run(rows: list[Row], outcome: str = "failure", **more: Any) -> ReflectionContext:
+    """The run, with the event IDs e0, e1, …"""
+    events = [{"event_id": f"e{n}", **row} for n, row in enumerate(rows)]
+    return ReflectionContext.model_validate(
+        {"events": events, "outcome": outcome, "tenant_id": "t", **more}
+    )
+
+
+def findings(rows: list[Row], outcome: str = "failure", **more: Any) -> Findings:
+    return analyze_trace(run(rows, outcome, **more))
+
+
+def reflection(rows: list[Row], outcome: str = "failure", **more: Any) -> ReflectionResult | None:
+    return reflect(run(rows, outcome, **more))

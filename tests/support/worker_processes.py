@@ -1,0 +1,165 @@
+"""A trace with its run, and real worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.chain import REFLECT
+from apps.memory_api.runs.queries import get_run
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.schemas import CreateTraceRequest
+from apps.memory_api.traces.storage import store_trace
+from tests.conftest import Database, TestTenant
+from tests.support.paths import ROOT
+
+TRACE = {
+    "outcome": "failure",
+    "task_description": "Count the rows",
+    "events": [
+        {"event_type": "tool_call", "tool_name": "sql", "content": "select count(*)"},
+        {"event_type": "error_event", "tool_name": "sql", "content": "relation is missing"},
+    ],
+}
+
+PROGRAM = """
+import asyncio, sys
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import configure_logging
+from apps.memory_api import worker
+from apps.memory_api.bootstrap import open_runtime
+steps = dict(worker.RUN_STEPS)
+{patch}
+async def main():
+    stop = asyncio.Event()
+    import signal
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    settings = Settings(_env_file=None, lease_seconds={lease}, max_attempts=3)
+    async with open_runtime(settings, sys.argv[1], background=True) as runtime:
+        await worker.run_worker(runtime, stop, steps)
+configure_logging("json", "info")
+asyncio.run(main())
+"""
+"""A worker as `hansei worker` runs it; `patch` is code that replaces entries of `steps`."""
+
+SLOW = """
+async def slow(runtime, run):
+    print("AT WORK", flush=True)
+    await asyncio.sleep({seconds})
+    await worker.execute_run(runtime, run, worker.RUN_STEPS)
+steps["reflect"] = worker.FunctionStep("reflect", slow)
+"""
+DEADLY = """
+import os, signal
+async def deadly(runtime, run):
+    os.kill(os.getpid(), signal.SIGKILL)
+steps["reflect"] = worker.FunctionStep("reflect", deadly)
+"""
+
+
+@pytest.fixture
+def queue_run(runtime: Runtime, tenant: TestTenant) -> Callable[..., Awaitable[RunRow]]:
+    """Store a trace with a queued run, its ticket in the queue."""
+
+    async def make(**more: Any) -> RunRow:
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            stored = await store_trace(session, CreateTraceRequest.model_validate(TRACE), "default")
+            run = lifecycle.new_run(
+                session, REFLECT, project_id="default", trace_id=stored.trace.id, **more
+            )
+            await session.flush()
+            await runtime.queue.enqueue(session, [Ticket(tenant.id, run.id)])
+        return run
+
+    return make
+
+
+@pytest.fixture
+def read_run(runtime: Runtime, tenant: TestTenant) -> Callable[[UUID], Awaitable[RunRow]]:
+    """A run as it is now."""
+
+    async def read(run_id: UUID) -> RunRow:
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            run = await get_run(session, run_id)
+            assert run is not None
+            return run
+
+    return read
+
+
+class WorkerProcess:
+    """A worker in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    async def wait_for_line(self, what: str) -> None:
+        """Wait until the worker prints a line with `what`."""
+        assert self.process.stdout is not None
+        while what not in (self.lines[-1] if self.lines else ""):
+            line = await self.process.stdout.readline()
+            assert line, f"the worker left: {self.lines}"
+            self.lines.append(line.decode())
+
+    async def kill(self) -> None:
+        self.process.kill()
+        await self.process.wait()
+
+    async def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+
+@pytest.fixture
+async def start_worker(
+    database: Database,
+) -> AsyncIterator[Callable[..., Awaitable[WorkerProcess]]]:
+    """Starts workers. What earlier tests left in the queue is not theirs to do."""
+    await database.server.run("truncate pgqueuer", database.name)
+    started: list[WorkerProcess] = []
+
+    async def start(*, lease: float = 30, patch: str = "") -> WorkerProcess:
+        program = PROGRAM.format(lease=lease, patch=patch)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            program,
+            database.url("hansei_worker"),
+            cwd=ROOT,
+            env={**os.environ, "HANSEI_LOG_LEVEL": "info"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        worker = WorkerProcess(process)
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        if worker.process.returncode is None:
+            await worker.kill()
+
+
+@pytest.fixture
+def wait_for_run(read_run: Callable[[UUID], Awaitable[RunRow]]) -> Callable[..., Awaitable[RunRow]]:
+    """Wait until a run is as wanted."""
+
+    async def wait(run_id: UUID, *states: str) -> RunRow:
+        while (run := await read_run(run_id)).state not in (states or ("done", "dead")):
+            await asyncio.sleep(0.05)
+        return run
+
+    return wait

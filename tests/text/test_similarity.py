@@ -1,0 +1,44 @@
+"""Similarity in wording: the measure and the differing words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.memory_api.text.similarity import exclusive_words, wording_similarity
+
+some_texts = st.lists(
+    st.sampled_from(["retry", "the", "call", "once", "注文", "確認", "!", "Retry"]), max_size=6
+).map(" ".join)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "score"),
+    [
+        ("Retry once!", "once, RETRY", 1.0),
+        ("ＲＥＴＲＹ　once", "retry once", 1.0),
+        ("a a b", "a b b", 4 / 6),
+        ("注文を確認", "注文を確認する", 10 / 12),
+        ("cat", "dog", 0.0),
+        ("", "", 1.0),
+        ("!!", "??", 0.0),
+        ("", "a", 0.0),
+    ],
+)
+def test_similarity_values(a: str, b: str, score: float) -> None:
+    assert wording_similarity(a, b) == pytest.approx(score)
+
+
+@settings(max_examples=100)
+@given(some_texts, some_texts)
+def test_similarity_is_symmetric_and_bounded(a: str, b: str) -> None:
+    assert 0.0 <= wording_similarity(a, b) == wording_similarity(b, a) <= 1.0
+    assert wording_similarity(a, a) == 1.0
+
+
+def test_words_of_one_text_only() -> None:
+    a, b = "Find the most played song of the album", "Find the least played song of the album"
+    assert exclusive_words(a, b) == (("most",), ("least",))
+    assert exclusive_words("retry once", "Retry ONCE!") == ((), ())
+    assert exclusive_words("a a b", "a b b") == (("a",), ("b",))

@@ -1,0 +1,65 @@
+"""Messages of chat APIs become events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.memory_api.traces.importers.messages import (
+    MESSAGE_NUMBER_KEY,
+    message_text,
+    messages_to_events,
+)
+from tests.support.transcripts import call_of, result_of
+
+
+def test_chat_messages_become_events() -> None:
+    messages = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "Weather?"}, {"type": "image"}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "function": {"name": "weather", "arguments": '{"city": "Kyoto"}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+        {"role": "assistant", "content": "It rains."},
+    ]
+    told = [(e.event_type.value, e.tool_name, e.content) for e in messages_to_events(messages)]
+    assert told == [
+        ("system_event", None, "Be kind."),
+        ("user_message", None, "Weather?"),
+        ("tool_call", "weather", '{"city": "Kyoto"}'),
+        ("tool_response", "weather", "rain"),
+        ("llm_response", None, "It rains."),
+    ]
+    assert [e.metadata[MESSAGE_NUMBER_KEY] for e in messages_to_events(messages)] == [1, 2, 3, 4, 5]
+
+
+def test_content_blocks_become_events() -> None:
+    messages = [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Use [pat-001]."},
+                call_of("Write", {"path": "a"}),
+            ],
+        },
+        {"role": "user", "content": [result_of([{"type": "text", "text": "no"}], is_error=True)]},
+    ]
+    said, called, back = messages_to_events(messages)
+    assert (said.content, called.tool_name, called.content) == (
+        "Use [pat-001].",
+        "Write",
+        '{"path": "a"}',
+    )
+    assert (back.tool_name, back.content, back.error) == ("Write", "no", {"message": "no"})
+
+
+@pytest.mark.parametrize("content", [None, 7, [], [None, 7], {"type": "text"}, [[]]])
+def test_unknown_content_is_ignored(content: Any) -> None:
+    assert message_text(content) == ""
+    assert messages_to_events([{"role": "user", "content": content}]) == []

@@ -1,0 +1,122 @@
+"""Real worker processes on the test database: killed, poisoned, told to leave."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from sqlalchemy import func, select
+
+from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.runs.tables import RunRow
+from tests.support.paths import ROOT
+from tests.support.worker_processes import DEADLY, SLOW
+
+
+async def count_episodes(runtime, tenant) -> int | None:
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        return await session.scalar(
+            select(func.count()).where(
+                MemoryRow.tenant_id == tenant.id, MemoryRow.kind == "episode"
+            )
+        )
+
+
+async def test_run_of_killed_worker_is_done_once_by_another(
+    runtime, tenant, queue_run, start_worker, wait_for_run, read_run
+) -> None:
+    run = await queue_run()
+    first = await start_worker(lease=1.5, patch=SLOW.format(seconds=600))
+    await first.wait_for_line("AT WORK")
+    assert (await read_run(run.id)).state == "running"
+    await first.kill()
+    second = await start_worker(lease=1.5)
+    done = await wait_for_run(run.id)
+    assert (done.state, done.attempts) == ("done", 2)
+    assert await count_episodes(runtime, tenant) == 1
+    assert await second.stop() == 0
+
+
+async def test_poisoned_run_ends_dead_without_affecting_others(
+    tenant, queue_run, start_worker, wait_for_run, read_run
+) -> None:
+    """A run that kills every process that touches it is counted, and buried when it had its
+    chances."""
+    poison = await queue_run(max_attempts=2)
+    for attempt in (1, 2):
+        victim = await start_worker(lease=0.6, patch=DEADLY)
+        await victim.process.communicate()
+        assert victim.process.returncode == -9
+        now = await read_run(poison.id)
+        assert (now.state, now.attempts) == ("running", attempt)
+    healthy = await queue_run()
+    survivor = await start_worker(lease=0.6)
+    assert (await wait_for_run(healthy.id)).state == "done"
+    dead = await wait_for_run(poison.id)
+    assert (dead.state, dead.attempts, dead.lease_owner) == ("dead", 2, None)
+    assert dead.error["type"] == "Lost"
+    assert await survivor.stop() == 0
+
+
+async def test_stopping_worker_finishes_its_run(tenant, queue_run, start_worker, read_run) -> None:
+    run = await queue_run()
+    worker = await start_worker(patch=SLOW.format(seconds=0.5))
+    await worker.wait_for_line("AT WORK")
+    assert await worker.stop() == 0
+    done = await read_run(run.id)
+    assert (done.state, done.attempts, done.lease_owner) == ("done", 1, None)
+
+
+async def test_worker_is_notified_of_work_and_stops_at_once_when_idle(
+    tenant, queue_run, start_worker, wait_for_run
+) -> None:
+    worker = await start_worker()
+    await worker.wait_for_line("worker_started")
+    run = await queue_run()
+    assert (await wait_for_run(run.id)).state == "done"
+    assert await worker.stop() == 0
+
+
+async def test_failed_attempt_is_retried_by_queue(
+    runtime, tenant, queue_run, start_worker, wait_for_run
+) -> None:
+    run = await queue_run()
+    fails_once = """
+failed = []
+async def fail_once(runtime, run):
+    if not failed:
+        failed.append(run.id)
+        raise ValueError("the first time")
+    await worker.execute_run(runtime, run, worker.RUN_STEPS)
+steps["reflect"] = worker.FunctionStep("reflect", fail_once)
+"""
+    worker = await start_worker(patch=fails_once)
+    done = await wait_for_run(run.id)
+    assert (done.state, done.attempts, done.error) == ("done", 2, None)
+    assert await count_episodes(runtime, tenant) == 1
+    assert await worker.stop() == 0
+
+
+async def test_run_of_dead_foreground_process_is_finished_by_worker(
+    runtime, database, tenant, start_worker, wait_for_run
+) -> None:
+    """`reflections/generate` stores trace and run before it thinks; here it dies thinking."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.support.foreground_process",
+        database.url("hansei_app"),
+        str(tenant.id),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert await process.communicate() == (b"AT WORK\n", None)
+    assert process.returncode == -9
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        run = await session.scalar(select(RunRow).where(RunRow.tenant_id == tenant.id))
+    assert run is not None
+    worker = await start_worker(lease=1)
+    done = await wait_for_run(run.id)
+    assert (done.state, done.attempts) == ("done", 2)
+    assert await count_episodes(runtime, tenant) == 1
+    assert await worker.stop() == 0
