@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,7 @@ from pydantic import SecretStr
 from sqlalchemy import event
 
 from apps.memory_api.api.exposition import render_metrics
-from apps.memory_api.budgets.reservations import BudgetReservations, CostEstimate
+from apps.memory_api.budgets.reservations import CostEstimate, reserve
 from apps.memory_api.budgets.tables import BudgetRow
 from apps.memory_api.core.db import call_after_commit
 from apps.memory_api.core.metrics import REGISTRY
@@ -241,15 +242,16 @@ async def test_lowest_budget_is_shown(runtime: Runtime, tenant: TestTenant) -> N
             BudgetRow(tenant_id=tenant.id, period="day", limit_usd=1, allow_unknown_price=False)
         )
     refused = value("hansei_budget_refusals_total", code=LLMOverBudget.code)
-    reservations = BudgetReservations(runtime.sessions)
 
-    def estimate(usd: str) -> CostEstimate:
-        return CostEstimate(
+    async def reserve_usd(usd: str) -> None:
+        estimate = CostEstimate(
             "openai", "gpt-4o-mini", "reflect", tenant.id, None, TokenUsage(), Decimal(usd)
         )
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            await reserve(session, estimate, datetime.now(UTC))
 
-    await reservations.reserve(estimate("0.75"))
+    await reserve_usd("0.75")
     with pytest.raises(LLMOverBudget):
-        await reservations.reserve(estimate("0.5"))
+        await reserve_usd("0.5")
     assert value("hansei_budget_left_ratio", period="day") <= 0.25
     assert value("hansei_budget_refusals_total", code=LLMOverBudget.code) == refused + 1

@@ -152,7 +152,7 @@ def run_commands(observed: Observed) -> Iterator[str]:
         (["doctor"], {"DATABASE_URL": wrong}),
         (["doctor"], good | {"OPENAI_API_KEY": PROVIDER_KEY, "HANSEI_LLM_PROVIDER": "openai"}),
         (["migrate"], {"HANSEI_OWNER_URL": wrong}),
-        (["serve", "--port", "1"], {"DATABASE_URL": wrong}),
+        (["serve", "--port", str(observed.worker_port)], {"DATABASE_URL": wrong}),
         (["key", "revoke", key], good),
         (["reembed", "--all", "--provider", "openai", "--base-url", url], good),
         (["top", "--once", "--token", TOKEN, "--url", url], {}),

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from apps.memory_api.core.errors import ConfigurationError, HanseiError, ServiceUnavailable
+from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.embedded.data_directory import APP, OWNER, WORKER, EmbeddedPostgresError
 from apps.memory_api.embedded.provisioning import provision_database
@@ -33,7 +34,8 @@ class UsageError(Exception):
 @contextmanager
 def exit_on_error() -> Generator[None]:
     """Print an expected error on standard error and exit: with status 2 for wrong options or a
-    wrong configuration, else with status 1. Other errors are raised.
+    wrong configuration, else with status 1. Other errors are raised. Secrets in the message, such
+    as the password of a URL, are replaced.
     """
     try:
         yield
@@ -42,7 +44,7 @@ def exit_on_error() -> Generator[None]:
         if result is None:
             raise
         message, status = result
-        typer.echo(f"hansei: {message}", err=True)
+        typer.echo(f"hansei: {redact(message).text}", err=True)
         sys.exit(status)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
+from apps.memory_api.core.secret_redaction import redact
+
 SCRAPE_TIMEOUT_SECONDS = 5.0
 
 Labels = tuple[tuple[str, str], ...]
@@ -67,7 +69,7 @@ class Scrape:
 
 
 def scrape_all(urls: Sequence[str], token: str | None) -> Scrape:
-    """Read all URLs. One that does not answer is in `errors`."""
+    """Read all URLs. One that does not answer is in `errors`, without its password."""
     samples: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
     errors: dict[str, str] = {}
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -77,9 +79,9 @@ def scrape_all(urls: Sequence[str], token: str | None) -> Scrape:
                 response = client.get(url)
                 response.raise_for_status()
             except httpx2.HTTPStatusError as error:
-                errors[url] = f"status {error.response.status_code}"
+                errors[redact(url).text] = f"status {error.response.status_code}"
             except httpx2.HTTPError as error:
-                errors[url] = type(error).__name__
+                errors[redact(url).text] = type(error).__name__
             else:
                 _add_samples(response.text, samples)
     return Scrape(samples, errors)
