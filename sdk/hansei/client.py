@@ -126,8 +126,8 @@ class Methods:
     ) -> None:
         """By default, uses HANSEI_URL and HANSEI_API_KEY, then the credentials of `hansei up`.
 
-        `timeout` is the number of seconds that a response may take. The service is told, and ends
-        its model calls in time. Raises `NotConfigured`.
+        `timeout` is the number of seconds that a response may take. The client sends it to the
+        service, which ends its model calls in time. Raises `NotConfigured`.
         """
         credentials = resolve_credentials(url, api_key)
         base_url = _parse_url(credentials.url)
