@@ -106,6 +106,7 @@ class Methods:
     _unfinished_runs = FlowMethod(_flows.unfinished_runs)
     _finished_runs = FlowMethod(_flows.finished_runs)
 
+    list_audit_log = ListMethod(account.list_audit_log)
     list_budgets = ListMethod(account.list_budgets)
     replace_budgets = RequestMethod(account.replace_budgets)
     list_usage = ListMethod(account.list_usage)
