@@ -7,7 +7,7 @@ from alembic import op
 
 from migrations.statements import statements
 
-revision = "0008"
+revision = "0006"
 down_revision = "0005"
 branch_labels = None
 depends_on = None
