@@ -48,9 +48,7 @@ async def update_progress(session: AsyncSession, run: RunRow, progress: dict[str
 async def load_task_starts(session: AsyncSession) -> dict[str, datetime]:
     """Task → its latest start on the schedule, for tasks that have started."""
     rows = await session.scalars(
-        select(MaintenanceTaskRow).where(
-            MaintenanceTaskRow.tenant_id == current_tenant_id(session)
-        )
+        select(MaintenanceTaskRow).where(MaintenanceTaskRow.tenant_id == current_tenant_id(session))
     )
     return {row.task: row.started_at for row in rows}
 

@@ -36,8 +36,8 @@ class MaintenanceSchedule(ResponseModel):
 
     model_config = with_examples(
         {
-            "task": "decay",
-            "period": "day",
+            "task": "indexes",
+            "period": "hour",
             "is_scheduled": True,
             "started_at": "2026-11-21T02:00:11Z",
             "next_at": "2026-11-22T02:00:00Z",
