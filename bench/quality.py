@@ -192,6 +192,8 @@ async def measure(report: Report, url: str, loaded: list[EmbeddedSet]) -> None:
 def _difference(by_set: list[list[float]], default: list[list[float]]) -> str:
     """The mean over the sets of the paired differences to the default, ± 1.96 standard errors."""
     pairs = [np.subtract(v, d) for v, d in zip(by_set, default, strict=True) if v]
+    if not pairs:
+        return "-"
     mean = float(np.mean([p.mean() for p in pairs]))
     error = math.sqrt(sum(p.var() / len(p) for p in pairs)) / len(pairs)
     return f"{mean:+.3f} ± {1.96 * error:.3f}"

@@ -22,6 +22,9 @@ DataDir = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)]
+Processes = Annotated[
+    int, typer.Option("--processes", help="API processes. They share the port.", min=1, max=64)
+]
 Tenant = Annotated[str, typer.Option("--tenant", help="Tenant name or UUID.")]
 
 
@@ -48,15 +51,29 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    host: Host = "127.0.0.1", port: Port = 8321, data_dir: DataDir = None, json: Json = False
+    host: Host = "127.0.0.1",
+    port: Port = 8321,
+    data_dir: DataDir = None,
+    processes: Processes = 1,
+    json: Json = False,
 ) -> None:
     """Start Hansei on this machine: database, API and worker, with a tenant and an API key."""
-    _run("up", host=host, port=port, data_dir=data_dir, json=json)
+    _run("up", host=host, port=port, data_dir=data_dir, processes=processes, json=json)
 
 
-def serve(host: Host = "127.0.0.1", port: Port = 8321, data_dir: DataDir = None) -> None:
+def serve(
+    host: Host = "127.0.0.1",
+    port: Port = 8321,
+    data_dir: DataDir = None,
+    processes: Processes = 1,
+    listen_fd: Annotated[int | None, typer.Option("--listen-fd", hidden=True)] = None,
+) -> None:
     """Run the API server, with HANSEI_DATABASE_URL or the database of a data directory."""
-    _run("processes", "run_serve", host=host, port=port, data_dir=data_dir)
+    address = {"host": host, "port": port, "data_dir": data_dir}
+    if processes > 1:
+        _run("api_processes", "run_processes", **address, processes=processes)
+    else:
+        _run("processes", "run_serve", **address, listen_fd=listen_fd)
 
 
 def worker(data_dir: DataDir = None) -> None:

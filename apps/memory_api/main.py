@@ -36,12 +36,13 @@ from apps.memory_api.traces.router import router as traces_router
 from apps.memory_api.workflow.router import router as workflow_router
 
 ROUTERS = (
+    # A request is compared with the routes in this order: the most frequent ones are first.
+    *(retrieval_router, memories_router),
     *(health.router, exposition.router, problem_types.router),
     *(tenants_router, runs_router, budgets_router, maintenance_router),
     *(traces_router, evaluation_router),
     *(reflection_router, trajectories_router, transcripts_router),
-    memories_router,
-    *(playbooks_router, history_router, retrieval_router, proposals_router),
+    *(playbooks_router, history_router, proposals_router),
     *(bullets_router, verdicts_router, effects_router, curation_router),
     workflow_router,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import uvicorn
@@ -15,7 +16,7 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure_logging
 from apps.memory_api.core.tracing import configure_tracing, shut_down_tracing
 from apps.memory_api.embedded.data_directory import PortUnavailable
-from apps.memory_api.embedded.ports import check_port
+from apps.memory_api.embedded.ports import open_listener
 from apps.memory_api.embedded.supervisor import watch_parent
 from apps.memory_api.evaluation.evaluators.registry import check_settings
 from apps.memory_api.llm.registry import check_model_settings
@@ -27,13 +28,14 @@ DRAIN_SECONDS = 3
 """Time to finish open requests after the signal to stop, in seconds."""
 
 
-def run_serve(host: str, port: int, data_dir: Path | None) -> None:
+def run_serve(host: str, port: int, data_dir: Path | None, listen_fd: int | None) -> None:
+    """`listen_fd` is the socket that the parent of several API processes opened."""
     with exit_on_error():
         settings = Settings.load()
         configure_logging(settings.log_format, settings.log_level)
         _check(settings)
         configure_tracing(settings.otel_endpoint, "hansei-api")
-        _start_api(settings, host, port, data_dir)
+        _start_api(settings, host, port, data_dir, listen_fd)
 
 
 def _check(settings: Settings) -> None:
@@ -43,27 +45,30 @@ def _check(settings: Settings) -> None:
     open_section_loader(settings).check()
 
 
-def _start_api(settings: Settings, host: str, port: int, data_dir: Path | None) -> None:
+def _start_api(
+    settings: Settings, host: str, port: int, data_dir: Path | None, listen_fd: int | None
+) -> None:
     with open_database(settings, data_dir) as urls:
         try:
-            check_port(host, port)
+            listener = (
+                open_listener(host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
+            )
         except PortUnavailable as error:
             raise CommandFailed(str(error)) from error
-        try:
-            uvloop.run(_serve(settings, urls.app, host, port))
-        finally:
-            shut_down_tracing()
+        with listener:
+            try:
+                uvloop.run(_serve(settings, urls.app, listener))
+            finally:
+                shut_down_tracing()
 
 
-async def _serve(settings: Settings, url: str, host: str, port: int) -> None:
+async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
     # A runtime that cannot be opened ends the process with its message, before the server starts.
     async with open_runtime(settings, url) as runtime:
         freeze_startup_objects()
         server = uvicorn.Server(
             uvicorn.Config(
                 create_app(settings, runtime=runtime),
-                host=host,
-                port=port,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -74,7 +79,7 @@ async def _serve(settings: Settings, url: str, host: str, port: int) -> None:
         stop = asyncio.Event()
         with watch_parent(stop, signals=False):
             watcher = asyncio.create_task(_shut_down_on(stop, server))
-            await server.serve()
+            await server.serve(sockets=[listener])
             watcher.cancel()
 
 
