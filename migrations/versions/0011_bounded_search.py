@@ -8,7 +8,7 @@ from alembic import op
 from migrations.search import definition
 
 revision = "0011"
-down_revision = "0006"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
