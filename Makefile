@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help setup setup-dev run test test-fast lint format lock bench openapi
+.PHONY: help setup setup-dev run test test-fast lint format lock bench bench-check openapi
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ openapi: setup-dev ## write openapi.json from the code
 
 bench: setup-dev ## run benchmarks and print tables (bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
+
+bench-check: setup-dev ## fail if search costs over 15 % more CPU than committed
+	$(BIN)/python -m bench check
 
 lock: setup-dev ## compile the lock files from both pyproject.toml
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --universal --python-version 3.11 \
