@@ -90,7 +90,8 @@ async def test_api_processes_share_port_and_metrics(database: Database) -> None:
         os.kill(killed, signal.SIGKILL)
         await asyncio.to_thread(eventually, lambda: len(children() - {killed}) == 2)
         metrics = await asyncio.to_thread(get, "/metrics")
-        assert total(metrics, "hansei_http_requests_total") >= 21
+        # A request is counted after its answer: of the last one, the killed process may not have.
+        assert total(metrics, "hansei_http_requests_total") >= 20
         assert total(metrics, "hansei_http_requests_in_progress") == 1, "this one"
         assert total(metrics, "hansei_database_up") == 1
         assert (first & children()) != set(), "the other process was not replaced"
