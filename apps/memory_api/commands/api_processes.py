@@ -38,9 +38,7 @@ def run_processes(host: str, port: int, data_dir: Path | None, processes: int) -
         settings = Settings.load()
         options = ["--data-dir", str(data_dir)] if data_dir else []
         with open_database(settings, data_dir), api_children(host, port, processes, options) as api:
-            supervisor = Supervisor(
-                api, report=lambda line: typer.echo(f"hansei: {line}", err=True)
-            )
+            supervisor = Supervisor(api, report=_report)
             try:
                 was_drained = asyncio.run(supervisor.run())
             except ChildMisconfigured as error:
