@@ -166,9 +166,15 @@ async def new_ids(api: AsyncClient) -> dict[str, str]:
         "memory_id": await new_memory(api, "something"),
         "run_id": (await api.post("/api/v1/traces", json=run)).json()["run_id"],
         "task": "upkeep",
+        "erasure_id": await new_erasure(api),
         "key_id": (await api.get("/api/v1/keys")).json()["items"][-1]["id"],
         **await new_playbook(api),
     }
+
+
+async def new_erasure(api: AsyncClient) -> str:
+    person = {"target_kind": "person", "target_id": "nobody"}
+    return (await api.post("/api/v1/erasures", json=person)).json()["id"]
 
 
 @pytest.mark.smoke
