@@ -151,6 +151,7 @@ TENANT_TABLES = "|".join(
 )
 BOUND = re.compile(
     r"tenant_id\s*=\s*(:tenant|p_tenant_id\b|\$1\b)|:tenants|insert into \w+ \(\s*tenant_id\b"
+    r"|select hansei_erase_\w+\(:tenant,|lane = :tenant"
 )
 
 

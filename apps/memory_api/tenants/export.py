@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
-from sqlalchemy import Table, literal_column, select, tuple_
+from sqlalchemy import Column, ColumnElement, Row, Select, Table, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import Base, Sessions, current_tenant_id
@@ -51,18 +51,16 @@ async def _load_page(
     session: AsyncSession, table: Table, after: Sequence[Any] | None
 ) -> tuple[list[dict[str, Any]], Sequence[Any] | None]:
     """A page of rows as JSON values, and the key of the last one."""
-    owner = table.c.id if table.name == "tenants" else table.c.tenant_id
-    key = [column for column in table.primary_key.columns if column is not owner] or [owner]
-    query = (
-        select(*key, literal_column(f"to_jsonb({table.name})").label("exported"))
-        .select_from(table)
-        .where(owner == current_tenant_id(session))
-        .order_by(*key)
-        .limit(ROWS_PER_PAGE)
-    )
+    owner: Column[Any] = table.c.id if table.name == "tenants" else table.c.tenant_id
+    columns: list[Column[Any]] = list(table.primary_key.columns)
+    key = [column for column in columns if column is not owner] or [owner]
+    row_as_json = cast("ColumnElement[Any]", literal_column(f"to_jsonb({table.name})"))
+    selected: list[ColumnElement[Any]] = [*key, row_as_json.label("exported")]
+    query: Select[Any] = select(*selected).select_from(table)
+    query = query.where(owner == current_tenant_id(session)).order_by(*key).limit(ROWS_PER_PAGE)
     if after is not None:
         query = query.where(tuple_(*key) > tuple_(*after))
-    found = (await session.execute(query)).all()
+    found: Sequence[Row[Any]] = (await session.execute(query)).all()
     rows = [
         {name: value for name, value in row.exported.items() if name not in SECRET_COLUMNS}
         for row in found

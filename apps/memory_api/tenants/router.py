@@ -94,28 +94,28 @@ async def create_tenant(
 
 
 @router.post(
-    "/tenants/{name}/suspend",
+    "/tenants/{tenant}/suspend",
     tags=["tenants"],
     summary="Suspend a tenant",
     responses=problems(404),
 )
-async def suspend_tenant(name: str, runtime: RuntimeDep, caller: Operator) -> Tenant:
+async def suspend_tenant(tenant: str, runtime: RuntimeDep, caller: Operator) -> Tenant:
     """Stops a tenant: its keys answer 401 within five seconds, its runs wait. Its data stays.
 
-    `name` is the name or ID of the tenant. Needs an operator key.
+    `tenant` is the name or ID of the tenant. Needs an operator key.
     """
-    return await _set_status(runtime, name, "suspended")
+    return await _set_status(runtime, tenant, "suspended")
 
 
 @router.post(
-    "/tenants/{name}/resume",
+    "/tenants/{tenant}/resume",
     tags=["tenants"],
     summary="Resume a suspended tenant",
     responses=problems(404),
 )
-async def resume_tenant(name: str, runtime: RuntimeDep, caller: Operator) -> Tenant:
+async def resume_tenant(tenant: str, runtime: RuntimeDep, caller: Operator) -> Tenant:
     """Lets a suspended tenant work again. Its waiting runs start within a minute."""
-    return await _set_status(runtime, name, "active")
+    return await _set_status(runtime, tenant, "active")
 
 
 async def _set_status(runtime: RuntimeDep, name: str, status: str) -> Tenant:
