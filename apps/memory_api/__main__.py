@@ -39,6 +39,9 @@ def register(app: typer.Typer) -> None:
     )
     tenants.command("create")(tenant_create)
     tenants.command("list")(tenant_list)
+    tenants.command("suspend")(tenant_suspend)
+    tenants.command("resume")(tenant_resume)
+    tenants.command("export")(tenant_export)
     app.add_typer(tenants, name="tenant")
     keys = typer.Typer(
         help="Manage API keys, with HANSEI_OWNER_URL or the database of a data directory.",
@@ -208,6 +211,31 @@ def tenant_create(
 def tenant_list(data_dir: DataDir = None, json: Json = False) -> None:
     """List the tenants."""
     _run("tenants", "list_tenants", data_dir=data_dir, json=json)
+
+
+def tenant_suspend(
+    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")], data_dir: DataDir = None
+) -> None:
+    """Stop a tenant: its keys are rejected and its runs wait. Its data stays."""
+    _run("tenants", "set_tenant_status", name=name, status="suspended", data_dir=data_dir)
+
+
+def tenant_resume(
+    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")], data_dir: DataDir = None
+) -> None:
+    """Let a suspended tenant work again."""
+    _run("tenants", "set_tenant_status", name=name, status="active", data_dir=data_dir)
+
+
+def tenant_export(
+    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")],
+    output: Annotated[
+        Path | None, typer.Option(help="File to write. Default: standard output.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write all rows of a tenant as NDJSON, without vectors and secrets."""
+    _run("tenants", "export_tenant", name=name, output=output, data_dir=data_dir)
 
 
 def key_create(

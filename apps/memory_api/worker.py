@@ -20,6 +20,7 @@ from apps.memory_api.core.db_errors import (
     is_transient,
 )
 from apps.memory_api.curation import cleanup
+from apps.memory_api.erasures import erase
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
 from apps.memory_api.maintenance import budget_alerts, reembedding, tasks, upkeep
 from apps.memory_api.run_queue.port import Ticket
@@ -72,10 +73,11 @@ RUN_STEPS: Steps = {
     reembedding.KIND: FunctionStep(reembedding.KIND, reembedding.run_reembedding),
     budget_alerts.KIND: FunctionStep(budget_alerts.KIND, budget_alerts.send_alert),
     cleanup.CLEANUP: FunctionStep(cleanup.CLEANUP, cleanup.run_cleanup),
+    lifecycle.ERASURE: FunctionStep(lifecycle.ERASURE, erase.run_erasure),
     tasks.MAINTENANCE: FunctionStep(tasks.MAINTENANCE, tasks.run_maintenance),
 }
 
-MAINTENANCE_KINDS = {upkeep.UPKEEP, tasks.MAINTENANCE}
+MAINTENANCE_KINDS = {upkeep.UPKEEP, tasks.MAINTENANCE, lifecycle.ERASURE}
 """Runs that are no activity of their tenant."""
 
 

@@ -41,6 +41,9 @@ NOT_FILLED = {
     "budget_totals",
     "inbox_lessons",
     "maintenance_tasks",
+    "retention_policies",
+    "tombstones",
+    "erasures",
 }
 """Tables that the two tenants' use of the service does not reach or empties again."""
 

@@ -63,13 +63,17 @@ async def test_generated_numbers_are_bigint(superuser: Any) -> None:
     assert [row["table"] for row in small if row["table"] not in NOT_OF_A_TENANT] == []
 
 
-async def test_only_history_trigger_is_security_definer(superuser: Any) -> None:
+async def test_only_history_trigger_and_erasure_are_security_definer(superuser: Any) -> None:
     lent = await superuser.fetch(
         "select p.proname, array_agg(distinct t.tgrelid::regclass::text) tables from pg_proc p"
         " left join pg_trigger t on t.tgfoid = p.oid"
         " where p.pronamespace = 'public'::regnamespace and p.prosecdef group by 1"
     )
-    assert [(row["proname"], row["tables"]) for row in lent] == [("memory_keep", ["memories"])]
+    assert {row["proname"]: row["tables"] for row in lent} == {
+        "memory_keep": ["memories"],
+        "hansei_erase_history": [None],
+        "hansei_erase_rows": [None],
+    }
 
 
 async def test_triggers_of_tenant_tables_do_not_notify(superuser: Any) -> None:
@@ -147,6 +151,7 @@ TENANT_TABLES = "|".join(
 )
 BOUND = re.compile(
     r"tenant_id\s*=\s*(:tenant|p_tenant_id\b|\$1\b)|:tenants|insert into \w+ \(\s*tenant_id\b"
+    r"|select hansei_erase_\w+\(:tenant,|lane = :tenant"
 )
 
 

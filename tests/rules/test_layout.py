@@ -60,6 +60,7 @@ IN_FUNCTIONS = {
 """Modules that import inside a function, and why. Providers are imported by name."""
 
 SQL_FILES = {
+    "erasures/erasures.sql",
     "maintenance/maintenance.sql",
     "memories/index/index.sql",
     "memories/queries.sql",

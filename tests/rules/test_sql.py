@@ -43,6 +43,11 @@ STATEMENTS = {
     "budgets/usage.py": "sums over the views of costs",
     "llm/stored_replies.py": "get, insert and delete the reply of a run",
     "commands/tenants.py": "administration as the owner",
+    "memories/erasure.py": "tombstones of what it erases",
+    "traces/deletion.py": "the episodes of the traces that it deletes",
+    "erasures/erase.py": "the rows of one erasure, locked batch by batch",
+    "maintenance/pruning.py": "the memories of a report, locked",
+    "tenants/export.py": "pages of any table, by its primary key",
 }
 """Modules beside queries.py that make statements, and why. A router is never one of them."""
 

@@ -11,9 +11,11 @@ from pydantic import BaseModel
 
 from apps.memory_api.budgets import schemas as budgets_schemas
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.erasures import schemas as erasures_schemas
 from apps.memory_api.evaluation import schemas as evaluation_schemas
 from apps.memory_api.main import create_app
 from apps.memory_api.maintenance import schemas as maintenance_schemas
+from apps.memory_api.maintenance.retention import schemas as retention_schemas
 from apps.memory_api.memories import schemas as memories_schemas
 from apps.memory_api.playbooks import models, sections
 from apps.memory_api.playbooks import schemas as playbooks_schemas
@@ -81,6 +83,10 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (account.Budget, budgets_schemas.Budget, []),
     (account.BudgetLimit, budgets_schemas.BudgetLimit, []),
     (account.Usage, budgets_schemas.Usage, []),
+    (operations.RetentionPolicy, retention_schemas.RetentionPolicy, []),
+    (operations.RetentionPolicyRequest, retention_schemas.RetentionPolicyRequest, []),
+    (operations.AffectedBullet, erasures_schemas.AffectedBullet, []),
+    (operations.Erasure, erasures_schemas.Erasure, []),
     (operations.MaintenanceSchedule, maintenance_schemas.MaintenanceSchedule, []),
     (
         account.CreateTenantResponse,
@@ -265,6 +271,15 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     account.revoke_api_key: ("ID",),
     account.list_tenants: (),
     account.create_tenant: ("name",),
+    operations.list_retention: (),
+    operations.replace_retention: ([],),
+    operations.create_erasure: ("memory", "ID"),
+    operations.list_erasures: (),
+    operations.get_erasure: ("ID",),
+    operations.suspend_tenant: ("ID",),
+    operations.resume_tenant: ("ID",),
+    operations.export_tenant: (),
+    trace_requests.delete_trace: ("ID",),
     operations.list_maintenance_tasks: (),
     operations.start_maintenance: ("ID",),
 }
@@ -280,6 +295,7 @@ FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
     account.list_audit_log: {"action": "a"},
     trace_requests.create_trace: {"reflect": "never", "project_id": "p"},
     memories.delete_memory: {"reason": "r"},
+    trace_requests.delete_trace: {"reason": "r"},
     playbooks.list_playbooks: {"project_id": "p", "deleted": True},
     playbooks.get_playbook: {"as_of": 3, "project_id": "p"},
     playbooks.replace_playbook: {"reason": "r", "project_id": "p", "if_match": 3, "dry_run": True},

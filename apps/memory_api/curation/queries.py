@@ -304,9 +304,11 @@ async def list_least_useful_bullets(
 
 
 async def list_changed_bullets_since(
-    session: AsyncSession, scope: int, since: int
+    session: AsyncSession, scope: int, since: int, *, after_seq: int = 0, limit: int | None = None
 ) -> Sequence[MemoryRow]:
-    """Active bullets, not pinned, that changed after a version, oldest first."""
+    """Active bullets, not pinned, that changed after a version, oldest first. With `after_seq` and
+    `limit`, a page of them.
+    """
     rows = await session.scalars(
         select(MemoryRow)
         .where(
@@ -316,8 +318,10 @@ async def list_changed_bullets_since(
             MemoryRow.status == MemoryStatus.ACTIVE,
             MemoryRow.pinned.is_(False),
             MemoryRow.playbook_version > since,
+            MemoryRow.seq > after_seq,
         )
         .order_by(MemoryRow.seq)
+        .limit(limit)
     )
     return rows.all()
 

@@ -56,6 +56,8 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "reflection/failure": _RUN,
             "reflection/success": _RUN,
             "reflection/partial": _RUN,
+            "maintenance/dreaming": "schema episodes",
+            "maintenance/session_summary": "schema episodes",
             "reflection/data": _RUN,
             "reflector/default": f"""{_TRAJECTORY} test_report used_bullets findings lessons
                 previous_insights""",

@@ -17,6 +17,7 @@ from uuid import UUID
 from sqlalchemy import and_, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.auth.queries import is_tenant_active, tenant_is_active
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.db_errors import driver_message, is_transient
 from apps.memory_api.core.errors import Conflict, HanseiError
@@ -32,6 +33,10 @@ MAX_POSTPONED_AGE = timedelta(days=1)
 """A run older than this is not postponed any more; the failure counts as an attempt."""
 
 
+SUSPENDED_DELAY = timedelta(minutes=1)
+"""Time until a run of a suspended tenant is delivered again."""
+ERASURE = "erasure"
+"""The only kind of run that is executed for a suspended tenant."""
 POSTPONEMENTS = "postponements"
 """In the `error` of a run: how often in a row it was postponed."""
 
@@ -118,6 +123,7 @@ _CLAIM = (
             ),
         ),
         RunRow.attempts < RunRow.max_attempts,
+        or_(RunRow.kind == ERASURE, tenant_is_active(bindparam("tenant"))),
     )
     .values(
         state="running",
@@ -215,6 +221,8 @@ async def _explain_refusal(session: AsyncSession, run_id: UUID, now: datetime) -
         return ClaimResult()
     if run.state == "running" and run.lease_until is not None and run.lease_until > now:
         return ClaimResult(wait=run.lease_until - now)
+    if run.kind != ERASURE and not await is_tenant_active(session):
+        return ClaimResult(wait=SUSPENDED_DELAY)
     if run.attempts < run.max_attempts:  # released between the two statements
         return ClaimResult(wait=timedelta())
     _end(run, "dead")
