@@ -13,6 +13,8 @@ from apps.memory_api.api.problems import install_error_handlers
 from apps.memory_api.api.request_log import RequestLogMiddleware
 from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.budgets.router import router as budgets_router
+from apps.memory_api.collections.router import document_router
+from apps.memory_api.collections.router import router as collections_router
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curation.router import router as curation_router
 from apps.memory_api.evaluation.router import router as evaluation_router
@@ -43,6 +45,7 @@ ROUTERS = (
     memories_router,
     *(playbooks_router, history_router, retrieval_router, proposals_router),
     *(bullets_router, verdicts_router, effects_router, curation_router),
+    *(collections_router, document_router),
     workflow_router,
 )
 
