@@ -20,7 +20,10 @@ from tests.support.playbook_api import Book
 Operation = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 ROUTES = sorted(r for r in NEEDS if r.split()[1].startswith(("/api", "/health")))
-QUERY = {"GET /api/v1/playbooks/{name}/diff": {"from": "0"}}
+QUERY = {
+    "GET /api/v1/playbooks/{name}/diff": {"from": "0"},
+    "POST /api/v1/collections/{name}/documents": {"source": "a.txt"},
+}
 """What a route must be asked with."""
 
 
@@ -168,7 +171,16 @@ async def new_ids(api: AsyncClient) -> dict[str, str]:
         "task": "upkeep",
         "key_id": (await api.get("/api/v1/keys")).json()["items"][-1]["id"],
         **await new_playbook(api),
+        **await new_document(api),
     }
+
+
+async def new_document(api: AsyncClient) -> dict[str, str]:
+    """A document of a collection that is named like the playbook."""
+    url = "/api/v1/collections"
+    await api.post(url, json={"name": "support"})
+    added = await api.post(f"{url}/support/documents", params={"source": "b.txt"}, content=b"Text")
+    return {"document_id": added.json()["id"]}
 
 
 @pytest.mark.smoke
