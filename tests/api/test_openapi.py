@@ -81,7 +81,8 @@ def test_document_contains_every_route(app: FastAPI) -> None:
 def test_every_route_has_an_example(app: FastAPI, route: str) -> None:
     operation = operation_of(app, route)
     if "requestBody" in operation:
-        assert request_example(operation) is not None
+        content = operation["requestBody"]["content"]
+        assert any("example" in media_type for media_type in content.values())
     elif "204" not in operation["responses"]:
         assert answer_examples(app, operation)
 
