@@ -13,6 +13,8 @@ from apps.memory_api.api.problems import install_error_handlers
 from apps.memory_api.api.request_log import RequestLogMiddleware
 from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.budgets.router import router as budgets_router
+from apps.memory_api.collections.router import document_router
+from apps.memory_api.collections.router import router as collections_router
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curation.router import router as curation_router
 from apps.memory_api.erasures.router import router as erasures_router
@@ -47,6 +49,7 @@ ROUTERS = (
     *(reflection_router, trajectories_router, transcripts_router),
     *(playbooks_router, history_router, proposals_router),
     *(bullets_router, verdicts_router, effects_router, curation_router),
+    *(collections_router, document_router),
     workflow_router,
 )
 

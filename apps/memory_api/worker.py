@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from apps.memory_api import learning
+from apps.memory_api.collections.step import CHUNK, ChunkStep
 from apps.memory_api.core.db_errors import (
     DatabaseLoginRefused,
     DatabaseUnavailable,
@@ -69,6 +70,7 @@ Steps = Mapping[str, Step[Any, Any, Any] | SelfManagedStep]
 RUN_STEPS: Steps = {
     **learning.RUN_STEPS,
     WORKFLOW: AnswerStep(),
+    CHUNK: ChunkStep(),
     upkeep.UPKEEP: FunctionStep(upkeep.UPKEEP, upkeep.run_upkeep),
     reembedding.KIND: FunctionStep(reembedding.KIND, reembedding.run_reembedding),
     budget_alerts.KIND: FunctionStep(budget_alerts.KIND, budget_alerts.send_alert),

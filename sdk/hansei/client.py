@@ -29,6 +29,7 @@ from hansei.credentials import resolve_credentials
 from hansei.endpoints import (
     account,
     bullets,
+    collections,
     memories,
     operations,
     playbooks,
@@ -106,6 +107,17 @@ class Methods:
     record_verdict = RequestMethod(bullets.record_verdict)
     list_verdicts = ListMethod(bullets.list_verdicts)
     get_bullet_provenance = RequestMethod(bullets.get_bullet_provenance)
+
+    create_collection = RequestMethod(collections.create_collection)
+    list_collections = ListMethod(collections.list_collections)
+    get_collection = RequestMethod(collections.get_collection)
+    delete_collection = RequestMethod(collections.delete_collection)
+    rechunk_collection = RequestMethod(collections.rechunk_collection)
+    search_collection = RequestMethod(collections.search_collection)
+    add_document = RequestMethod(collections.add_document)
+    list_documents = ListMethod(collections.list_documents)
+    get_document = RequestMethod(collections.get_document)
+    delete_document = RequestMethod(collections.delete_document)
 
     list_runs = ListMethod(runs.list_runs)
     get_run = RequestMethod(runs.get_run)

@@ -18,7 +18,7 @@ from sqlalchemy import event
 from apps.memory_api.core.db import Base
 from apps.memory_api.maintenance import upkeep
 from apps.memory_api.runtime import Runtime
-from tests.rules.conftest import MEMORY, NOT_FILLED, TRACE, use_playbook
+from tests.rules.conftest import MEMORY, NOT_FILLED, TRACE, use_collection, use_playbook
 from tests.rules.sources import calls, files, name_of, tree
 
 API = "apps/memory_api/"
@@ -161,6 +161,7 @@ async def test_every_statement_sent_names_the_tenant_of_every_table(
             (await api.get(f"/api/v1/{read}")).raise_for_status()
         await api.delete(path)
         await use_playbook(api)
+        await use_collection(api)
         await run_upkeep(worker_runtime, tenant.id, drain)
     touched: set[str] = set()
     for statement in sent:

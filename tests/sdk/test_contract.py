@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from apps.memory_api.budgets import schemas as budgets_schemas
+from apps.memory_api.collections import schemas as collections_schemas
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.erasures import schemas as erasures_schemas
 from apps.memory_api.evaluation import schemas as evaluation_schemas
@@ -37,7 +38,16 @@ from hansei import _flows, types
 from hansei._request import Request
 from hansei.cli.options import MemoryKind, RunState
 from hansei.client import Methods
-from hansei.endpoints import account, bullets, memories, operations, playbooks, reflections, runs
+from hansei.endpoints import (
+    account,
+    bullets,
+    collections,
+    memories,
+    operations,
+    playbooks,
+    reflections,
+    runs,
+)
 from hansei.endpoints import traces as trace_requests
 from tests.sdk.stub_service import RECORDED
 
@@ -68,6 +78,13 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (types.ToolDefinition, ToolDefinition, []),
     (types.TraceEvent, traces_schemas.TraceEvent, RECORDED["trace_detail"]["events"]),
     (types.Run, runs_schemas.Run, [RECORDED["run_done"]]),
+    *(
+        (getattr(collections, name), getattr(collections_schemas, name), [])
+        for name in (
+            *("Collection", "Document", "RechunkedCollection"),
+            *("ChunkHit", "SearchCollectionResponse"),
+        )
+    ),
     (account.ApiKey, tenants_schemas.ApiKey, [RECORDED["key"]]),
     (account.CreateApiKeyResponse, tenants_schemas.CreateApiKeyResponse, [RECORDED["new_key"]]),
     (account.Tenant, tenants_schemas.Tenant, [RECORDED["tenant"]]),
@@ -126,6 +143,7 @@ OPTIONS: list[tuple[type, type[BaseModel], set[str]]] = [
     ),
     (reflections.CreateReflectionOptions, schemas.CreateReflectionRequest, {"reflection_text"}),
     (reflections.QueryReflectionsOptions, schemas.QueryReflectionsRequest, {"query_text"}),
+    (collections.CreateCollectionOptions, collections_schemas.CreateCollectionRequest, {"name"}),
     (memories.CreateMemoryOptions, memories_schemas.CreateMemoryRequest, {"content"}),
     (memories.UpdateMemoryOptions, memories_schemas.UpdateMemoryRequest, set()),
     (memories.SearchMemoriesOptions, memories_schemas.SearchMemoriesRequest, {"query_text"}),
@@ -259,6 +277,16 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     bullets.record_verdict: ("ID", "ID", "helpful"),
     bullets.list_verdicts: ("ID", "ID"),
     bullets.get_bullet_provenance: ("ID", "ID"),
+    collections.create_collection: ("ID",),
+    collections.list_collections: (),
+    collections.get_collection: ("ID",),
+    collections.delete_collection: ("ID",),
+    collections.rechunk_collection: ("ID", 64),
+    collections.search_collection: ("ID", "text"),
+    collections.add_document: ("ID", b"text"),
+    collections.list_documents: ("ID",),
+    collections.get_document: ("ID", "ID"),
+    collections.delete_document: ("ID", "ID"),
     runs.list_runs: (),
     runs.get_run: ("ID",),
     runs.retry_run: ("ID",),
@@ -291,6 +319,15 @@ FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
         "project_id": "p", "kind": ["k"], "layer": ["rm"], "status": "active", "tag": ["t"],
         "trace_id": "t",
     },
+    collections.list_collections: {"project_id": "p"},
+    collections.get_collection: {"project_id": "p"},
+    collections.delete_collection: {"project_id": "p"},
+    collections.rechunk_collection: {"project_id": "p"},
+    collections.search_collection: {"project_id": "p"},
+    collections.add_document: {"project_id": "p", "source": "s", "title": "t"},
+    collections.list_documents: {"project_id": "p", "state": "done"},
+    collections.get_document: {"project_id": "p"},
+    collections.delete_document: {"project_id": "p"},
     runs.list_runs: {"state": ["done"], "kind": "k", "project_id": "p", "trace_id": "t"},
     account.list_audit_log: {"action": "a"},
     trace_requests.create_trace: {"reflect": "never", "project_id": "p"},

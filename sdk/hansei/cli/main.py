@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from hansei.cli.audit import list_audit_log
 from hansei.cli.budgets import budget_commands, show_usage
+from hansei.cli.collections import collection_commands
 from hansei.cli.memories import memory_commands
 from hansei.cli.playbooks import playbook_commands
 from hansei.cli.proposals import proposal_commands
@@ -31,16 +32,8 @@ from hansei.errors import HanseiError
 ENTRY_POINT_GROUP = "hansei.commands"
 CLIENT_COMMANDS = frozenset(
     {
-        "reflect",
-        "search",
-        "playbook",
-        "proposal",
-        "memory",
-        "trace",
-        "run",
-        "budget",
-        "usage",
-        "audit",
+        *("reflect", "search", "playbook", "proposal", "memory", "collection"),
+        *("trace", "run", "budget", "usage", "audit"),
     }
 )
 SERVER_COMMANDS = frozenset(
@@ -82,6 +75,7 @@ for group in (
     playbook_commands,
     proposal_commands,
     memory_commands,
+    collection_commands,
     trace_commands,
     run_commands,
     budget_commands,
