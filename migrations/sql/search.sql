@@ -107,7 +107,8 @@ begin
 
     -- The bounds of the bounded scan come from shared terms, and ranks need all rows or the nearest ones.
     v_has_bounds := not v_is_ranked and p_fusion = 'anchored' and cardinality(p_terms) > 0;
-    if p_fusion = 'minmax' or v_total_size <= 500 or (v_total_size <= 2000 and not v_has_bounds) then
+    if p_fusion = 'minmax' or v_total_size <= 500
+       or (v_total_size <= 2000 and (not v_has_bounds or v_total_size < 40 * v_best_count)) then
         return query
 --> full_scan
         ;
