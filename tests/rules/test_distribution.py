@@ -44,6 +44,18 @@ async def test_tenant_id_has_one_type_also_as_an_argument(superuser: Any) -> Non
     assert {row["type"] for row in arguments} <= {"uuid"}
 
 
+async def test_functions_that_bind_the_tenant_can_be_distributed(superuser: Any) -> None:
+    """Outside a transaction, Citus runs a whole call on the node of its first argument; there, and
+    only there, `set_config` reaches the rows."""
+    found = await superuser.fetch(
+        "select proname, proargnames[1] first, prosecdef, provolatile::text volatility from pg_proc"
+        " where pronamespace = 'public'::regnamespace and prosrc like '%set_config(''hansei.%'"
+    )
+    assert {row["proname"] for row in found} == {"hansei_search", "hansei_insert_retrieval"}
+    for row in found:
+        assert (row["first"], row["prosecdef"], row["volatility"]) == ("p_tenant_id", False, "v")
+
+
 async def test_every_table_has_a_primary_key(superuser: Any) -> None:
     without = await superuser.fetch(
         "select relname from pg_class c where relnamespace = 'public'::regnamespace"
@@ -95,9 +107,9 @@ BINDERS = {
 FUNCTION = {
     "migrations/sql/cost.sql",
     "migrations/sql/search.sql",
-    "apps/memory_api/playbooks/queries.sql",
+    "migrations/sql/retrievals.sql",
 }
-"""Search and `insert_retrieval` bind the tenant inside their statement: one round trip each. The
+"""Search and `hansei_insert_retrieval` bind the tenant inside a function: one round trip each. The
 migration of the totals binds each tenant in turn."""
 
 
