@@ -47,12 +47,16 @@ async def test_transaction_that_postgresql_rolls_back_is_not_committed(
     alone: Sessions, tenant: TestTenant
 ) -> None:
     """COMMIT of a failed transaction is no error for PostgreSQL: its answer says ROLLBACK."""
-    with pytest.raises(CommitRefused):
+
+    async def change() -> None:
         async with alone.for_tenant(tenant.id) as session:
             driver = await asyncpg_connection(session)
             await driver.execute("insert into labels values ($1, 1, 'tag', 'refused')", tenant.id)
             with pytest.raises(asyncpg.DivisionByZeroError):
                 await driver.execute("select 1 / 0")
+
+    with pytest.raises(CommitRefused):
+        await change()
     async with alone.for_tenant(tenant.id) as session:
         found = await session.execute(text("select name from labels where name = 'refused'"))
         assert found.all() == []
