@@ -223,8 +223,8 @@ def main(
         "soak",
         f"{form.tenants} tenants, {form.rate:g} requests per second for {form.minutes:g} minutes, "
         f"on one API process and one worker with a stub model of 200 ms: {mix}. Real traces of "
-        "about 9 kB. After an eighth of the time, two bodies of 30 MB. The growth of memory is that of "
-        f"the line of least squares over the last {1 - WARM_UP_SHARE:.0%} of the load. "
+        "about 9 kB. After an eighth of the time, two bodies of 30 MB. The growth of memory is that "
+        f"of the line of least squares over the last {1 - WARM_UP_SHARE:.0%} of the load. "
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load "
         f"{os.getloadavg()[0]:.1f} at the start.",
     )

@@ -21,7 +21,8 @@ HOURS = 3_600
 
 @pytest.fixture
 def shift_clocks(installation: Installation) -> Iterator[Callable[[int], None]]:
-    """Sets the clocks of API and worker to so many seconds after the time of the machine."""
+    """Sets the clocks of API and worker to so many seconds after the time of the machine. A second
+    worker has the time of the machine."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("another clock needs a C compiler")
@@ -30,9 +31,11 @@ def shift_clocks(installation: Installation) -> Iterator[Callable[[int], None]]:
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     set_shift(file, 0)
     installation.run_again({"LD_PRELOAD": str(library), "CLOCK_SHIFT_FILE": str(file)})
+    installation.run("second", {})
     try:
         yield lambda seconds: set_shift(file, seconds)
     finally:
+        installation.kill("second")
         installation.run_again({})
 
 
