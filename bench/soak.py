@@ -148,6 +148,7 @@ async def soak(server: MeasuredServer, report: Report, form: Form, port: int, pi
             await asyncio.sleep(seconds * WARM_UP_SHARE / 2)
             await send_large_bodies(load)
         drained = await _with(sampling, lambda: drain(admin))
+        await report_costs(report, client, sampler, admin)
         sampler_end = start + seconds - sampler.started
         report_memory(report, sampler, warm - sampler.started, sampler_end)
         worker_process = sampler.processes["worker"]
@@ -190,6 +191,22 @@ def report_memory(report: Report, sampler: Sampler, warm: float, end: float) -> 
         )
 
 
+async def report_costs(
+    report: Report, client: Client, sampler: Sampler, admin: asyncpg.Connection
+) -> None:
+    """CPU time and disk space of a request and a trace, which `docs/operations.md` calculates
+    with.
+    """
+    traces = client.acknowledged.total()
+    requests = sum(client.statuses.values())
+    for name, count, of in (("API", requests, "request"), ("worker", traces, "trace")):
+        times = sampler.processes[name].cpu_times()
+        spent = (times.user + times.system) / count * 1000
+        report.row("figures", f"CPU of the {name} per {of}, ms", f"{spent:.1f}", "")
+    size = await admin.fetchval("select pg_database_size(current_database())")
+    report.row("figures", "size of the database per trace, kB", f"{size / traces / 1000:.0f}", "")
+
+
 def report_requests(report: Report, client: Client) -> None:
     for name, taken in client.seconds.items():
         bad = {s: n for (of, s), n in client.statuses.items() if of == name and s not in NOT_ERRORS}
@@ -223,8 +240,8 @@ def main(
         "soak",
         f"{form.tenants} tenants, {form.rate:g} requests per second for {form.minutes:g} minutes, "
         f"on one API process and one worker with a stub model of 200 ms: {mix}. Real traces of "
-        "about 9 kB. After an eighth of the time, two bodies of 30 MB. The growth of memory is that "
-        f"of the line of least squares over the last {1 - WARM_UP_SHARE:.0%} of the load. "
+        "about 9 kB. After an eighth of the time, two bodies of 30 MB. The growth of memory "
+        f"is that of the line of least squares over the last {1 - WARM_UP_SHARE:.0%} of the load. "
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load "
         f"{os.getloadavg()[0]:.1f} at the start.",
     )

@@ -56,7 +56,14 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("old", ["api", "worker", "second"])
+@pytest.mark.parametrize(
+    "old",
+    [
+        pytest.param("api", marks=pytest.mark.thorough),
+        "worker",
+        pytest.param("second", marks=pytest.mark.thorough),
+    ],
+)
 def test_two_versions_lose_nothing(
     installation: Installation, earlier: Path, sender: Sender, old: str
 ) -> None:

@@ -1,5 +1,5 @@
-"""The rules that keep tables distributable by tenant (docs/decisions/distribution.md), checked on one
-server.
+"""The rules that keep tables distributable by tenant, checked on one server
+(docs/decisions/distribution.md).
 
 Keys, foreign keys and policies (rules 1 to 4) are `isolation.complaints`; here is the rest.
 """
