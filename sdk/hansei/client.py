@@ -106,6 +106,7 @@ class Methods:
     _unfinished_runs = FlowMethod(_flows.unfinished_runs)
     _finished_runs = FlowMethod(_flows.finished_runs)
 
+    list_audit_log = ListMethod(account.list_audit_log)
     list_budgets = ListMethod(account.list_budgets)
     replace_budgets = RequestMethod(account.replace_budgets)
     list_usage = ListMethod(account.list_usage)
@@ -126,8 +127,8 @@ class Methods:
     ) -> None:
         """By default, uses HANSEI_URL and HANSEI_API_KEY, then the credentials of `hansei up`.
 
-        `timeout` is the number of seconds that a response may take. The service is told, and ends
-        its model calls in time. Raises `NotConfigured`.
+        `timeout` is the number of seconds that a response may take. The client sends it to the
+        service, which ends its model calls in time. Raises `NotConfigured`.
         """
         credentials = resolve_credentials(url, api_key)
         base_url = _parse_url(credentials.url)

@@ -25,6 +25,7 @@ NEEDS = {
     "GET /openapi.json": OPEN,
     "DELETE /api/v1/keys/{key_id}": "admin",
     "DELETE /api/v1/memories/{memory_id}": "write",
+    "GET /api/v1/audit-log": "admin",
     "GET /api/v1/budgets": "read",
     "GET /api/v1/keys": "admin",
     "GET /api/v1/memories": "read",

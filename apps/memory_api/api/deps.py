@@ -178,5 +178,5 @@ def require_whole_tenant(caller: Identity) -> None:
     if caller.project_id is not None:
         raise Forbidden(
             f"This key is bound to project '{caller.project_id}'. "
-            "Setting budgets needs a key of the whole tenant."
+            "This request needs a key of the whole tenant."
         )
