@@ -11,7 +11,14 @@ from typing import Any
 
 REFERENCE_TABLES = ("tenants",)
 """Copied to every node: few writes, joined from everywhere."""
-LOCAL_TABLES = ("api_keys", "pgqueuer", "pgqueuer_log", "pgqueuer_schedules", "pgqueuer_statistics")
+LOCAL_TABLES = (
+    "api_keys",
+    "pgqueuer",
+    "pgqueuer_log",
+    "pgqueuer_schedules",
+    "pgqueuer_statistics",
+    "rate_limit_counters",
+)
 """Stay on the coordinator. Registered with Citus, so that a transaction with a distributed table is
 committed in two phases."""
 FUNCTIONS = ("hansei_search", "hansei_insert_retrieval")

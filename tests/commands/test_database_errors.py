@@ -82,7 +82,7 @@ async def test_process_prints_one_line(bare: str) -> None:
     assert (status, len(err.splitlines())) == (2, 1), err
 
 
-@pytest.mark.parametrize("arguments", [("worker",), ("serve", "--port", "1")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [("worker",), ("serve", "--port", "0")], ids=" ".join)
 async def test_wrong_password_stops_process(arguments: tuple[str, ...], bare: str) -> None:
     status, err = await run(arguments, with_wrong_password(bare))
     last = err.splitlines()[-1]

@@ -119,6 +119,7 @@ def test_standby_serves_reads(installation: Installation, sender: Sender) -> Non
         installation.kill("api")
         installation.run("api", {"DATABASE_URL": url})
         try:
+            installation.await_ready()
             until(lambda: search(installation, sender.tenant) == expected, "the replay")
             page = httpx2.get(f"{installation.url}/api/v1/traces", headers=headers)
             assert len(page.json()["items"]) == len(traces(sender.advice))
