@@ -27,6 +27,7 @@ from apps.memory_api.llm.port import LLM
 from apps.memory_api.llm.prompts import Prompt, load_prompt
 from apps.memory_api.run_queue.figures import QueueGauge
 from apps.memory_api.run_queue.port import RunQueue
+from apps.memory_api.run_queue.upkeep_schedule import UpkeepSchedule
 
 
 def _host_and_pid() -> str:
@@ -57,6 +58,10 @@ class Runtime:
     @cached_property
     def queue_gauge(self) -> QueueGauge:
         return QueueGauge(self.sessions)
+
+    @cached_property
+    def upkeep_schedule(self) -> UpkeepSchedule:
+        return UpkeepSchedule(self.sessions)
 
     async def get_tenant_embedder(self, tenant_id: UUID) -> TenantEmbedder:
         """The embedder of the tenant's queries and memories. Opens a transaction of its own, so

@@ -26,7 +26,16 @@ from hansei._methods import FlowMethod, ListMethod, RequestMethod, ResultMethod
 from hansei._request import Request
 from hansei._retry import Pause, RequestAttempts
 from hansei.credentials import resolve_credentials
-from hansei.endpoints import account, bullets, memories, playbooks, reflections, runs, traces
+from hansei.endpoints import (
+    account,
+    bullets,
+    memories,
+    operations,
+    playbooks,
+    reflections,
+    runs,
+    traces,
+)
 from hansei.errors import NotConfigured
 
 T = TypeVar("T")
@@ -115,6 +124,8 @@ class Methods:
     revoke_api_key = RequestMethod(account.revoke_api_key)
     list_tenants = ListMethod(account.list_tenants)
     create_tenant = RequestMethod(account.create_tenant)
+    list_maintenance_tasks = ListMethod(operations.list_maintenance_tasks)
+    start_maintenance = RequestMethod(operations.start_maintenance)
     get_health = RequestMethod(runs.get_health)
     get_readiness = RequestMethod(runs.get_readiness)
 

@@ -28,6 +28,8 @@ NEEDS = {
     "GET /api/v1/audit-log": "admin",
     "GET /api/v1/budgets": "read",
     "GET /api/v1/keys": "admin",
+    "GET /api/v1/maintenance": "read",
+    "POST /api/v1/maintenance/{task}": "admin",
     "GET /api/v1/memories": "read",
     "GET /api/v1/memories/{memory_id}": "read",
     "GET /api/v1/memories/{memory_id}/links": "read",

@@ -33,6 +33,7 @@ TAGS = (
     {"name": "keys", "description": "API keys and their scopes."},
     {"name": "runs", "description": "Work of the service: evaluate, reflect, curate, apply."},
     {"name": "budgets", "description": "Limits and usage of model calls, in US dollars."},
+    {"name": "maintenance", "description": "Maintenance tasks, retention, erasure and export."},
     {"name": "traces", "description": "Records of agent runs: events, outcome, evidence."},
     {"name": "reflections", "description": "What happened in a run and why, with a strategy."},
     {"name": "memories", "description": "Any stored item, and search over all of them."},

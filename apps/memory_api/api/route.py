@@ -105,6 +105,8 @@ class ApiRoute(APIRoute):
             runtime = runtime_of(request)
             caller = await authenticate(request, runtime, await bearer(request))
             _bind_path_ids(request)
+            if request.method in WRITE_METHODS:
+                await runtime.upkeep_schedule.mark_active(caller.tenant_id)
             _check_query(request, parameters)
             if reads_json:
                 request = await read_json_body(request, self.max_body)

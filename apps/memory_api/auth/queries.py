@@ -41,6 +41,14 @@ async def tenant_exists(session: AsyncSession) -> bool:
     return tenant_id is not None
 
 
+async def is_tenant_active(session: AsyncSession) -> bool:
+    """Whether the session's tenant exists and is not suspended. Any database role may call it."""
+    status = await session.scalar(
+        select(TenantRow.status).where(TenantRow.id == current_tenant_id(session))
+    )
+    return status == "active"
+
+
 async def list_active_tenant_ids(session: AsyncSession) -> Sequence[UUID]:
     """The IDs of all active tenants. Needs the worker or the owner role: for others, row-level
     security hides all tenants but the session's.
