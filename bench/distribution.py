@@ -18,6 +18,7 @@ LOCAL_TABLES = (
     "pgqueuer_schedules",
     "pgqueuer_statistics",
     "rate_limit_counters",
+    "upkeep_schedule",
 )
 """Stay on the coordinator. Registered with Citus, so that a transaction with a distributed table is
 committed in two phases."""

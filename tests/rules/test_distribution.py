@@ -75,6 +75,7 @@ async def test_recipe_distributes_every_table_after_those_it_refers_to(superuser
         if row["child"] in tables and row["child"] != row["parent"]:
             assert tables.index(row["parent"]) < tables.index(row["child"]), row
     others = {*REFERENCE_TABLES, *LOCAL_TABLES, "alembic_version"}
+    assert others == NOT_OF_A_TENANT | {"api_keys"}
     every = await superuser.fetch(
         "select relname from pg_class where relnamespace = 'public'::regnamespace"
         " and relkind in ('r', 'p') and not relispartition"
