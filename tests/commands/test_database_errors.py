@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import Database
 from tests.support.paths import ROOT
+from tests.support.processes import free_port
 from tests.support.server_command import run_command
 
 COMMANDS = (
@@ -82,7 +83,9 @@ async def test_process_prints_one_line(bare: str) -> None:
     assert (status, len(err.splitlines())) == (2, 1), err
 
 
-@pytest.mark.parametrize("arguments", [("worker",), ("serve", "--port", "0")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("worker",), ("serve", "--port", str(free_port()))], ids=["worker", "serve"]
+)
 async def test_wrong_password_stops_process(arguments: tuple[str, ...], bare: str) -> None:
     status, err = await run(arguments, with_wrong_password(bare))
     last = err.splitlines()[-1]

@@ -25,6 +25,9 @@ NOT_IN_COMPOSE = {"database_url", "worker_url", "owner_url", "data_dir", "playbo
 """Compose makes the URLs from the passwords; the directories are those of `hansei up` and of the
 library."""
 
+EXAMPLES = {"worker_metrics_port": "9321"}
+"""Values of the example where the default is unset."""
+
 
 def names(field: str) -> list[str]:
     """The environment variables of a field, its own first."""
@@ -77,7 +80,10 @@ def written_compose(file: str) -> str:
 def written_env(file: str) -> str:
     """The example with every setting at its default. The list is the end of the file."""
     fields = Settings.model_fields
-    lines = [f"#{names(field)[0]}={_as_variable(fields[field].default)}" for field in passed_on()]
+    lines = [
+        f"#{names(field)[0]}={EXAMPLES.get(field) or _as_variable(fields[field].default)}"
+        for field in passed_on()
+    ]
     return f"{file.split(BEGIN_ENV)[0]}{BEGIN_ENV}\n" + "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
-from sqlalchemy import text
 
 from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.commands.database import CommandFailed, exit_on_error, open_database
@@ -94,7 +93,7 @@ async def _check_login(runtime: Runtime) -> None:
     """
     try:
         async with runtime.sessions.without_tenant() as session:
-            await session.execute(text("select 1"))
+            await session.connection()
     except DatabaseLoginRefused as error:
         raise ConfigurationError(error.detail) from error
     except DatabaseUnavailable as error:
