@@ -10,12 +10,13 @@ from contextlib import contextmanager
 
 import asyncpg
 import httpx2
+import pytest
 
 from tests.support.fault_workload import Census, Sender, assert_same_census
 from tests.support.installation import PATIENCE, Installation, until
 
 SMALL_POOL = {"HANSEI_POOL_SIZE": "2", "HANSEI_DATABASE_TIMEOUT": "1"}
-AT_ONCE = 16
+AT_ONCE = 8
 
 
 @contextmanager
@@ -97,6 +98,7 @@ def all_connections_taken(installation: Installation) -> Iterator[int]:
             taking.result(PATIENCE)
 
 
+@pytest.mark.thorough
 def test_server_without_free_connections_loses_nothing(
     installation: Installation, expected_census: Census, sender: Sender
 ) -> None:
