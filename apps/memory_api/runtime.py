@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from apps.memory_api.auth.identity import KeyCache, to_tenant_id
+from apps.memory_api.auth.rate_limits import RateLimits
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.errors import InvalidRequest
 from apps.memory_api.core.ids import new_id
@@ -54,6 +55,10 @@ class Runtime:
         return TenantEmbeddingModels(
             self.sessions, EmbedderCache(self.settings, self.default_embedder)
         )
+
+    @cached_property
+    def rate_limits(self) -> RateLimits:
+        return RateLimits(self.settings, self.sessions)
 
     @cached_property
     def queue_gauge(self) -> QueueGauge:
