@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -104,7 +105,7 @@ def standby(installation: Installation) -> Iterator[str]:
             password = installation.pg.password("hansei_app")
             yield f"postgresql://hansei_app:{password}@/hansei?host={folder}&port=5432"
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGINT)  # ends the connections
             process.wait()
 
 
