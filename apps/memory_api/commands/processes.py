@@ -12,8 +12,14 @@ import uvloop
 from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.commands.database import CommandFailed, exit_on_error, open_database
 from apps.memory_api.commands.worker_metrics import serve_worker_metrics
+from apps.memory_api.core.db_errors import (
+    DatabaseLoginRefused,
+    DatabaseUnavailable,
+    driver_message,
+)
+from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
+from apps.memory_api.core.telemetry import configure_logging, get_logger
 from apps.memory_api.core.tracing import configure_tracing, shut_down_tracing
 from apps.memory_api.embedded.data_directory import PortUnavailable
 from apps.memory_api.embedded.ports import open_listener
@@ -22,7 +28,10 @@ from apps.memory_api.evaluation.evaluators.registry import check_settings
 from apps.memory_api.llm.registry import check_model_settings
 from apps.memory_api.main import create_app
 from apps.memory_api.playbooks.sections import open_section_loader
+from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import run_worker
+
+log = get_logger(__name__)
 
 DRAIN_SECONDS = 3
 """Time to finish open requests after the signal to stop, in seconds."""
@@ -65,6 +74,7 @@ def _start_api(
 async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
     # A runtime that cannot be opened ends the process with its message, before the server starts.
     async with open_runtime(settings, url) as runtime:
+        await _check_login(runtime)
         freeze_startup_objects()
         server = uvicorn.Server(
             uvicorn.Config(
@@ -81,6 +91,19 @@ async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
             watcher = asyncio.create_task(_shut_down_on(stop, server))
             await server.serve(sockets=[listener])
             watcher.cancel()
+
+
+async def _check_login(runtime: Runtime) -> None:
+    """Raises `ConfigurationError` if the database refuses the login. A database that cannot be
+    reached may return: requests get 503 until then.
+    """
+    try:
+        async with runtime.sessions.without_tenant() as session:
+            await session.connection()
+    except DatabaseLoginRefused as error:
+        raise ConfigurationError(error.detail) from error
+    except DatabaseUnavailable as error:
+        log.warning("database_unavailable", error=driver_message(error))
 
 
 async def _shut_down_on(stop: asyncio.Event, server: uvicorn.Server) -> None:
