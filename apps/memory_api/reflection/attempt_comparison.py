@@ -58,16 +58,19 @@ def labeled_runs(attempts: Sequence[Attempt], this: Attempt) -> list[LabeledRun]
 
 
 def comparison_lines(attempts: Sequence[Attempt], this: Attempt) -> list[str]:
-    """The differences of successful and failed attempts; none without both. Partial attempts are
-    not compared. The lines quote calls of the runs, so a prompt has to fence them.
+    """The differences of successful and failed attempts; none without both. Partial attempts, and
+    attempts that an error ended, are not compared. The lines quote calls of the runs, so a prompt
+    has to fence them.
     """
-    runs = [r for r in labeled_runs(attempts, this) if r.outcome is not OutcomeType.PARTIAL]
+    runs = labeled_runs(attempts, this)
     succeeded = [r for r in runs if r.outcome is OutcomeType.SUCCESS]
-    failed = [r for r in runs if r.outcome is not OutcomeType.SUCCESS]
+    failed = [r for r in runs if r.outcome in (OutcomeType.FAILURE, OutcomeType.TIMEOUT)]
+    crashed = [r.label for r in runs if r.outcome is OutcomeType.ERROR]
     if not succeeded or not failed:
         return []
+    left_out = f" Not compared: {', '.join(crashed)}, ended by an error." if crashed else ""
     return [
-        f"Compared: {_count(succeeded, 'successful')} and {_count(failed, 'failed')}.",
+        f"Compared: {_count(succeeded, 'successful')} and {_count(failed, 'failed')}.{left_out}",
         *_tool_lines(succeeded, failed),
         *_call_lines(succeeded, failed),
         *_answer_lines(succeeded, failed),

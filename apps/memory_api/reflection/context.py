@@ -5,7 +5,7 @@ and the bullets it used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -24,12 +24,20 @@ from apps.memory_api.reflection.bullet_usage import UsedBullet, bullet_text, loa
 from apps.memory_api.runs.chain import OUTCOME
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.text.differences import find_difference
 from apps.memory_api.text.reuse import find_reused_text
+from apps.memory_api.text.similarity import wording_similarity
 from apps.memory_api.trace_analysis.analyze import analyze_trace
 from apps.memory_api.trace_analysis.arguments import as_items
 from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
 from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.traces.queries import get_trace, list_earlier_attempts, list_events, to_events
+from apps.memory_api.traces.queries import (
+    find_traces_of_playbook,
+    get_trace,
+    list_earlier_attempts,
+    list_events,
+    to_events,
+)
 from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
 from apps.memory_api.traces.tables import TraceRow
 from apps.memory_api.traces.tools import ToolDefinition, recorded_tools, to_tools
@@ -39,6 +47,8 @@ LESSON_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
 MAX_TASK_LESSONS = 20
 MAX_TASK_HINTS = 5
 MAX_RELATED_LESSONS = 5
+MIN_COPY_SIMILARITY = 0.85
+"""Wording similarity, 0 to 1, of known lessons of which a prompt shows only one."""
 TOOLS = "tools"
 """Key of a lesson's metadata: the names of the tools that its trace used."""
 MAX_QUERY_LENGTH = 2_000
@@ -192,34 +202,51 @@ async def list_task_hints(session: AsyncSession, trace: TraceRow) -> list[str]:
 
 
 async def find_related_lessons(
-    runtime: Runtime, tenant_id: UUID, context: ReflectionContext, k: int = MAX_RELATED_LESSONS
+    runtime: Runtime, trace_context: TraceContext, k: int = MAX_RELATED_LESSONS
 ) -> list[PromptLesson]:
     """The `k` best lessons of the project for this task and its error, best first: those whose
-    trace used one of the tools of this one, or for a trace without tools, those of such traces. No
-    transaction may be open.
+    trace used one of the tools of this one. For a trace without tools: lessons without tools that a
+    client stored, or whose trace has the same playbook. No transaction may be open.
     """
+    context, trace = trace_context.context, trace_context.trace
     error = context.error.error_message if context.error else ""
     parts = (context.task_goal, context.task_description, error)
     query_text = "\n".join(part for part in parts if part)[:MAX_QUERY_LENGTH]
     tools = {tool.name for tool in used_tools(context)}
     if not query_text:
         return []
-    query = await embed_query(await runtime.get_tenant_embedder(tenant_id), query_text)
+    query = await embed_query(await runtime.get_tenant_embedder(trace.tenant_id), query_text)
     scopes = [kind_scope(context.project_id, kind) for kind in LESSON_KINDS]
-    async with runtime.sessions.for_tenant(tenant_id) as session:
+    async with runtime.sessions.for_tenant(trace.tenant_id) as session:
         hits = await search_in_session(
             session, query, scopes, top_k=4 * k, filters=SearchFilters(kinds=LESSON_KINDS)
         )
-    lessons = {
-        hit.memory.content: PromptLesson(hit.memory.content, hit.memory.id)
-        for hit in hits
-        if _has_same_tools(tools, as_items(hit.memory.metadata_.get(TOOLS)))
-    }
-    return list(lessons.values())[:k]
+        found = [(hit.memory, set(as_items(hit.memory.metadata_.get(TOOLS)))) for hit in hits]
+        if tools:
+            memories = [memory for memory, lesson_tools in found if tools & lesson_tools]
+        else:
+            without_tools = [memory for memory, lesson_tools in found if not lesson_tools]
+            trace_ids = {memory.trace_id for memory in without_tools if memory.trace_id}
+            same = await find_traces_of_playbook(session, trace_ids, trace.playbook)
+            memories = [m for m in without_tools if m.trace_id is None or m.trace_id in same]
+    lessons = {memory.content: PromptLesson(memory.content, memory.id) for memory in memories}
+    return without_copies(list(lessons.values()))[:k]
 
 
-def _has_same_tools(tools: Collection[str], lesson_tools: Collection[str]) -> bool:
-    return bool(set(tools) & set(lesson_tools)) or not (tools or lesson_tools)
+def without_copies(lessons: Sequence[PromptLesson]) -> list[PromptLesson]:
+    """The lessons in their order, without those that repeat an earlier one in nearly the same
+    words.
+    """
+    kept: list[PromptLesson] = []
+    for lesson in lessons:
+        if not any(_is_copy(lesson.text, other.text) for other in kept):
+            kept.append(lesson)
+    return kept
+
+
+def _is_copy(first: str, second: str) -> bool:
+    is_similar = wording_similarity(first, second) >= MIN_COPY_SIMILARITY
+    return is_similar and find_difference(first, second) is None
 
 
 def used_tools(context: ReflectionContext) -> list[ToolDefinition]:
@@ -270,7 +297,7 @@ class ReflectionInput:
         return replace(
             self.trace_context.evidence,
             bullets=bullets,
-            lessons=[lessons[text] for text in ordered],
+            lessons=without_copies([lessons[text] for text in ordered]),
             task_hints=self.task_hints,
         )
 
