@@ -62,3 +62,15 @@ def test_arguments_are_shown_where_they_differ() -> None:
 def test_partial_attempts_and_one_sided_tasks_are_not_compared() -> None:
     assert comparison_lines([attempt(OutcomeType.PARTIAL, PAY)], attempt(LOST, PAY)) == []
     assert comparison_lines([attempt(LOST, PAY)], attempt(LOST, LOOK)) == []
+
+
+def test_attempts_that_an_error_ended_are_not_compared() -> None:
+    crashed = attempt(OutcomeType.ERROR, LOOK)
+    earlier = [crashed, attempt(LOST, WRONG), attempt(WON, PAY)]
+    lines = comparison_lines(earlier, attempt(LOST, WRONG))
+    assert lines[0] == (
+        "Compared: 1 successful attempt (a3) and 2 failed attempts (a2, this run). "
+        "Not compared: a1, ended by an error."
+    )
+    assert not any("look_up" in line for line in lines)
+    assert comparison_lines([attempt(WON, PAY)], crashed) == []

@@ -297,3 +297,33 @@ def test_text_that_different_calls_returned_is_named() -> None:
         says("The bridge of the towns."),
     ]
     assert fact_with(rows, "different calls returned the same text").startswith("2 different calls")
+
+
+def test_code_is_not_found_inside_a_name() -> None:
+    rows = [
+        user("I am Mia and fly from Miami."),
+        *call("get_user", '{"name": "Mia"}', '{"name": "Mia", "home": "JFK"}'),
+        *call("update_booking", '{"origin": "MIA", "home": "JFK"}', "updated"),
+    ]
+    fact = fact_with(rows, "First event with the values", tools=WRITES)
+    assert "in no earlier event: origin=MIA" in fact
+    assert "e0002 (response of `get_user`): home=JFK" in fact
+
+
+def test_rounding_error_and_number_sign_do_not_hide_a_value() -> None:
+    rows = [
+        user("Change my order W1234567."),
+        *call("calculate", '{"expression": "15.09 * 2"}', "30.180000000000007"),
+        *call("update_booking", '{"order_id": "#W1234567", "amount": "30.18"}', "updated"),
+    ]
+    fact = fact_with(rows, "First event with the values", tools=WRITES)
+    assert "e0000 (the user): order_id=#W1234567" in fact
+    assert "e0002 (response of `calculate`): amount=30.18" in fact
+
+
+def test_value_of_the_task_is_in_the_task() -> None:
+    rows = call("update_booking", '{"path": "data/report-2024.csv"}', "updated")
+    task = "Clean data/report-2024.csv and upload it."
+    fact = fact_with(rows, "First event with the values", tools=WRITES, task_description=task)
+    assert "the task: path=data/report-2024.csv" in fact
+    assert "no earlier event" not in fact

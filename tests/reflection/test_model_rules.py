@@ -125,6 +125,62 @@ async def test_only_lessons_of_the_same_tools_are_shown(openai: Service) -> None
     assert "same_as" not in call.schema["properties"]  # type: ignore[index]
 
 
+async def test_runs_without_tools_see_only_lessons_of_their_playbook(openai: Service) -> None:
+    tell(openai)
+    talk = [{"event_type": "user_message", "content": "Tell me of the monthly report."}]
+    await openai.learn(events=talk, playbook="chat")
+    await openai.learn(events=talk, playbook="poems", task_description="Write of the report")
+    assert "Known lessons" not in openai.stub.calls[-1].user
+    await openai.learn(events=talk, playbook="chat", task_description="Talk of the report")
+    assert f"[L1] {TEXTS[0]}" in openai.stub.calls[-1].user
+
+
+async def test_copies_of_a_known_lesson_are_shown_once(openai: Service) -> None:
+    tell(openai, rules=[RULES[0]])
+    await openai.learn(task_key="march")
+    again = {"when": "the fetch times out", "do": "ask for the report in pages"}
+    tell(openai, rules=[again], explanation="Once more.")
+    await openai.learn(task_key="april", task_description="Bring that of April")
+    await openai.learn(task_key="may", task_description="Bring that of May")
+    shown = [line for line in openai.stub.calls[-1].user.splitlines() if line.startswith("[L")]
+    assert len(shown) == 1
+
+
+async def test_ratings_are_not_called_the_right_answer(openai: Service) -> None:
+    async def shown_for(truth: dict[str, Any]) -> str:
+        body = a_trace(task_description=f"Bring it: {len(str(truth))}") | {"ground_truth": truth}
+        sent = await openai.api.post("/api/v1/traces?reflect=always", json=body)
+        sent.raise_for_status()
+        await openai.deliver_due_tickets()
+        await openai.deliver_due_tickets()
+        return openai.stub.calls[-1].user
+
+    tell(openai)
+    for truth in ({"satisfaction": 4, "coherence": 5}, {"tool_calls": 2}):
+        shown = await shown_for(truth)
+        assert "Right answer" not in shown
+        assert "It is not the right answer" in shown
+        assert next(iter(truth)) in shown
+    assert "Right answer. The agent did not see it:" in await shown_for({"answer": "42 pages"})
+
+
+async def test_tools_that_an_event_lists_are_not_denied(openai: Service) -> None:
+    tell(openai)
+    listed = {"event_type": "system_event", "content": "Tools: fetch(path), post(path, body)"}
+    await openai.learn(events=[listed, *a_trace()["events"]])
+    shown = openai.stub.calls[-1].user
+    assert "does not list the tools" not in shown
+    assert "The client sent no list of the tools" in shown
+
+
+async def test_importance_of_a_success_has_a_scale_of_its_own(openai: Service) -> None:
+    tell(openai, cause_kind="agent_decision")
+    await openai.learn(outcome="success")
+    system = openai.stub.calls[-1].system
+    assert "would spoil many runs" not in system
+    assert "0.9 and more for a decision that many runs need" in system
+
+
 async def test_sections_without_content_are_left_out(openai: Service) -> None:
     tell(openai)
     await openai.learn(error=None, task_goal=None)
