@@ -34,8 +34,9 @@ from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure_logging
 from apps.memory_api.curation.cleanup import clean_up_playbook
+from apps.memory_api.curation.queries import list_active_bullets
 from apps.memory_api.llm.port import LLMReply, LLMRequest, TokenUsage
-from apps.memory_api.playbooks.queries import get_playbook, list_all_bullets
+from apps.memory_api.playbooks.queries import get_playbook
 from apps.memory_api.playbooks.ref import PlaybookRef
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs.chain import EVALUATE, REFLECT
@@ -225,11 +226,10 @@ async def learn(server: MeasuredServer, model: RecordedModel) -> list[dict[str, 
                 body = b"".join(_line(trace) for trace in wave)
                 await asyncio.to_thread(send, port, key, body, "always")
                 await drain(runtime, tenant_id)
-        for _ in range(2):  # the second one sees what the first one wrote
-            await clean_up_playbook(runtime, tenant_id, PLACE, new_id(), force=True)
+        await clean_up_playbook(runtime, tenant_id, PLACE, new_id(), force=True)
         async with runtime.sessions.for_tenant(tenant_id) as session:
             playbook = await get_playbook(session, PLACE)
-            rows = await list_all_bullets(session, playbook.scope_id) if playbook else []
+            rows = await list_active_bullets(session, playbook.scope_id) if playbook else []
     return [
         {
             "key": row.key,
@@ -237,8 +237,7 @@ async def learn(server: MeasuredServer, model: RecordedModel) -> list[dict[str, 
             "content": row.content,
             "observation_count": row.observation_count,
         }
-        for row in sorted(rows, key=lambda row: row.key)
-        if row.status == "active"
+        for row in sorted(rows, key=lambda row: row.key or "")
     ]
 
 

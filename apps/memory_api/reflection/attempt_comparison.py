@@ -39,10 +39,10 @@ class LabeledRun:
         return f"{self.prefix}{call.event_id}"
 
     def calls(self) -> dict[CallKey, ToolCall]:
-        """The distinct calls of the run, the first of each."""
+        """The distinct calls of the run that did not fail, the first of each."""
         calls: dict[CallKey, ToolCall] = {}
         for call in self.run.calls:
-            if call.tool:
+            if call.tool and not call.failure_message:
                 calls.setdefault(_key(call), call)
         return calls
 

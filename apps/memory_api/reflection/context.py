@@ -58,6 +58,7 @@ MIN_THREAD_EVENTS = 500
 
 TASK_LESSONS = load_sql("reflection/context.sql", "task_lessons")
 TASK_HINTS = load_sql("reflection/context.sql", "task_hints")
+BULLETS_OF_LESSONS = load_sql("reflection/context.sql", "bullets_of_lessons")
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,15 @@ def needs_thread(context: ReflectionContext, evidence: Evidence) -> bool:
 
 @dataclass(frozen=True)
 class TaskLesson:
-    """A known lesson of the task; `of_group` if it comes from comparing several attempts."""
+    """A known lesson of the task; `of_group` if it comes from comparing several attempts.
+    `bullet_text` is what a model is shown: the text of the bullet that it became, else its own;
+    None if another lesson shows the same bullet.
+    """
 
     text: str
     of_group: bool = False
     memory_id: UUID | None = None
+    bullet_text: str | None = None
 
 
 async def list_task_lessons(session: AsyncSession, trace: TraceRow) -> list[TaskLesson]:
@@ -184,7 +189,9 @@ async def list_task_lessons(session: AsyncSession, trace: TraceRow) -> list[Task
         of_group = row.of_group or (known is not None and known.of_group)
         memory_id = known.memory_id if known else row.id
         lessons[row.content] = TaskLesson(row.content, of_group, memory_id)
-    return list(lessons.values())
+    known = [PromptLesson(n.text, n.memory_id) for n in lessons.values() if n.memory_id]
+    texts = {n.memory_id: n.text for n in await show_as_bullets(session, known)}
+    return [replace(n, bullet_text=texts.get(n.memory_id)) for n in lessons.values()]
 
 
 async def list_task_hints(session: AsyncSession, trace: TraceRow) -> list[str]:
@@ -229,8 +236,27 @@ async def find_related_lessons(
             trace_ids = {memory.trace_id for memory in without_tools if memory.trace_id}
             same = await find_traces_of_playbook(session, trace_ids, trace.playbook)
             memories = [m for m in without_tools if m.trace_id is None or m.trace_id in same]
-    lessons = {memory.content: PromptLesson(memory.content, memory.id) for memory in memories}
-    return without_copies(list(lessons.values()))[:k]
+        lessons = [PromptLesson(memory.content, memory.id) for memory in memories]
+        return without_copies(await show_as_bullets(session, lessons))[:k]
+
+
+async def show_as_bullets(
+    session: AsyncSession, lessons: Sequence[PromptLesson]
+) -> list[PromptLesson]:
+    """The lessons with the texts of the bullets that they became, one for each bullet."""
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "lessons": [lesson.memory_id for lesson in lessons],
+    }
+    rows = (await session.execute(BULLETS_OF_LESSONS, parameters)).all()
+    bullet_of = {row.memory_id: row for row in reversed(rows)}
+    shown: dict[UUID, PromptLesson] = {}
+    for lesson in lessons:
+        row = bullet_of.get(lesson.memory_id)
+        key = row.bullet_id if row else lesson.memory_id
+        text = f"{row.when_to_use}: {row.content}".removeprefix(": ") if row else lesson.text
+        shown.setdefault(key, PromptLesson(text, lesson.memory_id))
+    return list(shown.values())
 
 
 def without_copies(lessons: Sequence[PromptLesson]) -> list[PromptLesson]:
@@ -288,9 +314,9 @@ class ReflectionInput:
             for used in self.used_bullets
         ]
         known = [
-            PromptLesson(lesson.text, lesson.memory_id)
+            PromptLesson(lesson.bullet_text, lesson.memory_id)
             for lesson in self.task_lessons
-            if lesson.memory_id is not None
+            if lesson.memory_id is not None and lesson.bullet_text is not None
         ]
         lessons = {lesson.text: lesson for lesson in [*self.related_lessons, *known]}
         ordered = [*dict.fromkeys(lesson.text for lesson in [*known, *self.related_lessons])]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from apps.memory_api.reflection.value_facts import (
     argument_origins,
@@ -26,7 +27,11 @@ from apps.memory_api.trace_analysis.findings import (
     Refusal,
     RepairedCall,
 )
-from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
+from apps.memory_api.trace_analysis.ground_truth import (
+    ActionDeviation,
+    compare_calls,
+    expected_actions,
+)
 from apps.memory_api.trace_analysis.parser import ParsedTrace, error_message
 from apps.memory_api.traces.schemas import EventType
 
@@ -76,11 +81,14 @@ def stated_error(context: ReflectionContext, trace: ParsedTrace) -> StatedError 
     return None
 
 
-def collect_facts(context: ReflectionContext, trace: ParsedTrace, findings: Findings) -> list[str]:
+def collect_facts(
+    context: ReflectionContext, trace: ParsedTrace, findings: Findings, ground_truth: Any = None
+) -> list[str]:
     """The sentences, the most decisive kinds first; at most `MAX_FACTS`."""
     facts = [
         *_extent(trace),
         *_final_message(trace, findings),
+        *_right_calls(trace, ground_truth),
         *(_deviation(item) for item in findings.action_deviations),
         *_missing_outputs(findings),
         *_failed_tests(findings),
@@ -169,6 +177,17 @@ def _answer_text(trace: ParsedTrace, event_id: str) -> str:
 
 def _position(trace: ParsedTrace, event_id: str) -> int | None:
     return trace.event_ids.index(event_id) if event_id in trace.event_ids else None
+
+
+def _right_calls(trace: ParsedTrace, ground_truth: Any) -> Iterator[str]:
+    """Whether the right answer lists no call, or only calls that the run made."""
+    if expected_actions(ground_truth) == []:
+        yield "The right answer lists no call."
+        return
+    comparison = compare_calls(trace, ground_truth)
+    if comparison and 0 < comparison.expected_count == comparison.made_count:
+        count = _plural(comparison.expected_count, "call")
+        yield f"The run made all calls of the right answer with equal arguments ({count})."
 
 
 def _deviation(item: ActionDeviation) -> str:

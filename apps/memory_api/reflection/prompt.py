@@ -200,7 +200,9 @@ class _PromptParts:
             "ground_truth": truth if states_answer(evidence.ground_truth) else "",
             "recorded_result": "" if states_answer(evidence.ground_truth) else truth,
             "test_report": evidence.test_report or "",
-            "findings": "\n".join(fact_lines(collect_facts(context, trace, findings))),
+            "findings": "\n".join(
+                fact_lines(collect_facts(context, trace, findings, evidence.ground_truth))
+            ),
             "comparison": "\n".join(f"- {line}" for line in comparison_lines(attempts, this)),
             "task_hints": "\n".join(f"- {_one_line(hint)}" for hint in evidence.task_hints),
             "lessons": "\n".join(

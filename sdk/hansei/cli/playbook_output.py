@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from hansei.cli.terminal import (
     format_age,
@@ -16,7 +16,7 @@ from hansei.cli.terminal import (
 )
 from hansei.endpoints.bullets import Bullet, BulletHit
 from hansei.endpoints.playbooks import Playbook, PlaybookDiff, PlaybookSummary, PlaybookVersion
-from hansei.endpoints.runs import Run
+from hansei.types import Run
 
 StatusFilter = Literal["active", "quarantined", "archived", "all"]
 
@@ -143,9 +143,9 @@ def print_consolidation(name: str, run: Run) -> None:
         error = format_error(run["error"]) if run["error"] else run["state"]
         print_text(f"{name} is unchanged. Run {run['id']}: {error}", style="red")
         return
-    result = run["result"] or {}
+    result: dict[str, Any] = run["result"] or {}
     lines = [f"merged {source} into {key}" for key, source in result.get("merged_keys", ())]
-    consolidation = result.get("consolidation", {})
+    consolidation: dict[str, Any] = result.get("consolidation", {})
     lines += [
         f"{change['action']} {change['key']}: {change['reason']}"
         for change in consolidation.get("changes", ())
