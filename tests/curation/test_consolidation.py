@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -226,6 +227,27 @@ async def test_review_makes_one_proposal(asked: Book, stub: StubProvider) -> Non
     stub.queue(consolidated(merge(first, second)))
     assert (await tidied(asked)).proposal_id is not None
     assert set(await asked.bullets()) == {first, second}
+
+
+async def test_consolidation_waits_until_the_inbox_is_empty(
+    asked: Book, stub: StubProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consolidate, "MIN_GROWTH_BULLETS", 1)
+    texts = [f"Read the manual of machine{n}_x before you start it." for n in range(20)]
+    stub.behave = lambda call: answer({"reasoning": "", "operations": adds(call.user)})
+    for text in texts:
+        await asked.hand_on(text)
+    await asked.drain()
+    purposes = ["consolidate" if "Group 1" in call.user else "curate" for call in stub.calls]
+    assert purposes == ["curate", "curate", "consolidate"]
+
+
+def adds(shown: str) -> list[dict[str, Any]]:
+    """An ADD for each lesson of a curator's prompt."""
+    return [
+        {"type": "ADD", "lessons": [int(n)], "section": "oth", "content": text}
+        for n, text in re.findall(r"^(\d+)\. \(\w+\) (.+)$", shown, re.MULTILINE)
+    ]
 
 
 async def test_growth_starts_a_consolidation(asked: Book, stub: StubProvider) -> None:

@@ -43,6 +43,12 @@ def facts(rows: list[Any], outcome: str = "failure", truth: Any = None, **more: 
     return collect_facts(context, trace, analyze_trace(context, ground_truth=truth))
 
 
+def facts_with_truth(rows: list[Any], truth: Any) -> list[str]:
+    context = context_of(rows)
+    trace = parse_trace(context.events, context.task_description, context.task_goal, context.tools)
+    return collect_facts(context, trace, analyze_trace(context, ground_truth=truth), truth)
+
+
 def fact_with(rows: list[Any], words: str, **more: Any) -> str:
     found = [fact for fact in facts(rows, **more) if words in fact]
     assert len(found) == 1, (words, facts(rows, **more))
@@ -327,3 +333,15 @@ def test_value_of_the_task_is_in_the_task() -> None:
     fact = fact_with(rows, "First event with the values", tools=WRITES, task_description=task)
     assert "the task: path=data/report-2024.csv" in fact
     assert "no earlier event" not in fact
+
+
+def test_right_answer_without_calls_is_stated() -> None:
+    rows = [user("Cancel it."), *call("cancel", '{"id": "R7"}', "canceled")]
+    found = facts_with_truth(rows, {"actions": []})
+    assert "The right answer lists no call." in found
+    right = {"actions": [{"name": "cancel", "kwargs": {"id": "R7"}}]}
+    fact = "The run made all calls of the right answer with equal arguments (1 call)."
+    assert fact in facts_with_truth(rows, right)
+    wrong = {"actions": [{"name": "cancel", "kwargs": {"id": "R8"}}]}
+    assert fact not in facts_with_truth(rows, wrong)
+    assert fact not in facts_with_truth(rows, "R7")

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from apps.memory_api.playbooks.tables import InboxLessonRow
 from tests.support.model_service import Serve, Service, answer
 from tests.support.model_service import trace as a_trace
+from tests.support.stub_provider import Call, Reply
 
 RULES = [
     {"when": "fetch times out", "do": "ask for the report in pages"},
@@ -144,6 +145,27 @@ async def test_copies_of_a_known_lesson_are_shown_once(openai: Service) -> None:
     await openai.learn(task_key="may", task_description="Bring that of May")
     shown = [line for line in openai.stub.calls[-1].user.splitlines() if line.startswith("[L")]
     assert len(shown) == 1
+
+
+async def test_known_lessons_are_shown_as_the_bullet_that_they_became(openai: Service) -> None:
+    merged = {"section": "oth", "when_to_use": "When fetch is slow", "content": "Ask for pages."}
+
+    def behave(call: Call) -> Reply:
+        if "operations" not in (call.schema or {}).get("properties", {}):
+            return answer(ANSWER)
+        return answer({"operations": [{"type": "ADD", "lessons": [1, 2], **merged}]})
+
+    openai.stub.behave = behave
+    body = a_trace(playbook="reports", task_key="march") | {"task_description": "Bring it"}
+    (await openai.api.post("/api/v1/traces?reflect=always", json=body)).raise_for_status()
+    while await openai.deliver_due_tickets():
+        pass
+    again = body | {"task_description": "Bring it again", "events": body["events"][:2]}
+    (await openai.api.post("/api/v1/traces?reflect=always", json=again)).raise_for_status()
+    await openai.deliver_due_tickets()
+    await openai.deliver_due_tickets()
+    shown = [line for line in openai.stub.calls[-1].user.splitlines() if line.startswith("[L")]
+    assert shown == ["[L1] When fetch is slow: Ask for pages."], "one bullet for two lessons"
 
 
 async def test_ratings_are_not_called_the_right_answer(openai: Service) -> None:
