@@ -190,7 +190,8 @@ async def list_task_lessons(session: AsyncSession, trace: TraceRow) -> list[Task
         memory_id = known.memory_id if known else row.id
         lessons[row.content] = TaskLesson(row.content, of_group, memory_id)
     known = [PromptLesson(n.text, n.memory_id) for n in lessons.values() if n.memory_id]
-    texts = {n.memory_id: n.text for n in await show_as_bullets(session, known)}
+    shown = await show_as_bullets(session, known)
+    texts: dict[UUID | None, str] = {lesson.memory_id: lesson.text for lesson in shown}
     return [replace(n, bullet_text=texts.get(n.memory_id)) for n in lessons.values()]
 
 
