@@ -345,3 +345,17 @@ def test_right_answer_without_calls_is_stated() -> None:
     wrong = {"actions": [{"name": "cancel", "kwargs": {"id": "R8"}}]}
     assert fact not in facts_with_truth(rows, wrong)
     assert fact not in facts_with_truth(rows, "R7")
+
+
+def test_error_that_the_run_got_past_is_not_called_its_end() -> None:
+    error = {"event_type": "error_event", "content": "TypeError: expects int"}
+    rows = [
+        *call("look_up", '{"n": "14"}'),
+        error,
+        *call("look_up", '{"n": 14}', "found"),
+        says("14"),
+    ]
+    text = " ".join(facts(rows))
+    assert "The last error event is e0001; 3 events follow." in text
+    assert "ended with an error" not in text
+    assert "The run ended with an error (e0001)" in " ".join(facts(rows[:2]))

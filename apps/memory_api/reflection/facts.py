@@ -92,7 +92,7 @@ def collect_facts(
         *(_deviation(item) for item in findings.action_deviations),
         *_missing_outputs(findings),
         *_failed_tests(findings),
-        *_crash(findings),
+        *_crash(trace, findings),
         *_failed_calls(findings),
         *(_repaired(item) for item in findings.repaired_calls),
         *_repeated_calls(trace, findings),
@@ -229,11 +229,16 @@ def _failed_tests(findings: Findings) -> Iterator[str]:
         yield f"The test {item.test} failed{values}."
 
 
-def _crash(findings: Findings) -> Iterator[str]:
+def _crash(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
     crash = findings.crash
-    if crash is None:
+    position = _position(trace, crash.event_id) if crash else None
+    if crash is None or position is None:
         return
     location = f" at {crash.location}" if crash.location else ""
+    if later := len(trace.events) - position - 1:
+        events = "1 event follows" if later == 1 else f"{later} events follow"
+        yield f"The last error event is {crash.event_id}{location}; {events}."
+        return
     yield f"The run ended with an error ({crash.event_id}){location}: {_quote(crash.message)}"
     if crash.preceding_call_event_id:
         yield f"The last call before the error is {crash.preceding_call_event_id}."
