@@ -26,7 +26,16 @@ from hansei._methods import FlowMethod, ListMethod, RequestMethod, ResultMethod
 from hansei._request import Request
 from hansei._retry import Pause, RequestAttempts
 from hansei.credentials import resolve_credentials
-from hansei.endpoints import account, bullets, memories, playbooks, reflections, runs, traces
+from hansei.endpoints import (
+    account,
+    bullets,
+    memories,
+    operations,
+    playbooks,
+    reflections,
+    runs,
+    traces,
+)
 from hansei.errors import NotConfigured
 
 T = TypeVar("T")
@@ -106,6 +115,7 @@ class Methods:
     _unfinished_runs = FlowMethod(_flows.unfinished_runs)
     _finished_runs = FlowMethod(_flows.finished_runs)
 
+    list_audit_log = ListMethod(account.list_audit_log)
     list_budgets = ListMethod(account.list_budgets)
     replace_budgets = RequestMethod(account.replace_budgets)
     list_usage = ListMethod(account.list_usage)
@@ -114,6 +124,8 @@ class Methods:
     revoke_api_key = RequestMethod(account.revoke_api_key)
     list_tenants = ListMethod(account.list_tenants)
     create_tenant = RequestMethod(account.create_tenant)
+    list_maintenance_tasks = ListMethod(operations.list_maintenance_tasks)
+    start_maintenance = RequestMethod(operations.start_maintenance)
     get_health = RequestMethod(runs.get_health)
     get_readiness = RequestMethod(runs.get_readiness)
 
@@ -126,8 +138,8 @@ class Methods:
     ) -> None:
         """By default, uses HANSEI_URL and HANSEI_API_KEY, then the credentials of `hansei up`.
 
-        `timeout` is the number of seconds that a response may take. The service is told, and ends
-        its model calls in time. Raises `NotConfigured`.
+        `timeout` is the number of seconds that a response may take. The client sends it to the
+        service, which ends its model calls in time. Raises `NotConfigured`.
         """
         credentials = resolve_credentials(url, api_key)
         base_url = _parse_url(credentials.url)

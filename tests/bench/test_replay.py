@@ -40,7 +40,7 @@ LEARNED = "Parcels above 30 kg go with Planzer."
 
 def model(call: Call) -> Answer:
     """Knows what the shop charges only from its playbook; as a reflector it teaches one thing."""
-    if call.schema and "reflection" in call.schema["properties"]:
+    if call.schema and "root_cause" in call.schema["properties"]:
         lesson = {"reflection": "The carrier was guessed.", "strategy": LEARNED, "importance": 0.8}
         return answer(lesson)
     if call.schema:

@@ -20,7 +20,7 @@ SHUTDOWN_SECONDS = 1
 
 
 class WorkerMetricsServer(uvicorn.Server):
-    """A server beside the worker, which handles the signals itself."""
+    """A server in the process of the worker. The worker handles the signals."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
