@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench.curate import RecordedDecisions, Recording, read_recordings, to_current_numbers
+from bench.recordings import RecordedDecisions, Recording, read_recordings, to_current_numbers
 from tests.support.paths import ROOT
 
 BULLET = "[{key}] OTHERS, helpful 0, harmful 0, taught by 1\n  when: it is late\n  Go home.\n"
