@@ -21,8 +21,8 @@ from apps.memory_api.core.db_errors import (
     is_transient,
 )
 from apps.memory_api.curation import cleanup
-from apps.memory_api.erasures import erase
 from apps.memory_api.embeddings.port import EmbedderUnavailable
+from apps.memory_api.erasures import erase
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
 from apps.memory_api.maintenance import budget_alerts, reembedding, tasks, upkeep
 from apps.memory_api.run_queue.port import Ticket

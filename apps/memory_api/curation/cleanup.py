@@ -26,6 +26,7 @@ from apps.memory_api.curation.consolidation.consolidate import (
     MIN_INTERVAL,
     ConsolidationResult,
     consolidate_if_due,
+    count_budgeted_tokens,
     is_consolidation_due,
 )
 from apps.memory_api.curation.consolidation.queries import list_playbooks_to_consolidate
@@ -267,7 +268,9 @@ async def enqueue_cleanups(runtime: Runtime, session: AsyncSession) -> int:
         rows = await list_playbooks_to_consolidate(
             session, MIN_GROWTH_BULLETS, MAX_AGE, MIN_INTERVAL
         )
-        due |= {row.scope_id: row for row in rows}
+        for row in rows:
+            if row.scope_id not in due and await _is_consolidation_due(session, row):
+                due[row.scope_id] = row
     places = [PlaybookRef(row.project_id, row.name) for row in due.values()]
     return len(await _enqueue_runs(runtime, session, await _without_cleanup(session, places)))
 
@@ -284,14 +287,18 @@ async def _without_cleanup(
 async def enqueue_cleanup_after_growth(
     runtime: Runtime, session: AsyncSession, playbook: PlaybookRow
 ) -> None:
-    """Enqueues a cleanup if the playbook has grown enough for a consolidation by a model."""
-    if runtime.llm is None:
-        return
-    curation = await get_curation(session, playbook.scope_id)
-    if not is_consolidation_due(playbook, curation, await transaction_time(session), 0):
+    """Enqueues a cleanup if a consolidation by a model is due."""
+    if runtime.llm is None or not await _is_consolidation_due(session, playbook):
         return
     place = PlaybookRef(playbook.project_id, playbook.name)
     await _enqueue_runs(runtime, session, await _without_cleanup(session, [place]))
+
+
+async def _is_consolidation_due(session: AsyncSession, playbook: PlaybookRow) -> bool:
+    curation = await get_curation(session, playbook.scope_id)
+    now = await transaction_time(session)
+    token_count = await count_budgeted_tokens(session, playbook)
+    return is_consolidation_due(playbook, curation, now, token_count)
 
 
 async def enqueue_consolidation(
