@@ -43,10 +43,13 @@ async def test_search_adds_related_memories(api, tenant, drain, runtime) -> None
     found = await add(api, "Quarterly totals are read from report.csv", kind="insight")
     other = await add(api, "Umlauts break when report.csv is opened", kind="insight")
     await add(api, "Ask the customer for a receipt", kind="insight")
+    used = {"tools": ["read_table"]}
+    await add(api, "Open the table once", kind="chunk", metadata=used)
+    await add(api, "Close the table", kind="episode", metadata=used)
     elsewhere = await add(api, "report.csv", kind="insight", project_id="elsewhere")
     assert await run_task(api, drain, tenant, "entities") == {
-        "memories_read": 4,
-        "mentions_added": 3,
+        "memories_read": 5,
+        "mentions_added": 4,
     }
     assert (await run_task(api, drain, tenant, "entities"))["memories_read"] == 0
     body = {"query_text": "quarterly totals", "top_k": 1, "related": True}
@@ -61,10 +64,13 @@ async def test_search_adds_related_memories(api, tenant, drain, runtime) -> None
     await api.post("/api/v1/erasures", json={"target_kind": "memory", "target_id": elsewhere})
     await drain(tenant.id)
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        rows = await session.scalars(
-            select(EntityRow.project_id).where(EntityRow.tenant_id == tenant.id)
+        rows = await session.execute(
+            select(EntityRow.project_id, EntityRow.name).where(EntityRow.tenant_id == tenant.id)
         )
-        assert list(rows) == ["default"], "an entity is erased with its last memory"
+        assert {tuple(row) for row in rows} == {
+            ("default", "report.csv"),
+            ("default", "read_table"),
+        }, "an entity is erased with its last memory"
 
 
 async def test_similar_memories_are_one_cluster(api, tenant, drain, runtime) -> None:

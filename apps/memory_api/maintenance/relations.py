@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Row, TextClause
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
@@ -26,7 +26,9 @@ from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 
 ENTITIES, CLUSTERS = "entities", "clusters"
-MEMORIES_TO_RELATE = load_sql("maintenance/maintenance.sql", "memories_to_relate")
+MEMORIES_TO_RELATE = load_sql("maintenance/maintenance.sql", "memories_to_relate").columns(
+    tools=JSONB
+)
 ADD_ENTITIES: TextClause = load_sql("maintenance/maintenance.sql", "add_entities")
 JOIN_CLUSTERS = load_sql("maintenance/maintenance.sql", "join_clusters")
 MEMORIES_PER_BATCH = 200
@@ -158,7 +160,7 @@ async def _join(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
     )
     clusters: dict[UUID, UUID] = {}
     for seq, nearest_id, cluster_id in found:
-        cluster = clusters.get(nearest_id, cluster_id)
+        cluster: UUID = clusters.get(nearest_id) or cluster_id
         clusters.setdefault(nearest_id, cluster)
         clusters[by_seq[seq].id] = cluster
     if clusters:
