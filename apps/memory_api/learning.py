@@ -56,7 +56,8 @@ from apps.memory_api.runs.lifecycle import NextStep
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.duplicates import mark_if_duplicate
-from apps.memory_api.traces.queries import get_trace, has_failed_attempt, list_events
+from apps.memory_api.traces.event_cache import EVENT_CACHE
+from apps.memory_api.traces.queries import get_trace, has_failed_attempt
 from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
@@ -119,7 +120,7 @@ class EvaluateStep(
             has_deleted_playbook = row is not None and row.deleted_at is not None
         return LoadedTrace(
             trace,
-            await list_events(session, trace.id),
+            await EVENT_CACHE.load(session, trace),
             await has_failed_attempt(session, trace),
             missing_playbook,
             has_deleted_playbook,

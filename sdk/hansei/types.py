@@ -169,8 +169,18 @@ class MemoryHit(TypedDict):
     explain: dict[str, float | int | str | None] | None
 
 
+class RelatedMemory(TypedDict):
+    """A memory that the query did not find. `via` are common entities, or "cluster"."""
+
+    memory: Memory
+    weight: float
+    related_to: list[str]
+    via: list[str]
+
+
 class SearchMemoriesResponse(TypedDict):
     results: list[MemoryHit]
+    related: list[RelatedMemory]
 
 
 class SearchOptions(TypedDict, total=False):

@@ -47,6 +47,7 @@ STATEMENTS = {
     "traces/deletion.py": "the episodes of the traces that it deletes",
     "erasures/erase.py": "the rows of one erasure, locked batch by batch",
     "maintenance/pruning.py": "the memories of a report, locked",
+    "maintenance/relations.py": "the clusters of a batch",
     "tenants/export.py": "pages of any table, by its primary key",
 }
 """Modules beside queries.py that make statements, and why. A router is never one of them."""

@@ -63,8 +63,9 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (
         types.SearchMemoriesResponse,
         memories_schemas.SearchMemoriesResponse,
-        [{"results": [RECORDED["hit"]]}],
+        [{"results": [RECORDED["hit"]], "related": []}],
     ),
+    (types.RelatedMemory, memories_schemas.RelatedMemory, []),
     (types.MemoryRevision, memories_schemas.MemoryRevision, [RECORDED["revision"]]),
     (types.MemoryLink, memories_schemas.MemoryLink, [RECORDED["link"]]),
     (types.Trace, traces_schemas.Trace, [RECORDED["trace"]]),

@@ -59,7 +59,16 @@ KEPT_TABLES = {"tombstones", "erasures", "audit_log", "runs", "tenants"}
 FIRST_TABLES = (
     *("trace_events", "trace_evaluations", "bullet_verdicts", "inbox_lessons"),
     *("playbook_curations", "curated_lessons", "playbook_proposals", "playbook_versions"),
-    *("playbooks", "memory_links", "memory_vectors", "postings", "memories"),
+    *(
+        "playbooks",
+        "memory_entities",
+        "memory_clusters",
+        "entities",
+        "memory_links",
+        "memory_vectors",
+        "postings",
+        "memories",
+    ),
 )
 """Tables with foreign keys, children first. The others follow in any order; `scopes` is last."""
 

@@ -225,3 +225,52 @@ from memories m
 where m.tenant_id = :tenant and m.project_id = :project and m.session_id = :session and m.kind = 'episode' and m.status = 'active'
 order by m.created_at, m.id
 limit :limit
+
+-- name: memories_to_relate
+-- A page of active memories by ID, with the names of the tools that their traces used.
+select m.id, m.seq, m.scope_id, m.project_id, m.kind, left(m.content, 20000) content, m.error_category, m.metadata -> 'tools' tools
+from memories m
+where m.tenant_id = :tenant and m.id > :after and m.status = 'active'
+  and m.kind in ('reflection', 'strategy', 'insight', 'episode', 'bullet')
+order by m.id
+limit :batch_size
+
+-- name: add_entities
+-- Adds entities and their mentions; existing ones stay. The lists are parallel.
+with sent as materialized (
+    select * from unnest(cast(:memories as uuid[]), cast(:ids as uuid[]), cast(:projects as text[]), cast(:types as text[]),
+                         cast(:names as text[])) g(memory_id, id, project_id, type, name)
+),
+added as (
+    insert into entities (tenant_id, id, project_id, type, name)
+    select distinct on (s.project_id, s.type, s.name) cast(:tenant as uuid), s.id, s.project_id, s.type, s.name from sent s
+    order by s.project_id, s.type, s.name
+    on conflict (tenant_id, project_id, type, name) do nothing
+    returning id, project_id, type, name
+),
+known as (
+    select a.id, a.project_id, a.type, a.name from added a
+    union all
+    select e.id, e.project_id, e.type, e.name from entities e
+    where e.tenant_id = :tenant and (e.project_id, e.type, e.name) in (select s.project_id, s.type, s.name from sent s)
+)
+insert into memory_entities (tenant_id, memory_id, entity_id)
+select distinct cast(:tenant as uuid), s.memory_id, k.id from sent s join known k using (project_id, type, name)
+on conflict do nothing
+returning 1
+
+-- name: join_clusters
+-- The nearest older memory of the same kind and project for each memory, if it is near enough, with its cluster.
+select v.seq, n.id nearest_id, coalesce(c.cluster_id, n.id) cluster_id
+from memory_vectors v
+cross join lateral (
+    select m.id, -(o.embedding <#> v.embedding) cosine
+    from memory_vectors o
+    join memories m on m.tenant_id = :tenant and m.seq = o.seq
+    where o.tenant_id = :tenant and o.scope_id = v.scope_id and o.model_label_id = v.model_label_id and o.seq < v.seq
+    order by o.embedding <#> v.embedding limit 1
+) n
+left join memory_clusters c on c.tenant_id = :tenant and c.memory_id = n.id
+where v.tenant_id = :tenant and v.seq = any(cast(:seqs as bigint[])) and v.scope_id = any(cast(:scopes as int[]))
+  and n.cosine >= :min_cosine
+order by v.seq

@@ -24,6 +24,8 @@ class MaintenanceTaskName(StrEnum):
     DECAY = "decay"
     SUMMARIES = "summaries"
     DREAMING = "dreaming"
+    ENTITIES = "entities"
+    CLUSTERS = "clusters"
     PRUNING = "pruning"
 
 

@@ -14,7 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import Conflict
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.maintenance import decay, dreaming, pruning, session_summaries
+from apps.memory_api.maintenance import (
+    decay,
+    dreaming,
+    pruning,
+    relations,
+    session_summaries,
+)
 from apps.memory_api.maintenance.retention.expiry import delete_by_policy
 from apps.memory_api.maintenance.vector_indexes import sync_vector_indexes
 from apps.memory_api.runs import lifecycle
@@ -81,6 +87,8 @@ _TASKS = (
         session_summaries.SUMMARIES, session_summaries.summarize_sessions, "hour", reflects=True
     ),
     MaintenanceTask(dreaming.DREAMING, dreaming.dream, "day", timedelta(hours=3), reflects=True),
+    MaintenanceTask(relations.ENTITIES, relations.link_entities, "day", timedelta(hours=5)),
+    MaintenanceTask(relations.CLUSTERS, relations.join_clusters, "day", timedelta(hours=5)),
     MaintenanceTask(pruning.PRUNING, pruning.prune_memories, "week", timedelta(hours=4)),
 )
 TASKS = {task.name: task for task in _TASKS}

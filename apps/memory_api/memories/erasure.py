@@ -17,6 +17,7 @@ from apps.memory_api.memories.index.writer import unindex_memories
 from apps.memory_api.memories.tables import MemoryRow, TombstoneRow
 
 ERASE_MEMORIES = load_sql("memories/queries.sql", "erase_memories")
+ERASE_RELATIONS = load_sql("memories/queries.sql", "erase_relations")
 ERASE_HISTORY = load_sql("memories/queries.sql", "erase_history")
 
 
@@ -34,6 +35,7 @@ async def erase_memories(session: AsyncSession, memories: Sequence[MemoryRow]) -
     }
     await session.execute(ERASE_MEMORIES, parameters)
     await session.execute(ERASE_HISTORY, parameters)
+    await session.execute(ERASE_RELATIONS, parameters)
     for memory in memories:
         session.expunge(memory)  # its columns are those before
 

@@ -49,6 +49,20 @@ async def get_memory(
     return await session.scalar(query.with_for_update() if for_update else query)
 
 
+async def get_memories(
+    session: AsyncSession, memory_ids: Collection[UUID]
+) -> dict[UUID, MemoryRow]:
+    """ID → memory, for those that exist and are not deleted."""
+    rows = await session.scalars(
+        select(MemoryRow).where(
+            MemoryRow.tenant_id == current_tenant_id(session),
+            MemoryRow.id.in_(memory_ids),
+            MemoryRow.status != MemoryStatus.DELETED,
+        )
+    )
+    return {row.id: row for row in rows}
+
+
 async def find_missing_memories(
     session: AsyncSession, project_id: str, memory_ids: Collection[UUID]
 ) -> list[UUID]:

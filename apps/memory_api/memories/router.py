@@ -48,6 +48,7 @@ from apps.memory_api.memories.schemas import (
     MemoryRevision,
     MemoryRevisionPage,
     MemoryStatus,
+    RelatedMemory,
     SearchMemoriesRequest,
     SearchMemoriesResponse,
     SettableStatus,
@@ -56,6 +57,7 @@ from apps.memory_api.memories.schemas import (
 )
 from apps.memory_api.memories.search import search
 from apps.memory_api.memories.search.query import MemoryRecord, SearchHit, to_search_options
+from apps.memory_api.memories.search.related import find_related
 from apps.memory_api.memories.tables import MemoryLinkRow, MemoryRevisionRow, MemoryRow
 
 router = APIRouter(prefix="/api/v1", tags=["memories"], route_class=RedactingRoute)
@@ -266,7 +268,23 @@ async def search_memories(
     )
     if body.playbook is not None and found.header is None:
         raise NotFound("Playbook not found.")
-    return SearchMemoriesResponse(results=[_hit_response(hit, body.explain) for hit in found.hits])
+    results = [_hit_response(hit, body.explain) for hit in found.hits]
+    if not body.related:
+        return SearchMemoriesResponse(results=results)
+    async with runtime.sessions.for_tenant(caller.tenant_id) as session:
+        project_id = caller.resolve_project(body.project_id)
+        ids = [hit.memory.id for hit in found.hits]
+        hits = await find_related(session, project_id, ids, body.top_k)
+    related = [
+        RelatedMemory(
+            memory=memory_response(hit.memory),
+            weight=hit.weight,
+            related_to=list(hit.related_to),
+            via=list(hit.via),
+        )
+        for hit in hits
+    ]
+    return SearchMemoriesResponse(results=results, related=related)
 
 
 def _addresses(body: SearchMemoriesRequest, project_id: str) -> list[ScopeAddress | ScopeArea]:

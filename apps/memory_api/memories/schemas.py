@@ -351,6 +351,11 @@ class SearchMemoriesRequest(SearchRequest):
     playbook: PlaybookName | None = Field(
         default=None, validation_alias=AliasChoices("playbook", "dataset")
     )
+    related: bool = Field(
+        default=False,
+        description="Add memories that mention the same tools, errors, files or libraries as the "
+        "best results, or are in a cluster with them: at most `top_k`, in `related`.",
+    )
 
 
 class MemoryHit(ResponseModel):
@@ -364,7 +369,19 @@ class MemoryHit(ResponseModel):
     explain: ScoreExplanation | None = None
 
 
+class RelatedMemory(ResponseModel):
+    """A memory that the query did not find, related to results."""
+
+    memory: Memory
+    weight: float = Field(description="Strength of the relation; rare entities count more.")
+    related_to: list[UUID] = Field(description="The results that it is related to.")
+    via: list[str] = Field(description="Common entities, such as `tool:refund`, or `cluster`.")
+
+
 class SearchMemoriesResponse(ResponseModel):
     """Results of a search, best first."""
 
     results: list[MemoryHit]
+    related: list[RelatedMemory] = Field(
+        default_factory=list, description="With `related: true`: related memories, best first."
+    )

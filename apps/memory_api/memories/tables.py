@@ -283,6 +283,58 @@ class MemoryLinkRow(Base):
     created_at: Mapped[Now]
 
 
+class EntityRow(Base):
+    """A tool, an error category, a file or a library that memories of a project mention."""
+
+    __tablename__ = "entities"
+    __table_args__ = (
+        UniqueConstraint("tenant_id", "project_id", "type", "name"),
+        CheckConstraint("type in ('tool', 'error', 'file', 'library')", name="type"),
+    )
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    project_id: Mapped[Str]
+    type: Mapped[Str]
+    name: Mapped[Str]
+    created_at: Mapped[Now]
+
+
+class MemoryEntityRow(Base):
+    """A memory mentions an entity."""
+
+    __tablename__ = "memory_entities"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "memory_id"], ["memories.tenant_id", "memories.id"], ondelete="CASCADE"
+        ),
+        ForeignKeyConstraint(
+            ["tenant_id", "entity_id"], ["entities.tenant_id", "entities.id"], ondelete="CASCADE"
+        ),
+        Index("memory_entities_entity_id_idx", "tenant_id", "entity_id"),
+    )
+
+    tenant_id: Mapped[TenantId]
+    memory_id: Mapped[Id]
+    entity_id: Mapped[Id]
+
+
+class MemoryClusterRow(Base):
+    """The cluster of a memory, named by its oldest member."""
+
+    __tablename__ = "memory_clusters"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "memory_id"], ["memories.tenant_id", "memories.id"], ondelete="CASCADE"
+        ),
+        Index("memory_clusters_cluster_id_idx", "tenant_id", "cluster_id"),
+    )
+
+    tenant_id: Mapped[TenantId]
+    memory_id: Mapped[Id]
+    cluster_id: Mapped[UUID]
+
+
 class TombstoneRow(Base):
     """Something that was erased, without its content. The ID of a person is a hash."""
 

@@ -31,11 +31,12 @@ from apps.memory_api.trace_analysis.analyze import analyze_trace
 from apps.memory_api.trace_analysis.arguments import as_items
 from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
 from apps.memory_api.trace_analysis.findings import Findings
+from apps.memory_api.traces.event_cache import EVENT_CACHE
 from apps.memory_api.traces.queries import (
     find_traces_of_playbook,
     get_trace,
     list_earlier_attempts,
-    list_events,
+    load_attempt_events,
     to_events,
 )
 from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
@@ -114,16 +115,20 @@ async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceCont
     trace = await get_trace(session, trace_id)
     if trace is None:
         raise NotFound
-    events = await list_events(session, trace_id)
+    events = await EVENT_CACHE.load(session, trace)
+    earlier_attempts = await list_earlier_attempts(session, trace)
+    attempt_events = await load_attempt_events(
+        session, [earlier.id for earlier in earlier_attempts]
+    )
     attempts = [
         Attempt(
             outcome=OutcomeType(earlier.outcome or OutcomeType.PARTIAL),
-            events=to_events(await list_events(session, earlier.id)),
+            events=attempt_events.get(earlier.id, []),
             trace_id=str(earlier.id),
             ground_truth_known=earlier.ground_truth is not None,
             tools=to_tools(earlier.tools),
         )
-        for earlier in await list_earlier_attempts(session, trace)
+        for earlier in earlier_attempts
     ]
     context = ReflectionContext(
         events=to_events(events),

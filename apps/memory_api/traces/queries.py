@@ -20,12 +20,18 @@ from sqlalchemy import (
     or_,
     select,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.pagination import Cursor, keyset_page
+from apps.memory_api.core.resources import load_sql
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+
+ATTEMPT_EVENTS = load_sql("traces/storage.sql", "attempt_events").columns(
+    metadata_=JSONB, error=JSONB
+)
 
 
 def to_events(rows: Sequence[TraceEventRow]) -> list[Event]:
@@ -202,6 +208,34 @@ async def list_earlier_attempts(
         _earlier_attempts(session, trace, before).order_by(TraceRow.created_at.desc()).limit(limit)
     )
     return rows.all()
+
+
+MAX_FIRST_EVENTS, MAX_LAST_EVENTS = 100, 300
+"""Of an earlier attempt: its beginning and its end are compared, not what lies between."""
+MAX_ATTEMPT_CONTENT = 20_000
+"""Characters of an event of an earlier attempt."""
+
+
+async def load_attempt_events(
+    session: AsyncSession, trace_ids: Sequence[UUID]
+) -> dict[UUID, list[Event]]:
+    """Trace ID → a bounded part of its events, in order, read with one statement."""
+    if not trace_ids:
+        return {}
+    rows = await session.execute(
+        ATTEMPT_EVENTS,
+        {
+            "tenant": current_tenant_id(session),
+            "ids": list(trace_ids),
+            "first": MAX_FIRST_EVENTS,
+            "last": MAX_LAST_EVENTS,
+            "length": MAX_ATTEMPT_CONTENT,
+        },
+    )
+    events: dict[UUID, list[Any]] = {}
+    for row in rows:
+        events.setdefault(row.trace_id, []).append(row)
+    return {trace_id: to_events(found) for trace_id, found in events.items()}
 
 
 async def find_duplicate_candidates(

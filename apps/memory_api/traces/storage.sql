@@ -58,3 +58,14 @@ where k.tenant_id = :tenant
 -- name: delete_traces
 -- Deletes traces with their events and evaluations.
 delete from traces t where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[])) returning t.id
+
+-- name: attempt_events
+-- The first and the last events of each of these traces, with shortened contents.
+select e.trace_id, e.seq, e.event_id, e.event_type, left(e.content, :length) as content, e.timestamp, e.metadata as metadata_, e.tool_name, e.error, e.agent
+from unnest(cast(:ids as uuid[])) a(id)
+cross join lateral (
+    (select o.* from trace_events o where o.tenant_id = :tenant and o.trace_id = a.id order by o.seq limit :first)
+    union
+    (select o.* from trace_events o where o.tenant_id = :tenant and o.trace_id = a.id order by o.seq desc limit :last)
+) e
+order by e.trace_id, e.seq

@@ -61,6 +61,7 @@ class UpdateMemoryOptions(TypedDict, total=False):
 
 
 class SearchMemoriesOptions(SearchOptions, total=False):
+    related: bool
     layers: Sequence[str] | None
     playbook: str | None
 

@@ -10,7 +10,15 @@ from hansei._request import API, Id, Request, api_path, drop_none, get_request, 
 from hansei.types import Json, Page, Run
 
 MaintenanceTaskName = Literal[
-    "upkeep", "indexes", "retention", "decay", "summaries", "dreaming", "pruning"
+    "upkeep",
+    "indexes",
+    "retention",
+    "decay",
+    "summaries",
+    "dreaming",
+    "entities",
+    "clusters",
+    "pruning",
 ]
 
 

@@ -87,7 +87,12 @@ async def delete_by_policy(runtime: Runtime, run: RunRow) -> StepResult:
         counts["traces_deleted"] += await _delete_traces(runtime, tenant_id, project, policy)
         if policy.event_days:
             counts["events_deleted"] += await _delete_in_batches(
-                runtime, tenant_id, DELETE_EVENTS, timedelta(days=policy.event_days), named
+                runtime,
+                tenant_id,
+                DELETE_EVENTS,
+                timedelta(days=policy.event_days),
+                named,
+                batch_limit=TRACES_PER_BATCH,  # each may have thousands of events
             )
         if policy.llm_call_days:
             counts["model_calls_deleted"] += await _delete_in_batches(
@@ -130,7 +135,10 @@ async def _delete_in_batches(
     statement: TextClause,
     retention: timedelta,
     named: Mapping[str, str] = MappingProxyType({}),
+    *,
+    batch_limit: int | None = None,
 ) -> int:
+    limit = batch_limit or ROWS_PER_BATCH
     before = datetime.now(UTC) - retention
     deleted_count = 0
     for _ in range(MAX_BATCHES_PER_ROUND):
@@ -138,11 +146,11 @@ async def _delete_in_batches(
             parameters = {
                 "tenant": current_tenant_id(session),
                 "before": before,
-                "batch_size": ROWS_PER_BATCH,
+                "batch_size": limit,
                 **named,
             }
             batch_size = len((await session.execute(statement, parameters)).all())
         deleted_count += batch_size
-        if batch_size < ROWS_PER_BATCH:
+        if batch_size < limit:
             break
     return deleted_count

@@ -1,0 +1,69 @@
+"""A very large playbook does not block its own tenant (M7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from apps.memory_api.curation import cleanup
+from apps.memory_api.playbooks.editing import plan
+from apps.memory_api.playbooks.tables import PlaybookRow
+from apps.memory_api.runs.tables import RunRow
+from tests.support.problems import assert_problem
+
+URL = "/api/v1/playbooks/large"
+WORDS = [
+    *("anchor", "bridge", "candle", "desert", "engine", "forest"),
+    *("garden", "harbor", "island", "jungle", "kettle", "lantern"),
+]
+
+
+def bullets(texts: list[str]) -> dict[str, Any]:
+    return {"deltas": [{"type": "ADD", "section": "pat", "content": text} for text in texts]}
+
+
+async def test_playbook_has_a_highest_number_of_bullets(api, monkeypatch) -> None:
+    monkeypatch.setattr(plan, "MAX_ACTIVE_BULLETS", 3)
+    texts = [f"Inspect the {word} before you continue" for word in WORDS]
+    (await api.post(f"{URL}/deltas", json=bullets(texts[:3]))).raise_for_status()
+    problem = assert_problem(
+        await api.post(f"{URL}/deltas", json=bullets(texts[3:4])), 409, "playbook_full"
+    )
+    assert "more than 3 active bullets" in problem["detail"]
+    (await api.patch(f"{URL}/bullets/pat-00001", json={"content": "Wait"})).raise_for_status()
+
+
+async def test_cleanup_takes_turns_and_is_queued_once(
+    api, tenant, runtime, drain, monkeypatch
+) -> None:
+    monkeypatch.setattr(cleanup, "MAX_BULLETS_PER_RUN", 4)
+    monkeypatch.setattr(cleanup, "BULLETS_PER_BATCH", 2)
+    texts = [f"Inspect the {word} and write its number into the {word} report" for word in WORDS]
+    texts.append(texts[0].replace("Inspect", "inspect") + ".")
+    for start in range(0, len(texts), 10):
+        (
+            await api.post(f"{URL}/deltas", json=bullets(texts[start : start + 10]))
+        ).raise_for_status()
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        assert await cleanup.enqueue_cleanups(runtime, session) == 1
+        assert await cleanup.enqueue_cleanups(runtime, session) == 0, "one waits already"
+        run = await session.scalar(select(RunRow).where(RunRow.kind == cleanup.CLEANUP))
+        assert run is not None
+        run.state = "running"
+        await session.flush()
+        assert await cleanup.enqueue_cleanups(runtime, session) == 0, "one runs already"
+        run.state = "queued"
+    await drain(tenant.id)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        runs = await session.scalars(
+            select(RunRow)
+            .where(RunRow.tenant_id == tenant.id, RunRow.kind == cleanup.CLEANUP)
+            .order_by(RunRow.created_at)
+        )
+        states = [(run.state, cleanup.AFTER_SEQ in run.input) for run in runs]
+        book = await session.scalar(select(PlaybookRow).where(PlaybookRow.tenant_id == tenant.id))
+        assert book is not None
+        assert book.cleaned_version > 0
+    assert states == [("done", False), *[("done", True)] * (len(states) - 1)]
+    assert len(states) >= 3

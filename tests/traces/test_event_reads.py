@@ -1,0 +1,51 @@
+"""How often and how much of events the steps of learning read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import event
+
+from apps.memory_api.traces import queries
+from apps.memory_api.traces.queries import load_attempt_events
+
+CALL = {"event_type": "tool_call", "tool_name": "ls", "content": "ls"}
+
+
+def failed(count: int, **fields: Any) -> dict[str, Any]:
+    last = {"event_type": "error_event", "content": "No such file", "error": "No such file"}
+    return {"outcome": "failure", "task_key": "k", "events": [*[CALL] * count, last]} | fields
+
+
+async def test_events_are_read_once_per_chain(api, tenant, runtime, drain) -> None:
+    reads: list[str] = []
+
+    def note(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "from trace_events" in " ".join(statement.split()).lower():
+            reads.append(statement)
+
+    engine = runtime.sessions.engine.sync_engine
+    (await api.post("/api/v1/traces", json=failed(3))).raise_for_status()
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        await drain(tenant.id)
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    assert len(reads) == 1, reads
+
+
+async def test_earlier_attempts_are_read_in_part(api, tenant, runtime, monkeypatch) -> None:
+    monkeypatch.setattr(queries, "MAX_FIRST_EVENTS", 2)
+    monkeypatch.setattr(queries, "MAX_LAST_EVENTS", 3)
+    monkeypatch.setattr(queries, "MAX_ATTEMPT_CONTENT", 4)
+    ids = [
+        (await api.post("/api/v1/traces?reflect=never", json=failed(count))).json()["trace_id"]
+        for count in (9, 2)
+    ]
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        found = await load_attempt_events(session, ids)
+    events = {str(trace_id): [e.event_id for e in part] for trace_id, part in found.items()}
+    assert events[ids[0]] == ["e0000", "e0001", "e0007", "e0008", "e0009"]
+    assert events[ids[1]] == ["e0000", "e0001", "e0002"]
+    last = next(part for trace_id, part in found.items() if str(trace_id) == ids[1])[-1]
+    assert (last.content, last.error) == ("No s", {"message": "No such file"})
