@@ -11,6 +11,7 @@ import uvloop
 from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.commands.database import CommandFailed, exit_on_error, open_database
 from apps.memory_api.commands.worker_metrics import serve_worker_metrics
+from apps.memory_api.core.isolated_work import ISOLATION
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure_logging
 from apps.memory_api.core.tracing import configure_tracing, shut_down_tracing
@@ -56,6 +57,7 @@ def _start_api(settings: Settings, host: str, port: int, data_dir: Path | None) 
 
 
 async def _serve(settings: Settings, url: str, host: str, port: int) -> None:
+    ISOLATION.is_enabled = True
     # A runtime that cannot be opened ends the process with its message, before the server starts.
     async with open_runtime(settings, url) as runtime:
         freeze_startup_objects()
@@ -103,6 +105,7 @@ def _start_worker(settings: Settings, data_dir: Path | None) -> None:
 
 
 async def _work(settings: Settings, url: str) -> None:
+    ISOLATION.is_enabled = True
     async with open_runtime(settings, url, background=True) as runtime:
         freeze_startup_objects()
         stop = asyncio.Event()
