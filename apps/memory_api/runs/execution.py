@@ -148,8 +148,9 @@ TIME_BUDGET_ERRORS = (RunTimeout, WorkTimeout)
 async def _compute_in_time(
     runtime: Runtime, run: RunRow, step: Step[Input, Output, Result], input: Input
 ) -> Output:
+    budget = asyncio.timeout(runtime.settings.run_timeout)
     try:
-        async with asyncio.timeout(runtime.settings.run_timeout) as budget:
+        async with budget:
             return await step.compute(runtime, run, input)
     except TimeoutError as error:
         if budget.expired():

@@ -99,7 +99,7 @@ async def _propose_deletions(
     }
     for key, reason in reasons.items():
         if key not in known:
-            delta = DeltaContextItem(type="DELETE", bullet_id=key, reason=reason)
+            delta = DeltaContextItem(type="DELETE", bullet_id=key, content="", reasoning=reason)
             add_proposal(session, playbook, [delta], replace(author, reason=reason), {})
 
 
