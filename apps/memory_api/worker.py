@@ -28,6 +28,7 @@ from apps.memory_api.maintenance import budget_alerts, reembedding, tasks, upkee
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.execution import (
+    TIME_BUDGET_ERRORS,
     RunObservation,
     SelfManagedStep,
     Step,
@@ -118,6 +119,10 @@ async def _execute_claimed(
             if delay is not None:
                 observation.result = "postponed"
                 return await lifecycle.postpone_run(session, run, error, delay)
+            if isinstance(error, TIME_BUDGET_ERRORS):
+                observation.result = "failed"
+                await lifecycle.fail_permanently(session, run, error)
+                return None
             retry_delay = await lifecycle.record_failure(session, run, error)
             observation.result = "dead" if retry_delay is None else "retried"
             return retry_delay

@@ -1,14 +1,8 @@
-"""Every `code` of an error response, with its title and help text, and the page that shows it."""
+"""Every `code` of an error response, with its title and help text."""
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
-
-from fastapi import APIRouter
-from fastapi.responses import HTMLResponse
-
-from apps.memory_api.core.errors import NotFound
 
 
 @dataclass(frozen=True)
@@ -244,6 +238,20 @@ _TYPES = (
         "A webhook cannot be reached or did not accept the request.",
         "Check the URL and the log of the receiver. The run is retried.",
     ),
+    ProblemType(
+        "analysis_timeout",
+        422,
+        "Analysis stopped",
+        "The analysis of the trace took too long.",
+        "Send a smaller trace: leave out long output, or split the run.",
+    ),
+    ProblemType(
+        "run_timeout",
+        504,
+        "Run stopped",
+        "The run took longer than HANSEI_RUN_TIMEOUT.",
+        "Retry the run. If it is stopped again, send a smaller trace or raise the limit.",
+    ),
     ProblemType("llm_error", 502, "Model failed", "The model gave no usable answer.", _PROVIDER),
     ProblemType(
         "llm_timeout", 504, "Model timeout", "The model did not answer in time.", _PROVIDER
@@ -362,38 +370,3 @@ CODE_OF_STATUS = {
     504: "llm_timeout",
 }
 """The general code of a status."""
-
-router = APIRouter(include_in_schema=False)
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>{title} ({status}) - Hansei</title></head>
-<body style="font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto">
-<h1>{title}</h1>
-<p>Status <strong>{status}</strong>, code <code>{code}</code></p>
-<h2>What it means</h2>
-<p>{meaning}</p>
-<h2>What to do</h2>
-<p>{remedy}</p>
-</body>
-</html>
-"""
-
-
-@router.get("/problems/{code}")
-async def show_problem_type(code: str) -> HTMLResponse:
-    """The page of one problem type. Needs no API key."""
-    kind = PROBLEM_TYPES.get(code)
-    if kind is None:
-        raise NotFound(f"There is no problem type '{code[:64]}'.")
-    texts = {"title": kind.title, "meaning": kind.meaning, "remedy": kind.remedy}
-    escaped = {name: _as_html(text) for name, text in texts.items()}
-    return HTMLResponse(_PAGE.format(code=code, status=kind.status, **escaped))
-
-
-def _as_html(text: str) -> str:
-    """Escaped text with `code` as elements."""
-    parts = html.escape(text).split("`")
-    return "".join(
-        f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts)
-    )

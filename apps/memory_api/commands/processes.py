@@ -18,6 +18,7 @@ from apps.memory_api.core.db_errors import (
     driver_message,
 )
 from apps.memory_api.core.errors import ConfigurationError
+from apps.memory_api.core.isolated_work import ISOLATION
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure_logging, get_logger
 from apps.memory_api.core.tracing import configure_tracing, shut_down_tracing
@@ -72,6 +73,7 @@ def _start_api(
 
 
 async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
+    ISOLATION.is_enabled = True
     # A runtime that cannot be opened ends the process with its message, before the server starts.
     async with open_runtime(settings, url) as runtime:
         await _check_login(runtime)
@@ -131,6 +133,7 @@ def _start_worker(settings: Settings, data_dir: Path | None) -> None:
 
 
 async def _work(settings: Settings, url: str) -> None:
+    ISOLATION.is_enabled = True
     async with open_runtime(settings, url, background=True) as runtime:
         freeze_startup_objects()
         stop = asyncio.Event()

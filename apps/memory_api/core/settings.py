@@ -126,6 +126,12 @@ class Settings(BaseSettings):
         description="Lease of a run without a heartbeat, in seconds. After it, another worker may "
         "take over the run.",
     )
+    run_timeout: float = Field(
+        1_800,
+        gt=0,
+        description="Time of one attempt of a run, model calls included, in seconds. After it, the "
+        "run fails. Maintenance has no limit.",
+    )
     max_attempts: int = Field(
         5, ge=1, description="Attempts of a background run before its state is `dead`."
     )

@@ -39,7 +39,7 @@ MERGE_BLOCKING_DIFFERENCES: frozenset[Difference | None] = frozenset(
 )
 """Differences that prevent a merge by a model."""
 MAX_OPERATIONS = 50
-_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*-\d+|kpt_\d+")
+_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,100}-\d{1,120}|kpt_\d{1,120}")
 
 
 OperationType = Literal["ADD", "UPDATE", "MERGE", "DELETE", "KEEP", "REJECT"]

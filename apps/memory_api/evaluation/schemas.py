@@ -155,6 +155,17 @@ class EvaluationInput:
     run_id: UUID | None = None
     """The run of this service that evaluates; model calls are recorded under it."""
 
+    @property
+    def size(self) -> int:
+        """About how many characters there are to evaluate."""
+        texts = (self.task_description, self.task_goal, self.answer, self.test_report)
+        truth = self.ground_truth
+        return (
+            sum(len(event.content) + 100 for event in self.run.events)
+            + sum(len(text) for text in texts if text)
+            + (len(truth) if isinstance(truth, str) else len(str(truth)))
+        )
+
 
 def evaluation_input(
     trace: TraceRow, events: Sequence[TraceEventRow], run_id: UUID | None = None

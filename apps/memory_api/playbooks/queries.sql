@@ -60,6 +60,9 @@ limit :limit
 -- name: harmful_bullets
 -- Active bullets that may need quarantine: enough harmful verdicts, and at least one since their last release. With the verdicts on
 -- the other bullets of the playbook. Pinned bullets are excluded.
+-- A client could invent traces, so a harmful verdict counts once for each retrieval that handed out the bullet. Without such a
+-- retrieval, verdicts that a client sends count once for each API key, and those of the service once for each trace. All verdicts of a
+-- person count, and so do counts of an imported file, which have no verdicts.
 select m.key, m.helpful, m.harmful, t.helpful - m.helpful others_helpful, t.harmful - m.harmful others_harmful
 from memories m
 cross join (
@@ -69,6 +72,19 @@ cross join (
 ) t
 where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.status = 'active' and not m.pinned
   and m.harmful >= :min_harmful and m.harmful > m.helpful and m.harmful > m.harmful_at_release
+  and m.harmful >= :min_harmful + (
+    select count(*) - count(distinct case
+               when v.judge = 'human' then v.id::text
+               when r.id is not null then r.id::text
+               when v.run_id is not null then v.trace_id::text
+               else coalesce(v.actor, '')
+           end)
+    from bullet_verdicts v
+    left join traces t on t.tenant_id = v.tenant_id and t.id = v.trace_id
+    left join retrievals r on r.tenant_id = v.tenant_id and r.id = coalesce(v.retrieval_id, t.retrieval_id)
+        and r.scope_id = m.scope_id and m.key = any(r.bullet_keys)
+    where v.tenant_id = :tenant and v.bullet_id = m.id and v.tag = 'harmful'
+  )
 order by m.id
 
 -- name: provenance

@@ -4,9 +4,9 @@ and the bullets it used.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.errors import NotFound
+from apps.memory_api.core.isolated_work import run_isolated
 from apps.memory_api.core.resources import load_sql
 from apps.memory_api.memories.index.scopes import kind_scope
 from apps.memory_api.memories.schemas import MemoryKind
@@ -54,8 +55,6 @@ TOOLS = "tools"
 """Key of a lesson's metadata: the names of the tools that its trace used."""
 MAX_QUERY_LENGTH = 2_000
 """Characters of the text that related lessons are searched by."""
-MIN_THREAD_EVENTS = 500
-"""With more events than this, the analysis runs in a thread so that the event loop stays free."""
 
 TASK_LESSONS = load_sql("reflection/context.sql", "task_lessons")
 TASK_HINTS = load_sql("reflection/context.sql", "task_hints")
@@ -146,23 +145,29 @@ async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceCont
 
 
 async def analyze(context: ReflectionContext, evidence: Evidence) -> Findings:
-    """`analyze_trace`, in a thread if there are many events."""
-
-    def run() -> Findings:
-        return analyze_trace(
-            context,
-            attempts=evidence.attempts_in_order,
-            ground_truth=evidence.ground_truth,
-            test_report=evidence.test_report,
-        )
-
-    return await asyncio.to_thread(run) if needs_thread(context, evidence) else run()
+    """`analyze_trace`, in a process of its own if the input is large. Raises `WorkTimeout`."""
+    analyze = partial(
+        analyze_trace,
+        context,
+        attempts=evidence.attempts_in_order,
+        ground_truth=evidence.ground_truth,
+        test_report=evidence.test_report,
+    )
+    return await run_isolated(analyze, input_size(context, evidence))
 
 
-def needs_thread(context: ReflectionContext, evidence: Evidence) -> bool:
-    """Whether work on these events would block the event loop noticeably."""
-    attempt_events = sum(len(attempt.events) for attempt in evidence.attempts)
-    return len(context.events) + attempt_events > MIN_THREAD_EVENTS
+def input_size(context: ReflectionContext, evidence: Evidence) -> int:
+    """About how many characters there are to analyze. An event counts for 100 more, for the work
+    that does not depend on its length.
+    """
+    events = [*context.events, *(e for attempt in evidence.attempts for e in attempt.events)]
+    texts = (context.task_description, context.task_goal, evidence.test_report)
+    truth = evidence.ground_truth
+    return (
+        sum(len(event.content) + 100 for event in events)
+        + sum(len(text) for text in texts if text)
+        + (len(truth) if isinstance(truth, str) else len(str(truth)))
+    )
 
 
 @dataclass(frozen=True)

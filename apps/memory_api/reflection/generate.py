@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
+from apps.memory_api.core.isolated_work import MAX_INLINE_SIZE, run_isolated
 from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.core.telemetry import get_logger
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
@@ -19,7 +20,7 @@ from apps.memory_api.llm.port import LLMReply
 from apps.memory_api.llm.prompts import PromptMessages
 from apps.memory_api.llm.structured_output import request_structured
 from apps.memory_api.llm.wrappers import MeteredLLM
-from apps.memory_api.reflection.context import Evidence, analyze, needs_thread
+from apps.memory_api.reflection.context import Evidence, analyze, input_size
 from apps.memory_api.reflection.event_text import event_id_of
 from apps.memory_api.reflection.model_output import (
     MAX_SOURCE_EVENTS,
@@ -77,12 +78,12 @@ async def generate_reflection(
     evidence, if they are known already. Raises the model's `LLMError` unless rules may stand in.
     """
     found = await analyze(context, evidence) if findings is None else findings
-    in_thread = needs_thread(context, evidence)
+    size = input_size(context, evidence)
 
     async def run(work: Callable[[], T]) -> T:
-        return await asyncio.to_thread(work) if in_thread else work()
+        return work() if size <= MAX_INLINE_SIZE else await asyncio.to_thread(work)
 
-    by_rules = await run(partial(reflect.reflect_by_rules, context, found))
+    by_rules = await run_isolated(partial(reflect.reflect_by_rules, context, found), size)
     if model is None:
         return GeneratedReflection(by_rules)
     prompt = load_reflection_prompt(model, context.outcome)

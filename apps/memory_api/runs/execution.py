@@ -20,6 +20,8 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import Sessions
+from apps.memory_api.core.errors import HanseiError
+from apps.memory_api.core.isolated_work import WorkTimeout
 from apps.memory_api.core.log_context import bound_log_context
 from apps.memory_api.core.metrics import LEASE_LOSSES, RUN_DURATION, RUNS
 from apps.memory_api.core.tracing import span
@@ -121,7 +123,7 @@ async def execute_step(runtime: Runtime, run: RunRow, step: Step[Input, Output, 
     """Execute a run that this process holds. Raises `LeaseLost` and what the step raises."""
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         input = await step.load(session, run)
-    output = await step.compute(runtime, run, input)
+    output = await _compute_in_time(runtime, run, step, input)
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         result = await step.save(session, run, output)
         if result.next_step is not None:
@@ -131,6 +133,29 @@ async def execute_step(runtime: Runtime, run: RunRow, step: Step[Input, Output, 
         await lifecycle.finish_run(session, run, result)
     await step.after_commit(runtime, run, result)
     return result
+
+
+class RunTimeout(HanseiError):
+    """The run took longer than HANSEI_RUN_TIMEOUT and was stopped. It is not retried by itself."""
+
+    status, code = 504, "run_timeout"
+
+
+TIME_BUDGET_ERRORS = (RunTimeout, WorkTimeout)
+"""A retry would take as long: the run ends as `failed`."""
+
+
+async def _compute_in_time(
+    runtime: Runtime, run: RunRow, step: Step[Input, Output, Result], input: Input
+) -> Output:
+    budget = asyncio.timeout(runtime.settings.run_timeout)
+    try:
+        async with budget:
+            return await step.compute(runtime, run, input)
+    except TimeoutError as error:
+        if budget.expired():
+            raise RunTimeout from error
+        raise
 
 
 async def execute_in_foreground(
@@ -156,7 +181,8 @@ async def execute_in_foreground(
 async def _record_foreground_failure(runtime: Runtime, run: RunRow, error: Exception) -> RunResult:
     """Record the failure, and queue the run again if a worker retries it."""
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        if isinstance(error, LLMError) and runtime.settings.on_model_failure == "fail":
+        fails_at_once = isinstance(error, LLMError) and runtime.settings.on_model_failure == "fail"
+        if fails_at_once or isinstance(error, TIME_BUDGET_ERRORS):
             await lifecycle.fail_permanently(session, run, error)
             return "failed"
         if isinstance(error, LLMOverBudget):

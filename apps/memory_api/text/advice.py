@@ -127,7 +127,9 @@ def _fold(text: str) -> str:
 
 
 _NESTED_PARENTHESES = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"
-_RUN_EXAMPLE = re.compile(rf"\s*\(in this run: {_NESTED_PARENTHESES}\)|（この実行では[^（）]*）")
+_RUN_EXAMPLE = re.compile(
+    rf"(?<!\s)\s*\(in this run: {_NESTED_PARENTHESES}\)|（この実行では[^（）]*）"
+)
 _SAME_TASK = re.compile(r"\battempts at this task\b|このタスクの成功した試行")
 
 

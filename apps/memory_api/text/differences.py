@@ -81,11 +81,11 @@ _CALL_PLACEHOLDER = "\ue000"
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])\d+(?:[.,]\d+)*(?![\d)])")
 _NAME = re.compile(
     r"(?<![A-Za-z0-9_])(?:"
-    r"--?[A-Za-z][A-Za-z0-9_-]*"  # --force
-    r"|(?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Za-z_][A-Za-z0-9_]*(?=\()"  # call(
-    r"|(?:[A-Za-z0-9_]+\.)*[A-Za-z0-9]*_[A-Za-z0-9_]+"  # snake_case
-    r"|[A-Za-z0-9_/-]+\.[a-z]{2,5}(?![A-Za-z0-9_])"  # file.ext
-    r"|[A-Za-z]*[a-z][A-Z][A-Za-z0-9]*"  # camelCase
+    r"--?[A-Za-z][A-Za-z0-9_-]{0,80}"  # --force
+    r"|(?:[A-Za-z_][A-Za-z0-9_]{0,80}\.){0,8}[A-Za-z_][A-Za-z0-9_]{0,80}(?=\()"  # call(
+    r"|(?:[A-Za-z0-9_]{1,80}\.){0,8}[A-Za-z0-9]{0,80}_[A-Za-z0-9_]{1,80}"  # snake_case
+    r"|[A-Za-z0-9_/-]{1,200}\.[a-z]{2,5}(?![A-Za-z0-9_])"  # file.ext
+    r"|[A-Za-z]{0,80}[a-z][A-Z][A-Za-z0-9]{0,80}"  # camelCase
     r")"
 )
 _NEGATION = re.compile(

@@ -89,7 +89,7 @@ _LEADING_ARTICLES = frozenset(
     ["der", "die", "das", "ein", "eine", "le", "la", "les", "un", "une", "el", "los", "las", "una"]
 )
 _ELIDED_ARTICLE = re.compile(r"\b[ldLD]['’](?=\w)")
-_TRAILING_PARENTHESES = re.compile(r"\s*\([^)]{0,200}\)\s*$")
+_TRAILING_PARENTHESES = re.compile(r"(?<!\s)\s*\([^)]{0,200}\)\s*$")
 _UNSPACED_SCRIPT = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _PUNCTUATION = re.compile(r"[^\w\s]|_")

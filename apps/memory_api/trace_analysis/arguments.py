@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from apps.memory_api.text.differences import excerpt_differences
 from apps.memory_api.text.excerpts import excerpt
+from apps.memory_api.text.quotations import is_safe_name
 
 _MAX_PARSED_CHARACTERS = 40_000
 _MAX_ARGUMENTS = 80
@@ -151,7 +152,8 @@ around the text differ; the text below the first line differs.
 
 def is_named(change: ArgumentChange) -> bool:
     """Whether the change concerns a named argument, which can be shown as `name=value`."""
-    return change.name not in {"", WHITESPACE_CHANGE, QUOTES_CHANGE, BODY_CHANGE}
+    is_mark = change.name in {"", WHITESPACE_CHANGE, QUOTES_CHANGE, BODY_CHANGE}
+    return not is_mark and is_safe_name(change.name)
 
 
 def _diff_text(old: str, new: str) -> list[ArgumentChange]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apps.memory_api.text.excerpts import excerpt, first_line, without_greeting
+from apps.memory_api.text.quotations import to_safe_name
 from apps.memory_api.trace_analysis.arguments import Arguments, format_call, parse_arguments
 from apps.memory_api.trace_analysis.failures import (
     Failure,
@@ -162,6 +163,7 @@ def _parse_call(event_id: str, position: int, event: Event) -> ToolCall:
         tool = _tool_from_metadata(event.metadata) or (
             tool if tool and re.match(r"\s*[\w.\-]+[\[(]", content) else ""
         )
+    tool = to_safe_name(tool)
     call = ToolCall(
         position,
         event_id,

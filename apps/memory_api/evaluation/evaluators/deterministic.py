@@ -19,10 +19,11 @@ from the events alone.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
+from functools import partial
 
+from apps.memory_api.core.isolated_work import run_isolated
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.evaluation.schemas import (
     Criterion,
@@ -333,8 +334,7 @@ class DeterministicEvaluator:
     """Scores what tests, the ground truth, exit codes and the events show."""
 
     async def evaluate(self, case: EvaluationInput) -> EvaluatorResult:
-        # In a thread: parsing a report of several MB would block the event loop.
-        return await asyncio.to_thread(score_by_evidence, case)
+        return await run_isolated(partial(score_by_evidence, case), case.size)
 
 
 def score_by_evidence(case: EvaluationInput) -> EvaluatorResult:

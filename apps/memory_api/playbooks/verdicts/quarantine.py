@@ -17,14 +17,16 @@ from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.playbooks.bullet_rows import to_bullet, to_state
 from apps.memory_api.playbooks.editing.plan import ChangePlan
 from apps.memory_api.playbooks.editing.transaction import change_playbook
-from apps.memory_api.playbooks.models import Bullet, BulletStatus
-from apps.memory_api.playbooks.queries import find_bullets
+from apps.memory_api.playbooks.models import Bullet, BulletStatus, DeltaContextItem
+from apps.memory_api.playbooks.proposals.review import add_proposal
+from apps.memory_api.playbooks.queries import find_bullets, list_proposals
 from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.playbooks.tables import PlaybookRow
 from apps.memory_api.playbooks.usefulness import MIN_HARMFUL_VERDICTS, harm_rate, should_quarantine
 from apps.memory_api.runtime import Runtime
 
 HARMFUL_BULLETS = load_sql("playbooks/queries.sql", "harmful_bullets")
+MAX_COMPARED_PROPOSALS = 200
 QUARANTINE_ACTOR = "curator"
 """The actor of a quarantine, independent of the author of the last verdict."""
 
@@ -60,21 +62,45 @@ async def find_bullets_to_quarantine(session: AsyncSession, scope: int) -> dict[
 async def quarantine_harmful_bullets(
     runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, author: ChangeAuthor
 ) -> Sequence[str]:
-    """Quarantines harmful bullets as one version; returns their keys. Raises
-    `PlaybookNotFound`.
+    """Quarantines harmful bullets as one version; returns their keys. If the playbook requires a
+    review, adds a proposal to delete each of them instead. Raises `PlaybookNotFound`.
     """
     quarantined: list[str] = []
 
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> ChangePlan:
         reasons = await find_bullets_to_quarantine(session, playbook.scope_id)
+        empty_plan = ChangePlan("quarantine", {}, to_state(playbook, {}))
+        if playbook.review_mode == "required":
+            await _propose_deletions(session, playbook, reasons, author)
+            return empty_plan
         quarantined[:] = reasons
         rows = await find_bullets(session, playbook.scope_id, reasons) if reasons else {}
-        empty_plan = ChangePlan("quarantine", {}, to_state(playbook, {}))
         bullets = {key: to_bullet(row) for key, row in rows.items()}
         return set_status(empty_plan, bullets, "quarantined", reasons)
 
     await change_playbook(runtime, tenant_id, ref, plan, author)
     return tuple(quarantined)
+
+
+async def _propose_deletions(
+    session: AsyncSession, playbook: PlaybookRow, reasons: Mapping[str, str], author: ChangeAuthor
+) -> None:
+    """Adds a proposal for each bullet that no open or rejected proposal would delete."""
+    if not reasons:
+        return
+    known = {
+        delta.get("bullet_id")
+        for state in ("waiting", "rejected")
+        for proposal in await list_proposals(
+            session, playbook.scope_id, state, None, MAX_COMPARED_PROPOSALS
+        )
+        for delta in proposal.deltas
+        if delta.get("type") == "DELETE"
+    }
+    for key, reason in reasons.items():
+        if key not in known:
+            delta = DeltaContextItem(type="DELETE", bullet_id=key, content="", reasoning=reason)
+            add_proposal(session, playbook, [delta], replace(author, reason=reason), {})
 
 
 def quarantine_reason(helpful: int, harmful: int) -> str:

@@ -30,7 +30,7 @@ _NOT = re.compile(
 _NOT_JA = re.compile(r"(?:ない|ません|せず|ずに|避け|控え|禁止|やめ)")
 _LATER = re.compile(r"\b(?:before|until|unless|without|instead of|rather than)\b", re.IGNORECASE)
 _LATER_JA = re.compile(r"前に|までは|代わりに")
-_AND = re.compile(r"\s*(?:and|or|,|、|と|や)\s*$", re.IGNORECASE)
+_AND = re.compile(r"(?<!\s)\s*(?:and|or|,|、|と|や)\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

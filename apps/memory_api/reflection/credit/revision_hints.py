@@ -42,7 +42,7 @@ _CAVEATS = {
     },
 }
 _CAVEAT = re.compile(
-    r"\s*(?:Does not apply if the request (?:does not require|requires) `[\w.\-/]+`\."
+    r"(?<!\s)\s*(?:Does not apply if the request (?:does not require|requires) `[\w.\-/]+`\."
     r"|Not verified for runs in which `[\w.\-/]+` fails\."
     r"|依頼が `[\w.\-/]+` を必要と(?:しない|する)場合は適用しない。"
     r"|`[\w.\-/]+` が失敗する実行では未確認。)"

@@ -15,6 +15,7 @@ from apps.memory_api.reflection.rules.language import (
     without_values,
 )
 from apps.memory_api.text.advice import append_tool_list
+from apps.memory_api.text.quotations import is_safe_name, safe_quotations
 from apps.memory_api.trace_analysis.arguments import QUOTES_CHANGE, WHITESPACE_CHANGE, is_named
 from apps.memory_api.trace_analysis.findings import (
     AttemptContrast,
@@ -63,7 +64,8 @@ class EnglishStrategies:
         return append_tool_list(rule, _OBSERVED, tool_entries(tool))
 
     def use_suggestion(self, tool: str, offered: Sequence[str]) -> str:
-        example = f" (in this run: {quoted(offered[:2], 'or')})" if offered else ""
+        shown = safe_quotations(offered[:2])
+        example = f" (in this run: {quoted(shown, 'or')})" if shown else ""
         rule = f"When a search finds nothing but suggests similar entries, open the closest suggestion{example} exactly as written instead of rephrasing the query."
         return append_tool_list(rule, _OBSERVED, tool_entries(tool))
 
@@ -78,7 +80,7 @@ class EnglishStrategies:
         if rule is None:
             if not repeated:
                 return None
-            rule = f"When a call fails with “{without_values(message)}”, change its arguments or use another tool instead of sending it again."
+            rule = f"{_when_failing(message)}, change its arguments or use another tool instead of sending it again."
         return append_tool_list(rule, _OBSERVED, tool_entries(tool_of(what)))
 
     def exact_form(self, a: FinalAnswer) -> str:
@@ -166,12 +168,13 @@ class EnglishStrategies:
             return append_tool_list(
                 _OTHER_CONDITION, label, {r.tool: argument_names(r.argument_changes)}
             )
-        rule = f"When a call fails with “{without_values(r.message)}”, change only the argument that the message concerns and leave the others unchanged."
+        rule = f"{_when_failing(r.message)}, change only the argument that the message concerns and leave the others unchanged."
         return append_tool_list(rule, _CHANGED, {r.tool: argument_names(r.argument_changes)})
 
     def look_up_value(self, f: FailedCall) -> str:
         rule = "Before a call that needs an ID or a name, do not invent the value: read it from an earlier response, or fetch it first."
         names = [x.split("=", 1)[0] for x in f.ungrounded_arguments]
+        names = [name for name in names if is_safe_name(name)]
         return append_tool_list(rule, "Previously without source", {f.tool: names})
 
     def start_differently(self, a: RepeatedAttempt) -> str:
@@ -212,3 +215,8 @@ class EnglishStrategies:
         return (
             "When the same step has been taken twice without a new result, take a different step."
         )
+
+
+def _when_failing(message: str) -> str:
+    quotation = without_values(message)
+    return f"When a call fails with “{quotation}”" if quotation else "When a call fails"

@@ -15,6 +15,7 @@ from apps.memory_api.reflection.rules.language import (
     without_values,
 )
 from apps.memory_api.text.advice import append_tool_list
+from apps.memory_api.text.quotations import is_safe_name, safe_quotations
 from apps.memory_api.trace_analysis.arguments import QUOTES_CHANGE, WHITESPACE_CHANGE, is_named
 from apps.memory_api.trace_analysis.findings import (
     AttemptContrast,
@@ -63,7 +64,8 @@ class JapaneseStrategies:
         return append_tool_list(rule, _OBSERVED, tool_entries(tool))
 
     def use_suggestion(self, tool: str, offered: Sequence[str]) -> str:
-        example = f"（この実行では {quoted(offered[:2])}）" if offered else ""
+        shown = safe_quotations(offered[:2])
+        example = f"（この実行では {quoted(shown)}）" if shown else ""
         rule = f"検索結果がなく類似の候補が示されたときは、語を言い換えず、最も近い候補{example}を表記どおりに開く。"
         return append_tool_list(rule, _OBSERVED, tool_entries(tool))
 
@@ -78,7 +80,7 @@ class JapaneseStrategies:
         if rule is None:
             if not repeated:
                 return None
-            rule = f"呼び出しが「{without_values(message)}」で失敗したときは、引数または使用するツールを見直す。"
+            rule = f"{_when_failing(message)}失敗したときは、引数または使用するツールを見直す。"
         return append_tool_list(rule, _OBSERVED, tool_entries(tool_of(what)))
 
     def exact_form(self, a: FinalAnswer) -> str:
@@ -162,12 +164,13 @@ class JapaneseStrategies:
             return append_tool_list(
                 _OTHER_CONDITION, label, {r.tool: argument_names(r.argument_changes)}
             )
-        rule = f"呼び出しが「{without_values(r.message)}」で失敗したときは、メッセージが示す引数だけを変え、ほかは変えない。"
+        rule = f"{_when_failing(r.message)}失敗したときは、メッセージが示す引数だけを変え、ほかは変えない。"
         return append_tool_list(rule, "変更した引数", {r.tool: argument_names(r.argument_changes)})
 
     def look_up_value(self, f: FailedCall) -> str:
         rule = "IDや名称が必要な呼び出しの前に、値を以前の応答から取得するか、先に検索する。値は自分で作らない。"
         names = [x.split("=", 1)[0] for x in f.ungrounded_arguments]
+        names = [name for name in names if is_safe_name(name)]
         return append_tool_list(rule, "出典のなかった引数", {f.tool: names})
 
     def start_differently(self, a: RepeatedAttempt) -> str:
@@ -206,3 +209,8 @@ class JapaneseStrategies:
 
     def change_repeated_step(self) -> str:
         return "同じ手順を2回行っても新しい結果が得られないときは、別の手順に変える。"
+
+
+def _when_failing(message: str) -> str:
+    quotation = without_values(message)
+    return f"呼び出しが「{quotation}」で" if quotation else "呼び出しが"

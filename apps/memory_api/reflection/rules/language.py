@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from apps.memory_api.text.quotations import is_safe_name, safe_quotation
 from apps.memory_api.trace_analysis.arguments import ArgumentChange, is_named
 from apps.memory_api.trace_analysis.findings import (
     ArgumentOrigin,
@@ -121,7 +122,7 @@ class StrategyLanguage(Protocol):
 
 
 _INDEX = re.compile(r"\[\d+\]")
-_VALUE = re.compile(r"\S*\d\S*")
+_VALUE = re.compile(r"(?<!\S)\S*\d\S*")
 _ERROR = re.compile(r"^(?:error|エラー)\s*[:：]\s*(?=\S)", re.IGNORECASE)
 _TOOL = re.compile(r"[\w\-]+(?:\.[\w\-]+)*(?=$|[\[(])")
 _FILE = re.compile(r"\.(?:py|pyi|js|jsx|ts|tsx|go|rs|rb|c|h|cc|cpp|cs|java|kt|sh|sql|html|css)$")
@@ -142,7 +143,8 @@ def tool_of(call: str) -> str:
 
 def argument_names(changes: Iterable[ArgumentChange]) -> list[str]:
     """The names of the changed arguments; the index of a list item is removed."""
-    return [_INDEX.sub("[]", change.name) for change in changes if is_named(change)]
+    names = [_INDEX.sub("[]", change.name) for change in changes if is_named(change)]
+    return [name for name in names if is_safe_name(name)]
 
 
 def source_entries(tool_by_argument: Mapping[str, str]) -> dict[str, list[str]]:
@@ -154,5 +156,7 @@ def source_entries(tool_by_argument: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def without_values(message: str) -> str:
-    """A message of a tool without `Error:` at its start, numbers and IDs."""
-    return _VALUE.sub("…", _ERROR.sub("", message))
+    """A quotation of a tool's message: without `Error:` at its start, numbers, IDs, addresses and
+    instructions. '' if nothing is left.
+    """
+    return safe_quotation(_VALUE.sub("…", _ERROR.sub("", message)))

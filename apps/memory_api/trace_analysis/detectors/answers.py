@@ -21,9 +21,15 @@ from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
 from apps.memory_api.trace_analysis.test_reports.parse import parse_test_report
 from apps.memory_api.trace_analysis.values import fold_long_text
 
+_WORD_REST = r"[\w'’.]*+(?:-(?![A-Z])[\w'’.]++)*+"
+"""The rest of a word. A hyphen before a capital separates words, so there is one way to split."""
 _PROPER_NAME = re.compile(
     r"\"[^\"\n]{3,60}\"|“[^”\n]{3,60}”"
-    r"|(?:[A-Z][\w'’.\-]+|[0-9]{4})(?:[ \-](?:of|the|and|de|[A-Z&][\w'’.\-]*))*[ \-][A-Z][\w'’.\-]+"
+    r"|(?<![\w'’.\-])(?:[A-Z](?=[\w'’.\-])" + _WORD_REST + r"|[0-9]{4})"
+    r"(?:[ \-](?:of|the|and|de|[A-Z&]"
+    + _WORD_REST
+    + r")){0,12}[ \-][A-Z](?=[\w'’.\-])"
+    + _WORD_REST
 )
 _QUESTION_WORD = re.compile(
     r"^(?:Which|What|Who|When|Where|Are|Is|Was|Were|In|How|Did|Do|The|A|An|On|Of)\b\s*"
@@ -96,7 +102,7 @@ def _compare_with_expected(
     if expected is None:
         return comparison
     expected_text = fold_for_comparison(
-        re.sub(r"\s*\([^)]*\)\s*$", "", expected)
+        re.sub(r"(?<!\s)\s*\([^)]{0,200}\)\s*$", "", expected)
     ) or fold_for_comparison(expected)
     expected_event_id, expected_call = _find_response_with(trace, expected_text, len(trace.events))
     relation = compare_answers(given_answer, expected).relation
@@ -219,11 +225,11 @@ _ERROR_LINE = re.compile(
     r"^(?:E\s+)?(?P<line>(?:AssertionError|assert)\b.*|\w+(?:Error|Exception): .*)$", re.MULTILINE
 )
 _EXPECTED_AND_ACTUAL = re.compile(
-    r"expected:?\s*(?P<want>.{1,80}?)[,;]?\s+(?:but )?(?:got|received|actual"
-    r"|was):?\s*(?P<got>.{1,80})$"
-    r"|(?:got:?|= )\s*(?P<has>.{1,80}?),?\s+want:?\s*(?P<wish>.{1,80})$"
-    r"|assert\s+(?P<left>.{1,80}?)\s+==\s+(?P<right>.{1,80})$"
-    r"|AssertionError:\s+(?P<a>.{1,60}?)\s+!=\s+(?P<b>.{1,60})$",
+    r"expected:?\s{0,4}(?P<want>.{1,80}?)[,;]?\s{1,4}(?:but )?(?:got|received|actual"
+    r"|was):?\s{0,4}(?P<got>.{1,80})$"
+    r"|(?:got:?|= )\s{0,4}(?P<has>.{1,80}?),?\s{1,4}want:?\s{0,4}(?P<wish>.{1,80})$"
+    r"|assert\s{1,4}(?P<left>.{1,80}?)\s{1,4}==\s{1,4}(?P<right>.{1,80})$"
+    r"|AssertionError:\s{1,4}(?P<a>.{1,60}?)\s{1,4}!=\s{1,4}(?P<b>.{1,60})$",
     re.IGNORECASE,
 )
 

@@ -253,7 +253,7 @@ def find_lookup_hops(trace: ParsedTrace) -> tuple[LookupHop, ...]:
     ]
     for index, call in enumerate(searches[1:], 1):
         name = call.arguments[""].strip()
-        folded_name = fold_for_comparison(re.sub(r"\s*\([^)]*\)$", "", name))
+        folded_name = fold_for_comparison(re.sub(r"(?<!\s)\s*\([^)]{0,200}\)$", "", name))
         if (
             len(folded_name) < 4
             or len(name) > 80

@@ -34,7 +34,7 @@ _LIBRARY_PATH = re.compile(
 _TRACEBACK_FRAME = re.compile(r'File "([^"\n]{1,300})", line (\d+)(?:, in ([\w<>.]{1,80}))?')
 _PYDANTIC_TYPE_ERROR = re.compile(
     r"(?:Input )?should be an? (?:valid )?(?P<want>[\w ]{2,30}?)(?: \[|,"
-    r"|$).*?input_type=(?P<got>\w+)",
+    r"|$).{0,300}?input_type=(?P<got>\w+)",
     re.S,
 )
 
@@ -164,7 +164,9 @@ def find_crash(trace: ParsedTrace) -> Crash | None:
 
 def _crash_summary(message: str, sample: str) -> str:
     type_error = re.search(
-        r"(\d+ validation errors? for (\w+)\s+(\w[\w.]*)\s+[^\n\[]{4,120}\[[^\]\n]{0,160})", sample
+        r"(\b\d{1,9} validation errors? for (\w{1,100})\s{1,20}(\w[\w.]{0,200})\s{1,20}"
+        r"[^\n\[]{4,120}\[[^\]\n]{0,160})",
+        sample,
     )
     return type_error.group(1) + "]" if type_error else message
 

@@ -1,0 +1,99 @@
+"""CPU-bound work on outside text: small inputs at once, large ones in a process of their own, which
+neither holds the event loop nor Python's global lock and is killed past its time budget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+from anyio import BrokenWorkerProcess, CapacityLimiter, to_process
+
+from apps.memory_api.core.errors import HanseiError
+
+T = TypeVar("T")
+
+MAX_INLINE_SIZE = 64 * 1024
+"""Characters of an input that is processed at once. It takes milliseconds."""
+WORK_SECONDS = 30.0
+"""Time budget of a large input."""
+MAX_PROCESSES = 8
+"""Processes for large inputs, of one API or worker process. The limit of concurrent runs is lower,
+so that one slow input does not delay others. An idle process ends after 5 minutes."""
+CHILD_PRIORITY = 5
+"""Unix niceness of these processes, so that requests and other runs come first."""
+
+log = structlog.get_logger()
+
+
+class WorkTimeout(HanseiError):
+    """The analysis of this trace took too long and was stopped. Send a smaller trace."""
+
+    status, code = 422, "analysis_timeout"
+
+
+class ProcessIsolation:
+    """Whether this process may start others. Off by default: a program that uses the library need
+    not expect to be imported again. `hansei serve` and `hansei worker` switch it on.
+    """
+
+    def __init__(self) -> None:
+        self.is_enabled = False
+        self._limiter: CapacityLimiter | None = None
+
+    @property
+    def limiter(self) -> CapacityLimiter:
+        self._limiter = self._limiter or CapacityLimiter(MAX_PROCESSES)
+        return self._limiter
+
+
+ISOLATION = ProcessIsolation()
+
+
+async def run_isolated(work: Callable[[], T], size: int) -> T:
+    """Run `work`, a picklable pure function on an input of about `size` characters.
+
+    Raises `WorkTimeout` if a large input takes longer than `WORK_SECONDS`, or if its process dies,
+    such as for lack of memory.
+    """
+    if size <= MAX_INLINE_SIZE:
+        return work()
+    try:
+        async with asyncio.timeout(WORK_SECONDS):
+            if not ISOLATION.is_enabled:
+                return await asyncio.to_thread(work)
+            try:
+                return await _run_in_process(work)
+            except BrokenWorkerProcess:  # an idle process may have been killed before
+                return await _run_in_process(work)
+    except TimeoutError as error:
+        log.warning("analysis_stopped", size=size, seconds=WORK_SECONDS)
+        raise WorkTimeout from error
+    except BrokenWorkerProcess as error:
+        log.warning("analysis_process_died", size=size)
+        raise WorkTimeout(
+            "The process that analyzed this trace ended early. Send a smaller trace."
+        ) from error
+
+
+async def _run_in_process(work: Callable[[], T]) -> T:
+    return await to_process.run_sync(
+        _run_in_child, work, WORK_SECONDS, cancellable=True, limiter=ISOLATION.limiter
+    )
+
+
+def _run_in_child(work: Callable[[], T], seconds: float) -> T:
+    """Run `work` with low priority. The alarm ends the process if its parent is gone and cannot
+    kill it.
+    """
+    os.setpriority(os.PRIO_PROCESS, 0, CHILD_PRIORITY)
+    signal.alarm(math.ceil(seconds) + 5)
+    try:
+        return work()
+    finally:
+        signal.alarm(0)

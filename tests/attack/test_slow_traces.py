@@ -1,0 +1,132 @@
+"""Large but allowed traces: they are analyzed in another process, within a time budget."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+from httpx2 import AsyncClient
+
+from apps.memory_api.core import isolated_work
+from apps.memory_api.core.isolated_work import ISOLATION, MAX_INLINE_SIZE, WorkTimeout, run_isolated
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.trace_analysis.analyze import analyze_trace
+from apps.memory_api.trace_analysis.context import ReflectionContext
+from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+from tests.support.api_calls import event, new_trace
+
+LARGE = MAX_INLINE_SIZE + 1
+
+
+@pytest.fixture
+def isolation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ISOLATION, "is_enabled", True)
+    monkeypatch.setattr(ISOLATION, "_limiter", None)
+
+
+async def test_large_input_leaves_the_process(isolation: None) -> None:
+    assert await run_isolated(os.getpid, LARGE) != os.getpid()
+    assert await run_isolated(os.getpid, 10) == os.getpid()
+
+
+async def test_loop_is_free_while_a_large_input_is_analyzed(isolation: None) -> None:
+    await run_isolated(os.getpid, LARGE)  # the process exists
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    await run_isolated(partial(time.sleep, 0.3), LARGE)
+    ticking.cancel()
+    assert ticks >= 5
+
+
+async def test_input_past_its_time_budget_is_stopped(
+    isolation: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run_isolated(os.getpid, LARGE)
+    monkeypatch.setattr(isolated_work, "WORK_SECONDS", 0.2)
+    with pytest.raises(WorkTimeout, match="took too long"):
+        await run_isolated(partial(time.sleep, 600), LARGE)
+    monkeypatch.undo()
+    monkeypatch.setattr(ISOLATION, "is_enabled", True)
+    with pytest.raises(WorkTimeout, match="ended early"):
+        await run_isolated(partial(os._exit, 1), LARGE)
+    assert await run_isolated(os.getpid, LARGE) != os.getpid(), "the next input is not affected"
+
+
+async def test_stopped_run_fails_with_a_clear_error(
+    api: AsyncClient, drain: Any, tenant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated_work, "WORK_SECONDS", 0.0)
+    large = [event("x " * 50_000), event("No such file", event_type="error_event")]
+    trace_id = await new_trace(api, reflect="always", events=large)
+    await drain(tenant.id)
+    runs = (await api.get("/api/v1/runs", params={"trace_id": trace_id})).json()["items"]
+    failed = [run for run in runs if run["state"] == "failed"]
+    assert [run["attempts"] for run in failed] == [1], "it is not tried again by itself"
+    assert "took too long" in failed[0]["error"]["message"]
+
+
+async def test_run_past_its_time_budget_fails(
+    api: AsyncClient, drain: Any, tenant: Any, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime.settings, "run_timeout", 0.0001)
+    trace_id = await new_trace(api, reflect="always")
+    await drain(tenant.id)
+    runs = (await api.get("/api/v1/runs", params={"trace_id": trace_id})).json()["items"]
+    assert {(run["state"], run["attempts"]) for run in runs} == {("failed", 1)}
+    assert "HANSEI_RUN_TIMEOUT" in runs[0]["error"]["message"]
+
+
+PATHOLOGICAL = {
+    "line breaks": "\n" * 1_000_000,
+    "open parentheses": "(" * 300_000,
+    "spaces": " " * 300_000,
+    "letters": "a" * 300_000,
+    "digits": "1" * 300_000,
+    "commas": "1," * 150_000,
+    "quotes": "\"'" * 150_000,
+    "brackets": "[{" * 150_000,
+    "error lines": "Error: x\n" * 30_000,
+    "frames": '  File "a.py", line 1, in f\n' * 10_000,
+    "kana": "あ、" * 150_000,
+    "dots": "a." * 150_000,
+    "dashes": "-" * 300_000,
+    "capitals": "Aa " * 100_000,
+    "failed tests": "FAILED a::b - x\n" * 20_000,
+    "equals": "=" * 300_000,
+    "underscores": "_ " * 150_000,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", PATHOLOGICAL.values(), ids=PATHOLOGICAL.keys())
+def test_pathological_text_is_analyzed_in_linear_time(text: str) -> None:
+    """CPU time of the analysis with this text in every field; quadratic work takes minutes."""
+    started = time.process_time()
+    events = [
+        Event(event_type=EventType.USER_MESSAGE, content=text),
+        Event(event_type=EventType.TOOL_CALL, tool_name="shell", content=text),
+        Event(event_type=EventType.TOOL_RESPONSE, tool_name="shell", content=text),
+        Event(event_type=EventType.ERROR_EVENT, content=text),
+        Event(event_type=EventType.LLM_RESPONSE, content=text),
+    ]
+    context = ReflectionContext(
+        events=events,
+        outcome=OutcomeType.FAILURE,
+        tenant_id="t",
+        project_id="p",
+        task_description=text,
+    )
+    for truth, report in ((text, None), ("42", text), ({"answer": text}, text)):
+        analyze_trace(context, attempts=[], ground_truth=truth, test_report=report)
+    assert time.process_time() - started < 10

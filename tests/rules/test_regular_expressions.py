@@ -1,0 +1,226 @@
+"""Every regular expression takes linear time on hostile text, or its input is bounded.
+
+For each pattern, hostile texts are made of its own parse tree: what it repeats, many times, before
+a character that ends no match. A pattern that needs quadratic time is far above the limit with
+them, a linear one far below.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import apps.memory_api as service
+from tests.rules.sources import files, tree
+
+TEXT_LENGTH = 20_000
+MAX_SECONDS = 0.15
+"""A quadratic pattern reads 200 million characters, which takes longer; a linear one 1 ms."""
+ANCHORED = {"match", "fullmatch"}
+PARSER = re._parser  # type: ignore[attr-defined]
+
+DISTILLATION = "apps.memory_api.embeddings.model"
+"""Makes the bundled model, once; needs libraries that the service does not."""
+BOUNDED: dict[str, tuple[int, str]] = {
+    r"([a-z ]+)=(\d{1,9})": (200, "the counts of `_RESULT_LINE` in test_reports/python.py"),
+    r"ERRORS?:?\s*\n\s*-\s*([^\n]{5,200})": (3_000, "the slice in failures.py"),
+    r"^(?P<agent>.*?)\s*\((?:->|→)\s*(?P<other>[^)]{1,80})\)\s*$": (128, "`Event.agent`"),
+    r"^(?P<agent>.*?)\s*\([^)]{1,80}\)\s*$": (128, "`Event.agent`"),
+}
+"""Pattern → the maximum length of its input, and where it is enforced."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern, and whether it is only matched at one place of a text, not searched for."""
+
+    pattern: re.Pattern[str]
+    is_anchored: bool
+
+
+def patterns_in(value: Any, depth: int = 4) -> Iterator[re.Pattern[str]]:
+    """The patterns in a value, also in containers and in objects of the service."""
+    if isinstance(value, re.Pattern):
+        if isinstance(value.pattern, str):
+            yield value
+        return
+    is_own = type(value).__module__.startswith("apps.") and not isinstance(value, type)
+    if isinstance(value, dict):
+        items = list(value.values())
+    elif isinstance(value, list | tuple | set | frozenset):
+        items = list(value)
+    else:
+        items = list(getattr(value, "__dict__", {}).values()) if is_own else []
+    for item in items if depth else ():
+        yield from patterns_in(item, depth - 1)
+
+
+def compiled_rules() -> Iterator[Rule]:
+    """The patterns in variables of all modules."""
+    for found in pkgutil.walk_packages(service.__path__, "apps.memory_api."):
+        if found.name.endswith("__main__") or found.name.startswith(DISTILLATION):
+            continue
+        module = importlib.import_module(found.name)
+        methods = methods_of_names(Path(module.__file__ or ""))
+        for name, value in vars(module).items():
+            is_anchored = methods.get(name, {"search"}) <= ANCHORED
+            yield from (Rule(pattern, is_anchored) for pattern in patterns_in(value))
+
+
+def methods_of_names(path: Path) -> dict[str, set[str]]:
+    """The methods that a module calls on each of its names: `_KEY.match(…)`."""
+    methods: dict[str, set[str]] = {}
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            methods.setdefault(node.value.id, set()).add(node.attr)
+    return methods
+
+
+def inline_rules() -> Iterator[Rule]:
+    """Literals in calls such as `re.sub(r"…", …)`."""
+    for path in files("apps", suffix=".py"):
+        for node in ast.walk(tree(path)):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "re"
+                and node.func.attr != "compile"
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+                and isinstance(node.args[0].value, str)
+            ):
+                yield Rule(re.compile(node.args[0].value), node.func.attr in ANCHORED)
+
+
+def example(node: Any) -> str:
+    """A short text that a parsed pattern matches, approximately."""
+    parts: list[str] = []
+    for operation, argument in node:
+        match str(operation):
+            case "LITERAL":
+                parts.append(chr(argument))
+            case "NOT_LITERAL" | "ANY":
+                parts.append("x" if argument != ord("x") else "y")
+            case "IN":
+                parts.append(member(argument))
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                parts.append(example(argument[2]) * max(int(argument[0]), 1))
+            case "SUBPATTERN":
+                parts.append(example(argument[-1]))
+            case "ATOMIC_GROUP":
+                parts.append(example(argument))
+            case "BRANCH":
+                parts.append(example(argument[1][0]))
+            case _:
+                pass
+    return "".join(parts)
+
+
+CANDIDATES = "a1 (\"'=.-:/\n,A[{<*_#あ漢ア、。\t`|\\)"
+
+
+def member(items: Any) -> str:
+    """A character of a set."""
+    for candidate in CANDIDATES:
+        if in_set(items, candidate):
+            return candidate
+    return "x"
+
+
+def in_set(items: Any, character: str) -> bool:
+    negated = str(items[0][0]) == "NEGATE"
+    found = False
+    for operation, argument in items[1:] if negated else items:
+        name = str(operation)
+        if name == "LITERAL":
+            found |= argument == ord(character)
+        elif name == "RANGE":
+            found |= argument[0] <= ord(character) <= argument[1]
+        elif name == "CATEGORY":
+            kind = str(argument).removeprefix("CATEGORY_")
+            code = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}[kind.removeprefix("NOT_")]
+            found |= bool(re.match(code, character)) != kind.startswith("NOT_")
+    return found != negated
+
+
+def hostile_texts(pattern: re.Pattern[str], length: int) -> set[str]:
+    """For each repetition: what comes before it, many times what it repeats, and an end."""
+    texts: set[str] = set()
+
+    def visit(node: Any, prefix: str) -> None:
+        for index, (operation, argument) in enumerate(node):
+            before = prefix + example(node[:index])
+            match str(operation):
+                case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                    unit = example(argument[2]) or "x"
+                    for body in {unit, before + unit, unit + example(node[index + 1 :])[:1]}:
+                        repeated = (body * (length // len(body) + 1))[:length]
+                        texts.update((before + repeated + "\x00", repeated))
+                    visit(argument[2], before)
+                case "SUBPATTERN":
+                    visit(argument[-1], before)
+                case "ATOMIC_GROUP":
+                    visit(argument, before)
+                case "BRANCH":
+                    for branch in argument[1]:
+                        visit(branch, before)
+                case "ASSERT" | "ASSERT_NOT":
+                    visit(argument[1], before)
+                case _:
+                    pass
+
+    visit(PARSER.parse(pattern.pattern, pattern.flags & ~re.DEBUG), "")
+    return texts
+
+
+def all_rules() -> list[Rule]:
+    """Each pattern once; searched for if it is anywhere."""
+    found: dict[tuple[str, int], Rule] = {}
+    for rule in (*compiled_rules(), *inline_rules()):
+        key = rule.pattern.pattern, rule.pattern.flags
+        if key not in found or not rule.is_anchored:
+            found[key] = rule
+    return [found[key] for key in sorted(found)]
+
+
+def seconds(rule: Rule, text: str) -> float:
+    started = time.process_time()
+    if rule.is_anchored:
+        rule.pattern.match(text)
+    else:
+        for _ in rule.pattern.finditer(text):
+            pass
+    return time.process_time() - started
+
+
+def test_patterns_take_linear_time_or_have_bounded_input() -> None:
+    slow: list[str] = []
+    for rule in all_rules():
+        length, _ = BOUNDED.get(rule.pattern.pattern, (TEXT_LENGTH, ""))
+        for text in hostile_texts(rule.pattern, length):
+            taken = seconds(rule, text)
+            if taken > MAX_SECONDS:
+                slow.append(f"{taken:.2f} s: {rule.pattern.pattern!r} on {text[:40]!r}")
+                break
+    assert slow == []
+
+
+def test_bounded_patterns_exist() -> None:
+    assert BOUNDED.keys() <= {rule.pattern.pattern for rule in all_rules()}
+
+
+@pytest.mark.parametrize("pattern", [r"\s*\([^)]*\)\s*$", r"\s+$", r"\w+\("])
+def test_quadratic_pattern_is_found(pattern: str) -> None:
+    rule = Rule(re.compile(pattern), False)
+    texts = hostile_texts(rule.pattern, TEXT_LENGTH)
+    assert any(seconds(rule, text) > MAX_SECONDS for text in texts)
