@@ -12,6 +12,7 @@ from apps.memory_api.api.openapi import install_docs, install_openapi, operation
 from apps.memory_api.api.problems import install_error_handlers
 from apps.memory_api.api.request_log import RequestLogMiddleware
 from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
+from apps.memory_api.analytics.router import router as analytics_router
 from apps.memory_api.budgets.router import router as budgets_router
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curation.router import router as curation_router
@@ -36,7 +37,7 @@ from apps.memory_api.workflow.router import router as workflow_router
 
 ROUTERS = (
     *(health.router, exposition.router, problem_types.router),
-    *(tenants_router, runs_router, budgets_router),
+    *(tenants_router, runs_router, budgets_router, analytics_router),
     *(traces_router, evaluation_router),
     *(reflection_router, trajectories_router, transcripts_router),
     memories_router,

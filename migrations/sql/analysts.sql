@@ -54,6 +54,8 @@ begin
                    login, p_password);
     execute format('grant hansei_analyst to %I with inherit true, set false', login);
     execute format('grant connect on database %I to %I', current_database(), login);
+    -- A login must not fill the disk with temporary tables. Without effect, and with a warning, if another role owns the database.
+    execute format('revoke temporary on database %I from public', current_database());
     execute format('alter role %I set search_path = analytics, public', login);
     execute format('alter role %I set default_transaction_read_only = on', login);
     execute format('alter role %I set statement_timeout = ''30s''', login);
@@ -77,9 +79,3 @@ begin
 end $$;
 
 revoke execute on function analytics.create_login, analytics.drop_login from public;
-
--- A login must not fill the disk with temporary tables. Without effect, and with a warning, if another role owns the database.
-do $$
-begin
-    execute format('revoke temporary on database %I from public', current_database());
-end $$;

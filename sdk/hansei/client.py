@@ -26,7 +26,16 @@ from hansei._methods import FlowMethod, ListMethod, RequestMethod, ResultMethod
 from hansei._request import Request
 from hansei._retry import Pause, RequestAttempts
 from hansei.credentials import resolve_credentials
-from hansei.endpoints import account, bullets, memories, playbooks, reflections, runs, traces
+from hansei.endpoints import (
+    account,
+    analytics,
+    bullets,
+    memories,
+    playbooks,
+    reflections,
+    runs,
+    traces,
+)
 from hansei.errors import NotConfigured
 
 T = TypeVar("T")
@@ -96,6 +105,7 @@ class Methods:
     delete_bullet = RequestMethod(bullets.delete_bullet)
     record_verdict = RequestMethod(bullets.record_verdict)
     list_verdicts = ListMethod(bullets.list_verdicts)
+    list_bullet_versions = ListMethod(bullets.list_bullet_versions)
     get_bullet_provenance = RequestMethod(bullets.get_bullet_provenance)
 
     list_runs = ListMethod(runs.list_runs)
@@ -109,6 +119,9 @@ class Methods:
     list_budgets = ListMethod(account.list_budgets)
     replace_budgets = RequestMethod(account.replace_budgets)
     list_usage = ListMethod(account.list_usage)
+    list_questions = RequestMethod(analytics.list_questions)
+    get_analytics = RequestMethod(analytics.get_analytics)
+    get_analytics_csv = RequestMethod(analytics.get_analytics_csv)
     list_api_keys = ListMethod(account.list_api_keys)
     create_api_key = RequestMethod(account.create_api_key)
     revoke_api_key = RequestMethod(account.revoke_api_key)

@@ -5,7 +5,7 @@ create function pg_temp.pick(int, text, int) returns int language sql immutable 
 create function pg_temp.h(int, text) returns int language sql immutable as $$ select pg_temp.pick($1, $2, 1000) $$;
 create function pg_temp.id(uuid, text, bigint) returns uuid language sql immutable as $$ select md5($1::text || $2 || $3)::uuid $$;
 
-insert into tenants (id, slug) select tenant_id, 'analytics-' || tenant_id from wanted;
+insert into tenants (id, slug) select tenant_id, 'analytics-' || tenant_id from wanted on conflict do nothing;
 insert into scopes (tenant_id, id, project_id, type, name)
 select tenant_id, s.id, 'default', s.type, s.name from wanted
 cross join (values (1, 'playbook', 'support'), (2, 'kind', 'reflection'), (3, 'kind', 'strategy'), (4, 'playbook', 'billing')) s(id, type, name);

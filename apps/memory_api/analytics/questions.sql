@@ -55,7 +55,7 @@ limit :limit
 select playbook, born_month, event, day, at_risk_count, event_count, censored_count, survival, std_error
 from analytics.survival
 where tenant_id = :tenant and project_id = :project
-  and (born_month is null or born_month between date_trunc('month', cast(:first_day as timestamp)) and :last_day)
+  and (born_month is null or born_month <= :last_day and (born_month + interval '1 month')::date > :first_day)
   and playbook = :playbook -- if playbook
 order by playbook, born_month nulls first, event, day
 limit :limit
@@ -190,7 +190,7 @@ limit :limit
 select playbook, month, cost_usd, trace_count, lesson_count, bullet_count, surviving_count, usd_per_trace, usd_per_lesson, usd_per_surviving_bullet
 from analytics.unit_costs
 where tenant_id = :tenant and project_id = :project
-  and month between date_trunc('month', cast(:first_day as timestamp)) and :last_day
+  and month <= :last_day and (month + interval '1 month')::date > :first_day
   and playbook = :playbook -- if playbook
 order by playbook, month
 limit :limit

@@ -33,9 +33,9 @@ def create_tenant(name: str, data_dir: Path | None, json: bool) -> None:
         async with sessions.for_tenant(tenant_id) as session:
             is_new = await queries.create_tenant(session, name)
         text = f"Created tenant {name}." if is_new else f"Tenant {name} already exists."
-        _print_result(json, {"id": str(tenant_id), "slug": name, "created": is_new}, text)
+        print_result(json, {"id": str(tenant_id), "slug": name, "created": is_new}, text)
 
-    _run_as_owner(data_dir, create)
+    run_as_owner(data_dir, create)
 
 
 def list_tenants(data_dir: Path | None, json: bool) -> None:
@@ -44,9 +44,9 @@ def list_tenants(data_dir: Path | None, json: bool) -> None:
             rows = (await session.scalars(select(TenantRow).order_by(TenantRow.slug))).all()
         tenants = [{"id": str(row.id), "slug": row.slug, "status": row.status} for row in rows]
         lines = (f"{t['id']}  {t['status']}  {t['slug']}" for t in tenants)
-        _print_result(json, tenants, "\n".join(lines) or "There are no tenants.")
+        print_result(json, tenants, "\n".join(lines) or "There are no tenants.")
 
-    _run_as_owner(data_dir, show)
+    run_as_owner(data_dir, show)
 
 
 def create_key(
@@ -71,9 +71,9 @@ def create_key(
                 project_id=project,
                 expires_at=datetime.now(UTC) + timedelta(days=days) if days else None,
             )
-        _print_result(json, _to_json(row) | {"key": key.text}, key.text)
+        print_result(json, _to_json(row) | {"key": key.text}, key.text)
 
-    _run_as_owner(data_dir, create)
+    run_as_owner(data_dir, create)
 
 
 def list_keys(tenant: str, data_dir: Path | None, json: bool) -> None:
@@ -83,9 +83,9 @@ def list_keys(tenant: str, data_dir: Path | None, json: bool) -> None:
         lines = (
             f"{k['id']}  {','.join(k['scopes']):<12} {k['state']:<8} {k['name']}" for k in keys
         )
-        _print_result(json, keys, "\n".join(lines) or "This tenant has no API keys.")
+        print_result(json, keys, "\n".join(lines) or "This tenant has no API keys.")
 
-    _run_as_owner(data_dir, show)
+    run_as_owner(data_dir, show)
 
 
 def revoke_key(key: str, tenant: str | None, data_dir: Path | None) -> None:
@@ -103,7 +103,7 @@ def revoke_key(key: str, tenant: str | None, data_dir: Path | None) -> None:
                 raise CommandFailed("API key not found. Run `hansei key list` to see all keys.")
         typer.echo("Revoked the API key.")
 
-    _run_as_owner(data_dir, revoke)
+    run_as_owner(data_dir, revoke)
 
 
 @asynccontextmanager
@@ -116,7 +116,7 @@ async def owner_sessions(url: str) -> AsyncGenerator[Sessions]:
         await sessions.close()
 
 
-def _run_as_owner(data_dir: Path | None, action: Callable[[Sessions], Awaitable[None]]) -> None:
+def run_as_owner(data_dir: Path | None, action: Callable[[Sessions], Awaitable[None]]) -> None:
     async def run(url: str) -> None:
         async with owner_sessions(url) as sessions:
             await action(sessions)
@@ -152,5 +152,5 @@ def _to_json(key: ApiKeyRow) -> dict[str, Any]:
     }
 
 
-def _print_result(json: bool, value: object, text: str) -> None:
+def print_result(json: bool, value: object, text: str) -> None:
     typer.echo(jsonlib.dumps(value, ensure_ascii=False) if json else text)

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from hansei.cli.analytics import show_analytics
 from hansei.cli.budgets import budget_commands, show_usage
 from hansei.cli.memories import memory_commands
 from hansei.cli.playbooks import playbook_commands
@@ -29,7 +30,10 @@ from hansei.errors import HanseiError
 
 ENTRY_POINT_GROUP = "hansei.commands"
 CLIENT_COMMANDS = frozenset(
-    {"reflect", "search", "playbook", "proposal", "memory", "trace", "run", "budget", "usage"}
+    {
+        *("reflect", "search", "playbook", "proposal", "memory", "trace", "run"),
+        *("budget", "usage", "analytics"),
+    }
 )
 SERVER_COMMANDS = frozenset(
     {"up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key"}
@@ -76,6 +80,7 @@ for group in (
 ):
     app.add_typer(group, rich_help_panel=PANEL)
 app.command("usage", rich_help_panel=PANEL)(show_usage)
+app.command("analytics", rich_help_panel=PANEL)(show_analytics)
 
 
 def _print_version(requested: bool) -> None:
