@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
+from apps.memory_api.analytics.router import router as analytics_router
 from apps.memory_api.api import exposition, health, problem_types
 from apps.memory_api.api.openapi import install_docs, install_openapi, operation_id
 from apps.memory_api.api.problems import install_error_handlers
 from apps.memory_api.api.request_log import RequestLogMiddleware
 from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
-from apps.memory_api.analytics.router import router as analytics_router
 from apps.memory_api.budgets.router import router as budgets_router
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curation.router import router as curation_router

@@ -78,7 +78,7 @@ begin
             ('bullet_versions', 'reason', 'Why, as the actor or the run gave it.'), ('bullet_versions', 'run_id', 'Run that made the change.'),
             ('bullet_versions', 'run_kind', 'Kind of this run.'), ('bullet_versions', 'trace_id', 'Trace of this run.'),
             ('bullet_versions', 'playbook_change', 'Kind of change of the playbook, such as deltas, import or restore.'),
-            ('playbook_sizes', 'active_count', 'Active bullets at the end of the day.'), ('playbook_sizes', 'version', 'Version at the end of the day.'),
+            ('playbook_sizes', 'active_count', 'Active bullets when the day ends.'), ('playbook_sizes', 'version', 'Version when the day ends.'),
             ('playbook_sizes', 'version_count', 'Versions of the day.'), ('playbook_sizes', 'added_count', 'Bullets added on the day.'),
             ('playbook_sizes', 'updated_count', 'Bullets changed on the day.'), ('playbook_sizes', 'removed_count', 'Bullets removed on the day.'),
             ('churn', 'created_count', 'Bullets created.'), ('churn', 'changed_count', 'Changes of text, section, tags or pin.'),

@@ -12,7 +12,9 @@ down_revision = "0015"
 branch_labels = None
 depends_on = None
 
-POLICIES = "select tablename from pg_policies where schemaname = 'public' and policyname like '%\\_analyst'"
+POLICIES = (
+    "select tablename from pg_policies where schemaname = 'public' and roles = '{hansei_analyst}'"
+)
 """The tables that a login can read."""
 
 

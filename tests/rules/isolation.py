@@ -175,10 +175,9 @@ def _column(tenant_id: Any) -> list[str]:
 
 def _policies(table: Any, policies: list[Any], rule: str, analyst_rule: str) -> list[str]:
     found: list[str] = []
-    for policy in policies:
-        if policy["roles"] == [ANALYST]:
-            if (policy["cmd"], policy["qual"]) != ("SELECT", analyst_rule):
-                found.append(f"another rule for analysts: {policy['cmd']} {policy['qual']}")
+    for policy in (policy for policy in policies if policy["roles"] == [ANALYST]):
+        if (policy["cmd"], policy["qual"]) != ("SELECT", analyst_rule):
+            found.append(f"another rule for analysts: {policy['cmd']} {policy['qual']}")
     policies = [policy for policy in policies if policy["roles"] != [ANALYST]]
     if not table["relrowsecurity"]:
         found.append("row-level security is off")

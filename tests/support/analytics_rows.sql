@@ -79,9 +79,9 @@ select w.tenant_id, pg_temp.id(w.tenant_id, 'trace', n), 'default', 'task-' || n
 from wanted w cross join lateral generate_series(0, w.traces - 1) n;
 
 insert into retrievals (tenant_id, id, scope_id, version, kind, query, bullet_keys, scores, holdout_candidate, held_out, created_at)
-select w.tenant_id, pg_temp.id(w.tenant_id, 'retrieval', n), 1, 1, 'render', 'how to call tool ' || n % 97, k.keys,
+select w.tenant_id, pg_temp.id(w.tenant_id, 'retrieval', n), 1, 1, 'render', 'how to call tool ' || n % 97, case when n % 41 = 0 then '{}' else k.keys end,
        case when n % 23 = 0 then '{0.21}'::real[] when n % 41 = 0 then '{}' else array[0.9, 0.7, 0.5]::real[] end,
-       case when n % 5 = 0 then k.keys[1] end, n % 10 = 0, w.starts_at + make_interval(secs => (n + 0.4) / w.traces * w.days * 86400)
+       case when n % 5 = 0 and n % 41 > 0 then k.keys[1] end, n % 10 = 0 and n % 41 > 0, w.starts_at + make_interval(secs => (n + 0.4) / w.traces * w.days * 86400)
 from wanted w
 cross join lateral generate_series(0, w.traces - 1) n
 cross join lateral (

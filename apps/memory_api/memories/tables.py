@@ -303,7 +303,7 @@ class MemoryRevisionRow(Base):
     change_actor: Mapped[OptStr]
     change_run_id: Mapped[UUID | None]
     change_type: Mapped[Str] = mapped_column(server_default="created")
-    """`created`, `changed`, `quarantined`, `released`, `archived`, `deleted` or `restored`. Set by a
-    trigger.
+    """`created`, `changed`, `quarantined`, `released`, `archived`, `deleted` or `restored`. A
+    trigger sets it.
     """
     created_at: Mapped[Now]

@@ -95,7 +95,9 @@ def _print_answer(answer: AnalyticsAnswer) -> None:
     if not answer["rows"]:
         print_message("No rows found.")
         return
-    columns = [name for name in answer["columns"] if any(row[name] is not None for row in answer["rows"])]
+    columns = [
+        name for name in answer["columns"] if any(row[name] is not None for row in answer["rows"])
+    ]
     print_table(columns, [[_cell(row[name]) for name in columns] for row in answer["rows"]])
     for name, line in sparklines(answer["question"], answer["rows"]).items():
         print_text(f"{name}  {line}")

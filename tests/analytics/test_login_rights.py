@@ -171,7 +171,9 @@ async def test_login_without_tenant_sees_nothing(
     login = await open_login(sample)
     name = await login.fetchval("select current_user")
     superuser = await asyncpg.connect(database.url("postgres"))
-    await superuser.execute("update analytics.logins set role_name = 'x' where role_name = $1", name)
+    await superuser.execute(
+        "update analytics.logins set role_name = 'x' where role_name = $1", name
+    )
     try:
         assert await login.fetchval(VISIBLE) == 0
         await superuser.execute(f"set role {name}")
