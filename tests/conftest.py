@@ -15,7 +15,6 @@ import asyncpg
 import httpx2
 import pytest
 from fastapi import FastAPI
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.auth.identity import KeyScope, generate_key, to_tenant_id
 from apps.memory_api.auth.queries import create_tenant
@@ -145,7 +144,12 @@ async def assert_unprivileged(url: str) -> None:
 @pytest.fixture(scope="session")
 def settings() -> Settings:
     """Settings that no environment of the machine reaches."""
-    return Settings(_env_file=None, lease_seconds=5, curation_interval=0)  # type: ignore[call-arg]
+    return Settings(
+        _env_file=None,  # type: ignore[call-arg]
+        lease_seconds=5,
+        curation_interval=0,
+        rate_limit_failed_keys="off",  # all tests have the same address
+    )
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -254,14 +258,13 @@ async def api(app: FastAPI, tenant: TestTenant) -> AsyncIterator[httpx2.AsyncCli
 
 @pytest.fixture
 def upkeep_of_test_tenants(tenants_of_test: list[UUID], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Upkeep visits every active tenant, and there are thousands from tests before this one: here
-    it visits those of this test."""
-    list_all = upkeep.list_active_tenant_ids
+    """There are thousands of tenants from tests before this one: here upkeep is due for those of
+    this test, at once."""
 
-    async def list_mine(session: AsyncSession) -> list[UUID]:
-        return [found for found in await list_all(session) if found in tenants_of_test]
+    async def claim_mine(_runtime: Runtime) -> list[UUID]:
+        return list(tenants_of_test)
 
-    monkeypatch.setattr(upkeep, "list_active_tenant_ids", list_mine)
+    monkeypatch.setattr(upkeep, "claim_due_tenants", claim_mine)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ Tenant = Annotated[str, typer.Option("--tenant", help="Tenant name or UUID.")]
 
 def register(app: typer.Typer) -> None:
     """Add the server commands to `app`. Entry point of the group `hansei.commands`."""
-    for command in (up, serve, worker, migrate, doctor, top, reembed, openapi):
+    for command in (up, serve, worker, migrate, doctor, top, reembed, maintain, openapi):
         app.command()(command)
     app.command(hidden=True)(prepare)
     tenants = typer.Typer(
@@ -142,6 +142,34 @@ def reembed(
         dimensions=dimensions,
         base_url=base_url,
         cancel=cancel,
+        data_dir=data_dir,
+        json=json,
+    )
+
+
+def maintain(
+    task: Annotated[str, typer.Argument(help="Name of the task, such as decay or indexes.")],
+    tenant: Annotated[str | None, typer.Option(help="Tenant name or UUID.")] = None,
+    all_tenants: Annotated[
+        bool, typer.Option("--all", help="All active tenants, one after the other.")
+    ] = False,
+    apply: Annotated[
+        bool, typer.Option(help="For pruning: archive what the latest report lists.")
+    ] = False,
+    interval: Annotated[
+        float | None, typer.Option(help="Repeat every so many seconds until stopped.", min=1)
+    ] = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Run a maintenance task now, whatever its schedule says, and print its result."""
+    _run(
+        "maintain",
+        task=task,
+        tenant=tenant,
+        all_tenants=all_tenants,
+        apply=apply,
+        interval=interval,
         data_dir=data_dir,
         json=json,
     )

@@ -17,6 +17,7 @@ from apps.memory_api.budgets.router import router as budgets_router
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curation.router import router as curation_router
 from apps.memory_api.evaluation.router import router as evaluation_router
+from apps.memory_api.maintenance.router import router as maintenance_router
 from apps.memory_api.memories.router import router as memories_router
 from apps.memory_api.playbooks.bullets.router import router as bullets_router
 from apps.memory_api.playbooks.effects.router import router as effects_router
@@ -37,7 +38,7 @@ from apps.memory_api.workflow.router import router as workflow_router
 
 ROUTERS = (
     *(health.router, exposition.router, problem_types.router),
-    *(tenants_router, runs_router, budgets_router, analytics_router),
+    *(tenants_router, runs_router, budgets_router, maintenance_router, analytics_router),
     *(traces_router, evaluation_router),
     *(reflection_router, trajectories_router, transcripts_router),
     memories_router,

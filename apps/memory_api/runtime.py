@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from apps.memory_api.auth.identity import KeyCache, to_tenant_id
+from apps.memory_api.auth.rate_limits import RateLimits
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.errors import InvalidRequest
 from apps.memory_api.core.ids import new_id
@@ -27,6 +28,7 @@ from apps.memory_api.llm.port import LLM
 from apps.memory_api.llm.prompts import Prompt, load_prompt
 from apps.memory_api.run_queue.figures import QueueGauge
 from apps.memory_api.run_queue.port import RunQueue
+from apps.memory_api.run_queue.upkeep_schedule import UpkeepSchedule
 
 
 def _host_and_pid() -> str:
@@ -55,8 +57,16 @@ class Runtime:
         )
 
     @cached_property
+    def rate_limits(self) -> RateLimits:
+        return RateLimits(self.settings, self.sessions)
+
+    @cached_property
     def queue_gauge(self) -> QueueGauge:
         return QueueGauge(self.sessions)
+
+    @cached_property
+    def upkeep_schedule(self) -> UpkeepSchedule:
+        return UpkeepSchedule(self.sessions)
 
     async def get_tenant_embedder(self, tenant_id: UUID) -> TenantEmbedder:
         """The embedder of the tenant's queries and memories. Opens a transaction of its own, so

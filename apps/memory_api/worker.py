@@ -21,7 +21,7 @@ from apps.memory_api.core.db_errors import (
 )
 from apps.memory_api.curation import cleanup
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
-from apps.memory_api.maintenance import budget_alerts, reembedding, upkeep
+from apps.memory_api.maintenance import budget_alerts, reembedding, tasks, upkeep
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.execution import (
@@ -72,7 +72,11 @@ RUN_STEPS: Steps = {
     reembedding.KIND: FunctionStep(reembedding.KIND, reembedding.run_reembedding),
     budget_alerts.KIND: FunctionStep(budget_alerts.KIND, budget_alerts.send_alert),
     cleanup.CLEANUP: FunctionStep(cleanup.CLEANUP, cleanup.run_cleanup),
+    tasks.MAINTENANCE: FunctionStep(tasks.MAINTENANCE, tasks.run_maintenance),
 }
+
+MAINTENANCE_KINDS = {upkeep.UPKEEP, tasks.MAINTENANCE}
+"""Runs that are no activity of their tenant."""
 
 
 async def process_ticket(
@@ -113,6 +117,8 @@ async def _execute_claimed(
             observation.result = "dead" if retry_delay is None else "retried"
             return retry_delay
     observation.result = "done"
+    if run.kind not in MAINTENANCE_KINDS:
+        await runtime.upkeep_schedule.mark_active(run.tenant_id)
     return None
 
 
@@ -179,7 +185,7 @@ async def process_queue(runtime: Runtime, stop: asyncio.Event, steps: Steps = RU
         deliver,
         concurrency=runtime.settings.worker_concurrency,
         stop=stop,
-        schedules={"upkeep": ("*/5 * * * *", enqueue_upkeep)},
+        schedules={"upkeep": ("* * * * *", enqueue_upkeep)},
     )
 
 

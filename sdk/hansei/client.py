@@ -31,6 +31,7 @@ from hansei.endpoints import (
     analytics,
     bullets,
     memories,
+    operations,
     playbooks,
     reflections,
     runs,
@@ -116,6 +117,7 @@ class Methods:
     _unfinished_runs = FlowMethod(_flows.unfinished_runs)
     _finished_runs = FlowMethod(_flows.finished_runs)
 
+    list_audit_log = ListMethod(account.list_audit_log)
     list_budgets = ListMethod(account.list_budgets)
     replace_budgets = RequestMethod(account.replace_budgets)
     list_usage = ListMethod(account.list_usage)
@@ -127,6 +129,8 @@ class Methods:
     revoke_api_key = RequestMethod(account.revoke_api_key)
     list_tenants = ListMethod(account.list_tenants)
     create_tenant = RequestMethod(account.create_tenant)
+    list_maintenance_tasks = ListMethod(operations.list_maintenance_tasks)
+    start_maintenance = RequestMethod(operations.start_maintenance)
     get_health = RequestMethod(runs.get_health)
     get_readiness = RequestMethod(runs.get_readiness)
 

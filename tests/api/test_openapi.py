@@ -165,6 +165,7 @@ async def new_ids(api: AsyncClient) -> dict[str, str]:
         "trace_id": await new_trace(api, state="open", outcome=None),
         "memory_id": await new_memory(api, "something"),
         "run_id": (await api.post("/api/v1/traces", json=run)).json()["run_id"],
+        "task": "upkeep",
         "key_id": (await api.get("/api/v1/keys")).json()["items"][-1]["id"],
         **await new_playbook(api),
     }

@@ -14,7 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.memory_api.core.secret_patterns import SECRET_PATTERNS
-from apps.memory_api.core.secret_redaction import redact, redact_value
+from apps.memory_api.core.secret_redaction import (
+    _lower,  # pyright: ignore[reportPrivateUsage]
+    may_contain_secrets,
+    redact,
+    redact_value,
+)
 from tests.support.paths import SHARED
 
 TRACES = SHARED / "data" / "traces.jsonl"
@@ -358,3 +363,12 @@ def test_real_traces_hold_no_false_positive() -> None:
 )
 def test_unicode_letters_hide_no_secret_name(text: str) -> None:
     assert redact(text).counts == {"credential": 1}
+
+
+@pytest.mark.parametrize(("text", "kind", "gone"), IN_CONTEXT)
+def test_full_width_punctuation_hides_no_secret(text: str, kind: str, gone: str) -> None:
+    """The first pass over a text finds whatever the patterns find in it."""
+    wide = text.translate({ord(c): ord(c) + 0xFEE0 for c in ":=/@-\"'" if c not in gone})
+    lowered = _lower(wide)
+    texts = ((p.regex, wide if p.is_case_sensitive else lowered) for p in SECRET_PATTERNS)
+    assert may_contain_secrets(wide) or not any(regex.search(part) for regex, part in texts), kind

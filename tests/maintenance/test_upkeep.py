@@ -138,11 +138,6 @@ async def test_one_upkeep_run_per_active_tenant(
     assert 1 <= len(made) <= 2, "two processes at the same moment may both make one"
 
 
-async def test_app_role_sees_no_tenants(runtime, tenant) -> None:
-    await upkeep.enqueue_upkeep(runtime)
-    assert await runs_of(runtime, tenant.id, upkeep.UPKEEP) == []
-
-
 async def test_folding_statistics_keeps_sums(runtime, api, tenant, run_upkeep_round) -> None:
     for number in range(5):
         memory = {"content": f"Lesson {number}", "kind": "insight"}

@@ -199,14 +199,14 @@ async def test_review_turns_deltas_into_proposal(api: AsyncClient, tenant: Any) 
     refused = await api.post(f"{book.url}/proposals/{first}/accept", json={}, headers=agent)
     assert_problem(refused, 403, "forbidden")
     taken = await api.post(f"{book.url}/proposals/{first}/accept", json={"reason": "good"})
-    assert (taken.json()["version"], taken.json()["results"][0]["key"]) == (2, "oth-00001")
+    assert (taken.json()["version"], taken.json()["results"][0]["key"]) == (3, "oth-00001")
     again = await api.post(f"{book.url}/proposals/{first}/accept", json={})
     assert_problem(again, 409, "conflict")
     away = await api.post(f"{book.url}/proposals/{second}/reject", json={})
     assert away.status_code == 204
     done = (await api.get(f"{book.url}/proposals?state=accepted")).json()["items"]
-    assert [(p["accepted_version"], p["decision_reason"]) for p in done] == [(2, "good")]
-    assert (await book.now())[0] == 2
+    assert [(p["accepted_version"], p["decision_reason"]) for p in done] == [(3, "good")]
+    assert (await book.now())[0] == 3
 
 
 async def test_playbook_size_is_limited(api: AsyncClient) -> None:
@@ -271,4 +271,4 @@ async def test_unknown_section_is_reported(api: AsyncClient, dry_run: bool) -> N
     assert_names(changed, "section")
     await api.patch(book.url, json={"review_mode": "required"})
     assert_names(await book.post("deltas", deltas=[wrong]), "deltas.0.section")
-    assert (await book.now())[0] == 1
+    assert (await book.now())[0] == 2

@@ -40,6 +40,7 @@ NOT_FILLED = {
     "budget_reservations",
     "budget_totals",
     "inbox_lessons",
+    "maintenance_tasks",
 }
 """Tables that the two tenants' use of the service does not reach or empties again."""
 

@@ -24,6 +24,8 @@ NOT_OF_A_TENANT = {
     "pgqueuer_log",
     "pgqueuer_schedules",
     "pgqueuer_statistics",
+    "rate_limit_counters",
+    "upkeep_schedule",
 }
 LENT = {"memory_keep"}
 """The functions that run with the owner's rights: the history trigger alone."""

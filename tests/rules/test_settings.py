@@ -28,6 +28,10 @@ VALUES: dict[str, tuple[str, Any]] = {
     "embedding_dimensions": ("128", 128),
     "metrics_token": ("a-token-of-16-characters", SecretStr("a-token-of-16-characters")),
     "worker_metrics_port": ("9321", 9321),
+    "rate_limit_key": ("5/second", "5/second"),
+    "rate_limit_tenant": ("off", "off"),
+    "rate_limit_failed_keys": ("7/hour", "7/hour"),
+    "rate_limit_storage": ("postgresql", "postgresql"),
     "log_format": ("json", "json"),
     "log_level": ("error", "error"),
 }

@@ -13,6 +13,7 @@ from apps.memory_api.budgets import schemas as budgets_schemas
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.evaluation import schemas as evaluation_schemas
 from apps.memory_api.main import create_app
+from apps.memory_api.maintenance import schemas as maintenance_schemas
 from apps.memory_api.memories import schemas as memories_schemas
 from apps.memory_api.playbooks import models, sections
 from apps.memory_api.playbooks import schemas as playbooks_schemas
@@ -34,7 +35,7 @@ from hansei import _flows, types
 from hansei._request import Request
 from hansei.cli.options import MemoryKind, RunState
 from hansei.client import Methods
-from hansei.endpoints import account, bullets, memories, playbooks, reflections, runs
+from hansei.endpoints import account, bullets, memories, operations, playbooks, reflections, runs
 from hansei.endpoints import traces as trace_requests
 from tests.sdk.stub_service import RECORDED
 
@@ -80,6 +81,7 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (account.Budget, budgets_schemas.Budget, []),
     (account.BudgetLimit, budgets_schemas.BudgetLimit, []),
     (account.Usage, budgets_schemas.Usage, []),
+    (operations.MaintenanceSchedule, maintenance_schemas.MaintenanceSchedule, []),
     (
         account.CreateTenantResponse,
         tenants_schemas.CreateTenantResponse,
@@ -172,6 +174,9 @@ def test_choices_are_those_of_the_service() -> None:
     assert set(get_args(types.MemoryKind)) == set(memories_schemas.MemoryKind) == set(MemoryKind)
     run_states = {*_flows.FINISHED_STATES, *_flows.UNFINISHED_STATES}
     assert set(get_args(types.RunState)) == set(RunState) == run_states
+    assert set(get_args(operations.MaintenanceTaskName)) == set(
+        maintenance_schemas.MaintenanceTaskName
+    )
     assert set(get_args(types.OutcomeType)) == set(traces_schemas.OutcomeType)
     assert set(get_args(types.ReflectMode)) == set(get_args(traces_schemas.ReflectMode.__value__))
 
@@ -255,10 +260,13 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     account.replace_budgets: ([],),
     account.list_usage: (),
     account.list_api_keys: (),
+    account.list_audit_log: (),
     account.create_api_key: (),
     account.revoke_api_key: ("ID",),
     account.list_tenants: (),
     account.create_tenant: ("name",),
+    operations.list_maintenance_tasks: (),
+    operations.start_maintenance: ("ID",),
 }
 FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
     trace_requests.list_traces: {
@@ -269,6 +277,7 @@ FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
         "trace_id": "t",
     },
     runs.list_runs: {"state": ["done"], "kind": "k", "project_id": "p", "trace_id": "t"},
+    account.list_audit_log: {"action": "a"},
     trace_requests.create_trace: {"reflect": "never", "project_id": "p"},
     memories.delete_memory: {"reason": "r"},
     playbooks.list_playbooks: {"project_id": "p", "deleted": True},

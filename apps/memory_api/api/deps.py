@@ -80,12 +80,19 @@ async def authenticate(
     tenant_id, secret_hash = claim
     known = runtime.key_cache.get(claim)
     if known is not None:
-        return _remember_caller(request, known)
+        return await _remember_caller(request, runtime, known)
+    is_unknown = not runtime.key_cache.has_worked(claim)
+    address = request.client.host if request.client else ""
+    if is_unknown:  # counted before the database is asked, so that guesses cost it little
+        await runtime.rate_limits.count_unknown_key(address)
     async with runtime.sessions.for_tenant(tenant_id) as session:
         key = await get_valid_key(session, secret_hash)
         if key is None:
+            runtime.key_cache.discard(claim)
             raise Unauthorized
         await mark_key_used(session, key)
+    if is_unknown:
+        await runtime.rate_limits.forgive_key(address)
     identity = Identity(
         tenant_id=tenant_id,
         key_id=key.id,
@@ -93,12 +100,13 @@ async def authenticate(
         project_id=key.project_id,
     )
     runtime.key_cache.add(claim, identity, key.expires_at)
-    return _remember_caller(request, identity)
+    return await _remember_caller(request, runtime, identity)
 
 
-def _remember_caller(request: Request, caller: Identity) -> Identity:
-    request.state.identity = caller
+async def _remember_caller(request: Request, runtime: Runtime, caller: Identity) -> Identity:
     bind_log_context(tenant_id=caller.tenant_id, key_id=caller.key_id)
+    request.state.rate_limit = await runtime.rate_limits.count_request(caller)
+    request.state.identity = caller
     return caller
 
 
@@ -178,5 +186,5 @@ def require_whole_tenant(caller: Identity) -> None:
     if caller.project_id is not None:
         raise Forbidden(
             f"This key is bound to project '{caller.project_id}'. "
-            "Setting budgets needs a key of the whole tenant."
+            "This request needs a key of the whole tenant."
         )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import Index, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column
@@ -21,6 +21,7 @@ class IdempotencyKeyRow(Base):
     """A reserved `Idempotency-Key`, with the stored response once the request is done."""
 
     __tablename__ = "idempotency_keys"
+    __table_args__ = (Index("idempotency_keys_created_at_idx", "tenant_id", "created_at"),)
 
     tenant_id: Mapped[TenantId]
     route: Mapped[Str] = mapped_column(primary_key=True)

@@ -14,6 +14,7 @@ from fastapi.staticfiles import StaticFiles
 
 from apps.memory_api.api.problem_types import PROBLEM_TYPES
 from apps.memory_api.api.problems import MEDIA_TYPE, Problem, problem_example
+from apps.memory_api.api.response_headers import PAGE_POLICY
 
 DESCRIPTION = """\
 Hansei learns from the runs of AI agents. Send traces; Hansei evaluates them, reflects on what
@@ -33,6 +34,7 @@ TAGS = (
     {"name": "keys", "description": "API keys and their scopes."},
     {"name": "runs", "description": "Work of the service: evaluate, reflect, curate, apply."},
     {"name": "budgets", "description": "Limits and usage of model calls, in US dollars."},
+    {"name": "maintenance", "description": "Maintenance tasks, retention, erasure and export."},
     {"name": "traces", "description": "Records of agent runs: events, outcome, evidence."},
     {"name": "reflections", "description": "What happened in a run and why, with a strategy."},
     {"name": "memories", "description": "Any stored item, and search over all of them."},
@@ -118,10 +120,12 @@ def install_docs(app: FastAPI) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def show_docs() -> HTMLResponse:  # pyright: ignore[reportUnusedFunction]
-        return get_swagger_ui_html(
+        page = get_swagger_ui_html(
             openapi_url="/openapi.json",
             title="Hansei",
             swagger_js_url="/docs/assets/swagger-ui-bundle.js",
             swagger_css_url="/docs/assets/swagger-ui.css",
             swagger_favicon_url="/docs/assets/favicon-32x32.png",
         )
+        page.headers["Content-Security-Policy"] = PAGE_POLICY
+        return page

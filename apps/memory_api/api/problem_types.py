@@ -180,6 +180,7 @@ _TYPES = (
     ProblemType(
         "busy", 429, "Too many requests", "The server accepts no more requests right now.", _RETRY
     ),
+    ProblemType("rate_limited", 429, "Rate limit", "Too many requests in a short time.", _RETRY),
     ProblemType(
         "queue_full",
         429,

@@ -18,6 +18,7 @@ from starlette.routing import compile_path
 
 from apps.memory_api.api.problem_types import CODE_OF_STATUS, PROBLEM_TYPES, ProblemType
 from apps.memory_api.api.request_log import caller_ids, route_template
+from apps.memory_api.api.response_headers import complete_headers
 from apps.memory_api.core.db_errors import is_transient
 from apps.memory_api.core.errors import HanseiError
 
@@ -253,7 +254,8 @@ def install_error_handlers(app: FastAPI) -> None:
                 exc_info=error,
             )
             # Responses to unforeseen errors do not pass through RequestLogMiddleware.
-            response.headers.setdefault("X-Request-ID", request_id)
+            headers = complete_headers(request.scope, response.headers.raw, request_id)
+            response.raw_headers = headers
         if response.status_code == 500:
             response.headers["Connection"] = "close"  # the server closes it after such an error
         return response

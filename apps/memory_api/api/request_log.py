@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from apps.memory_api.api.response_headers import complete_headers
 from apps.memory_api.auth.identity import Identity
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.log_context import unbind_log_context
@@ -55,8 +56,8 @@ class RequestLogMiddleware:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 response["status"] = message["status"]
-                others = [pair for pair in message["headers"] if pair[0] != b"x-request-id"]
-                message["headers"] = [*others, (b"x-request-id", request_id.encode())]
+                headers = complete_headers(scope, message["headers"], request_id)
+                message["headers"] = headers
             await send(message)
 
         method = scope["method"] if scope["method"] in METHODS else OTHER_METHOD

@@ -33,6 +33,7 @@ from apps.memory_api.api.request_body import (
     read_body,
     read_json_body,
 )
+from apps.memory_api.api.spooled_response import spool_large_response
 from apps.memory_api.auth.identity import Identity
 from apps.memory_api.core.errors import InvalidRequest
 from apps.memory_api.core.json_input import ParsedJson
@@ -78,7 +79,7 @@ class ApiRoute(APIRoute):
         if is_write and not any(d.dependency is document_idempotency_key for d in dependencies):
             dependencies.append(Depends(document_idempotency_key))
         super().__init__(path, endpoint, dependencies=dependencies, **options)
-        common = problems(401, 403, 422, 500, 503)
+        common = problems(401, 403, 422, "rate_limited", 500, 503)
         if is_write:
             common = merge_responses(common, problems("in_progress", "idempotency_key_reused", 413))
         if self.body_field is not None:
@@ -96,7 +97,7 @@ class ApiRoute(APIRoute):
             request.state.body_fields = body_fields
             body = BodyStream(request)
             try:
-                return await run(Request(request.scope, body))
+                return await spool_large_response(await run(Request(request.scope, body)))
             except Exception:
                 await body.discard()
                 raise
@@ -105,6 +106,8 @@ class ApiRoute(APIRoute):
             runtime = runtime_of(request)
             caller = await authenticate(request, runtime, await bearer(request))
             _bind_path_ids(request)
+            if request.method in WRITE_METHODS:
+                await runtime.upkeep_schedule.mark_active(caller.tenant_id)
             _check_query(request, parameters)
             if reads_json:
                 request = await read_json_body(request, self.max_body)

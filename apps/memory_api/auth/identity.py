@@ -161,6 +161,10 @@ class KeyCache:
         identity, expires_at = self._entries.get(claim, (None, 0.0))
         return identity if self._clock() < expires_at else None
 
+    def has_worked(self, claim: KeyClaim) -> bool:
+        """Whether the key was valid when this process last asked the database."""
+        return claim in self._entries
+
     def add(self, claim: KeyClaim, identity: Identity, key_expires_at: datetime | None) -> None:
         """Add an identity that the database has confirmed."""
         seconds = KEY_CACHE_SECONDS
@@ -169,6 +173,9 @@ class KeyCache:
         if len(self._entries) >= MAX_CACHED_KEYS:
             self._entries.clear()
         self._entries[claim] = (identity, self._clock() + seconds)
+
+    def discard(self, claim: KeyClaim) -> None:
+        self._entries.pop(claim, None)
 
     def remove(self, key_id: UUID) -> None:
         self._entries = {

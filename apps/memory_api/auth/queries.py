@@ -1,21 +1,25 @@
-"""Statements on tenants and API keys. The session must be bound to a tenant, except for
-`list_active_tenant_ids`.
+"""Statements on tenants, API keys and counters of rate limits. The session must be bound to a
+tenant, except for `list_active_tenant_ids` and the counters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.auth.identity import GeneratedKey, KeyScope, generate_key
-from apps.memory_api.auth.tables import ApiKeyRow, TenantRow
+from apps.memory_api.auth.tables import ApiKeyRow, RateLimitCounterRow, TenantRow
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.ids import new_id
+
+MAX_EXPIRED_COUNTERS = 1_000
+"""Expired counters that one statement deletes."""
 
 
 async def create_tenant(session: AsyncSession, slug: str) -> bool:
@@ -39,6 +43,14 @@ async def tenant_exists(session: AsyncSession) -> bool:
         select(TenantRow.id).where(TenantRow.id == current_tenant_id(session))
     )
     return tenant_id is not None
+
+
+async def is_tenant_active(session: AsyncSession) -> bool:
+    """Whether the session's tenant exists and is not suspended. Any database role may call it."""
+    status = await session.scalar(
+        select(TenantRow.status).where(TenantRow.id == current_tenant_id(session))
+    )
+    return status == "active"
 
 
 async def list_active_tenant_ids(session: AsyncSession) -> Sequence[UUID]:
@@ -117,3 +129,52 @@ async def revoke_key(session: AsyncSession, key_id: UUID) -> bool:
         .returning(ApiKeyRow.id)
     )
     return revoked_id is not None
+
+
+@dataclass(frozen=True)
+class RequestCount:
+    """The shared counter of one caller in one period, which ends at `expires_at` (seconds since the
+    epoch) at the latest.
+    """
+
+    name: str
+    period: int
+    expires_at: float
+
+
+async def lock_request_counts(session: AsyncSession, counter: RequestCount) -> tuple[int, int]:
+    """The requests of the previous and the current period. Locks the current counter and deletes
+    expired ones. Needs no tenant.
+    """
+    row = RateLimitCounterRow
+    created = insert(row).values(
+        name=counter.name,
+        period=counter.period,
+        request_count=0,
+        expires_at=datetime.fromtimestamp(counter.expires_at, UTC),
+    )
+    locked = created.on_conflict_do_update(
+        index_elements=[row.name, row.period], set_={"request_count": row.request_count}
+    )
+    current = (await session.execute(locked.returning(row.request_count))).scalar_one()
+    previous = await session.scalar(
+        select(row.request_count).where(row.name == counter.name, row.period == counter.period - 1)
+    )
+    if current == 0:  # the first of its period
+        expired = (
+            select(row.name, row.period)
+            .where(row.expires_at < func.now())
+            .limit(MAX_EXPIRED_COUNTERS)
+            .with_for_update(skip_locked=True)
+        )
+        await session.execute(delete(row).where(tuple_(row.name, row.period).in_(expired)))
+    return previous or 0, current
+
+
+async def add_request_count(session: AsyncSession, counter: RequestCount, amount: int) -> None:
+    row = RateLimitCounterRow
+    await session.execute(
+        update(row)
+        .where(row.name == counter.name, row.period == counter.period)
+        .values(request_count=row.request_count + amount)
+    )

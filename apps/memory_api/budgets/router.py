@@ -37,6 +37,7 @@ from apps.memory_api.budgets.tables import BudgetRow
 from apps.memory_api.budgets.usage import LESSON, UsageFilter, list_lesson_costs, sum_usage
 from apps.memory_api.core.errors import InvalidRequest
 from apps.memory_api.core.schemas import UtcDatetime, body_example, split_commas
+from apps.memory_api.tenants.audit_log import record_audit_event
 
 router = APIRouter(prefix="/api/v1", tags=["budgets"], route_class=ApiRoute)
 
@@ -82,6 +83,8 @@ async def replace_budgets(
         for item in body.items
     ]
     await queries.replace_budgets(session, rows)
+    details = {"items": [item.model_dump(mode="json") for item in body.items]}
+    await record_audit_event(session, "budgets.replaced", "budgets", details)
     return await _load_budgets(session, None)
 
 

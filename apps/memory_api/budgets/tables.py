@@ -118,6 +118,7 @@ class BudgetTotalRow(Base):
     """What one day or month has cost, and what is reserved in it, by project and purpose."""
 
     __tablename__ = "budget_totals"
+    __table_args__ = (Index("budget_totals_starts_on_idx", "tenant_id", "starts_on"),)
 
     tenant_id: Mapped[TenantId]
     period: Mapped[Str] = mapped_column(primary_key=True)

@@ -68,6 +68,7 @@ async def _serve(settings: Settings, url: str, host: str, port: int) -> None:
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=DRAIN_SECONDS,
+                limit_concurrency=settings.max_connections,
             )
         )
         stop = asyncio.Event()

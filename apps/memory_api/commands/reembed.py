@@ -83,13 +83,13 @@ async def _run(
     json: bool,
 ) -> list[dict[str, Any]]:
     async with open_runtime(settings, urls.worker, background=True) as runtime:
-        names = await _find_tenants(runtime, tenant)
+        names = await find_tenants(runtime, tenant)
         if spec is None or cancel:
             return [await _cancel(runtime, id_, name, json) for id_, name in names.items()]
         return [await _move(runtime, id_, name, spec, json) for id_, name in names.items()]
 
 
-async def _find_tenants(runtime: Runtime, tenant: str | None) -> dict[UUID, str]:
+async def find_tenants(runtime: Runtime, tenant: str | None) -> dict[UUID, str]:
     """Return ID → displayed name. The name of a tenant is its ID with --all, because the worker
     role cannot read names.
     """

@@ -17,6 +17,7 @@ from apps.memory_api.auth.queries import tenant_exists
 from apps.memory_api.commands.database import CommandFailed
 from apps.memory_api.commands.tenants import print_result, run_as_owner
 from apps.memory_api.core.db import Sessions
+from apps.memory_api.tenants.audit_log import record_audit_event
 
 SCRAM_ITERATIONS = 4096
 
@@ -30,6 +31,7 @@ def create_sql_role(tenant: str, data_dir: Path | None, json: bool) -> None:
                     f"Tenant '{tenant}' not found. Run `hansei tenant create {tenant}`."
                 )
             role = await create_login(session, scram_verifier(password))
+            await record_audit_event(session, "sql_role.created", f"role:{role}", {})
         url = make_url(sessions.engine.url).set(
             drivername="postgresql", username=role, password=password
         )
@@ -44,6 +46,7 @@ def drop_sql_role(tenant: str, role: str, data_dir: Path | None) -> None:
         async with sessions.for_tenant(to_tenant_id(tenant)) as session:
             if not await drop_login(session, role):
                 raise CommandFailed(f"Tenant '{tenant}' has no login '{role}'.")
+            await record_audit_event(session, "sql_role.dropped", f"role:{role}", {})
         typer.echo("Deleted the login.")
 
     run_as_owner(data_dir, drop)

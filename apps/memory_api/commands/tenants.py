@@ -25,6 +25,7 @@ from apps.memory_api.commands.database import (
 )
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.tenants.audit_log import record_audit_event, record_key_event
 
 
 def create_tenant(name: str, data_dir: Path | None, json: bool) -> None:
@@ -32,6 +33,8 @@ def create_tenant(name: str, data_dir: Path | None, json: bool) -> None:
         tenant_id = to_tenant_id(name)
         async with sessions.for_tenant(tenant_id) as session:
             is_new = await queries.create_tenant(session, name)
+            if is_new:
+                await record_audit_event(session, "tenant.created", f"tenant:{name}", {})
         text = f"Created tenant {name}." if is_new else f"Tenant {name} already exists."
         print_result(json, {"id": str(tenant_id), "slug": name, "created": is_new}, text)
 
@@ -71,6 +74,7 @@ def create_key(
                 project_id=project,
                 expires_at=datetime.now(UTC) + timedelta(days=days) if days else None,
             )
+            await record_key_event(session, "key.created", row)
         print_result(json, _to_json(row) | {"key": key.text}, key.text)
 
     run_as_owner(data_dir, create)
@@ -98,9 +102,10 @@ def revoke_key(key: str, tenant: str | None, data_dir: Path | None) -> None:
             tenant_id, secret_hash = to_tenant_id(tenant), None
         async with sessions.for_tenant(tenant_id) as session:
             keys = await queries.list_keys(session)
-            ids = [k.id for k in keys if secret_hash == k.secret_hash or str(k.id) == key]
-            if not ids or not await queries.revoke_key(session, ids[0]):
+            found = [k for k in keys if secret_hash == k.secret_hash or str(k.id) == key]
+            if not found or not await queries.revoke_key(session, found[0].id):
                 raise CommandFailed("API key not found. Run `hansei key list` to see all keys.")
+            await record_key_event(session, "key.revoked", found[0])
         typer.echo("Revoked the API key.")
 
     run_as_owner(data_dir, revoke)

@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
-from pydantic_core import from_json
-
 from apps.memory_api.core.errors import HanseiError, InvalidRequest
 
 MAX_DEPTH = 64
@@ -47,11 +45,8 @@ def parse_json(raw: bytes) -> ParsedJson:
     Raises `MalformedJson` for text that is not JSON or not UTF-8 and for a name that occurs twice
     in an object, and `InvalidRequest` for NaN, Infinity or more than 64 levels.
     """
-    try:
-        value = from_json(raw, allow_inf_nan=False)
-    except ValueError:  # the standard library's parser gives a better error message
-        return _sanitize(_loads(raw))
-    _loads(raw)  # `from_json` accepts repeated names
+    # The parser of the standard library: others accept repeated names.
+    value = _loads(raw)
     if _UNSTORABLE_ESCAPE.search(raw) or not _is_shallow_and_finite(value):
         return _sanitize(value)
     return ParsedJson(value, sanitized=False)

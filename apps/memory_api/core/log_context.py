@@ -1,4 +1,4 @@
-"""What every log line carries and what none may contain.
+"""What every log line carries and what none may contain, and who acts.
 
 `bind_log_context` adds the IDs of the tenant, API key, run and trace. `redact_line` replaces
 secrets in any field, message or stack trace before the line is written.
@@ -38,6 +38,18 @@ def bound_log_context(**ids: UUID | str | None) -> Generator[None]:
     known = {name: str(value) for name, value in ids.items() if value is not None}
     with structlog.contextvars.bound_contextvars(**known):
         yield
+
+
+def current_actor() -> str:
+    """Who acts: `key:<ID>` in an authenticated request, `run:<ID>` in a worker, else
+    `command_line`.
+    """
+    context = structlog.contextvars.get_contextvars()
+    for name in ("key", "run"):
+        identifier = context.get(f"{name}_id")
+        if identifier is not None:
+            return f"{name}:{identifier}"
+    return "command_line"
 
 
 def unbind_log_context() -> None:

@@ -29,6 +29,11 @@ class SecretPattern:
     regex: re.Pattern[str]
     is_secret: Callable[[re.Match[str], str], bool] = lambda match, secret: True
     is_case_sensitive: bool = True
+    precise_hint: str = ""
+    """A regular expression for the first pass over all patterns, if the hints are so short that
+    they occur in most texts. It has the syntax that `re` and Rust's engine share, and accepts
+    full-width characters in place of punctuation.
+    """
 
 
 def _token(
@@ -37,6 +42,7 @@ def _token(
     body: str,
     *hints: str,
     is_secret: Callable[[re.Match[str], str], bool] = lambda match, secret: True,
+    precise_hint: str = "",
 ) -> SecretPattern:
     """A token with a fixed prefix at the start of a run of token characters, or after an escaped
     line break (`\\n` in JSON). The regex starts with the prefix and then looks behind it, so that
@@ -44,7 +50,9 @@ def _token(
     """
     start = rf"(?:(?<![A-Za-z0-9_-]{prefix})|(?<=\\[nrt]{prefix}))"
     regex = f"{prefix}{start}{body}(?![A-Za-z0-9_-])"
-    return SecretPattern(kind, hints or (prefix,), re.compile(regex), is_secret)
+    return SecretPattern(
+        kind, hints or (prefix,), re.compile(regex), is_secret, precise_hint=precise_hint
+    )
 
 
 def _has_digit(match: re.Match[str], secret: str) -> bool:
@@ -88,12 +96,13 @@ _TOKENS = (
     _token("digitalocean_token", "do[opr]_v1_", r"[a-f0-9]{40,}+", "dop_v1_", "doo_v1_", "dor_v1_"),
     _token("vault_token", r"hv[sb]\.", r"[A-Za-z0-9_-]{20,}+", "hvs.", "hvb."),
     _token("doppler_token", r"dp\.(?:pt|st|ct|sa)\.", r"[A-Za-z0-9_.-]{30,}+", "dp."),
-    _token("twilio_key", "SK", r"[a-f0-9]{32}"),
+    _token("twilio_key", "SK", r"[a-f0-9]{32}", precise_hint="SK[a-f0-9]{32}"),
     _token(
         "discord_token",
         "[MNO][DTjwz]",
         r"[A-Za-z0-9_-]{20,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}+",
         *(f"{first}{second}" for first in "MNO" for second in "DTjwz"),
+        precise_hint=r"[MNO][DTjwz][A-Za-z0-9_-]{20,28}\.[A-Za-z0-9_-]{6}\.",
     ),
     _token("jwt", "eyJ", r"[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+"),
 )
@@ -141,6 +150,7 @@ def _is_option_value(match: re.Match[str], secret: str) -> bool:
     return has_digit and secret[0] not in "/.~-" and _is_value(secret)
 
 
+_SECRET_OPTION = r"--(?:[a-z0-9]{1,20}-){0,3}(?:token|secret|api-?key|access-?key|secret-?key)"
 _OPTION_VALUE = r"(?:\s{1,4}|=)[\"']?(?P<secret>[^\s\"'\\,;]{8,256}+)"
 _OPTIONS = (
     SecretPattern(
@@ -162,12 +172,10 @@ _OPTIONS = (
     SecretPattern(
         "credential",
         ("--",),
-        re.compile(
-            r"--(?:[a-z0-9]{1,20}-){0,3}(?:token|secret|api-?key|access-?key|secret-?key)"
-            + _OPTION_VALUE
-        ),
+        re.compile(_SECRET_OPTION + _OPTION_VALUE),
         is_secret=_is_option_value,
         is_case_sensitive=False,
+        precise_hint=_SECRET_OPTION.replace("-", "[-－]", 2),
     ),
 )
 
@@ -307,6 +315,7 @@ _ASSIGNED = (
         ),
         is_secret=_is_credential,
         is_case_sensitive=False,
+        precise_hint=r"(?:key|token|secret|signature)[\\\"'＂＇]{0,4}\s{0,3}[=:＝：]",
     ),
 )
 
@@ -315,6 +324,7 @@ _URL = SecretPattern(
     ("://",),
     re.compile(r"://[^\s:/@\"'<>\\]{0,128}:(?P<secret>[^\s/@\"'<>\\]{1,256})@(?=[A-Za-z0-9\[_-])"),
     is_secret=lambda match, secret: secret[0] not in "<$%{[*",
+    precise_hint=r"[:：][/／]{2}[^\s:/@]{0,128}[:：][^\s/@]{1,256}[@＠]",
 )
 
 SECRET_PATTERNS = (

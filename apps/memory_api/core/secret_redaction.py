@@ -47,7 +47,7 @@ def may_contain_secrets(text: str) -> bool:
         text.encode()
     except UnicodeEncodeError:  # `_ANY_HINT` cannot read lone surrogates
         return True
-    return _ANY_HINT.isinstance_python(text) or bool(_FULL_WIDTH.search(text))
+    return _ANY_HINT.isinstance_python(text) or bool(_FULL_WIDTH_HINT.search(text))
 
 
 def redact_value(value: Any) -> tuple[Any, dict[str, int]]:
@@ -123,6 +123,8 @@ def _lower(text: str) -> str:
 
 _ASCII_LOWER = {ord(c): c.lower() for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 _FULL_WIDTH = re.compile("[\uff01-\uff5e]")
+_FULL_WIDTH_HINT = re.compile("[\uff0d\uff0f\uff1d\uff21-\uff3a\uff41-\uff5a]")
+"""A letter, "-", "/" or "=" in full width. Hints that need other punctuation contain it."""
 _HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 
 
@@ -134,10 +136,14 @@ def _compile_hints() -> SchemaValidator:
         "|".join(
             sorted(
                 {
-                    re.escape(hint)
+                    hint
                     for pattern in SECRET_PATTERNS
                     if pattern.is_case_sensitive == is_case_sensitive
-                    for hint in pattern.hints
+                    for hint in (
+                        [pattern.precise_hint]
+                        if pattern.precise_hint
+                        else map(re.escape, pattern.hints)
+                    )
                 }
             )
         )

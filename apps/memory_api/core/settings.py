@@ -9,12 +9,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AliasChoices, Field, SecretStr
+from limits import RateLimitItem, parse
+from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 def _env(*names: str) -> AliasChoices:
     return AliasChoices(*names)
+
+
+def parse_rate_limit(text: str) -> RateLimitItem | None:
+    """A limit such as `100/second`. None for `off`. Raises `ValueError`."""
+    if text == "off":
+        return None
+    try:
+        limit = parse(text)
+    except ValueError:
+        raise ValueError("must be a number per unit, such as 100/second, or off") from None
+    if limit.amount < 1:
+        raise ValueError("must allow at least 1 request, or be off")
+    return limit
 
 
 class Settings(BaseSettings):
@@ -61,6 +75,29 @@ class Settings(BaseSettings):
         gt=0,
         description="Timeout of one statement and of the wait for a connection, in seconds. A "
         "request gets 503 after it. Statements of workers have 20 times as long.",
+    )
+    max_connections: int = Field(
+        1_000,
+        ge=1,
+        description="Maximum open connections per API process. Requests above it get 503.",
+    )
+    rate_limit_key: str = Field(
+        "30000/minute",
+        description="Maximum requests per API key, such as 100/second or 5000/minute, or off. "
+        "Requests above it get 429.",
+    )
+    rate_limit_tenant: str = Field(
+        "60000/minute", description="Maximum requests per tenant, with all its API keys."
+    )
+    rate_limit_failed_keys: str = Field(
+        "60/minute",
+        description="Maximum requests with an unknown API key per client address (IPv6: per /64). "
+        "Above it, unknown keys get 429; keys that worked before are not affected.",
+    )
+    rate_limit_storage: Literal["memory", "postgresql"] = Field(
+        "memory",
+        description="Where requests are counted: in each process, or in PostgreSQL, so that the "
+        "limits hold for all processes together.",
     )
     data_dir: Path = Field(
         Path(".hansei"),
@@ -284,6 +321,12 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Minimum level of logged events."
     )
+
+    @field_validator("rate_limit_key", "rate_limit_tenant", "rate_limit_failed_keys")
+    @classmethod
+    def _check_rate_limit(cls, value: str) -> str:
+        parse_rate_limit(value)
+        return value
 
     @classmethod
     def load(cls, **overrides: Any) -> Settings:

@@ -3,12 +3,30 @@
 select r.id
 from runs r
 where r.tenant_id = :tenant and r.id <> :except_run_id
-  and (r.state = 'queued' and r.updated_at < now() - interval '2 minutes'
-       or r.state = 'running' and r.lease_until < now() - interval '2 minutes')
+  and r.state in ('queued', 'running') and r.updated_at < now() - interval '2 minutes'
+  and (r.state = 'queued' or r.lease_until < now() - interval '2 minutes')
   and not exists (
       select from pgqueuer q
       where q.status in ('queued', 'picked') and q.payload = convert_to(r.tenant_id || '/' || r.id, 'UTF8'))
 limit 1000
+
+-- name: next_upkeep
+-- When something of the tenant is due next: an open trace without new events ends, or a run may have lost its ticket. At the latest in a week.
+select least(
+    (select min(t.updated_at) + make_interval(secs => :idle_seconds) from traces t where t.tenant_id = :tenant and t.state = 'open'),
+    (select now() + interval '15 minutes'
+     where exists (select from runs r where r.tenant_id = :tenant and r.state in ('queued', 'running') and r.id <> :run_id)),
+    now() + interval '7 days' * (0.9 + 0.1 * random())
+)
+
+-- name: start_period
+-- The start of a scheduled task, if it was not started since the beginning of its period. Exactly one caller gets a row.
+insert into maintenance_tasks as t (tenant_id, task, started_at, run_id)
+values (:tenant, :task, now(), :run_id)
+on conflict (tenant_id, task) do update
+set started_at = now(), run_id = excluded.run_id
+where t.tenant_id = :tenant and t.started_at < :period_start
+returning t.task
 
 -- name: delete_idempotency_keys
 -- Deletes a batch of the idempotency keys that are older than a time.

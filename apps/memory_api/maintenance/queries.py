@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.maintenance.tables import MaintenanceTaskRow
+from apps.memory_api.run_queue.tables import UpkeepScheduleRow
 from apps.memory_api.runs.tables import RunRow
 
 
@@ -40,3 +43,18 @@ async def update_progress(session: AsyncSession, run: RunRow, progress: dict[str
         .returning(RunRow.id)
     )
     return updated_id is not None
+
+
+async def load_task_starts(session: AsyncSession) -> dict[str, datetime]:
+    """Task → its latest start on the schedule, for tasks that have started."""
+    rows = await session.scalars(
+        select(MaintenanceTaskRow).where(MaintenanceTaskRow.tenant_id == current_tenant_id(session))
+    )
+    return {row.task: row.started_at for row in rows}
+
+
+async def get_upkeep_time(session: AsyncSession) -> datetime | None:
+    """When the tenant's upkeep is due. None if the tenant was never active."""
+    return await session.scalar(
+        select(UpkeepScheduleRow.due_at).where(UpkeepScheduleRow.lane == current_tenant_id(session))
+    )

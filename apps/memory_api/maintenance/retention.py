@@ -55,6 +55,17 @@ async def delete_old_totals(runtime: Runtime, tenant_id: UUID) -> int:
     return await _delete_in_batches(runtime, tenant_id, DELETE_BUDGET_TOTALS, TOTAL_RETENTION)
 
 
+async def delete_expired_rows(runtime: Runtime, tenant_id: UUID) -> dict[str, int]:
+    """Deletes what has expired. Returns the number of rows by kind."""
+    return {
+        "retrievals_deleted": await delete_old_retrievals(runtime, tenant_id),
+        "idempotency_keys_deleted": await delete_expired_idempotency_keys(runtime, tenant_id),
+        "reservations_deleted": await delete_old_reservations(runtime, tenant_id),
+        "stored_replies_deleted": await delete_old_stored_replies(runtime, tenant_id),
+        "budget_totals_deleted": await delete_old_totals(runtime, tenant_id),
+    }
+
+
 async def _delete_in_batches(
     runtime: Runtime, tenant_id: UUID, statement: TextClause, retention: timedelta
 ) -> int:

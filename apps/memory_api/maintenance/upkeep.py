@@ -9,26 +9,22 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.auth.queries import list_active_tenant_ids
+from apps.memory_api.auth.queries import is_tenant_active
 from apps.memory_api.budgets.reservations import settle_expired
 from apps.memory_api.core.db import current_tenant_id, transaction_time
+from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.resources import load_sql
 from apps.memory_api.curation.cleanup import CLEANUP, enqueue_cleanups
 from apps.memory_api.embeddings.port import EmbedderUnavailable
 from apps.memory_api.maintenance.reindexing import delete_old_vectors, retokenize_tenant
-from apps.memory_api.maintenance.retention import (
-    delete_expired_idempotency_keys,
-    delete_old_reservations,
-    delete_old_retrievals,
-    delete_old_stored_replies,
-    delete_old_totals,
-)
-from apps.memory_api.maintenance.vector_indexes import sync_vector_indexes
+from apps.memory_api.maintenance.retention import delete_expired_rows
+from apps.memory_api.maintenance.tasks import scheduled_tasks
 from apps.memory_api.memories.index.scopes import acquire_tenant_lock
 from apps.memory_api.memories.index.writer import fold_scope_stats
 from apps.memory_api.playbooks.inbox.inbox import queue_missing_curations
 from apps.memory_api.playbooks.queries import count_uses
 from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.run_queue.upkeep_schedule import drop_upkeep, finish_upkeep
 from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.chain import enqueue_runs, enqueue_shared_run, new_learning_run
 from apps.memory_api.runs.lifecycle import StepResult
@@ -52,26 +48,50 @@ USES_COUNTED_UNTIL = "uses_counted_until"
 USE_COUNT_DELAY = timedelta(seconds=10)
 """Retrievals younger than this are left to the next run: they may not be committed yet."""
 
+TENANTS_PER_CLAIM = 500
+NEXT_UPKEEP = load_sql("maintenance/maintenance.sql", "next_upkeep")
+START_PERIOD = load_sql("maintenance/maintenance.sql", "start_period")
 LOST_RUNS = load_sql("maintenance/maintenance.sql", "list_lost_runs")
 
 
 async def enqueue_upkeep(runtime: Runtime) -> None:
-    """Enqueues one run per active tenant, so that no tenant waits for another."""
-    async with runtime.sessions.without_tenant() as session:
-        tenant_ids = await list_active_tenant_ids(session)
-    for tenant_id in tenant_ids:
+    """Enqueues a run for each tenant whose upkeep is due, so that no tenant waits for another."""
+    for tenant_id in await claim_due_tenants(runtime):
         async with runtime.sessions.for_tenant(tenant_id) as session:
+            if not await is_tenant_active(session):
+                await drop_upkeep(session, tenant_id)
             # A run queued for longer has lost its ticket; the new run enqueues it again.
-            if not await has_queued_run(session, UPKEEP, datetime.now(UTC) - LOST_AFTER):
-                run = lifecycle.new_run(session, UPKEEP, project_id="default")
-                await session.flush()
-                await runtime.queue.enqueue(session, [Ticket(tenant_id, run.id)])
+            elif not await has_queued_run(session, UPKEEP, datetime.now(UTC) - LOST_AFTER):
+                await enqueue_run(runtime, session, UPKEEP)
+
+
+async def claim_due_tenants(runtime: Runtime) -> list[UUID]:
+    """The tenants whose upkeep is due now. Each is claimed by one process."""
+    tenant_ids: list[UUID] = []
+    while claimed := await runtime.upkeep_schedule.claim_due(TENANTS_PER_CLAIM):
+        tenant_ids += claimed
+        if len(claimed) < TENANTS_PER_CLAIM:
+            break
+    return tenant_ids
+
+
+async def enqueue_run(
+    runtime: Runtime, session: AsyncSession, kind: str, input: dict[str, Any] | None = None
+) -> RunRow:
+    """Enqueues a maintenance run of the session's tenant."""
+    run = lifecycle.new_run(session, kind, project_id="default", input=input)
+    await session.flush()
+    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
+    return run
 
 
 async def run_upkeep(runtime: Runtime, run: RunRow) -> None:
-    """Runs all upkeep tasks for the run's tenant."""
+    """Runs the upkeep of the run's tenant, starts its scheduled tasks that are due, and says when
+    upkeep is due again.
+    """
     tenant_id = run.tenant_id
     async with runtime.sessions.for_tenant(tenant_id) as session:
+        started_at = await transaction_time(session)
         result: dict[str, Any] = {
             "traces_timed_out": await close_stale_traces(runtime, session),
             "runs_requeued": await requeue_lost_runs(runtime, session, run.id),
@@ -79,23 +99,52 @@ async def run_upkeep(runtime: Runtime, run: RunRow) -> None:
         await fold_scope_stats(session)
         result["cleanups_enqueued"] = await enqueue_cleanups(runtime, session)
     result["curations_enqueued"] = await enqueue_missing_curations(runtime, tenant_id)
-    result["retrievals_deleted"] = await delete_old_retrievals(runtime, tenant_id)
-    result["idempotency_keys_deleted"] = await delete_expired_idempotency_keys(runtime, tenant_id)
+    result |= await delete_expired_rows(runtime, tenant_id)
     async with runtime.sessions.for_tenant(tenant_id) as session:
         result["reservations_expired"] = await settle_expired(session, datetime.now(UTC))
-    result["reservations_deleted"] = await delete_old_reservations(runtime, tenant_id)
-    result["stored_replies_deleted"] = await delete_old_stored_replies(runtime, tenant_id)
-    result["budget_totals_deleted"] = await delete_old_totals(runtime, tenant_id)
     result["memories_retokenized"] = await retokenize_tenant(runtime, tenant_id)
     result |= await delete_retired_vectors(runtime, tenant_id)
-    result["vector_indexes"] = await sync_vector_indexes(
-        runtime.sessions, runtime.settings.owner_url, tenant_id
-    )
     async with runtime.sessions.for_tenant(tenant_id) as session:
+        result["tasks_started"] = await start_due_tasks(runtime, session)
         result[USES_COUNTED_UNTIL] = await count_new_uses(session)
         for kind in (UPKEEP, CLEANUP):
             await delete_finished_runs(session, kind, datetime.now(UTC) - UPKEEP_RUN_RETENTION)
+        await finish_upkeep(session, tenant_id, started_at, await next_upkeep(session, run.id))
         await lifecycle.finish_run(session, run, StepResult(data=result))
+
+
+async def next_upkeep(session: AsyncSession, run_id: UUID) -> datetime:
+    """When the tenant needs upkeep again if nothing happens until then."""
+    return await session.scalar(
+        NEXT_UPKEEP,
+        {
+            "tenant": current_tenant_id(session),
+            "run_id": run_id,
+            "idle_seconds": MAX_IDLE_SECONDS,
+        },
+    )
+
+
+async def start_due_tasks(runtime: Runtime, session: AsyncSession) -> list[str]:
+    """Starts each scheduled task of the tenant that has not started in its period. Returns their
+    names. Any number of processes start one run per period, because they change the same row.
+    """
+    now = await transaction_time(session)
+    started: list[str] = []
+    for task in scheduled_tasks(runtime.settings):
+        run_id = new_id()
+        parameters = {
+            "tenant": current_tenant_id(session),
+            "task": task.name,
+            "run_id": run_id,
+            "period_start": task.period_start(now),
+        }
+        if await session.scalar(START_PERIOD, parameters) is not None:
+            run = task.new_run(session, run_id=run_id)
+            await session.flush()
+            await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
+            started.append(task.name)
+    return started
 
 
 async def count_new_uses(session: AsyncSession) -> str:

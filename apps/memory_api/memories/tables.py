@@ -105,6 +105,14 @@ class MemoryRow(Base):
             "trace_id",
             postgresql_where=text("trace_id is not null"),
         ),
+        Index(
+            "memories_session_id_idx",
+            "tenant_id",
+            "project_id",
+            "session_id",
+            "created_at",
+            postgresql_where=text("session_id is not null and kind = 'episode'"),
+        ),
     )
 
     tenant_id: Mapped[TenantId]

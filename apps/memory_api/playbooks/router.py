@@ -203,7 +203,8 @@ async def update_playbook(
     caller: Writer,
     if_match: IfMatch,
 ) -> PlaybookSummary:
-    """Changes sections, limits and the review mode. Creates the playbook if it does not exist.
+    """Changes sections, limits and the review mode, as a new version unless nothing changes.
+    Creates the playbook if it does not exist.
 
     Only an admin key may change the review mode.
     """

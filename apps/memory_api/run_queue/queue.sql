@@ -98,3 +98,33 @@ delete from pgqueuer where id = any($1::bigint[])
 select count(*) from (
     select from pgqueuer where status = 'queued' and lane between $1::uuid and $2::uuid limit $3
 ) queued
+
+-- name: mark_upkeep_due
+-- A tenant is active: its upkeep is due within $2, also if it is running now. $1 the tenant.
+insert into upkeep_schedule as u (lane, due_at) values ($1::uuid, now() + $2::interval)
+on conflict (lane) do update
+set active_at = now(), due_at = case when u.claimed_until > now() then now() + $2::interval else least(u.due_at, now() + $2::interval) end
+
+-- name: claim_due_upkeep
+-- Take the tenants whose upkeep is due, at most $1, the longest due first. Each is taken once, until its upkeep ends or $2 has passed.
+update upkeep_schedule u
+set claimed_until = now() + $2::interval
+where u.lane in (
+    select o.lane from upkeep_schedule o
+    where o.due_at <= now() and (o.claimed_until is null or o.claimed_until <= now())
+    order by o.due_at limit $1 for update skip locked
+)
+returning u.lane
+
+-- name: finish_upkeep
+-- The upkeep of tenant $1 that started at $2 is done, and due again at $3; for an active tenant after $4 at the latest. A tenant that was
+-- active meanwhile keeps its earlier time.
+update upkeep_schedule u
+set claimed_until = null,
+    due_at = least(case when u.due_at > $2::timestamptz then u.due_at end,
+                   case when u.active_at > now() - interval '2 days' then least($3::timestamptz, now() + $4::interval) else $3 end)
+where u.lane = $1::uuid
+
+-- name: drop_upkeep
+-- An erased or suspended tenant has no upkeep.
+delete from upkeep_schedule where lane = $1::uuid

@@ -29,6 +29,19 @@ class RunRow(Base):
             "trace_id",
             postgresql_where=text("trace_id is not null"),
         ),
+        Index(
+            "runs_unfinished_idx",
+            "tenant_id",
+            "updated_at",
+            postgresql_where=text("state in ('queued', 'running')"),
+        ),
+        Index(
+            "runs_kind_finished_at_idx",
+            "tenant_id",
+            "kind",
+            text("finished_at desc"),
+            postgresql_where=text("kind in ('upkeep', 'cleanup', 'maintenance')"),
+        ),
     )
 
     tenant_id: Mapped[TenantId]

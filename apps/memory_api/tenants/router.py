@@ -1,12 +1,23 @@
-"""Tenants and API keys over HTTP."""
+"""Tenants, API keys and the audit log over HTTP."""
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
-from apps.memory_api.api.deps import Admin, Operator, Reader, RuntimeDep, Session, project_filter
+from apps.memory_api.api.deps import (
+    Admin,
+    CursorQuery,
+    Limit,
+    Operator,
+    Reader,
+    RuntimeDep,
+    Session,
+    project_filter,
+    require_whole_tenant,
+)
 from apps.memory_api.api.problems import Responses, problems
 from apps.memory_api.api.route import ApiRoute
 from apps.memory_api.auth import queries
@@ -14,10 +25,15 @@ from apps.memory_api.auth.identity import Identity, KeyScope, to_tenant_id
 from apps.memory_api.auth.queries import create_key, get_tenant, list_keys, revoke_key
 from apps.memory_api.auth.tables import ApiKeyRow
 from apps.memory_api.core.errors import Forbidden, NotFound
+from apps.memory_api.core.pagination import to_page
 from apps.memory_api.core.schemas import body_example
+from apps.memory_api.tenants.audit_log import record_audit_event, record_key_event
+from apps.memory_api.tenants.queries import list_audit_events
 from apps.memory_api.tenants.schemas import (
     ApiKey,
     ApiKeyPage,
+    AuditEvent,
+    AuditEventPage,
     CreateApiKeyRequest,
     CreateApiKeyResponse,
     CreateTenantRequest,
@@ -25,6 +41,7 @@ from apps.memory_api.tenants.schemas import (
     Tenant,
     TenantPage,
 )
+from apps.memory_api.tenants.tables import AuditEventRow
 
 router = APIRouter(prefix="/api/v1", route_class=ApiRoute)
 
@@ -64,7 +81,9 @@ async def create_tenant(
         is_new = await queries.create_tenant(session, body.name)
         key = None
         if is_new:
-            _, key = await create_key(session, scopes=[KeyScope.ADMIN], name="first")
+            row, key = await create_key(session, scopes=[KeyScope.ADMIN], name="first")
+            await record_audit_event(session, "tenant.created", f"tenant:{body.name}", {})
+            await record_key_event(session, "key.created", row)
         tenant = await get_tenant(session)
         assert tenant is not None
         response.status_code = 201 if is_new else 200
@@ -102,6 +121,7 @@ async def create_api_key(
         project_id=project_filter(caller, body.project_id),
         expires_at=body.expires_at,
     )
+    await record_key_event(session, "key.created", row)
     return CreateApiKeyResponse(key=key.text, **key_response(row).model_dump())
 
 
@@ -125,8 +145,34 @@ async def list_api_keys(session: Session, caller: Admin) -> ApiKeyPage:
 async def revoke_api_key(key_id: UUID, runtime: RuntimeDep, caller: Admin) -> None:
     """Revokes an API key, immediately in this process and within five seconds in others."""
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
-        key_ids = {key.id for key in await list_keys(session) if _may_manage(caller, key)}
-        if key_id not in key_ids:
+        keys = {key.id: key for key in await list_keys(session) if _may_manage(caller, key)}
+        if key_id not in keys:
             raise NotFound("API key not found.")
         await revoke_key(session, key_id)
+        await record_key_event(session, "key.revoked", keys[key_id])
     runtime.key_cache.remove(key_id)
+
+
+@router.get("/audit-log", tags=["tenants"], summary="List administrative acts")
+async def list_audit_log(
+    session: Session,
+    caller: Admin,
+    cursor: CursorQuery,
+    action: Annotated[
+        str | None, Query(max_length=64, description="Only this action, such as `key.created`.")
+    ] = None,
+    limit: Limit = 50,
+) -> AuditEventPage:
+    """Lists administrative acts, newest first: who created or revoked a key, set budgets, decided
+    on a proposal or erased data.
+
+    Entries cannot be changed or deleted through the service. Answers 403 for a key bound to one
+    project.
+    """
+    require_whole_tenant(caller)
+    rows = await list_audit_events(session, action=action, cursor=cursor, limit=limit)
+    return to_page(AuditEventPage, rows, limit, audit_event_response)
+
+
+def audit_event_response(row: AuditEventRow) -> AuditEvent:
+    return AuditEvent.model_validate(row, from_attributes=True)

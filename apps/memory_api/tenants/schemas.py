@@ -10,6 +10,7 @@ from pydantic import AliasChoices, Field, field_validator
 from apps.memory_api.auth.identity import KeyScope, to_tenant_id
 from apps.memory_api.core.errors import InvalidRequest
 from apps.memory_api.core.schemas import (
+    Metadata,
     Name,
     Page,
     RequestModel,
@@ -125,3 +126,30 @@ class CreateApiKeyResponse(ApiKey):
     model_config = with_examples(_KEY | {"key": "hsk_…", "last_used_at": None})
 
     key: str
+
+
+_EVENT: dict[str, Any] = {
+    "id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa0b",
+    "action": "key.revoked",
+    "target": "key:0190d2c4-6f5e-7a31-9c11-3a55d6f0aa02",
+    "actor": "key:0190d2c4-6f5e-7a31-9c11-3a55d6f0aa03",
+    "details": {"name": "ci"},
+    "created_at": "2026-11-21T09:00:00Z",
+}
+
+
+class AuditEvent(ResponseModel):
+    """One administrative act."""
+
+    model_config = with_examples(_EVENT)
+
+    id: UUID
+    action: str = Field(description="`<noun>.<past participle>`, such as `key.created`.")
+    target: str = Field(description="What was changed, such as `key:<ID>`.")
+    actor: str = Field(description="`key:<ID>`, `run:<ID>` or `command_line`.")
+    details: Metadata
+    created_at: UtcDatetime
+
+
+class AuditEventPage(Page[AuditEvent]):
+    """One page of the audit log."""

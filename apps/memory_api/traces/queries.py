@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -56,6 +57,16 @@ _EVENTS = (
     )
     .order_by(TraceEventRow.seq)
 )
+_EVENT_SIZES = _EVENTS.with_only_columns(
+    TraceEventRow.seq,
+    (
+        func.octet_length(TraceEventRow.content)
+        + func.pg_column_size(TraceEventRow.metadata_)
+        + func.coalesce(func.pg_column_size(TraceEventRow.error), 0)
+    ).label("size"),
+)
+MAX_PAGE_BYTES = 1024 * 1024
+"""Bytes of the events of one page."""
 
 
 async def get_trace(
@@ -125,15 +136,33 @@ async def list_traces(
     return (await session.scalars(query.limit(limit + 1))).all()
 
 
+@dataclass(frozen=True)
+class EventPage:
+    """Some events in order. `has_more` is True if others follow."""
+
+    rows: Sequence[TraceEventRow]
+    has_more: bool
+
+
 async def list_event_page(
     session: AsyncSession, trace_id: UUID, *, after: int | None = None, limit: int
-) -> Sequence[TraceEventRow]:
-    """Events after sequence number `after`, in order; one row more than `limit` when there is a
-    next page.
+) -> EventPage:
+    """Up to `limit` events after sequence number `after`, and no more than fit into
+    `MAX_PAGE_BYTES`, but at least one.
     """
-    query = _EVENTS if after is None else _EVENTS.where(TraceEventRow.seq > after)
     parameters = {"tenant": current_tenant_id(session), "trace": trace_id}
-    return (await session.scalars(query.limit(limit + 1), parameters)).all()
+    sizes = _EVENT_SIZES if after is None else _EVENT_SIZES.where(TraceEventRow.seq > after)
+    found = (await session.execute(sizes.limit(limit + 1), parameters)).all()
+    total, count = 0, 0
+    for _, size in found[:limit]:
+        total += size
+        if count and total > MAX_PAGE_BYTES:
+            break
+        count += 1
+    if not count:
+        return EventPage([], False)
+    query = _EVENTS.where(TraceEventRow.seq.between(found[0].seq, found[count - 1].seq))
+    return EventPage((await session.scalars(query, parameters)).all(), len(found) > count)
 
 
 async def list_events(session: AsyncSession, trace_id: UUID) -> Sequence[TraceEventRow]:

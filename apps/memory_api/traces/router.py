@@ -79,8 +79,10 @@ def _event_response(row: TraceEventRow) -> TraceEvent:
     return TraceEvent.model_validate(row, from_attributes=True)
 
 
-def _event_cursor(row: TraceEventRow) -> Cursor:
-    return Cursor("trace_events", (str(row.seq),))
+def _event_page(page: queries.EventPage) -> TraceEventPage:
+    items = [_event_response(row) for row in page.rows]
+    cursor = Cursor("trace_events", (str(page.rows[-1].seq),)) if page.has_more else None
+    return TraceEventPage(items=items, next_cursor=cursor.encode() if cursor else None)
 
 
 ReflectQuery = Annotated[
@@ -185,13 +187,13 @@ async def list_traces(
 
 @router.get("/{trace_id}", summary="Get a trace", responses=problems(404))
 async def get_trace(trace_id: UUID, session: Session, caller: Reader) -> TraceWithEvents:
-    """Returns a trace with its evidence and its first 200 events.
+    """Returns a trace with its evidence and its first 200 events, or fewer if they are larger than
+    1 MB.
 
     `GET /api/v1/traces/{trace_id}/events` with `next_cursor` lists the following events.
     """
     row = await require_trace(session, trace_id, caller.project_id)
-    rows = await queries.list_event_page(session, trace_id, limit=FIRST_EVENTS)
-    page = to_page(TraceEventPage, rows, FIRST_EVENTS, _event_response, _event_cursor)
+    page = _event_page(await queries.list_event_page(session, trace_id, limit=FIRST_EVENTS))
     return TraceWithEvents.model_validate(row, from_attributes=True).model_copy(
         update={"events": page.items, "next_cursor": page.next_cursor}
     )
@@ -201,11 +203,10 @@ async def get_trace(trace_id: UUID, session: Session, caller: Reader) -> TraceWi
 async def list_trace_events(
     trace_id: UUID, session: Session, caller: Reader, cursor: CursorQuery, limit: Limit = 50
 ) -> TraceEventPage:
-    """Lists the events of a trace in order."""
+    """Lists the events of a trace in order. A page has at most 1 MB of them, but at least one."""
     await require_trace(session, trace_id, caller.project_id)
     after = cursor.integer("trace_events") if cursor else None
-    rows = await queries.list_event_page(session, trace_id, after=after, limit=limit)
-    return to_page(TraceEventPage, rows, limit, _event_response, _event_cursor)
+    return _event_page(await queries.list_event_page(session, trace_id, after=after, limit=limit))
 
 
 @router.post(

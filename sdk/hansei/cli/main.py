@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from hansei.cli.analytics import show_analytics
+from hansei.cli.audit import list_audit_log
 from hansei.cli.budgets import budget_commands, show_usage
 from hansei.cli.memories import memory_commands
 from hansei.cli.playbooks import playbook_commands
@@ -31,8 +32,17 @@ from hansei.errors import HanseiError
 ENTRY_POINT_GROUP = "hansei.commands"
 CLIENT_COMMANDS = frozenset(
     {
-        *("reflect", "search", "playbook", "proposal", "memory", "trace", "run"),
-        *("budget", "usage", "analytics"),
+        "reflect",
+        "search",
+        "playbook",
+        "proposal",
+        "memory",
+        "trace",
+        "run",
+        "budget",
+        "usage",
+        "audit",
+        "analytics",
     }
 )
 SERVER_COMMANDS = frozenset(
@@ -81,6 +91,7 @@ for group in (
     app.add_typer(group, rich_help_panel=PANEL)
 app.command("usage", rich_help_panel=PANEL)(show_usage)
 app.command("analytics", rich_help_panel=PANEL)(show_analytics)
+app.command("audit", rich_help_panel=PANEL)(list_audit_log)
 
 
 def _print_version(requested: bool) -> None:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
-from hansei._request import API, Id, Request, api_path, drop_none, get_request, write_request
+from hansei._request import (
+    API,
+    MAX_PAGE_SIZE,
+    Id,
+    Request,
+    api_path,
+    drop_none,
+    get_request,
+    write_request,
+)
 from hansei.types import Page
 
 KeyScope = Literal["read", "write", "admin"]
@@ -37,6 +46,17 @@ class Tenant(TypedDict):
 
 class CreateTenantResponse(Tenant):
     key: str | None
+
+
+class AuditEvent(TypedDict):
+    """One administrative act. `actor` is `key:<ID>`, `run:<ID>` or `command_line`."""
+
+    id: str
+    action: str
+    target: str
+    actor: str
+    details: dict[str, Any]
+    created_at: str
 
 
 class BudgetLimit(TypedDict):
@@ -133,6 +153,13 @@ def list_tenants() -> Request[Page[Tenant]]:
 def create_tenant(name: str) -> Request[CreateTenantResponse]:
     """Create a tenant and an admin key for it. Requires an operator key."""
     return write_request("POST", f"{API}/tenants", {"name": name})
+
+
+def list_audit_log(
+    *, action: str | None = None, limit: int = MAX_PAGE_SIZE
+) -> Request[Page[AuditEvent]]:
+    """List the administrative acts in your tenant, newest first. Requires an admin key."""
+    return get_request(f"{API}/audit-log", action=action, limit=limit)
 
 
 def list_budgets() -> Request[Page[Budget]]:

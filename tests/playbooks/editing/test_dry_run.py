@@ -70,8 +70,8 @@ async def test_proposal_has_dry_run(book: Book) -> None:
     held = (await book.post("deltas", deltas=deltas)).json()
     url = f"proposals/{held['proposal_id']}/accept"
     dry = (await book.post(url, dry_run=True)).json()
-    assert (dry["version"], dry["applied"], dry["results"]) == (1, False, held["results"])
-    assert (await book.post(url)).json()["version"] == 2
+    assert (dry["version"], dry["applied"], dry["results"]) == (2, False, held["results"])
+    assert (await book.post(url)).json()["version"] == 3
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,9 @@ async def test_holdout_is_stored_with_retrieval(
 ) -> None:
     patched = await book.api.patch(book.url, json={"holdout_share": 1.0})
     assert patched.json()["holdout_share"] == 1.0
-    assert patched.json()["version"] == 1, "a setting is not a version"
+    assert patched.json()["version"] == 2
+    again = await book.api.patch(book.url, json={"holdout_share": 1.0})
+    assert again.json()["version"] == 2, "nothing changed"
     out = (await book.post("render")).json()
     kept = (await book.post("render", holdout_share=0.000001)).json()
     plain = (await book.post("render", holdout_share=0)).json()

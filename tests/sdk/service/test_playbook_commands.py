@@ -232,7 +232,7 @@ async def test_person_decides_proposal(playbook: Command, command: Command, clie
     assert "  DELETE pref-00002\n    reason: Long is fine." in shown
     newer, older = (await document(command, "proposal", "list", "pay"))["items"]
     done = await command("proposal", "accept", "pay", older["id"])
-    assert done.stdout == "Applied 1 change. pay is at version 2.\n", done.stderr
+    assert done.stdout == "Applied 1 change. pay is at version 3.\n", done.stderr
     assert (await command("proposal", "reject", "pay", newer["id"])).stdout == "Rejected.\n"
     assert "No proposals in state 'waiting'." in (await command("proposal", "list", "pay")).stderr
     left = await document(playbook, "show", "pay")

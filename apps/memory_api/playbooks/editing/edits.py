@@ -35,6 +35,7 @@ from apps.memory_api.playbooks.sections import (
 from apps.memory_api.playbooks.state import PlaybookState
 from apps.memory_api.playbooks.tables import PlaybookRow
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.tenants.audit_log import record_audit_event
 
 DeltaSources = Mapping[int, Sequence[UUID]]
 """Index of a delta → the memories (insights, strategies) it was derived from."""
@@ -310,8 +311,8 @@ async def update_settings(
     *,
     if_match: int | None = None,
 ) -> None:
-    """Sets `sections` and the settings in `SETTING_NAMES` that `fields` contains. Creates a missing
-    playbook. Changed sections make a new version, other settings do not.
+    """Sets `sections` and the settings in `SETTING_NAMES` that `fields` contains, as one version
+    unless nothing changes. Creates a missing playbook. The audit log gets the changed settings.
     """
     sections: Sequence[SectionDefinition] | None = fields.get("sections")
     if sections is not None:
@@ -322,13 +323,25 @@ async def update_settings(
         if sections is not None:
             state = replace(state, sections=with_fallback(sections))
 
+        changed = {
+            name: fields[name]
+            for name in SETTING_NAMES
+            if name in fields and getattr(playbook, name) != fields[name]
+        }
+
         async def set_settings(_result: ChangeResult) -> None:
             playbook.deleted_at = None
-            for name in SETTING_NAMES:
-                if name in fields:
-                    setattr(playbook, name, fields[name])
+            for name, value in changed.items():
+                setattr(playbook, name, value)
+            if changed:
+                details = {"project_id": ref.project_id, "settings": changed}
+                await record_audit_event(
+                    session, "playbook.configured", f"playbook:{ref.name}", details
+                )
 
-        return ChangePlan("settings", {}, state, after_write=set_settings)
+        return ChangePlan(
+            "settings", {}, state, changes_settings=bool(changed), after_write=set_settings
+        )
 
     await change_playbook(
         runtime, tenant_id, ref, plan, author, ChangeConditions(if_match, create_missing=True)

@@ -76,6 +76,8 @@ class ChangePlan:
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key of a bullet → the reason of its change, if it differs from the reason of the author."""
     deletes_playbook: bool = False
+    changes_settings: bool = False
+    """Whether `after_write` changes settings, which makes a version even without other changes."""
     after_write: Callable[[ChangeResult], Awaitable[None]] | None = None
     """Called once with the result, in the transaction that writes the version."""
 

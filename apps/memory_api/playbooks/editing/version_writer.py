@@ -56,7 +56,8 @@ async def write_version(
     sections = [section.model_dump() for section in plan.after.sections]
     sections_changed = sections != playbook.sections
     first_import = playbook.version == 0 and plan.change_type == "import"
-    if not (deleted or changed or first_import or plan.deletes_playbook or sections_changed):
+    settings_changed = sections_changed or plan.changes_settings
+    if not (deleted or changed or first_import or plan.deletes_playbook or settings_changed):
         await _set_positions(session, playbook, positions)
         return ChangeResult(playbook.version, False, playbook.active_count, plan.results)
     check_capacity(playbook, plan)

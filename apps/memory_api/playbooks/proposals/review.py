@@ -25,6 +25,7 @@ from apps.memory_api.playbooks.queries import get_playbook, get_proposal
 from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.playbooks.tables import PlaybookRow, ProposalRow
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.tenants.audit_log import record_audit_event
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ async def accept_proposal(
         waiting = await _lock_waiting_proposal(session, playbook, proposal_id)
 
         async def accept(result: ChangeResult) -> None:
-            _decide(waiting, "accepted", decider, reason)
+            await _decide(session, ref, waiting, "accepted", decider, reason)
             waiting.accepted_version = result.version
 
         planned = await planner(session, playbook)
@@ -146,17 +147,22 @@ async def reject_proposal(
     """Rejects a proposal. Raises `NotFound`, and `Conflict` if it is already decided."""
     async with runtime.sessions.for_tenant(tenant_id) as session:
         playbook = await require_playbook(session, ref)
-        _decide(
-            await _lock_waiting_proposal(session, playbook, proposal_id),
-            "rejected",
-            decider,
-            reason,
-        )
+        proposal = await _lock_waiting_proposal(session, playbook, proposal_id)
+        await _decide(session, ref, proposal, "rejected", decider, reason)
 
 
-def _decide(proposal: ProposalRow, state: str, decider: str, reason: str | None) -> None:
+async def _decide(
+    session: AsyncSession,
+    ref: PlaybookRef,
+    proposal: ProposalRow,
+    state: str,
+    decider: str,
+    reason: str | None,
+) -> None:
     proposal.state, proposal.decided_by, proposal.decision_reason = state, decider, reason
     proposal.decided_at = datetime.now(UTC)
+    details = {"project_id": ref.project_id, "playbook": ref.name, "reason": reason}
+    await record_audit_event(session, f"proposal.{state}", f"proposal:{proposal.id}", details)
 
 
 async def _lock_waiting_proposal(

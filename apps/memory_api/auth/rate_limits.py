@@ -1,0 +1,121 @@
+"""Rate limits per API key, per tenant, and of unknown keys per client address."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+
+from limits import RateLimitItem
+from limits.aio.strategies import SlidingWindowCounterRateLimiter
+
+from apps.memory_api.auth.identity import Identity
+from apps.memory_api.auth.rate_limit_storage import (
+    MemoryRateLimitStorage,
+    PostgresRateLimitStorage,
+)
+from apps.memory_api.core.db import Sessions
+from apps.memory_api.core.errors import TooManyRequests
+from apps.memory_api.core.settings import Settings, parse_rate_limit
+
+
+class RateLimited(TooManyRequests):
+    """Too many requests in a short time. Retry later."""
+
+    code = "rate_limited"
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """A limit and what it applies to: `key`, `tenant` or `failed_keys`."""
+
+    name: str
+    item: RateLimitItem
+    expiry: int
+
+    @property
+    def policy(self) -> str:
+        """The limit in the header `RateLimit-Policy`."""
+        return f'"{self.name}";q={self.item.amount};w={self.expiry}'
+
+
+class RateLimits:
+    """Counts requests and raises `RateLimited` above a limit."""
+
+    def __init__(self, settings: Settings, sessions: Sessions) -> None:
+        self._key = _open_limit("key", settings.rate_limit_key)
+        self._tenant = _open_limit("tenant", settings.rate_limit_tenant)
+        self._failed_keys = _open_limit("failed_keys", settings.rate_limit_failed_keys)
+        self.storage = (
+            PostgresRateLimitStorage(sessions)
+            if settings.rate_limit_storage == "postgresql"
+            else MemoryRateLimitStorage()
+        )
+        self._limiter = SlidingWindowCounterRateLimiter(self.storage)
+        limits = [limit for limit in (self._key, self._tenant) if limit is not None]
+        self.policy = ", ".join(limit.policy for limit in limits)
+        """The header `RateLimit-Policy`. Empty without limits."""
+
+    async def count_request(self, caller: Identity) -> str:
+        """Count a request. Returns the header `RateLimit`, which is empty without limits."""
+        states: list[str] = []
+        for limit, owner in ((self._key, caller.key_id), (self._tenant, caller.tenant_id)):
+            if limit is None:
+                continue
+            await self._hit(limit, str(owner))
+            key = limit.item.key_for(limit.name, str(owner))
+            left, seconds = self.storage.remaining(key, limit.item.amount, limit.expiry)
+            states.append(f'"{limit.name}";r={left};t={seconds}')
+        return ", ".join(states)
+
+    async def count_unknown_key(self, address: str) -> None:
+        """Count a key that this process does not know, before the database is asked for it."""
+        if self._failed_keys is not None:
+            await self._hit(self._failed_keys, _hash_network(address))
+
+    async def forgive_key(self, address: str) -> None:
+        """Undo `count_unknown_key`: the key is valid."""
+        limit = self._failed_keys
+        if limit is not None:
+            key = limit.item.key_for(limit.name, _hash_network(address))
+            await self.storage.release(key, limit.expiry)
+
+    async def _hit(self, limit: RateLimit, owner: str) -> None:
+        if await self._limiter.hit(limit.item, limit.name, owner):
+            return
+        key = limit.item.key_for(limit.name, owner)
+        seconds = self.storage.seconds_until_free(key, limit.item.amount, limit.expiry)
+        error = RateLimited(
+            f"Limit reached: {limit.item} for {_SUBJECTS[limit.name]}. "
+            f"Retry in {seconds} second{'s' if seconds > 1 else ''}.",
+            retry_after=seconds,
+        )
+        error.headers |= {
+            "RateLimit-Policy": limit.policy,
+            "RateLimit": f'"{limit.name}";r=0;t={seconds}',
+        }
+        raise error
+
+
+_SUBJECTS = {
+    "key": "this API key",
+    "tenant": "this tenant",
+    "failed_keys": "unknown API keys from this address",
+}
+
+
+def _open_limit(name: str, text: str) -> RateLimit | None:
+    item = parse_rate_limit(text)
+    return None if item is None else RateLimit(name, item, item.get_expiry())
+
+
+def _hash_network(address: str) -> str:
+    """The hash of an IPv4 address, or of the /64 network of an IPv6 address, because one client has
+    all its addresses.
+    """
+    try:
+        parsed = ip_address(address)
+        network = parsed.packed[:8] if isinstance(parsed, IPv6Address) else parsed.packed
+    except ValueError:  # a Unix socket
+        network = address.encode()
+    return hashlib.sha256(network).hexdigest()[:32]

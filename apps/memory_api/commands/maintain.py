@@ -1,0 +1,117 @@
+"""`hansei maintain`: runs a maintenance task now, for one tenant or all."""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+import time
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import typer
+
+from apps.memory_api.bootstrap import open_runtime
+from apps.memory_api.commands.database import (
+    CommandFailed,
+    UsageError,
+    exit_on_error,
+    open_database,
+)
+from apps.memory_api.commands.reembed import find_tenants
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import configure_logging
+from apps.memory_api.maintenance.schedule import start_task
+from apps.memory_api.maintenance.schemas import MaintenanceTaskName
+from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs.queries import get_run
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.worker import process_ticket
+
+POLL_INTERVAL_SECONDS = 0.5
+
+
+def run(
+    task: str,
+    tenant: str | None,
+    all_tenants: bool,
+    apply: bool,
+    interval: float | None,
+    data_dir: Path | None,
+    json: bool,
+) -> None:
+    with exit_on_error():
+        name = _parse_task(task)
+        if all_tenants == (tenant is not None):
+            raise UsageError("Pass --tenant NAME or --all.")
+        settings = Settings.load()
+        configure_logging(settings.log_format, "warning")
+        with open_database(settings, data_dir) as urls:
+            worker_settings = settings.model_copy(update={"owner_url": urls.owner})
+            while True:
+                started = time.monotonic()
+                results = asyncio.run(_run(worker_settings, urls.worker, name, tenant, apply))
+                _print(results, json)
+                if interval is None:
+                    break
+                time.sleep(max(0.0, interval - (time.monotonic() - started)))
+
+
+def _parse_task(text: str) -> MaintenanceTaskName:
+    try:
+        return MaintenanceTaskName(text)
+    except ValueError:
+        names = ", ".join(MaintenanceTaskName)
+        raise UsageError(f"Unknown task '{text}'. The tasks are: {names}.") from None
+
+
+async def _run(
+    settings: Settings, url: str, name: MaintenanceTaskName, tenant: str | None, apply: bool
+) -> list[dict[str, Any]]:
+    async with open_runtime(settings, url, background=True) as runtime:
+        tenants = await find_tenants(runtime, tenant)
+        options = {"apply": True} if apply else {}
+        return [
+            await _run_for_tenant(runtime, tenant_id, label, name, options)
+            for tenant_id, label in tenants.items()
+        ]
+
+
+async def _run_for_tenant(
+    runtime: Runtime,
+    tenant_id: UUID,
+    label: str,
+    name: MaintenanceTaskName,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """Queue a run and execute it here, unless a worker is faster. Raises `CommandFailed`."""
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        run = await start_task(runtime, session, name, options)
+    while True:
+        await process_ticket(runtime, Ticket(tenant_id, run.id))
+        async with runtime.sessions.for_tenant(tenant_id) as session:
+            current = await get_run(session, run.id)
+        if current is None or current.state in ("failed", "dead"):
+            error = (current.error if current else None) or {"message": "its run was deleted"}
+            raise CommandFailed(f"{name} of {label} failed: {error['message']}")
+        if current.state == "done":
+            return {"tenant": label, "run_id": str(run.id), "result": current.result}
+        if current.state == "queued" and current.error is not None:
+            raise CommandFailed(
+                f"{name} of {label} failed and will be retried by a worker:"
+                f" {current.error['message']}"
+            )
+        await asyncio.sleep(POLL_INTERVAL_SECONDS)
+
+
+def _print(results: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        typer.echo(jsonlib.dumps(results, ensure_ascii=False))
+        return
+    for item in results:
+        figures = ", ".join(f"{name}: {_short(value)}" for name, value in item["result"].items())
+        typer.echo(f"{item['tenant']}: {figures or 'nothing to do'}")
+
+
+def _short(value: Any) -> str:
+    return jsonlib.dumps(value, ensure_ascii=False)[:100]

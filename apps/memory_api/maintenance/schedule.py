@@ -1,0 +1,67 @@
+"""Starts maintenance tasks on demand, and shows when they start by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import transaction_time
+from apps.memory_api.maintenance.queries import get_upkeep_time, load_task_starts
+from apps.memory_api.maintenance.schemas import MaintenanceSchedule, MaintenanceTaskName
+from apps.memory_api.maintenance.tasks import PERIODS, TASKS, require_allowed, scheduled_tasks
+from apps.memory_api.maintenance.upkeep import UPKEEP
+from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+
+
+async def start_task(
+    runtime: Runtime, session: AsyncSession, name: MaintenanceTaskName, options: dict[str, Any]
+) -> RunRow:
+    """Enqueues a run of a task, whatever its schedule says. Raises `Conflict` if the settings do
+    not allow the task.
+    """
+    if name is MaintenanceTaskName.UPKEEP:
+        run = lifecycle.new_run(session, UPKEEP, project_id="default")
+    else:
+        task = TASKS[name]
+        require_allowed(task, runtime.settings)
+        run = task.new_run(session, options=options)
+    await session.flush()
+    await session.refresh(run)
+    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
+    return run
+
+
+async def list_schedules(runtime: Runtime, session: AsyncSession) -> list[MaintenanceSchedule]:
+    """All tasks of the session's tenant."""
+    now = await transaction_time(session)
+    started = await load_task_starts(session)
+    schedules = [
+        MaintenanceSchedule(
+            task=MaintenanceTaskName.UPKEEP,
+            period="activity",
+            is_scheduled=True,
+            started_at=None,
+            next_at=await get_upkeep_time(session),
+        )
+    ]
+    scheduled = {task.name for task in scheduled_tasks(runtime.settings)}
+    for task in TASKS.values():
+        start = started.get(task.name)
+        period_start = task.period_start(now)
+        next_at = (
+            now if start is None or start < period_start else period_start + PERIODS[task.period]
+        )
+        schedules.append(
+            MaintenanceSchedule(
+                task=MaintenanceTaskName(task.name),
+                period=task.period,
+                is_scheduled=task.name in scheduled,
+                started_at=start,
+                next_at=next_at if task.name in scheduled else None,
+            )
+        )
+    return schedules

@@ -1,0 +1,57 @@
+"""Maintenance tasks on the wire."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from apps.memory_api.core.schemas import (
+    Page,
+    RequestModel,
+    ResponseModel,
+    UtcDatetime,
+    with_examples,
+)
+
+
+class MaintenanceTaskName(StrEnum):
+    """`upkeep` does what is due every few minutes; the others have a period of their own."""
+
+    UPKEEP = "upkeep"
+    INDEXES = "indexes"
+
+
+class StartMaintenanceRequest(RequestModel):
+    """Options of a maintenance task."""
+
+    apply: bool = Field(
+        default=False,
+        description="For `pruning`: archive the memories of the latest report. Else: only report.",
+    )
+
+
+class MaintenanceSchedule(ResponseModel):
+    """A task of the tenant."""
+
+    model_config = with_examples(
+        {
+            "task": "indexes",
+            "period": "hour",
+            "is_scheduled": True,
+            "started_at": "2026-11-21T02:00:11Z",
+            "next_at": "2026-11-22T02:00:00Z",
+        }
+    )
+
+    task: MaintenanceTaskName
+    period: str = Field(description="`hour`, `day` or `week`; for upkeep `activity`.")
+    is_scheduled: bool = Field(description="False if the settings leave the task to requests.")
+    started_at: UtcDatetime | None = Field(description="The latest start on the schedule.")
+    next_at: UtcDatetime | None = Field(
+        description="The earliest next start. An idle tenant's tasks start within a week."
+    )
+
+
+class MaintenanceSchedulePage(Page[MaintenanceSchedule]):
+    """All tasks of the tenant."""

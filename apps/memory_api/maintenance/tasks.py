@@ -1,0 +1,100 @@
+"""The maintenance tasks: what runs on a schedule, and what `POST /maintenance/{task}` and
+`hansei maintain TASK` start on demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.errors import Conflict
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.maintenance.vector_indexes import sync_vector_indexes
+from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.lifecycle import StepResult
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+
+MAINTENANCE = "maintenance"
+"""The kind of run of all tasks but upkeep."""
+TASK = "task"
+"""Input of MAINTENANCE: the name of the task. Other inputs are its options."""
+
+PERIODS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class MaintenanceTask:
+    """One task. `offset` is the time of day (UTC) at which a period starts, so that tasks that use
+    each other's results run in order. `reflects` tasks produce reflections: mode `lite` never
+    starts them on a schedule.
+    """
+
+    name: str
+    execute: Callable[[Runtime, RunRow], Awaitable[StepResult]]
+    period: Literal["hour", "day", "week"]
+    offset: timedelta = field(default=timedelta())
+    reflects: bool = False
+
+    def period_start(self, now: datetime) -> datetime:
+        """The start of the period that `now` is in. Weeks start on Monday."""
+        length = PERIODS[self.period]
+        first = MONDAY + self.offset
+        return first + (now - first) // length * length
+
+    def new_run(
+        self,
+        session: AsyncSession,
+        *,
+        run_id: UUID | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> RunRow:
+        """Add a run of the task to the session. It is not in the queue yet."""
+        return lifecycle.new_run(
+            session,
+            MAINTENANCE,
+            project_id="default",
+            input={TASK: self.name, **(options or {})},
+            run_id=run_id,
+        )
+
+
+async def sync_indexes(runtime: Runtime, run: RunRow) -> StepResult:
+    """Creates and drops the vector indexes of the tenant. Needs HANSEI_OWNER_URL."""
+    changes = await sync_vector_indexes(runtime.sessions, runtime.settings.owner_url, run.tenant_id)
+    return StepResult(data={**changes, "has_owner": runtime.settings.owner_url is not None})
+
+
+TASKS: dict[str, MaintenanceTask] = {
+    task.name: task for task in (MaintenanceTask("indexes", sync_indexes, "hour"),)
+}
+
+
+def scheduled_tasks(settings: Settings) -> Sequence[MaintenanceTask]:
+    """The tasks that run on a schedule with these settings."""
+    is_periodic = settings.reflective_memory_enabled and settings.reflective_memory_mode == "full"
+    return [task for task in TASKS.values() if is_periodic or not task.reflects]
+
+
+def require_allowed(task: MaintenanceTask, settings: Settings) -> None:
+    """Raises `Conflict` for dreaming in mode `lite` and for all reflections if they are off."""
+    if task.reflects and not settings.reflective_memory_enabled:
+        raise Conflict(f"`{task.name}` needs HANSEI_REFLECTIVE_MEMORY_ENABLED=true.")
+    if task.name == "dreaming" and settings.reflective_memory_mode == "lite":
+        raise Conflict("`dreaming` needs HANSEI_REFLECTIVE_MEMORY_MODE=full.")
+
+
+async def run_maintenance(runtime: Runtime, run: RunRow) -> None:
+    """Executes a run of a task and finishes it."""
+    task = TASKS.get(str(run.input.get(TASK)))
+    if task is None:
+        raise lifecycle.UnknownRunKind(f"{MAINTENANCE}/{run.input.get(TASK)}")
+    result = await task.execute(runtime, run)
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        await lifecycle.finish_run(session, run, result)
