@@ -11,8 +11,8 @@ from sqlalchemy import make_url
 
 from apps.memory_api.analytics.queries import create_login, drop_login
 from apps.memory_api.core.db import Sessions
+from bench.analytics_rows import SAMPLE, fill
 from tests.conftest import Database, TestTenant
-from tests.support.analytics_rows import SAMPLE, fill
 
 PASSWORD = "a password of the tests"
 

@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+from bench.analytics_rows import SAMPLE, fill
 from tests.conftest import Database, TestTenant
-from tests.support.analytics_rows import SAMPLE, fill
 
 REFUSED = (asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)
 TABLES = """

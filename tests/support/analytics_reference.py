@@ -17,7 +17,7 @@ from uuid import UUID
 
 import asyncpg
 
-from tests.support.analytics_rows import SAMPLE, fill
+from bench.analytics_rows import SAMPLE, fill
 from tests.support.paths import ROOT
 from tests.support.postgres import TEMPLATE, embedded
 

@@ -28,7 +28,7 @@ _PLAYBOOKS = table(
 
 
 @dataclass(frozen=True)
-class Answer:
+class QuestionAnswer:
     """The rows that answer a question. `statement` has its values, without the tenant."""
 
     columns: Sequence[str]
@@ -38,7 +38,9 @@ class Answer:
     statement: str
 
 
-async def load_answer(session: AsyncSession, question: Question, filter: QuestionFilter) -> Answer:
+async def load_answer(
+    session: AsyncSession, question: Question, filter: QuestionFilter
+) -> QuestionAnswer:
     """Answers a question. Raises `NotFound` for an unknown playbook, and `InvalidRequest` if the
     answer takes more than `MAX_STATEMENT_SECONDS` or the question lacks a filter.
     """
@@ -46,13 +48,9 @@ async def load_answer(session: AsyncSession, question: Question, filter: Questio
     statement = build_statement(question, filter)
     if filter.playbook is not None:
         await _require_playbook(session, filter.project, filter.playbook)
-    await session.execute(
-        select(
-            func.set_config("statement_timeout", f"{MAX_STATEMENT_SECONDS}s", True),
-            # The plan depends on the period.
-            func.set_config("plan_cache_mode", "force_custom_plan", True),
-        )
-    )
+    await session.execute(text(f"set local statement_timeout = '{MAX_STATEMENT_SECONDS}s'"))
+    # The best plan depends on the period.
+    await session.execute(text("set local plan_cache_mode = force_custom_plan"))
     values = filter.parameters(tenant_id)
     given = {name: values[name] for name in used_parameters(statement)}
     try:
@@ -68,7 +66,7 @@ async def load_answer(session: AsyncSession, question: Question, filter: Questio
     columns = list(result.keys())
     rows = [tuple(row) for row in result.all()]
     shown = render_statement(statement, filter, tenant_id)
-    return Answer(columns, rows[: filter.limit], len(rows) > filter.limit, shown)
+    return QuestionAnswer(columns, rows[: filter.limit], len(rows) > filter.limit, shown)
 
 
 async def _require_playbook(session: AsyncSession, project: str, name: str) -> None:

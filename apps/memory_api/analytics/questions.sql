@@ -81,13 +81,13 @@ order by net_count, key
 limit :limit
 
 -- name: verdict_drift
--- For which bullets did the share of helpful verdicts change since the equally long period before? The largest decline first.
+-- For which bullets did the share of helpful verdicts change since the equally long period before? The surest decline first.
 select playbook, key, section, status, earlier_count, earlier_rate, recent_count, recent_rate, difference, low, high, is_significant, content
 from analytics.verdict_drift(:since, :until)
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook
   and section = :section -- if section
-order by difference, key
+order by high, key
 limit :limit
 
 -- name: funnel
@@ -107,7 +107,7 @@ from analytics.effects(:since, :until)
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook
   and section = :section -- if section
-order by difference nulls last, key, basis
+order by high nulls last, key, basis
 limit :limit
 
 -- name: coverage

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from typer.testing import CliRunner, Result
 
+from bench.analytics_rows import SAMPLE, fill
 from hansei.cli.analytics import sparklines
 from hansei.cli.main import app
 from tests.conftest import Database, TestTenant
-from tests.support.analytics_rows import SAMPLE, fill
 
 Command = Callable[..., Awaitable[Result]]
 JULY = ("--since", "2025-07-01", "--until", "2025-08-01", "--playbook", "support")
