@@ -42,6 +42,7 @@ def register(app: typer.Typer) -> None:
     tenants.command("suspend")(tenant_suspend)
     tenants.command("resume")(tenant_resume)
     tenants.command("export")(tenant_export)
+    tenants.command("sql-role")(tenant_sql_role)
     app.add_typer(tenants, name="tenant")
     keys = typer.Typer(
         help="Manage API keys, with HANSEI_OWNER_URL or the database of a data directory.",
@@ -236,6 +237,21 @@ def tenant_export(
 ) -> None:
     """Write all rows of a tenant as NDJSON, without vectors and secrets."""
     _run("tenants", "export_tenant", name=name, output=output, data_dir=data_dir)
+
+
+def tenant_sql_role(
+    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")],
+    drop: Annotated[
+        str | None, typer.Option(metavar="ROLE", help="Delete this login of the tenant.")
+    ] = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Create a read-only database login for the analytics of one tenant, and print its URL once."""
+    if drop is not None:
+        _run("sql_logins", "drop_sql_role", tenant=name, role=drop, data_dir=data_dir)
+        return
+    _run("sql_logins", "create_sql_role", tenant=name, data_dir=data_dir, json=json)
 
 
 def key_create(

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
+from apps.memory_api.analytics.router import router as analytics_router
 from apps.memory_api.api import exposition, health, problem_pages
 from apps.memory_api.api.openapi import install_docs, install_openapi, operation_id
 from apps.memory_api.api.problems import install_error_handlers
@@ -43,7 +44,7 @@ ROUTERS = (
     # A request is compared with the routes in this order: the most frequent ones are first.
     *(retrieval_router, memories_router),
     *(health.router, exposition.router, problem_pages.router),
-    *(tenants_router, runs_router, budgets_router),
+    *(tenants_router, runs_router, budgets_router, analytics_router),
     *(maintenance_router, retention_router, erasures_router),
     *(traces_router, evaluation_router),
     *(reflection_router, trajectories_router, transcripts_router),

@@ -28,6 +28,7 @@ from hansei._retry import Pause, RequestAttempts
 from hansei.credentials import resolve_credentials
 from hansei.endpoints import (
     account,
+    analytics,
     bullets,
     collections,
     memories,
@@ -106,6 +107,7 @@ class Methods:
     delete_bullet = RequestMethod(bullets.delete_bullet)
     record_verdict = RequestMethod(bullets.record_verdict)
     list_verdicts = ListMethod(bullets.list_verdicts)
+    list_bullet_versions = ListMethod(bullets.list_bullet_versions)
     get_bullet_provenance = RequestMethod(bullets.get_bullet_provenance)
 
     create_collection = RequestMethod(collections.create_collection)
@@ -131,6 +133,9 @@ class Methods:
     list_budgets = ListMethod(account.list_budgets)
     replace_budgets = RequestMethod(account.replace_budgets)
     list_usage = ListMethod(account.list_usage)
+    list_questions = RequestMethod(analytics.list_questions)
+    get_analytics = RequestMethod(analytics.get_analytics)
+    get_analytics_csv = RequestMethod(analytics.get_analytics_csv)
     list_api_keys = ListMethod(account.list_api_keys)
     create_api_key = RequestMethod(account.create_api_key)
     revoke_api_key = RequestMethod(account.revoke_api_key)

@@ -13,6 +13,10 @@ import asyncpg
 
 TENANT = "nullif(current_setting('hansei.tenant_id', true), '')::uuid"
 SERVICE = ("hansei_app", "hansei_worker")
+ANALYST = "hansei_analyst"
+ANALYST_RULE = """tenant_id =
+(select l.tenant_id from analytics.logins l where l.role_name = current_user)"""
+"""The rule for read-only logins of BI tools (`migrations/sql/analysts.sql`)."""
 NOT_OF_A_TENANT = {
     "tenants",
     "alembic_version",
@@ -96,7 +100,7 @@ where pronamespace = 'public'::regnamespace and prosecdef
 """
 VIEWS = """
 select relname from pg_class
-where relnamespace = 'public'::regnamespace
+where relnamespace in ('public'::regnamespace, 'analytics'::regnamespace)
   and (relkind = 'm'
        or relkind = 'v' and not 'security_invoker=true' = any(coalesce(reloptions, '{}')))
 """
@@ -107,11 +111,11 @@ async def tenant_tables(connection: Any) -> list[str]:
     return [row["relname"] for row in rows if row["relname"] not in NOT_OF_A_TENANT]
 
 
-async def expected_rule(connection: Any, column: str = "tenant_id") -> str:
-    """The policy of `migrations/sql/policies.sql` as PostgreSQL prints it."""
+async def expected_rule(connection: Any, rule: str = f"tenant_id = {TENANT}") -> str:
+    """A rule as PostgreSQL prints it. By default, that of `migrations/sql/policies.sql`."""
     async with rolled_back(connection):
-        await connection.execute(f"create table policy_probe ({column} uuid)")
-        await connection.execute(f"create policy probe on policy_probe using ({column} = {TENANT})")
+        await connection.execute("create table policy_probe (tenant_id uuid, id uuid)")
+        await connection.execute(f"create policy probe on policy_probe using ({rule})")
         rows = await connection.fetch(POLICIES)
         return next(row["qual"] for row in rows if row["table"] == "policy_probe")
 
@@ -132,6 +136,7 @@ class rolled_back:
 async def complaints(connection: Any) -> list[str]:
     """What of the schema would let one tenant meet another. Empty when all is well."""
     rule = await expected_rule(connection)
+    analyst_rule = await expected_rule(connection, ANALYST_RULE)
     columns = await _by_table(connection, COLUMNS)
     policies = await _by_table(connection, POLICIES)
     indexes = await _by_table(connection, INDEXES)
@@ -144,7 +149,7 @@ async def complaints(connection: Any) -> list[str]:
             continue
         wrong = [
             *_column(columns[name][0]),
-            *_policies(table, policies[name], rule),
+            *_policies(table, policies[name], rule, analyst_rule),
             *_keys(indexes[name]),
             *_foreign(foreign[name]),
         ]
@@ -170,8 +175,12 @@ def _column(tenant_id: Any) -> list[str]:
     return found
 
 
-def _policies(table: Any, policies: list[Any], rule: str) -> list[str]:
+def _policies(table: Any, policies: list[Any], rule: str, analyst_rule: str) -> list[str]:
     found: list[str] = []
+    for policy in (policy for policy in policies if policy["roles"] == [ANALYST]):
+        if (policy["cmd"], policy["qual"]) != ("SELECT", analyst_rule):
+            found.append(f"another rule for analysts: {policy['cmd']} {policy['qual']}")
+    policies = [policy for policy in policies if policy["roles"] != [ANALYST]]
     if not table["relrowsecurity"]:
         found.append("row-level security is off")
     if not table["relforcerowsecurity"]:

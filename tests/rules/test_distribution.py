@@ -139,12 +139,13 @@ BINDERS = {
 }
 
 FUNCTION = {
+    "migrations/sql/analytics.sql",
     "migrations/sql/cost.sql",
     "migrations/sql/search.sql",
     "migrations/sql/retrievals.sql",
 }
 """Search and `hansei_insert_retrieval` bind the tenant inside a function: one round trip each. The
-migration of the totals binds each tenant in turn."""
+migrations of the totals and of the types of revisions bind each tenant in turn."""
 
 
 def test_tenant_is_bound_in_one_place() -> None:
@@ -215,6 +216,7 @@ def test_migrations_send_one_statement_at_a_time(path: Any) -> None:
     assert sent
     for statement in sent:
         outside = re.sub(r"\$(\w*)\$.*?\$\1\$", "", statement, flags=re.DOTALL)
+        outside = re.sub(r"\bbegin atomic\b.*; end\b", "", outside, flags=re.DOTALL)
         outside = re.sub(r"--.*|'[^']*'", "", outside)
         assert ";" not in outside.rstrip(";"), statement
     whole = re.sub(r"\s|;", "", path.read_text(encoding="utf-8"))

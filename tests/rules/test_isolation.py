@@ -15,6 +15,7 @@ from tests.conftest import Database, TestTenant, assert_unprivileged
 from tests.rules.conftest import NOT_FILLED, TwoTenants
 from tests.rules.isolation import (
     SERVICE,
+    TENANT,
     complaints,
     expected_rule,
     leaks,
@@ -200,7 +201,7 @@ async def test_app_sees_only_its_tenant_row(database: Database, two_tenants: Two
 
 
 async def test_tenants_table_has_three_policies(superuser: Any) -> None:
-    own = await expected_rule(superuser, "id")
+    own = await expected_rule(superuser, f"id = {TENANT}")
     rows = await superuser.fetch(
         "select roles::text[] roles, cmd, qual, with_check from pg_policies"
         " where tablename = 'tenants'"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from apps.memory_api.analytics.questions import Question
 from tests.rules.sources import files, name_of, tree
 from tests.support.paths import ROOT
 
@@ -60,6 +61,7 @@ IN_FUNCTIONS = {
 """Modules that import inside a function, and why. Providers are imported by name."""
 
 SQL_FILES = {
+    "analytics/questions.sql",
     "erasures/erasures.sql",
     "maintenance/maintenance.sql",
     "memories/index/index.sql",
@@ -178,6 +180,9 @@ def test_every_named_statement_is_used(file: str) -> None:
     assert text.startswith("-- name: ")
     names = re.findall(r"^-- name: (\w+)$", text, re.MULTILINE)
     assert len(names) == len(set(names))
+    if file == "analytics/questions.sql":
+        assert names == [question.value for question in Question]
+        return
     loaded = {
         name
         for path in MODULES

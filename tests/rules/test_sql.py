@@ -27,6 +27,7 @@ TEXT = {
     "core/migrations.py": "one migration at a time: an advisory lock",
     "memories/index/scopes.py": "an advisory lock",
     "core/db.py": "defaults of columns",
+    "analytics/queries.py": "a statement of questions.sql without the lines of unset filters",
     "commands/doctor.py": "asks the catalog about the installation",
     "commands/database_checks.py": "asks the catalog about policies, indexes, clock and size",
     "api/health.py": "select 1, whether the queue can be read, and a write that is rolled back",

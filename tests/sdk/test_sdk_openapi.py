@@ -13,7 +13,10 @@ from hansei.endpoints.playbooks import export_playbook
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "openapi.json"
 HTTP_METHODS = {"get", "post", "put", "patch", "delete"}
-COMBINED = {"create_traces", "export_playbook", "wait_for_run", "follow_chain"}
+COMBINED = {
+    *("create_traces", "export_playbook", "wait_for_run", "follow_chain"),
+    "get_analytics_csv",
+}
 """Further methods: they combine several requests or return another format."""
 
 

@@ -37,9 +37,9 @@ def create_tenant(name: str, data_dir: Path | None, json: bool) -> None:
             if is_new:
                 await record_audit_event(session, "tenant.created", f"tenant:{name}", {})
         text = f"Created tenant {name}." if is_new else f"Tenant {name} already exists."
-        _print_result(json, {"id": str(tenant_id), "slug": name, "created": is_new}, text)
+        print_result(json, {"id": str(tenant_id), "slug": name, "created": is_new}, text)
 
-    _run_as_owner(data_dir, create)
+    run_as_owner(data_dir, create)
 
 
 def list_tenants(data_dir: Path | None, json: bool) -> None:
@@ -48,9 +48,9 @@ def list_tenants(data_dir: Path | None, json: bool) -> None:
             rows = (await session.scalars(select(TenantRow).order_by(TenantRow.slug))).all()
         tenants = [{"id": str(row.id), "slug": row.slug, "status": row.status} for row in rows]
         lines = (f"{t['id']}  {t['status']}  {t['slug']}" for t in tenants)
-        _print_result(json, tenants, "\n".join(lines) or "There are no tenants.")
+        print_result(json, tenants, "\n".join(lines) or "There are no tenants.")
 
-    _run_as_owner(data_dir, show)
+    run_as_owner(data_dir, show)
 
 
 def set_tenant_status(name: str, status: str, data_dir: Path | None) -> None:
@@ -63,7 +63,7 @@ def set_tenant_status(name: str, status: str, data_dir: Path | None) -> None:
             await record_audit_event(session, action, f"tenant:{row.slug}", {})
         typer.echo(f"Tenant {name} is {status}.")
 
-    _run_as_owner(data_dir, change)
+    run_as_owner(data_dir, change)
 
 
 def export_tenant(name: str, output: Path | None, data_dir: Path | None) -> None:
@@ -81,7 +81,7 @@ def export_tenant(name: str, output: Path | None, data_dir: Path | None) -> None
                 file.write(line)
         typer.echo(f"Wrote {output}.")
 
-    _run_as_owner(data_dir, export)
+    run_as_owner(data_dir, export)
 
 
 def create_key(
@@ -107,9 +107,9 @@ def create_key(
                 expires_at=datetime.now(UTC) + timedelta(days=days) if days else None,
             )
             await record_key_event(session, "key.created", row)
-        _print_result(json, _to_json(row) | {"key": key.text}, key.text)
+        print_result(json, _to_json(row) | {"key": key.text}, key.text)
 
-    _run_as_owner(data_dir, create)
+    run_as_owner(data_dir, create)
 
 
 def list_keys(tenant: str, data_dir: Path | None, json: bool) -> None:
@@ -119,9 +119,9 @@ def list_keys(tenant: str, data_dir: Path | None, json: bool) -> None:
         lines = (
             f"{k['id']}  {','.join(k['scopes']):<12} {k['state']:<8} {k['name']}" for k in keys
         )
-        _print_result(json, keys, "\n".join(lines) or "This tenant has no API keys.")
+        print_result(json, keys, "\n".join(lines) or "This tenant has no API keys.")
 
-    _run_as_owner(data_dir, show)
+    run_as_owner(data_dir, show)
 
 
 def revoke_key(key: str, tenant: str | None, data_dir: Path | None) -> None:
@@ -140,7 +140,7 @@ def revoke_key(key: str, tenant: str | None, data_dir: Path | None) -> None:
             await record_key_event(session, "key.revoked", found[0])
         typer.echo("Revoked the API key.")
 
-    _run_as_owner(data_dir, revoke)
+    run_as_owner(data_dir, revoke)
 
 
 @asynccontextmanager
@@ -153,7 +153,7 @@ async def owner_sessions(url: str) -> AsyncGenerator[Sessions]:
         await sessions.close()
 
 
-def _run_as_owner(data_dir: Path | None, action: Callable[[Sessions], Awaitable[None]]) -> None:
+def run_as_owner(data_dir: Path | None, action: Callable[[Sessions], Awaitable[None]]) -> None:
     async def run(url: str) -> None:
         async with owner_sessions(url) as sessions:
             await action(sessions)
@@ -189,5 +189,5 @@ def _to_json(key: ApiKeyRow) -> dict[str, Any]:
     }
 
 
-def _print_result(json: bool, value: object, text: str) -> None:
+def print_result(json: bool, value: object, text: str) -> None:
     typer.echo(jsonlib.dumps(value, ensure_ascii=False) if json else text)

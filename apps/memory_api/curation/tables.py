@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, LargeBinary
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, LargeBinary
 from sqlalchemy.orm import Mapped, mapped_column
 
 from apps.memory_api.core.db import Base, Now, OptStr, Str, TenantId
@@ -24,6 +24,7 @@ class CuratedLessonRow(Base):
             "decision in ('added', 'updated', 'merged', 'already_known', 'proposed', 'rejected')",
             name="decision",
         ),
+        Index("curated_lessons_scope_id_created_at_idx", "tenant_id", "scope_id", "created_at"),
     )
 
     tenant_id: Mapped[TenantId]

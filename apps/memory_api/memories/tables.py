@@ -382,4 +382,8 @@ class MemoryRevisionRow(Base):
     change_reason: Mapped[OptStr]
     change_actor: Mapped[OptStr]
     change_run_id: Mapped[UUID | None]
+    change_type: Mapped[Str] = mapped_column(server_default="created")
+    """`created`, `changed`, `quarantined`, `released`, `archived`, `deleted` or `restored`. A
+    trigger sets it.
+    """
     created_at: Mapped[Now]

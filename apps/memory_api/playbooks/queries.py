@@ -35,6 +35,7 @@ CURRENT_VERSION = 2**31 - 1
 BULLETS_AS_OF = read_sql("playbooks/queries.sql", "bullets_as_of")
 PROVENANCE = load_sql("playbooks/queries.sql", "provenance")
 COUNT_USES = load_sql("playbooks/queries.sql", "count_uses")
+BULLET_VERSIONS = load_sql("playbooks/queries.sql", "bullet_versions")
 
 
 async def get_playbook(
@@ -311,6 +312,14 @@ async def list_changed_bullets(
 async def list_provenance_links(session: AsyncSession, bullet_id: UUID) -> Sequence[Any]:
     parameters = {"tenant": current_tenant_id(session), "bullet": bullet_id}
     return (await session.execute(PROVENANCE, parameters)).all()
+
+
+async def list_bullet_versions(
+    session: AsyncSession, bullet_id: UUID, *, after: int, limit: int
+) -> Sequence[Any]:
+    """Versions of a bullet, oldest first. Returns `limit` + 1 rows if there is a next page."""
+    parameters = {"tenant": current_tenant_id(session), "bullet": bullet_id, "after": after}
+    return (await session.execute(BULLET_VERSIONS, parameters | {"limit": limit + 1})).all()
 
 
 async def list_verdicts_of_trace(

@@ -111,6 +111,26 @@ group by o.id, o.relation, o.target_kind, o.target_id, m.kind, m.key, m.content,
          t.task_description, t.outcome
 order by depth, o.target_kind, o.target_id
 
+-- name: bullet_versions
+-- The versions of one bullet, oldest first, from a revision on. A deletion is a merge if the same transaction linked the survivor.
+select r.revision, r.playbook_version, case when survivor.key is null then r.change_type else 'merged' end change_type,
+       survivor.key merged_into, r.section, r.title, r.when_to_use, r.content, r.tags, r.status, r.pinned,
+       coalesce(r.change_reason, v.reason) reason, coalesce(r.change_actor, v.actor) actor, coalesce(r.change_run_id, v.run_id) run_id,
+       coalesce(v.created_at, r.created_at) created_at
+from memory_revisions r
+left join playbook_versions v on v.tenant_id = :tenant and v.scope_id = r.scope_id and v.version = r.playbook_version
+left join lateral (
+    select m.key
+    from memory_links l
+    join memories m on m.tenant_id = :tenant and m.id = l.source_id
+    where r.change_type = 'deleted' and l.tenant_id = :tenant and l.target_id = r.memory_id and l.relation = 'supersedes'
+      and l.created_at = r.created_at
+    limit 1
+) survivor on true
+where r.tenant_id = :tenant and r.memory_id = :bullet and r.revision > :after
+order by r.revision
+limit :limit
+
 -- name: count_uses
 -- Adds one use to the bullets for each retrieval of a period that returned them.
 insert into memory_usage as u (tenant_id, memory_id, use_count, last_used_at)

@@ -133,6 +133,14 @@ class BulletVerdictRow(Base):
         CheckConstraint("judge in ('human', 'test', 'llm', 'rules', 'outcome')", name="judge"),
         CheckConstraint("tag in ('helpful', 'harmful', 'neutral')", name="tag"),
         Index("bullet_verdicts_bullet_id_idx", "tenant_id", "bullet_id"),
+        Index("bullet_verdicts_created_at_idx", "tenant_id", "created_at"),
+        Index(
+            "bullet_verdicts_helpful_idx",
+            "tenant_id",
+            "bullet_id",
+            "created_at",
+            postgresql_where=text("tag = 'helpful'"),
+        ),
     )
 
     tenant_id: Mapped[TenantId]

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from hansei.cli.analytics import show_analytics
 from hansei.cli.audit import list_audit_log
 from hansei.cli.budgets import budget_commands, show_usage
 from hansei.cli.collections import collection_commands
@@ -33,7 +34,7 @@ ENTRY_POINT_GROUP = "hansei.commands"
 CLIENT_COMMANDS = frozenset(
     {
         *("reflect", "search", "playbook", "proposal", "memory", "collection"),
-        *("trace", "run", "budget", "usage", "audit"),
+        *("trace", "run", "budget", "usage", "audit", "analytics"),
     }
 )
 SERVER_COMMANDS = frozenset(
@@ -82,6 +83,7 @@ for group in (
 ):
     app.add_typer(group, rich_help_panel=PANEL)
 app.command("usage", rich_help_panel=PANEL)(show_usage)
+app.command("analytics", rich_help_panel=PANEL)(show_analytics)
 app.command("audit", rich_help_panel=PANEL)(list_audit_log)
 
 

@@ -51,6 +51,28 @@ class StoredBullet(Bullet):
     updated_at: str
 
 
+class BulletVersion(TypedDict):
+    """A bullet after one change. `change_type` is created, changed, merged, quarantined, released,
+    archived, deleted or restored.
+    """
+
+    revision: int
+    playbook_version: int | None
+    change_type: str
+    merged_into: str | None
+    section: str | None
+    title: str | None
+    when_to_use: str | None
+    content: str
+    tags: list[str]
+    status: str
+    pinned: bool
+    reason: str | None
+    actor: str | None
+    run_id: str | None
+    created_at: str
+
+
 class BulletReceipt(TypedDict):
     """`version` is the playbook version after the change."""
 
@@ -336,6 +358,15 @@ def list_verdicts(
 ) -> Request[Page[Verdict]]:
     """List the verdicts on a bullet, newest first. `limit` is the page size."""
     return get_request(_bullet_path(name, key, "verdicts"), project_id=project_id, limit=limit)
+
+
+def list_bullet_versions(
+    name: str, key: str, *, project_id: str | None = None, limit: int = MAX_PAGE_SIZE
+) -> Request[Page[BulletVersion]]:
+    """List the versions of a bullet, oldest first. Works for deleted and merged bullets. `limit` is
+    the page size.
+    """
+    return get_request(_bullet_path(name, key, "versions"), project_id=project_id, limit=limit)
 
 
 def get_bullet_provenance(

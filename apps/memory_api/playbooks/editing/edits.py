@@ -286,10 +286,15 @@ async def require_playbook(
     return playbook
 
 
-async def require_bullet(session: Session, ref: PlaybookRef, key: str) -> MemoryRow:
-    playbook = await require_playbook(session, ref)
+async def require_bullet(
+    session: Session, ref: PlaybookRef, key: str, *, deleted: bool = False
+) -> MemoryRow:
+    """The bullet. Raises `BulletNotFound` if it is missing or, unless `deleted`, was deleted or
+    merged; then also `PlaybookNotFound` for a deleted playbook.
+    """
+    playbook = await require_playbook(session, ref, deleted=deleted)
     row = (await find_bullets(session, playbook.scope_id, [key])).get(key)
-    if row is None or row.status == "deleted":
+    if row is None or (row.status == "deleted" and not deleted):
         raise bullet_not_found(playbook, key)
     return row
 

@@ -36,6 +36,9 @@ from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.playbooks.tables import PlaybookRow
 from apps.memory_api.text.terms import TOKENIZER_VERSION
 
+MAX_REASON_LENGTH = 2_000
+"""Characters of the reason of a version that consists of the reasons of its bullets."""
+
 
 async def write_version(
     session: AsyncSession,
@@ -74,7 +77,7 @@ async def write_version(
     created_at = await add_version(
         session,
         playbook,
-        author,
+        replace(author, reason=_version_reason(plan, author, [*changed, *deleted])),
         change_type=plan.change_type,
         added_count=counts["added"],
         updated_count=counts["updated"],
@@ -86,6 +89,19 @@ async def write_version(
     playbook.deleted_at = created_at if plan.deletes_playbook else None
     await session.flush()
     return ChangeResult(playbook.version, True, playbook.active_count, plan.results)
+
+
+def _version_reason(plan: ChangePlan, author: ChangeAuthor, keys: Sequence[str]) -> str | None:
+    """The reason of the author; without one, the reasons of the bullets, as far as they fit."""
+    if author.reason:
+        return author.reason
+    lines = [f"{key}: {plan.reasons[key]}" for key in keys if plan.reasons.get(key)]
+    text = "\n".join(lines)
+    if len(text) <= MAX_REASON_LENGTH:
+        return text or None
+    shown = text[:MAX_REASON_LENGTH].rsplit("\n", 1)[0]
+    hidden = len(lines) - len(shown.splitlines())
+    return f"{shown}\n{hidden} more reasons: see the versions of the bullets." if hidden else shown
 
 
 def _update_playbook(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
@@ -20,10 +20,13 @@ from apps.memory_api.api.route import RedactingRoute
 from apps.memory_api.core.errors import InvalidRequest
 from apps.memory_api.core.pagination import Cursor, to_page
 from apps.memory_api.core.schemas import body_example
+from apps.memory_api.playbooks import queries
 from apps.memory_api.playbooks.deps import IfMatch, change_author, set_etag
 from apps.memory_api.playbooks.editing.edits import require_bullet, require_playbook
 from apps.memory_api.playbooks.history import versions
 from apps.memory_api.playbooks.history.schemas import (
+    BulletVersion,
+    BulletVersionPage,
     PlaybookDiff,
     PlaybookVersion,
     PlaybookVersionPage,
@@ -56,6 +59,40 @@ async def get_bullet_provenance(
     rows = await list_provenance_links(session, row.id)
     links = [ProvenanceLink.model_validate(link, from_attributes=True) for link in rows]
     return Provenance(key=key, memory_id=row.id, links=links)
+
+
+@router.get(
+    "/bullets/{key}/versions",
+    tags=["bullets"],
+    summary="List the versions of a bullet",
+    responses=problems(404),
+)
+async def list_bullet_versions(
+    name: str,
+    key: str,
+    session: Session,
+    caller: Reader,
+    project_id: ProjectQuery,
+    cursor: CursorQuery,
+    limit: Limit = 50,
+) -> BulletVersionPage:
+    """Lists what changed in a bullet, when, by whom and why, oldest first.
+
+    Works for bullets that were deleted or merged into another, and in deleted playbooks.
+    """
+    ref = PlaybookRef(caller.resolve_project(project_id), name)
+    row = await require_bullet(session, ref, key, deleted=True)
+    after = cursor.integer("bullet_versions") if cursor else 0
+    rows = await queries.list_bullet_versions(session, row.id, after=after, limit=limit)
+    return to_page(BulletVersionPage, rows, limit, _bullet_version, _revision_cursor)
+
+
+def _bullet_version(row: Any) -> BulletVersion:
+    return BulletVersion.model_validate(row, from_attributes=True)
+
+
+def _revision_cursor(row: Any) -> Cursor:
+    return Cursor("bullet_versions", (str(row.revision),))
 
 
 RESTORE = {"version": 0, "reason": "Started from the wrong file."}

@@ -57,6 +57,55 @@ class PlaybookVersionPage(Page[PlaybookVersion]):
     """One page of versions, newest first."""
 
 
+class BulletVersion(ResponseModel):
+    """A bullet after one change, with the author and the reason of the change."""
+
+    model_config = ResponseModel.model_config | with_examples(
+        {
+            "revision": 3,
+            "playbook_version": 12,
+            "change_type": "merged",
+            "merged_into": "mis-00002",
+            "section": "MISTAKES TO AVOID",
+            "title": None,
+            "when_to_use": None,
+            "content": "Never retry blindly.",
+            "tags": [],
+            "status": "deleted",
+            "pinned": False,
+            "reason": "Merged into mis-00002. Both say to check the state first.",
+            "actor": "curator",
+            "run_id": _ID,
+            "created_at": "2026-11-21T09:30:00Z",
+        }
+    )
+
+    revision: int = Field(description="From 1.")
+    playbook_version: int | None = Field(description="Version of the playbook with this change.")
+    change_type: str = Field(
+        description="`created`, `changed`, `merged`, `quarantined`, `released`, `archived`, "
+        "`deleted` or `restored`."
+    )
+    merged_into: str | None = Field(description="Key of the bullet that replaced it.")
+    section: str | None
+    title: str | None
+    when_to_use: str | None
+    content: str
+    tags: list[str]
+    status: str
+    pinned: bool
+    reason: str | None = Field(description="Null if nobody gave one.")
+    actor: str | None = Field(
+        description="`key:` and the ID of an API key, `run`, or `curator` for the service."
+    )
+    run_id: UUID | None = Field(description="The run that made the change.")
+    created_at: UtcDatetime
+
+
+class BulletVersionPage(Page[BulletVersion]):
+    """One page of the versions of a bullet, oldest first."""
+
+
 class ChangedBullet(ResponseModel):
     """A bullet in both versions."""
 

@@ -1,0 +1,205 @@
+-- name: bullets
+-- Which bullets does a playbook contain now, how are they judged, and how often are they served?
+select playbook, key, section, status, pinned, content, helpful, harmful, neutral, usefulness, served_count, last_served_at, created_at, created_by,
+       created_reason, created_run_id
+from analytics.bullets
+where tenant_id = :tenant and project_id = :project
+  and playbook = :playbook -- if playbook
+  and section = :section -- if section
+order by playbook, key
+limit :limit
+
+-- name: bullet_versions
+-- What changed in each bullet, when, by whom, why, and from which run?
+select playbook, key, revision, changed_at, change_type, merged_into, status, section, changed_by, reason, run_id, run_kind, trace_id, content
+from analytics.bullet_versions
+where tenant_id = :tenant and project_id = :project and changed_at >= :since and changed_at < :until
+  and playbook = :playbook -- if playbook
+  and section = :section -- if section
+  and key = :key -- if key
+order by changed_at desc, key, revision desc
+limit :limit
+
+-- name: playbook_sizes
+-- How many active bullets did a playbook have at the end of each day?
+select playbook, day, active_count, version, version_count, added_count, updated_count, removed_count
+from analytics.playbook_sizes
+where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
+  and playbook = :playbook -- if playbook
+order by playbook, day
+limit :limit
+
+-- name: churn
+-- How many bullets were created, changed, merged, quarantined, released, archived, deleted and restored each day?
+select playbook, day, section, created_count, changed_count, merged_count, quarantined_count, released_count, archived_count, deleted_count,
+       restored_count
+from analytics.churn
+where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
+  and playbook = :playbook -- if playbook
+  and section = :section -- if section
+order by playbook, day, section
+limit :limit
+
+-- name: bullet_lifetimes
+-- How long did the bullets that were born in the period live, and when did each get its first helpful verdict?
+select playbook, key, section, status, born_at, first_helpful_at, days_to_first_helpful, retired_at, retired_by, days_lived
+from analytics.bullet_lifetimes
+where tenant_id = :tenant and project_id = :project and born_at >= :since and born_at < :until
+  and playbook = :playbook -- if playbook
+  and section = :section -- if section
+order by playbook, born_at, key
+limit :limit
+
+-- name: survival
+-- What share of the bullets is still in use, or still without a helpful verdict, a number of days after its birth?
+select playbook, born_month, event, day, at_risk_count, event_count, censored_count, survival, std_error
+from analytics.survival
+where tenant_id = :tenant and project_id = :project
+  and (born_month is null or born_month <= :last_day and (born_month + interval '1 month')::date > :first_day)
+  and playbook = :playbook -- if playbook
+order by playbook, born_month nulls first, event, day
+limit :limit
+
+-- name: verdicts
+-- How many helpful, harmful and neutral verdicts did each judge and model give each day?
+select playbook, day, section, judge, model, helpful_count, harmful_count, neutral_count
+from analytics.verdicts
+where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
+  and playbook = :playbook -- if playbook
+  and section = :section -- if section
+order by playbook, day, section, judge, model
+limit :limit
+
+-- name: movers
+-- Which bullets gained the most helpful or harmful verdicts in the period? The most harmful first.
+select playbook, key, section, status, helpful_count, harmful_count, neutral_count, net_count, helpful_rate, low, high, content
+from analytics.movers(:since, :until)
+where tenant_id = :tenant and project_id = :project
+  and playbook = :playbook -- if playbook
+  and section = :section -- if section
+order by net_count, key
+limit :limit
+
+-- name: verdict_drift
+-- For which bullets did the share of helpful verdicts change since the equally long period before? The surest decline first.
+select playbook, key, section, status, earlier_count, earlier_rate, recent_count, recent_rate, difference, low, high, is_significant, content
+from analytics.verdict_drift(:since, :until)
+where tenant_id = :tenant and project_id = :project
+  and playbook = :playbook -- if playbook
+  and section = :section -- if section
+order by high, key
+limit :limit
+
+-- name: funnel
+-- How many traces, reflections, lessons and bullets were there each day, and how many bullets were served, cited and judged?
+select playbook, day, stage_number, stage, count
+from analytics.funnel
+where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
+  and playbook = :playbook -- if playbook
+order by playbook, day, stage_number
+limit :limit
+
+-- name: effects
+-- How did agent runs end with each bullet and without it?
+select playbook, key, section, status, basis, with_runs, with_successes, with_rate, with_low, with_high, without_runs, without_successes,
+       without_rate, without_low, without_high, difference, low, high, content
+from analytics.effects(:since, :until)
+where tenant_id = :tenant and project_id = :project
+  and playbook = :playbook -- if playbook
+  and section = :section -- if section
+order by high nulls last, key, basis
+limit :limit
+
+-- name: coverage
+-- How many queries found no bullet or only weak ones each day?
+select playbook, day, retrieval_count, empty_count, weak_count, median_best_score
+from analytics.coverage
+where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
+  and playbook = :playbook -- if playbook
+order by playbook, day
+limit :limit
+
+-- name: uncovered_queries
+-- Which queries found no bullet or only weak ones?
+select playbook, created_at, kind, query, best_score, bullet_count, retrieval_id
+from analytics.uncovered_queries
+where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
+  and playbook = :playbook -- if playbook
+order by created_at desc, retrieval_id
+limit :limit
+
+-- name: near_duplicates
+-- Which active bullets say nearly the same?
+select playbook, key, other_key, section, other_section, cosine, content, other_content
+from analytics.near_duplicates
+where tenant_id = :tenant and project_id = :project
+  and playbook = :playbook -- if playbook
+  and section = :section -- if section
+order by cosine desc, key, other_key
+limit :limit
+
+-- name: contradictions
+-- Which bullets did the curator find to contradict each other?
+select playbook, key, other_key, status, other_status, content, other_content, found_at
+from analytics.contradictions
+where tenant_id = :tenant and project_id = :project
+  and playbook = :playbook -- if playbook
+order by found_at desc, key, other_key
+limit :limit
+
+-- name: costs
+-- What did model calls cost each day, by playbook, purpose and model?
+select playbook, day, purpose, provider, model, call_count, failed_count, unpriced_count, input_tokens, output_tokens, cost_usd
+from analytics.costs
+where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
+  and playbook = :playbook -- if playbook
+order by playbook, day, purpose, model
+limit :limit
+
+-- name: trace_costs
+-- What did it cost to learn from each trace? The most expensive first.
+select playbook, trace_id, created_at, task_key, outcome, call_count, input_tokens, output_tokens, cost_usd
+from analytics.trace_costs
+where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
+  and playbook = :playbook -- if playbook
+order by cost_usd desc, created_at
+limit :limit
+
+-- name: lesson_costs
+-- What did each reflection, strategy and insight cost? The most expensive first.
+select playbook, memory_id, kind, trace_id, created_at, call_count, cost_usd
+from analytics.lesson_costs
+where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
+  and playbook = :playbook -- if playbook
+order by cost_usd desc, created_at
+limit :limit
+
+-- name: bullet_costs
+-- What did the lessons of each new bullet cost, and is it still in use?
+select playbook, key, section, status, is_surviving, created_at, lesson_count, trace_count, cost_usd, content
+from analytics.bullet_costs
+where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
+  and playbook = :playbook -- if playbook
+  and section = :section -- if section
+  and key = :key -- if key
+order by cost_usd desc, key
+limit :limit
+
+-- name: unit_costs
+-- What did one trace, one lesson and one surviving bullet cost each month?
+select playbook, month, cost_usd, trace_count, lesson_count, bullet_count, surviving_count, usd_per_trace, usd_per_lesson, usd_per_surviving_bullet
+from analytics.unit_costs
+where tenant_id = :tenant and project_id = :project
+  and month <= :last_day and (month + interval '1 month')::date > :first_day
+  and playbook = :playbook -- if playbook
+order by playbook, month
+limit :limit
+
+-- name: error_categories
+-- Which categories of errors did reflections find each day?
+select playbook, day, error_category, reflection_count, failed_count
+from analytics.error_categories
+where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
+  and playbook = :playbook -- if playbook
+order by playbook, day, error_category
+limit :limit

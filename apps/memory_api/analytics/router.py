@@ -1,0 +1,122 @@
+"""Questions about the evolution of playbooks over HTTP."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from apps.memory_api.analytics.export import to_csv
+from apps.memory_api.analytics.queries import load_answer
+from apps.memory_api.analytics.questions import (
+    MAX_ROWS,
+    Question,
+    QuestionFilter,
+    question_filters,
+    question_title,
+)
+from apps.memory_api.analytics.schemas import AnalyticsAnswer, QuestionInfo, QuestionList
+from apps.memory_api.api.deps import ProjectQuery, Reader, Session
+from apps.memory_api.api.problems import problems
+from apps.memory_api.api.route import ApiRoute
+from apps.memory_api.core.errors import InvalidRequest
+from apps.memory_api.core.schemas import UtcDatetime
+
+router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"], route_class=ApiRoute)
+
+DEFAULT_PERIOD = timedelta(days=30)
+
+
+@router.get("", summary="List the questions of analytics")
+async def list_questions(_caller: Reader) -> QuestionList:
+    """Lists the questions that `GET /api/v1/analytics/{question}` answers."""
+    return QuestionList(
+        items=[
+            QuestionInfo(name=q, title=question_title(q), filters=question_filters(q))
+            for q in Question
+        ]
+    )
+
+
+@router.get(
+    "/{question}",
+    summary="Answer a question about playbooks",
+    responses={
+        **problems(404),
+        200: {"content": {"text/csv": {"schema": {"type": "string"}}}},
+    },
+    response_model=AnalyticsAnswer,
+)
+async def get_analytics(
+    question: Question,
+    session: Session,
+    caller: Reader,
+    project_id: ProjectQuery,
+    since: Annotated[
+        UtcDatetime | None, Query(description="Start, included. Default: 30 days before `until`.")
+    ] = None,
+    until: Annotated[UtcDatetime | None, Query(description="End, excluded. Default: now.")] = None,
+    playbook: Annotated[
+        str | None, Query(max_length=128, description="Default: all playbooks of the project.")
+    ] = None,
+    section: Annotated[
+        str | None, Query(max_length=128, description="Name of a section, in its spelling.")
+    ] = None,
+    key: Annotated[str | None, Query(max_length=128, description="Key of one bullet.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_ROWS, description="Maximum number of rows.")] = 1000,
+    format: Annotated[Literal["json", "csv"], Query(description="`json` or `csv`.")] = "json",
+    sql: Annotated[bool, Query(description="Return the statement too. Only for JSON.")] = False,
+) -> AnalyticsAnswer | Response:
+    """Answers a question from the views of the schema `analytics`.
+
+    A day is a day in UTC, and a question by day covers each day that the period touches. In CSV, a
+    text that starts with `=`, `+`, `-` or `@` gets a leading apostrophe, so that a spreadsheet does
+    not execute it.
+    """
+    if sql and format == "csv":
+        raise InvalidRequest("`sql` cannot be combined with `format=csv`.", field="sql")
+    end = until or datetime.now(UTC)
+    filter = QuestionFilter(
+        project=caller.resolve_project(project_id),
+        since=since or _start_of_default_period(end),
+        until=end,
+        playbook=playbook,
+        section=section,
+        key=key,
+        limit=limit,
+    )
+    if filter.since >= filter.until:
+        raise InvalidRequest("`since` must be earlier than `until`.", field="since")
+    answer = await load_answer(session, question, filter)
+    if format == "csv":
+        name = f'attachment; filename="{question}.csv"'
+        return Response(
+            to_csv(answer.columns, answer.rows),
+            media_type="text/csv",
+            headers={"Content-Disposition": name},
+        )
+    return AnalyticsAnswer(
+        question=question,
+        title=question_title(question),
+        since=filter.since,
+        until=filter.until,
+        columns=list(answer.columns),
+        rows=[_to_object(answer.columns, row) for row in answer.rows],
+        truncated=answer.truncated,
+        sql=answer.statement if sql else None,
+    )
+
+
+def _start_of_default_period(end: datetime) -> datetime:
+    try:
+        return end - DEFAULT_PERIOD
+    except OverflowError:
+        raise InvalidRequest("`until` is too early.", field="until") from None
+
+
+def _to_object(columns: Any, row: Any) -> dict[str, Any]:
+    """Costs are decimal numbers in the database and JSON numbers on the wire."""
+    values = (float(value) if isinstance(value, Decimal) else value for value in row)
+    return dict(zip(columns, values, strict=True))

@@ -1,0 +1,63 @@
+"""`hansei tenant sql-role`: read-only database logins for BI tools, with the owner connection."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from pathlib import Path
+
+import typer
+from sqlalchemy import make_url
+
+from apps.memory_api.analytics.queries import create_login, drop_login
+from apps.memory_api.auth.identity import to_tenant_id
+from apps.memory_api.auth.queries import tenant_exists
+from apps.memory_api.commands.database import CommandFailed
+from apps.memory_api.commands.tenants import print_result, run_as_owner
+from apps.memory_api.core.db import Sessions
+from apps.memory_api.tenants.audit_log import record_audit_event
+
+SCRAM_ITERATIONS = 4096
+
+
+def create_sql_role(tenant: str, data_dir: Path | None, json: bool) -> None:
+    async def create(sessions: Sessions) -> None:
+        password = secrets.token_urlsafe(24)
+        async with sessions.for_tenant(to_tenant_id(tenant)) as session:
+            if not await tenant_exists(session):
+                raise CommandFailed(
+                    f"Tenant '{tenant}' not found. Run `hansei tenant create {tenant}`."
+                )
+            role = await create_login(session, scram_verifier(password))
+            await record_audit_event(session, "sql_role.created", f"role:{role}", {})
+        url = make_url(sessions.engine.url).set(
+            drivername="postgresql", username=role, password=password
+        )
+        text = url.render_as_string(hide_password=False)
+        print_result(json, {"role": role, "password": password, "url": text}, text)
+
+    run_as_owner(data_dir, create)
+
+
+def drop_sql_role(tenant: str, role: str, data_dir: Path | None) -> None:
+    async def drop(sessions: Sessions) -> None:
+        async with sessions.for_tenant(to_tenant_id(tenant)) as session:
+            if not await drop_login(session, role):
+                raise CommandFailed(f"Tenant '{tenant}' has no login '{role}'.")
+            await record_audit_event(session, "sql_role.dropped", f"role:{role}", {})
+        typer.echo("Deleted the login.")
+
+    run_as_owner(data_dir, drop)
+
+
+def scram_verifier(password: str) -> str:
+    """What PostgreSQL stores for a password (RFC 5803), so that no statement contains it."""
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, SCRAM_ITERATIONS)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    server_key = hmac.digest(salted, b"Server Key", "sha256")
+    parts = (salt, hashlib.sha256(client_key).digest(), server_key)
+    encoded_salt, stored_key, encoded_server_key = (base64.b64encode(p).decode() for p in parts)
+    return f"SCRAM-SHA-256${SCRAM_ITERATIONS}:{encoded_salt}${stored_key}:{encoded_server_key}"

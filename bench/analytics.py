@@ -1,0 +1,105 @@
+"""Questions of analytics about one month of one playbook: `python -m bench analytics [--short]`.
+
+A playbook with a year of history: 10,000 bullets, a million revisions and verdicts, 100,000 traces.
+The time of each question as the service asks it, and as a read-only login does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import uuid4
+
+import asyncpg
+import typer
+from sqlalchemy import make_url
+
+from apps.memory_api.analytics.queries import create_login, load_answer
+from apps.memory_api.analytics.questions import (
+    Question,
+    QuestionFilter,
+    build_statement,
+    render_statement,
+)
+from apps.memory_api.commands.sql_logins import scram_verifier
+from apps.memory_api.core.db import Sessions, open_engine
+from bench.analytics_rows import History, fill
+from bench.report import Report
+from bench.server import MeasuredServer, connect, measured_server
+from bench.timing import spread
+
+BEGUN = datetime(2025, 11, 1, tzinfo=UTC)
+FULL = History(10_000, 1_000_000, 1_000_000, 100_000, 365, BEGUN)
+SHORT = History(1_000, 50_000, 50_000, 5_000, 365, BEGUN)
+MONTH = QuestionFilter(
+    project="default",
+    since=datetime(2026, 5, 1, tzinfo=UTC),
+    until=datetime(2026, 6, 1, tzinfo=UTC),
+    playbook="support",
+)
+TIMES = 8
+
+
+async def measure(server: MeasuredServer, report: Report, history: History) -> None:
+    tenant = uuid4()
+    await fill(server.url("postgres"), tenant, history)
+    superuser = await connect(server.url("postgres"))
+    await superuser.execute("vacuum analyze")
+    await superuser.close()
+    owner = Sessions(open_engine(server.url("hansei_owner"), pool_size=1))
+    password = uuid4().hex
+    async with owner.for_tenant(tenant) as session:
+        login = await create_login(session, scram_verifier(password))
+    await owner.close()
+    url = make_url(server.url("hansei_owner")).set(username=login, password=password)
+    analyst = await asyncpg.connect(url.render_as_string(hide_password=False))
+    sessions = Sessions(open_engine(server.url("hansei_app"), pool_size=1))
+    try:
+        for question in Question:
+            await _measure_question(report, question, sessions, analyst, tenant)
+    finally:
+        await analyst.close()
+        await sessions.close()
+
+
+async def _measure_question(
+    report: Report, question: Question, sessions: Sessions, analyst: Any, tenant: Any
+) -> None:
+    shown = render_statement(build_statement(question, MONTH), MONTH, tenant)
+    counts: list[int] = []
+
+    async def ask(_: int) -> None:
+        async with sessions.for_tenant(tenant) as session:
+            counts.append(len((await load_answer(session, question, MONTH)).rows))
+
+    async def ask_as_login(_: int) -> None:
+        await analyst.fetch(shown)
+
+    service = await spread(ask, TIMES, warm=2)
+    report.row(
+        "questions", question, counts[-1], service, await spread(ask_as_login, TIMES, warm=2)
+    )
+
+
+def main(
+    short: Annotated[bool, typer.Option(help="A twentieth of the rows; writes no file.")] = False,
+) -> None:
+    history = SHORT if short else FULL
+    about = (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"load {os.getloadavg()[0]:.1f} at the start. One month of one playbook with "
+        f"{history.bullets:,} bullets, {history.revisions:,} revisions, {history.verdicts:,} "
+        f"verdicts and {history.traces:,} traces in {history.days} days. p50 / p95 in ms."
+    )
+    report = Report("analytics", about)
+    report.table("questions", "Questions", "question", "rows", "service", "login")
+    with measured_server() as server:
+        asyncio.run(measure(server, report, history))
+    report.finish(write=not short)
+
+
+if __name__ == "__main__":
+    typer.run(main)

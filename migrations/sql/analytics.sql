@@ -1,0 +1,268 @@
+-- Stable views and functions for analysts (docs/analytics.md). All run with the rights of the reader, so row-level security decides which
+-- tenant they show. A day is a day in UTC. A view by day starts from `analytics.days`, so that a condition on `day` becomes a range of an
+-- index on `created_at`.
+create schema analytics;
+
+-- What each revision did. The service does not write this column: the trigger compares a revision with the one before it.
+alter table memory_revisions add column change_type text default 'created' not null;
+
+create function memory_revision_type() returns trigger language plpgsql as $$
+declare
+    before text;
+begin
+    select r.status into before from public.memory_revisions r
+    where r.tenant_id = new.tenant_id and r.memory_id = new.memory_id and r.revision < new.revision
+    order by r.revision desc limit 1;
+    new.change_type := case
+        when before is null or before = new.status then 'changed'
+        when new.status <> 'active' then new.status
+        when before = 'quarantined' then 'released'
+        else 'restored' end;
+    return new;
+end $$;
+
+-- The revisions that exist. Each tenant is bound in turn, because the owner too sees one tenant at a time.
+do $$
+declare
+    owner_tenant uuid;
+begin
+    for owner_tenant in select id from tenants loop
+        perform set_config('hansei.tenant_id', owner_tenant::text, true);
+        update memory_revisions r set change_type = case
+            when b.status = r.status then 'changed'
+            when r.status <> 'active' then r.status
+            when b.status = 'quarantined' then 'released'
+            else 'restored' end
+        from memory_revisions b
+        where r.tenant_id = owner_tenant and b.tenant_id = owner_tenant and b.memory_id = r.memory_id and b.revision = r.revision - 1;
+    end loop;
+    perform set_config('hansei.tenant_id', '', true);
+end $$;
+
+create trigger memory_revision_type before insert on memory_revisions for each row
+when (new.revision > 1) execute function memory_revision_type();
+
+create index bullet_verdicts_created_at_idx on bullet_verdicts (tenant_id, created_at);
+create index bullet_verdicts_helpful_idx on bullet_verdicts (tenant_id, bullet_id, created_at) where tag = 'helpful';
+create index curated_lessons_scope_id_created_at_idx on curated_lessons (tenant_id, scope_id, created_at);
+
+-- The days from the one before the first playbook of a tenant until today, with the moments at which a day starts and ends.
+create view analytics.days with (security_invoker = true) as
+select f.tenant_id, d.midnight::date as day, d.midnight at time zone 'UTC' as starts_at,
+       (d.midnight + interval '1 day') at time zone 'UTC' as ends_at
+from (select tenant_id, min(created_at) created_at from playbooks group by tenant_id) f
+cross join lateral generate_series(
+    date_trunc('day', f.created_at at time zone 'UTC') - interval '1 day', now() at time zone 'UTC', interval '1 day'
+) d(midnight);
+
+create view analytics.bullets with (security_invoker = true) as
+select m.tenant_id, p.project_id, p.name playbook, m.key, m.section, m.title, m.when_to_use, m.content, m.tags, m.status, m.pinned,
+       m.helpful, m.harmful, m.neutral, m.confidence_score, m.usefulness, coalesce(u.use_count, 0) served_count,
+       u.last_used_at last_served_at, m.observation_count, m.playbook_version, m.revision, m.created_at, m.updated_at,
+       born.change_actor created_by, born.change_reason created_reason, born.change_run_id created_run_id, m.id memory_id
+from playbooks p
+join memories m on m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null
+left join memory_usage u on u.tenant_id = m.tenant_id and u.memory_id = m.id
+left join memory_revisions born on born.tenant_id = m.tenant_id and born.memory_id = m.id and born.revision = 1
+where m.status <> 'deleted' and p.deleted_at is null;
+
+create view analytics.bullet_versions with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, r.key, r.revision, r.playbook_version, v.created_at changed_at,
+       case when merged.key is null then r.change_type else 'merged' end change_type, merged.key merged_into,
+       next.created_at valid_until, r.section, r.status, r.title, r.when_to_use, r.content, r.tags, r.pinned,
+       coalesce(r.change_actor, v.actor) changed_by, coalesce(r.change_reason, v.reason) reason,
+       coalesce(r.change_run_id, v.run_id) run_id, run.kind run_kind, run.trace_id, v.change_type playbook_change, r.memory_id
+from playbooks p
+join playbook_versions v on v.tenant_id = p.tenant_id and v.scope_id = p.scope_id
+join memory_revisions r on r.tenant_id = v.tenant_id and r.scope_id = v.scope_id and r.playbook_version = v.version
+left join lateral (
+    select s.key
+    from memory_links l
+    join memories s on s.tenant_id = l.tenant_id and s.id = l.source_id
+    where r.change_type = 'deleted' and l.tenant_id = r.tenant_id and l.target_id = r.memory_id
+      and l.relation = 'supersedes' and l.created_at = r.created_at
+    limit 1
+) merged on true
+left join lateral (
+    select nv.created_at
+    from memory_revisions n
+    join playbook_versions nv on nv.tenant_id = n.tenant_id and nv.scope_id = n.scope_id and nv.version = n.playbook_version
+    where n.tenant_id = r.tenant_id and n.memory_id = r.memory_id and n.revision > r.revision
+    order by n.revision limit 1
+) next on true
+left join lateral (
+    -- CASE, because PostgreSQL uses no index for a COALESCE next to row-level security.
+    select x.kind, x.trace_id from runs x
+    where x.tenant_id = r.tenant_id and x.id = case when r.change_run_id is null then v.run_id else r.change_run_id end
+    limit 1
+) run on true;
+
+create view analytics.playbook_sizes with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, d.day, last.active_count, last.version,
+       coalesce(changes.version_count, 0) version_count, coalesce(changes.added_count, 0) added_count,
+       coalesce(changes.updated_count, 0) updated_count, coalesce(changes.removed_count, 0) removed_count
+from playbooks p
+join analytics.days d on d.tenant_id = p.tenant_id
+cross join lateral (
+    select v.active_count, v.version from playbook_versions v
+    where v.tenant_id = p.tenant_id and v.scope_id = p.scope_id and v.created_at < d.ends_at
+    order by v.created_at desc limit 1
+) last
+cross join lateral (
+    select count(*) version_count, sum(v.added_count) added_count, sum(v.updated_count) updated_count, sum(v.removed_count) removed_count
+    from playbook_versions v
+    where v.tenant_id = p.tenant_id and v.scope_id = p.scope_id and v.created_at >= d.starts_at and v.created_at < d.ends_at
+) changes;
+
+create view analytics.churn with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, d.day, c.section, c.created_count, c.changed_count, c.merged_count,
+       c.quarantined_count, c.released_count, c.archived_count, c.deleted_count, c.restored_count
+from playbooks p
+join analytics.days d on d.tenant_id = p.tenant_id
+cross join lateral (
+    select r.section,
+           count(*) filter (where r.change_type = 'created') created_count,
+           count(*) filter (where r.change_type = 'changed') changed_count,
+           count(*) filter (where r.change_type = 'deleted' and r.is_merged) merged_count,
+           count(*) filter (where r.change_type = 'quarantined') quarantined_count,
+           count(*) filter (where r.change_type = 'released') released_count,
+           count(*) filter (where r.change_type = 'archived') archived_count,
+           count(*) filter (where r.change_type = 'deleted' and not r.is_merged) deleted_count,
+           count(*) filter (where r.change_type = 'restored') restored_count
+    from (
+        select o.section, o.change_type,
+               o.change_type = 'deleted' and exists (
+                   select from memory_links l
+                   where l.tenant_id = o.tenant_id and l.target_id = o.memory_id and l.relation = 'supersedes'
+                     and l.created_at = o.created_at
+               ) is_merged
+        from playbook_versions v
+        join memory_revisions o on o.tenant_id = v.tenant_id and o.scope_id = v.scope_id and o.playbook_version = v.version
+        where v.tenant_id = p.tenant_id and v.scope_id = p.scope_id and v.created_at >= d.starts_at and v.created_at < d.ends_at
+    ) r
+    group by r.section
+) c;
+
+create view analytics.bullet_lifetimes with (security_invoker = true) as
+select m.tenant_id, p.project_id, p.name playbook, m.key, m.section, m.status, m.created_at born_at, helpful.created_at first_helpful_at,
+       ended.created_at retired_at, ended.change_type retired_by,
+       extract(epoch from helpful.created_at - m.created_at)::float8 / 86400 days_to_first_helpful,
+       extract(epoch from coalesce(ended.created_at, now()) - m.created_at)::float8 / 86400 days_lived
+from playbooks p
+join memories m on m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null
+left join lateral (
+    select v.created_at from bullet_verdicts v
+    where v.tenant_id = m.tenant_id and v.bullet_id = m.id and v.tag = 'helpful'
+    order by v.created_at limit 1
+) helpful on true
+left join lateral (
+    select r.created_at, r.change_type from memory_revisions r
+    where m.status in ('archived', 'deleted') and r.tenant_id = m.tenant_id and r.memory_id = m.id
+      and r.change_type in ('archived', 'deleted')
+    order by r.revision desc limit 1
+) ended on true;
+
+-- Kaplan and Meier (1958) with Greenwood's standard error. Time in whole days. born_month is null for all bullets together.
+create view analytics.survival with (security_invoker = true) as
+with spells as (
+    select l.tenant_id, l.project_id, l.playbook, c.born_month, e.event, floor(e.days)::int as day, e.observed
+    from analytics.bullet_lifetimes l
+    cross join lateral (values (null::date), (date_trunc('month', l.born_at at time zone 'UTC')::date)) c(born_month)
+    cross join lateral (values
+        ('retirement', l.days_lived, l.retired_at is not null),
+        ('first_helpful_verdict', coalesce(l.days_to_first_helpful, l.days_lived), l.first_helpful_at is not null)
+    ) e(event, days, observed)
+), steps as (
+    select tenant_id, project_id, playbook, born_month, event, day, count(*) filter (where observed) event_count,
+           count(*) filter (where not observed) censored_count
+    from spells
+    group by tenant_id, project_id, playbook, born_month, event, day
+), risks as (
+    select s.*, (sum(event_count + censored_count) over (
+        partition by tenant_id, project_id, playbook, born_month, event order by day desc
+    ))::bigint at_risk_count
+    from steps s
+), products as (
+    select r.*,
+           exp(sum(case when event_count = at_risk_count then '-infinity'::float8
+                        else ln(1 - event_count::float8 / at_risk_count) end) over curve) survival,
+           sum(case when event_count = at_risk_count then 0
+                    else event_count::float8 / (at_risk_count::float8 * (at_risk_count - event_count)) end) over curve variance
+    from risks r
+    window curve as (partition by tenant_id, project_id, playbook, born_month, event order by day)
+)
+select tenant_id, project_id, playbook, born_month, event, day, at_risk_count, event_count, censored_count, survival,
+       survival * sqrt(variance) std_error
+from products;
+
+create view analytics.verdicts with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, d.day, c.section, c.judge, c.model, c.helpful_count, c.harmful_count, c.neutral_count
+from analytics.days d
+cross join lateral (
+    select m.scope_id, m.section, v.judge, call.model, count(*) filter (where v.tag = 'helpful') helpful_count,
+           count(*) filter (where v.tag = 'harmful') harmful_count, count(*) filter (where v.tag = 'neutral') neutral_count
+    from bullet_verdicts v
+    join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id
+    left join lateral (
+        select l.model from llm_calls l
+        where v.judge = 'llm' and l.tenant_id = v.tenant_id and l.run_id = v.run_id and l.status = 'ok'
+        order by l.created_at limit 1
+    ) call on true
+    where v.tenant_id = d.tenant_id and v.created_at >= d.starts_at and v.created_at < d.ends_at
+    group by m.scope_id, m.section, v.judge, call.model
+) c
+join playbooks p on p.tenant_id = d.tenant_id and p.scope_id = c.scope_id;
+
+create function analytics.movers(p_since timestamptz, p_until timestamptz)
+returns table (tenant_id uuid, project_id text, playbook text, key text, section text, status text, content text, helpful_count bigint,
+               harmful_count bigint, neutral_count bigint, net_count bigint, helpful_rate float8, low float8, high float8)
+language sql stable begin atomic
+    select m.tenant_id, p.project_id, p.name, m.key, m.section, m.status, m.content, v.helpful_count, v.harmful_count, v.neutral_count,
+           v.helpful_count - v.harmful_count, share.rate, share.low, share.high
+    from (
+        select b.tenant_id, b.bullet_id, count(*) filter (where b.tag = 'helpful') helpful_count,
+               count(*) filter (where b.tag = 'harmful') harmful_count, count(*) filter (where b.tag = 'neutral') neutral_count
+        from bullet_verdicts b
+        where b.created_at >= p_since and b.created_at < p_until
+        group by b.tenant_id, b.bullet_id
+    ) v
+    join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id
+    join playbooks p on p.tenant_id = m.tenant_id and p.scope_id = m.scope_id
+    cross join lateral wilson(v.helpful_count + v.harmful_count, v.helpful_count) share; end;
+
+-- The share of helpful verdicts of a period against that of the equally long period before it.
+-- low and high: 95 % interval of the difference, Newcombe's hybrid of two Wilson intervals (1998, method 10).
+create function analytics.verdict_drift(p_since timestamptz, p_until timestamptz)
+returns table (tenant_id uuid, project_id text, playbook text, key text, section text, status text, content text,
+               earlier_count bigint, earlier_rate float8, recent_count bigint, recent_rate float8, difference float8, low float8, high float8,
+               is_significant boolean)
+language sql stable begin atomic
+    select d.tenant_id, d.project_id, d.playbook, d.key, d.section, d.status, d.content, d.earlier_count, d.earlier_rate, d.recent_count,
+           d.recent_rate, d.difference, d.low, d.high, d.low > 0 or d.high < 0
+    from (
+        select m.tenant_id, p.project_id, p.name playbook, m.key, m.section, m.status, m.content, v.earlier_count, e.rate earlier_rate,
+               v.recent_count, r.rate recent_rate, r.rate - e.rate difference,
+               r.rate - e.rate - sqrt((r.rate - r.low) ^ 2 + (e.high - e.rate) ^ 2) low,
+               r.rate - e.rate + sqrt((r.high - r.rate) ^ 2 + (e.rate - e.low) ^ 2) high
+        from (
+            select b.tenant_id, b.bullet_id,
+                   count(*) filter (where b.created_at < p_since) earlier_count,
+                   count(*) filter (where b.created_at < p_since and b.tag = 'helpful') earlier_helpful,
+                   count(*) filter (where b.created_at >= p_since) recent_count,
+                   count(*) filter (where b.created_at >= p_since and b.tag = 'helpful') recent_helpful
+            from bullet_verdicts b
+            where b.tag <> 'neutral' and b.created_at >= p_since - (p_until - p_since) and b.created_at < p_until
+            group by b.tenant_id, b.bullet_id
+        ) v
+        join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id
+        join playbooks p on p.tenant_id = m.tenant_id and p.scope_id = m.scope_id
+        cross join lateral wilson(v.earlier_count, v.earlier_helpful) e
+        cross join lateral wilson(v.recent_count, v.recent_helpful) r
+        where v.earlier_count > 0 and v.recent_count > 0
+    ) d; end;
+
+create view analytics.movers with (security_invoker = true) as
+select * from analytics.movers(now() - interval '30 days', now());
+
+create view analytics.verdict_drift with (security_invoker = true) as
+select * from analytics.verdict_drift(now() - interval '30 days', now());

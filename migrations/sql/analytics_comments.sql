@@ -1,0 +1,136 @@
+-- What each view answers, what it does not show, and the unit of each column. psql shows these texts with \d+, BI tools show them too, and
+-- docs/analytics.md is made of them.
+do $$
+declare
+    entry record;
+begin
+    for entry in
+        select * from (values
+            ('days', 'Which days does the history of the tenant have?', 'Days before the first playbook.'),
+            ('bullets', 'Which bullets does a playbook contain now, how are they judged, and how often are they served?',
+             'Deleted and merged bullets, and deleted playbooks; see bullet_versions. served_count is up to a few minutes old.'),
+            ('bullet_versions', 'What changed in each bullet, when, by whom, why, and from which run?',
+             'Verdicts and counters: they change no version. The reason is null if nobody gave one. trace_id is null if the run read several traces.'),
+            ('playbook_sizes', 'How many active bullets did a playbook have at the end of each day?',
+             'Quarantined and archived bullets, and the size during a day.'),
+            ('churn', 'How many bullets were created, changed, merged, quarantined, released, archived, deleted and restored each day?',
+             'Days and sections without a change. A bullet that changes twice is counted twice.'),
+            ('bullet_lifetimes', 'How long did each bullet live, and when did it get its first helpful verdict?',
+             'Earlier lives of a bullet that was restored, and whether it was served. Quarantine does not end a life.'),
+            ('survival', 'What share of the bullets is still in use, or still without a helpful verdict, a number of days after its birth?',
+             'Why bullets are retired. The estimate assumes that bullets that are still alive do not differ from the others of their age.'),
+            ('verdicts', 'How many helpful, harmful and neutral verdicts did each judge and model give each day?',
+             'Which verdicts the counters include: one trace can have verdicts of several judges, of which one is counted. A verdict that was changed counts for the day of its first version.'),
+            ('movers', 'Which bullets gained the most helpful or harmful verdicts in the last 30 days?',
+             'Bullets without a verdict in the period. Verdicts of all judges count alike. The function movers(since, until) has any period.'),
+            ('verdict_drift', 'For which bullets did the share of helpful verdicts of the last 30 days change since the 30 days before?',
+             'The cause: the bullet, its tasks or its judges may have changed. Among 20 bullets without a change, one is significant by chance. The function verdict_drift(since, until) has any period.'),
+            ('funnel', 'How many traces, reflections, lessons and bullets were there each day, and how many bullets were served, cited and judged?',
+             'One group over time: each stage counts what happened on that day. Bullets of several days are counted once for each day.'),
+            ('effects', 'How did agent runs of the last 30 days end with each bullet and without it?',
+             'A cause, where basis is correlation: the two sides may differ in their tasks. Partial and unknown outcomes do not count. The function effects(since, until) has any period.'),
+            ('coverage', 'How many queries found no bullet or only weak ones each day?',
+             'Whether a bullet helped. A best score below 0.3 is called weak; scores of different embedding models are not comparable. Retrievals are deleted after HANSEI_RETRIEVAL_RETENTION_DAYS.'),
+            ('uncovered_queries', 'Which queries found no bullet or only weak ones?', 'Queries with an empty text, and retrievals that retention has deleted.'),
+            ('near_duplicates', 'Which active bullets say nearly the same?',
+             'Pairs that share fewer than two rare words, and pairs with a cosine below 0.85. A rare word occurs in 2 to 12 bullets of the playbook.'),
+            ('contradictions', 'Which bullets did the curator find to contradict each other?', 'Contradictions that the curator did not compare, and those within one bullet.'),
+            ('costs', 'What did model calls cost each day, by playbook, purpose and model?',
+             'Calls with an unknown price: unpriced_count counts them. Embedding calls.'),
+            ('trace_costs', 'What did it cost to learn from each trace?', 'Curation, which several traces share, and the cost of the agent itself.'),
+            ('lesson_costs', 'What did each reflection, strategy and insight cost?', 'Curation. The cost of a trace is divided evenly among its lessons.'),
+            ('bullet_costs', 'What did the lessons of each bullet cost, and is it still in use?',
+             'Curation, and lessons that confirmed the bullet without a link to it. A lesson of two bullets counts for both.'),
+            ('unit_costs', 'What did one trace, one lesson and one surviving bullet cost each month?',
+             'Later costs: a bullet counts for the month of its birth, and a call for the month in which it was made.'),
+            ('error_categories', 'Which categories of errors did reflections find each day?', 'Traces without a reflection, and reflections without a category.')
+        ) v(view_name, question, omits)
+    loop
+        execute format('comment on view analytics.%I is %L', entry.view_name, entry.question || E'\nDoes not show: ' || entry.omits);
+    end loop;
+
+    for entry in
+        select c.relname view_name, a.attname column_name, d.description
+        from (values
+            ('', 'tenant_id', 'Tenant.'), ('', 'project_id', 'Project.'), ('', 'playbook', 'Name of the playbook.'),
+            ('', 'day', 'Day, in UTC.'), ('', 'month', 'First day of the month, in UTC.'), ('', 'key', 'Key of the bullet.'), ('', 'section', 'Section of the bullet.'),
+            ('', 'status', 'active, quarantined, archived or deleted.'), ('', 'content', 'Text of the bullet.'), ('', 'title', 'Title of the bullet.'),
+            ('', 'when_to_use', 'When the bullet applies.'), ('', 'tags', 'Tags of the bullet.'), ('', 'pinned', 'Whether the curator leaves the bullet unchanged.'),
+            ('', 'memory_id', 'ID of the memory.'), ('', 'created_at', 'Time of creation.'), ('', 'model', 'Model; of a verdict, the first model of its run.'),
+            ('', 'other_key', 'Key of the other bullet.'), ('', 'other_section', 'Section of the other bullet.'), ('', 'other_status', 'Status of the other bullet.'),
+            ('', 'other_content', 'Text of the other bullet.'), ('', 'trace_id', 'Trace.'), ('', 'retrieval_id', 'Retrieval.'), ('', 'task_key', 'Task of the trace.'),
+            ('', 'outcome', 'Outcome of the trace.'), ('', 'kind', 'Kind of the item.'), ('', 'call_count', 'Model calls, failed ones included.'),
+            ('', 'input_tokens', 'Input tokens, cached ones included.'), ('', 'output_tokens', 'Output tokens.'), ('', 'cost_usd', 'Cost, in US dollars.'),
+            ('', 'helpful_count', 'Helpful verdicts.'), ('', 'harmful_count', 'Harmful verdicts.'), ('', 'neutral_count', 'Neutral verdicts.'),
+            ('', 'low', 'Lower end of the 95 % interval.'), ('', 'high', 'Upper end of the 95 % interval.'), ('', 'difference', 'Difference of the two shares, -1 to 1.'),
+            ('', 'playbook_version', 'Version of the playbook with this change.'), ('', 'revision', 'Number of the version of the bullet, from 1.'),
+            ('', 'trace_count', 'Traces.'), ('', 'lesson_count', 'Strategies and insights.'),
+            ('days', 'starts_at', 'Start of the day, included.'), ('days', 'ends_at', 'End of the day, excluded.'),
+            ('bullets', 'helpful', 'Counted helpful verdicts.'), ('bullets', 'harmful', 'Counted harmful verdicts.'), ('bullets', 'neutral', 'Counted neutral verdicts.'),
+            ('bullets', 'confidence_score', 'helpful / (helpful + harmful), 0 to 1; 0.5 without verdicts.'),
+            ('bullets', 'usefulness', '5th percentile of Beta(1 + helpful, 1 + harmful), 0 to 1.'), ('bullets', 'served_count', 'Retrievals that returned the bullet.'),
+            ('bullets', 'last_served_at', 'Time of the last such retrieval.'), ('bullets', 'observation_count', 'Traces that taught the same lesson.'),
+            ('bullets', 'updated_at', 'Time of the last change of its text or status.'), ('bullets', 'created_by', 'Actor who created it: curator, run, or key: and the ID of an API key.'),
+            ('bullets', 'created_reason', 'Reason of its creation.'), ('bullets', 'created_run_id', 'Run that created it.'),
+            ('bullet_versions', 'changed_at', 'Time of the change.'), ('bullet_versions', 'valid_until', 'Time of the next change; null if this is the newest version.'),
+            ('bullet_versions', 'change_type', 'created, changed, merged, quarantined, released, archived, deleted or restored.'),
+            ('bullet_versions', 'merged_into', 'Key of the bullet that replaced it, for merged.'), ('bullet_versions', 'changed_by', 'Actor: curator, run, or key: and the ID of an API key.'),
+            ('bullet_versions', 'reason', 'Why, as the actor or the run gave it.'), ('bullet_versions', 'run_id', 'Run that made the change.'),
+            ('bullet_versions', 'run_kind', 'Kind of this run.'), ('bullet_versions', 'trace_id', 'Trace of this run.'),
+            ('bullet_versions', 'playbook_change', 'Kind of change of the playbook, such as deltas, import or restore.'),
+            ('playbook_sizes', 'active_count', 'Active bullets when the day ends.'), ('playbook_sizes', 'version', 'Version when the day ends.'),
+            ('playbook_sizes', 'version_count', 'Versions of the day.'), ('playbook_sizes', 'added_count', 'Bullets added on the day.'),
+            ('playbook_sizes', 'updated_count', 'Bullets changed on the day.'), ('playbook_sizes', 'removed_count', 'Bullets removed on the day.'),
+            ('churn', 'created_count', 'Bullets created.'), ('churn', 'changed_count', 'Changes of text, section, tags or pin.'),
+            ('churn', 'merged_count', 'Bullets merged into another.'), ('churn', 'quarantined_count', 'Bullets quarantined.'),
+            ('churn', 'released_count', 'Bullets released from quarantine.'), ('churn', 'archived_count', 'Bullets archived.'),
+            ('churn', 'deleted_count', 'Bullets deleted without a merge.'), ('churn', 'restored_count', 'Archived or deleted bullets that were restored.'),
+            ('bullet_lifetimes', 'born_at', 'Time of creation.'), ('bullet_lifetimes', 'first_helpful_at', 'Time of the first helpful verdict; null without one.'),
+            ('bullet_lifetimes', 'retired_at', 'Time at which it was archived, deleted or merged; null if it is alive.'), ('bullet_lifetimes', 'retired_by', 'archived or deleted.'),
+            ('bullet_lifetimes', 'days_to_first_helpful', 'Days from birth to the first helpful verdict.'), ('bullet_lifetimes', 'days_lived', 'Days from birth to retirement, or to now.'),
+            ('survival', 'born_month', 'Month of birth of the bullets; null for all together.'), ('survival', 'event', 'retirement or first_helpful_verdict.'),
+            ('survival', 'day', 'Whole days since birth.'), ('survival', 'at_risk_count', 'Bullets without the event that were observed this long.'),
+            ('survival', 'event_count', 'Bullets with the event on this day.'), ('survival', 'censored_count', 'Bullets whose observation ends on this day without the event.'),
+            ('survival', 'survival', 'Kaplan-Meier estimate of the share without the event, 0 to 1.'), ('survival', 'std_error', 'Greenwood''s standard error of it.'),
+            ('verdicts', 'judge', 'human, test, llm, rules or outcome.'),
+            ('movers', 'net_count', 'Helpful less harmful verdicts.'), ('movers', 'helpful_rate', 'Share of helpful among helpful and harmful verdicts, 0 to 1.'),
+            ('verdict_drift', 'earlier_count', 'Helpful and harmful verdicts of the earlier period.'), ('verdict_drift', 'earlier_rate', 'Share of helpful ones among them, 0 to 1.'),
+            ('verdict_drift', 'recent_count', 'Helpful and harmful verdicts of the period.'), ('verdict_drift', 'recent_rate', 'Share of helpful ones among them, 0 to 1.'),
+            ('verdict_drift', 'is_significant', 'Whether the interval excludes 0.'),
+            ('funnel', 'stage_number', 'Order of the stages, 1 to 8.'), ('funnel', 'stage', 'Name of the stage.'),
+            ('funnel', 'count', 'Traces or lessons of the day, or distinct bullets from bullets_served on.'),
+            ('effects', 'basis', 'randomized: from the holdout experiment. correlation: from all runs of the playbook.'),
+            ('effects', 'with_runs', 'Agent runs with the bullet.'), ('effects', 'with_successes', 'Successes among them.'), ('effects', 'with_rate', 'Share of successes, 0 to 1.'),
+            ('effects', 'with_low', 'Lower end of its 95 % Wilson interval.'), ('effects', 'with_high', 'Upper end of its 95 % Wilson interval.'),
+            ('effects', 'without_runs', 'Agent runs without the bullet.'), ('effects', 'without_successes', 'Successes among them.'), ('effects', 'without_rate', 'Share of successes, 0 to 1.'),
+            ('effects', 'without_low', 'Lower end of its 95 % Wilson interval.'), ('effects', 'without_high', 'Upper end of its 95 % Wilson interval.'),
+            ('coverage', 'retrieval_count', 'Searches and renders with a query.'), ('coverage', 'empty_count', 'Those without a bullet.'),
+            ('coverage', 'weak_count', 'Those with a best score below 0.3.'), ('coverage', 'median_best_score', 'Median of the best score, 0 to 1.'),
+            ('uncovered_queries', 'kind', 'search or render.'), ('uncovered_queries', 'query', 'Text of the query.'), ('uncovered_queries', 'best_score', 'Best score, 0 to 1; null without a bullet.'),
+            ('uncovered_queries', 'bullet_count', 'Bullets that were returned.'),
+            ('near_duplicates', 'cosine', 'Cosine of the two vectors, 0.85 to 1.'), ('near_duplicates', 'changed_at', 'Time of the later change of the two.'),
+            ('contradictions', 'found_at', 'Time at which the curator found it.'),
+            ('costs', 'purpose', 'reflect, curate, evaluate, ….'), ('costs', 'provider', 'Provider of the model.'), ('costs', 'failed_count', 'Calls that failed.'),
+            ('costs', 'unpriced_count', 'Successful calls with an unknown price.'),
+            ('bullet_costs', 'is_surviving', 'Whether it is active or quarantined.'),
+            ('unit_costs', 'bullet_count', 'Bullets born in the month.'), ('unit_costs', 'surviving_count', 'Those that are active or quarantined now.'),
+            ('unit_costs', 'usd_per_trace', 'Cost per trace, in US dollars.'), ('unit_costs', 'usd_per_lesson', 'Cost per strategy or insight, in US dollars.'),
+            ('unit_costs', 'usd_per_surviving_bullet', 'Cost per surviving bullet, in US dollars.'),
+            ('error_categories', 'error_category', 'Category of the error.'), ('error_categories', 'reflection_count', 'Reflections with this category.'),
+            ('error_categories', 'failed_count', 'Those of failed traces.')
+        ) d(view_name, column_name, description)
+        join pg_class c on c.relnamespace = 'analytics'::regnamespace and c.relkind = 'v' and (d.view_name = c.relname or d.view_name = '')
+        join pg_attribute a on a.attrelid = c.oid and a.attname = d.column_name
+        order by d.view_name  -- the text of a view after the common text
+    loop
+        execute format('comment on column analytics.%I.%I is %L', entry.view_name, entry.column_name, entry.description);
+    end loop;
+end $$;
+
+comment on function analytics.movers is 'The view movers for the verdicts from p_since, included, to p_until, excluded.';
+comment on function analytics.verdict_drift is 'The view verdict_drift for a period, compared with the equally long period before it.';
+comment on function analytics.effects is 'The view effects for the agent runs from p_since, included, to p_until, excluded.';
+comment on function analytics.playbook_at is 'Which bullets did a playbook have at a time?
+Does not show: Counters of the past. Deleted bullets.';
+comment on function analytics.playbook_diff is 'Which bullets differ between two times of a playbook?
+Does not show: Changes that were undone in between; see bullet_versions.';

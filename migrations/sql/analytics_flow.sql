@@ -1,0 +1,301 @@
+-- Views of how lessons flow from traces to bullets: funnel, effect, coverage, similarity, cost and errors.
+
+create view analytics.funnel with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, d.day, s.stage_number, s.stage, s.count
+from playbooks p
+join analytics.days d on d.tenant_id = p.tenant_id
+cross join lateral (
+    select 1, 'traces', count(*) from traces t
+    where t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
+      and t.created_at >= d.starts_at and t.created_at < d.ends_at
+    union all
+    select case m.kind when 'reflection' then 2 else 3 end, case m.kind when 'reflection' then 'reflections' else 'strategies_and_insights' end,
+           count(*)
+    from memories m
+    join traces t on t.tenant_id = m.tenant_id and t.id = m.trace_id and t.project_id = p.project_id and t.playbook = p.name
+    where m.tenant_id = p.tenant_id and m.project_id = p.project_id and m.kind in ('reflection', 'strategy', 'insight')
+      and m.created_at >= d.starts_at and m.created_at < d.ends_at
+    group by 1, 2
+    union all
+    select 4, 'lessons_decided', count(*) from curated_lessons l
+    where l.tenant_id = p.tenant_id and l.scope_id = p.scope_id and l.created_at >= d.starts_at and l.created_at < d.ends_at
+    union all
+    select 5, 'bullets_created', sum(v.added_count)::bigint from playbook_versions v
+    where v.tenant_id = p.tenant_id and v.scope_id = p.scope_id and v.created_at >= d.starts_at and v.created_at < d.ends_at
+    union all
+    select 6, 'bullets_served', count(distinct k.key) from retrievals r
+    cross join lateral unnest(r.bullet_keys) k(key)
+    where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id and r.created_at >= d.starts_at and r.created_at < d.ends_at
+    union all
+    select 7, 'bullets_cited', count(distinct k.key) from traces t
+    cross join lateral unnest(t.used_bullet_keys) k(key)
+    where t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
+      and t.created_at >= d.starts_at and t.created_at < d.ends_at
+    union all
+    select 8, 'bullets_judged', count(distinct v.bullet_id) from bullet_verdicts v
+    join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id and m.scope_id = p.scope_id
+    where v.tenant_id = p.tenant_id and v.created_at >= d.starts_at and v.created_at < d.ends_at
+) s(stage_number, stage, count)
+where s.count > 0;
+
+-- The definition of `bullet_effects`, for the agent runs whose retrieval (or trace, without a retrieval) is of this period.
+create function analytics.effects(p_since timestamptz, p_until timestamptz)
+returns table (tenant_id uuid, project_id text, playbook text, key text, section text, status text, content text, basis text,
+               with_runs bigint, with_successes bigint, with_rate float8, with_low float8, with_high float8,
+               without_runs bigint, without_successes bigint, without_rate float8, without_low float8, without_high float8,
+               difference float8, low float8, high float8)
+language sql stable begin atomic
+    with outcomes as not materialized (
+        select r.tenant_id, r.scope_id, r.created_at, r.bullet_keys, r.holdout_candidate, r.held_out, p.aliases,
+               (ended.outcome = 'success')::int success
+        from retrievals r
+        join playbooks p on p.tenant_id = r.tenant_id and p.scope_id = r.scope_id
+        cross join lateral (
+            select t.outcome from traces t
+            where t.tenant_id = r.tenant_id and t.retrieval_id = r.id and t.outcome in ('success', 'failure', 'error', 'timeout')
+            order by t.created_at, t.id
+            limit 1
+        ) ended
+        where r.created_at >= p_since and r.created_at < p_until
+        union all
+        select p.tenant_id, p.scope_id, t.created_at, t.used_bullet_keys || judged.bullet_keys, null, false, p.aliases,
+               (t.outcome = 'success')::int
+        from playbooks p
+        join traces t on t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
+        cross join lateral (
+            select coalesce(array_agg(m.key), '{}') bullet_keys
+            from bullet_verdicts v
+            join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id and m.scope_id = p.scope_id
+            where v.tenant_id = t.tenant_id and v.trace_id = t.id
+        ) judged
+        where t.retrieval_id is null and t.outcome in ('success', 'failure', 'error', 'timeout')
+          and t.created_at >= p_since and t.created_at < p_until
+    ), uses as (
+        select o.tenant_id, o.scope_id, used.key, count(*) runs, sum(o.success) successes
+        from outcomes o
+        cross join lateral (select distinct coalesce(o.aliases ->> served.key, served.key) from unnest(o.bullet_keys) served(key)) used(key)
+        group by o.tenant_id, o.scope_id, used.key
+    ), moments as (
+        select tenant_id, scope_id, created_at, null::text as key, 1 runs, success successes from outcomes
+        union all
+        select m.tenant_id, m.scope_id, m.created_at, m.key, 0, 0 from memories m
+        where m.kind = 'bullet' and m.key is not null
+    ), totals as (
+        select tenant_id, scope_id, key, sum(runs) over later runs, sum(successes) over later successes
+        from moments
+        window later as (partition by tenant_id, scope_id order by created_at desc range unbounded preceding)
+    ), sides as (
+        select t.tenant_id, t.scope_id, t.key, 'correlation' basis, u.runs with_runs, u.successes with_successes,
+               greatest(t.runs - u.runs, 0) without_runs,
+               least(greatest(t.successes - u.successes, 0), greatest(t.runs - u.runs, 0)) without_successes
+        from totals t
+        join uses u on u.tenant_id = t.tenant_id and u.scope_id = t.scope_id and u.key = t.key
+        union all
+        select o.tenant_id, o.scope_id, coalesce(o.aliases ->> o.holdout_candidate, o.holdout_candidate), 'randomized',
+               count(*) filter (where not o.held_out), coalesce(sum(o.success) filter (where not o.held_out), 0),
+               count(*) filter (where o.held_out), coalesce(sum(o.success) filter (where o.held_out), 0)
+        from outcomes o
+        where o.holdout_candidate is not null
+        group by 1, 2, 3
+    )
+    select s.tenant_id, p.project_id, p.name, s.key, m.section, m.status, m.content, s.basis,
+           s.with_runs, s.with_successes, w.rate, w.low, w.high, s.without_runs, s.without_successes, o.rate, o.low, o.high,
+           w.rate - o.rate, w.rate - o.rate - sqrt((w.rate - w.low) ^ 2 + (o.high - o.rate) ^ 2),
+           w.rate - o.rate + sqrt((w.high - w.rate) ^ 2 + (o.rate - o.low) ^ 2)
+    from sides s
+    join playbooks p on p.tenant_id = s.tenant_id and p.scope_id = s.scope_id
+    left join memories m on m.tenant_id = s.tenant_id and m.scope_id = s.scope_id and m.key = s.key
+    cross join lateral wilson(s.with_runs, s.with_successes) w
+    cross join lateral wilson(s.without_runs, s.without_successes) o; end;
+
+create view analytics.effects with (security_invoker = true) as
+select * from analytics.effects(now() - interval '30 days', now());
+
+create view analytics.coverage with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, d.day, c.retrieval_count, c.empty_count, c.weak_count, c.median_best_score
+from playbooks p
+join analytics.days d on d.tenant_id = p.tenant_id
+cross join lateral (
+    select count(*) retrieval_count, count(*) filter (where best.score is null) empty_count,
+           count(*) filter (where best.score < 0.3) weak_count, percentile_cont(0.5) within group (order by best.score) median_best_score
+    from retrievals r
+    cross join lateral (select max(s.score)::float8 score from unnest(r.scores) s(score)) best
+    where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id and r.query <> ''
+      and r.created_at >= d.starts_at and r.created_at < d.ends_at
+) c
+where c.retrieval_count > 0;
+
+create view analytics.uncovered_queries with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, r.created_at, r.kind, r.query, best.score best_score, cardinality(r.bullet_keys) bullet_count,
+       r.id retrieval_id
+from playbooks p
+join retrievals r on r.tenant_id = p.tenant_id and r.scope_id = p.scope_id
+cross join lateral (select max(s.score)::float8 score from unnest(r.scores) s(score)) best
+where r.query <> '' and coalesce(best.score, 0) < 0.3;
+
+-- Candidates share at least two words that occur in at most twelve bullets; then the cosine of the vectors decides.
+create view analytics.near_duplicates with (security_invoker = true) as
+with vectors as not materialized (
+    select v.tenant_id, v.scope_id, v.seq, v.embedding
+    from memory_vectors v
+    where v.model_label_id = (
+        select max(x.model_label_id) from memory_vectors x where x.tenant_id = v.tenant_id and x.scope_id = v.scope_id
+    )
+)
+select p.tenant_id, p.project_id, p.name playbook, a.key, b.key other_key, a.section, b.section other_section, a.content,
+       b.content other_content, 1 - (x.embedding <=> y.embedding) cosine, greatest(a.updated_at, b.updated_at) changed_at
+from playbooks p
+cross join lateral (
+    select n.seq, o.seq other_seq
+    from (
+        select t.term_id, array_agg(t.seq order by t.seq) seqs
+        from postings t
+        where t.tenant_id = p.tenant_id and t.scope_id = p.scope_id
+        group by t.term_id
+        having count(*) between 2 and 12
+    ) rare
+    cross join lateral unnest(rare.seqs) n(seq)
+    cross join lateral unnest(rare.seqs) o(seq)
+    where n.seq < o.seq
+    group by n.seq, o.seq
+    having count(*) >= 2
+) pair
+join memories a on a.tenant_id = p.tenant_id and a.seq = pair.seq
+join memories b on b.tenant_id = p.tenant_id and b.seq = pair.other_seq
+join vectors x on x.tenant_id = p.tenant_id and x.scope_id = p.scope_id and x.seq = pair.seq
+join vectors y on y.tenant_id = p.tenant_id and y.scope_id = p.scope_id and y.seq = pair.other_seq
+where 1 - (x.embedding <=> y.embedding) >= 0.85;
+
+create view analytics.contradictions with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, a.key, b.key other_key, a.status, b.status other_status, a.content, b.content other_content,
+       l.created_at found_at
+from playbooks p
+join memories a on a.tenant_id = p.tenant_id and a.scope_id = p.scope_id and a.key is not null
+join memory_links l on l.tenant_id = a.tenant_id and l.source_id = a.id and l.relation = 'contradicts' and l.target_kind = 'memory'
+join memories b on b.tenant_id = l.tenant_id and b.id = l.target_id and b.scope_id = a.scope_id and b.key is not null;
+
+create view analytics.costs with (security_invoker = true) as
+select d.tenant_id, c.project project_id, c.playbook, d.day, c.purpose, c.provider, c.model, c.call_count, c.failed_count, c.unpriced_count,
+       c.input_tokens, c.output_tokens, c.cost_usd
+from analytics.days d
+cross join lateral (
+    select l.project, l.playbook, l.purpose, l.provider, l.model, count(*) call_count, count(*) filter (where l.status <> 'ok') failed_count,
+           count(*) filter (where l.status = 'ok' and l.cost_usd is null) unpriced_count, coalesce(sum(l.input_tokens), 0) input_tokens,
+           coalesce(sum(l.output_tokens), 0) output_tokens, coalesce(sum(l.cost_usd), 0) cost_usd
+    from llm_call_details l
+    where l.tenant_id = d.tenant_id and l.created_at >= d.starts_at and l.created_at < d.ends_at
+    group by l.project, l.playbook, l.purpose, l.provider, l.model
+) c;
+
+create view analytics.trace_costs with (security_invoker = true) as
+select t.tenant_id, t.project_id, t.playbook, t.id trace_id, t.created_at, t.task_key, t.outcome, c.call_count, c.input_tokens,
+       c.output_tokens, c.cost_usd
+from traces t
+cross join lateral (
+    select count(*) call_count, coalesce(sum(l.input_tokens), 0) input_tokens, coalesce(sum(l.output_tokens), 0) output_tokens,
+           coalesce(sum(l.cost_usd), 0) cost_usd
+    from runs r
+    join llm_calls l on l.tenant_id = r.tenant_id and l.run_id = r.id
+    where r.tenant_id = t.tenant_id and r.trace_id = t.id
+) c;
+
+create view analytics.lesson_costs with (security_invoker = true) as
+select l.tenant_id, l.project_id, t.playbook, l.memory_id, l.kind, l.trace_id, l.created_at, l.calls call_count, l.cost_usd
+from lesson_costs l
+left join traces t on t.tenant_id = l.tenant_id and t.id = l.trace_id;
+
+create view analytics.bullet_costs with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, m.key, m.section, m.status, m.content, m.created_at,
+       m.status in ('active', 'quarantined') is_surviving, c.lesson_count, c.trace_count, c.cost_usd
+from playbooks p
+join memories m on m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null
+cross join lateral (
+    select count(*) lesson_count, count(distinct x.trace_id) trace_count, coalesce(sum(x.cost_usd), 0) cost_usd
+    from memory_links l
+    join lesson_costs x on x.tenant_id = l.tenant_id and x.memory_id = l.target_id
+    where l.tenant_id = m.tenant_id and l.source_id = m.id and l.relation = 'derived_from' and l.target_kind = 'memory'
+) c;
+
+create view analytics.unit_costs with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, u.month, c.cost_usd, n.trace_count, n.lesson_count, n.bullet_count, n.surviving_count,
+       c.cost_usd / nullif(n.trace_count, 0) usd_per_trace, c.cost_usd / nullif(n.lesson_count, 0) usd_per_lesson,
+       c.cost_usd / nullif(n.surviving_count, 0) usd_per_surviving_bullet
+from playbooks p
+cross join lateral (
+    select s.midnight::date as month, s.midnight at time zone 'UTC' as starts_at, (s.midnight + interval '1 month') at time zone 'UTC' as ends_at
+    from generate_series(date_trunc('month', p.created_at at time zone 'UTC'), now() at time zone 'UTC', interval '1 month') s(midnight)
+) u
+cross join lateral (
+    select coalesce(sum(l.cost_usd), 0) cost_usd from llm_call_details l
+    where l.tenant_id = p.tenant_id and l.project = p.project_id and l.playbook = p.name
+      and l.created_at >= u.starts_at and l.created_at < u.ends_at
+) c
+cross join lateral (
+    select (select count(*) from traces t
+            where t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
+              and t.created_at >= u.starts_at and t.created_at < u.ends_at) trace_count,
+           (select count(*) from memories m
+            join traces t on t.tenant_id = m.tenant_id and t.id = m.trace_id and t.playbook = p.name
+            where m.tenant_id = p.tenant_id and m.project_id = p.project_id and m.kind in ('strategy', 'insight')
+              and m.created_at >= u.starts_at and m.created_at < u.ends_at) lesson_count,
+           b.bullet_count, b.surviving_count
+    from (
+        select count(*) bullet_count, count(*) filter (where m.status in ('active', 'quarantined')) surviving_count
+        from memories m
+        where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null
+          and m.created_at >= u.starts_at and m.created_at < u.ends_at
+    ) b
+) n;
+
+create view analytics.error_categories with (security_invoker = true) as
+select p.tenant_id, p.project_id, p.name playbook, d.day, c.error_category, c.reflection_count, c.failed_count
+from playbooks p
+join analytics.days d on d.tenant_id = p.tenant_id
+cross join lateral (
+    select m.error_category, count(*) reflection_count,
+           count(*) filter (where m.outcome in ('failure', 'error', 'timeout')) failed_count
+    from memories m
+    join traces t on t.tenant_id = m.tenant_id and t.id = m.trace_id and t.playbook = p.name
+    where m.tenant_id = p.tenant_id and m.project_id = p.project_id and m.kind = 'reflection' and m.error_category is not null
+      and m.created_at >= d.starts_at and m.created_at < d.ends_at
+    group by m.error_category
+) c;
+
+-- The bullets that a playbook had at a time. Deleted bullets are left out.
+create function analytics.playbook_at(p_playbook text, p_at timestamptz default now(), p_project text default 'default')
+returns table (key text, section text, title text, when_to_use text, content text, tags text[], status text, pinned boolean, version integer)
+language sql stable begin atomic
+    select b.key, s.section, s.title, s.when_to_use, s.content, s.tags, s.status, s.pinned, v.version
+    from playbooks p
+    cross join lateral (
+        select x.version from playbook_versions x
+        where x.tenant_id = p.tenant_id and x.scope_id = p.scope_id and x.created_at <= p_at
+        order by x.created_at desc limit 1
+    ) v
+    join memories b on b.tenant_id = p.tenant_id and b.scope_id = p.scope_id and b.key is not null
+    cross join lateral (
+        select b.section, b.title, b.when_to_use, b.content, b.tags, b.status, b.pinned where b.playbook_version <= v.version
+        union all
+        (select o.section, o.title, o.when_to_use, o.content, o.tags, o.status, o.pinned
+         from bullet_spans o
+         where b.playbook_version > v.version and o.tenant_id = b.tenant_id and o.bullet_id = b.id
+           and o.until_version > v.version and o.from_version <= v.version
+         order by o.until_version limit 1)
+    ) s
+    where p.name = p_playbook and p.project_id = p_project and s.status <> 'deleted'; end;
+
+-- The bullets that differ between two times.
+create function analytics.playbook_diff(p_playbook text, p_from timestamptz, p_to timestamptz default now(),
+                                        p_project text default 'default')
+returns table (key text, change text, section text, status_before text, status_after text, content_before text, content_after text)
+language sql stable begin atomic
+    select coalesce(b.key, a.key), case when b.key is null then 'added' when a.key is null then 'removed' else 'changed' end,
+           coalesce(a.section, b.section), b.status, a.status, b.content, a.content
+    from analytics.playbook_at(p_playbook, p_from, p_project) b
+    full join analytics.playbook_at(p_playbook, p_to, p_project) a on a.key = b.key
+    where b.key is null or a.key is null
+       or (b.section, b.title, b.when_to_use, b.content, b.tags, b.status, b.pinned)
+          is distinct from (a.section, a.title, a.when_to_use, a.content, a.tags, a.status, a.pinned); end;
+
+grant usage on schema analytics to hansei_app, hansei_worker;
+grant select on all tables in schema analytics to hansei_app, hansei_worker;

@@ -1,0 +1,184 @@
+"""A login of a BI tool reads its tenant and nothing else, whatever it tries."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from bench.analytics_rows import SAMPLE, fill
+from tests.conftest import Database, TestTenant
+
+REFUSED = (asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)
+TABLES = """
+select format('%I.%I', c.relnamespace::regnamespace, c.relname) name from pg_class c
+where c.relnamespace in ('public'::regnamespace, 'analytics'::regnamespace)
+  and c.relkind in ('r', 'p', 'v') and has_any_column_privilege(c.oid, 'select')
+order by 1
+"""
+VISIBLE = "select count(*) from analytics.bullets"
+
+
+async def other_rows(login: asyncpg.Connection, other: UUID) -> dict[str, int]:
+    """The rows of another tenant that the login sees, by table and view."""
+    found: dict[str, int] = {}
+    for table in [row["name"] for row in await login.fetch(TABLES)]:
+        count = await login.fetchval(f"select count(*) from {table} where tenant_id = $1", other)
+        found |= {table: count} if count else {}
+    return found
+
+
+@pytest.fixture
+async def other(make_tenant, database: Database) -> TestTenant:
+    """A second tenant with rows in every table that a login reads."""
+    made = await make_tenant()
+    await fill(database.url("postgres"), made.id, SAMPLE)
+    return made
+
+
+async def test_login_sees_its_tenant_alone(
+    sample: TestTenant, other: TestTenant, open_login, database: Database
+) -> None:
+    login = await open_login(sample)
+    tables = {row["name"] for row in await login.fetch(TABLES)}
+    secret = ("tenants", "api_keys", "trace_events", "llm_replies", "idempotency_keys", "budgets")
+    assert not tables & {f"public.{name}" for name in secret}
+    assert await login.fetchval(VISIBLE) > 10
+    assert await other_rows(login, other.id) == {}
+    superuser = await asyncpg.connect(database.url("postgres"))
+    unseen = {
+        table
+        for table in tables
+        if not await superuser.fetchval(
+            f"select count(*) from {table} where tenant_id = $1", other.id
+        )
+    }
+    await superuser.close()
+    assert unseen == {  # logins of the other tenant do not exist; the rest is about the last days
+        "analytics.logins",
+        "analytics.effects",
+        "analytics.movers",
+        "analytics.verdict_drift",
+    }
+
+
+async def test_login_cannot_choose_another_tenant(
+    sample: TestTenant, other: TestTenant, open_login, database: Database
+) -> None:
+    login = await open_login(sample)
+    mine = await login.fetchval(VISIBLE)
+    await login.execute(f"select set_config('hansei.tenant_id', '{other.id}', false)")
+    await login.execute(f"set hansei.tenant_id = '{other.id}'")
+    assert await login.fetchval(VISIBLE) == mine
+    assert await other_rows(login, other.id) == {}
+    for role in ("hansei_app", "hansei_worker", "hansei_owner", "hansei_analyst", "postgres"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await login.execute(f"set role {role}")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await login.execute(f"set session authorization {role}")
+    await login.execute("set row_security = off")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await login.fetch("select * from memories")
+    await login.execute("reset row_security")
+    other_login = await open_login(other)
+    name = await other_login.fetchval("select current_user")
+    assert await login.fetchval("select count(*) from analytics.logins") == 1
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await login.execute(f"set role {name}")
+
+
+WRITES = (
+    "insert into analytics.logins (role_name, tenant_id) values (current_user, gen_random_uuid())",
+    "update analytics.logins set tenant_id = gen_random_uuid()",
+    "delete from analytics.logins",
+    "update memories set content = 'x'",
+    "delete from bullet_verdicts",
+    "insert into traces (tenant_id, id, project_id, content_hash)"
+    " select tenant_id, gen_random_uuid(), 'p', '' from playbooks limit 1",
+    "truncate memories",
+    "alter table memories disable row level security",
+    "create policy open on memories using (true)",
+    "create table mine (x int)",
+    "create temporary table mine (x int)",
+    "create view analytics.mine as select 1",
+    "create function analytics.mine() returns int language sql as 'select 1'",
+    "select analytics.create_login(gen_random_uuid(), 'x')",
+    "select analytics.drop_login(gen_random_uuid(), 'x')",
+    "create role mine",
+    "alter role hansei_app password 'x'",
+    "grant hansei_owner to current_user",
+    "select pg_read_file('/etc/passwd')",
+    "copy (select 1) to program 'true'",
+    "copy memories to '/dev/null'",
+    "select lo_import('/etc/passwd')",
+    "select pg_terminate_backend(pid) from pg_stat_activity where usename <> current_user limit 1",
+    "select * from traces",
+    "select query from traces",
+    "select * from api_keys",
+    "select * from pg_authid",
+    "select passwd from pg_shadow",
+    "select hansei_search(null, null, null, null)",
+)
+
+
+@pytest.mark.parametrize("statement", WRITES)
+async def test_login_is_read_only(tenant: TestTenant, open_login, statement: str) -> None:
+    """Also after it switches its read-only default off."""
+    login = await open_login(tenant)
+    await login.execute("set default_transaction_read_only = off")
+    refused = (*REFUSED, asyncpg.UndefinedFunctionError, asyncpg.InvalidGrantorError)
+    with pytest.raises(refused):
+        await login.execute(statement)
+
+
+async def test_limits(tenant: TestTenant, open_login) -> None:
+    login = await open_login(tenant)
+    shown = {
+        name: await login.fetchval(f"show {name}")
+        for name in ("statement_timeout", "default_transaction_read_only", "search_path")
+    }
+    assert shown == {
+        "statement_timeout": "30s",
+        "default_transaction_read_only": "on",
+        "search_path": "analytics, public",
+    }
+    await login.execute("set statement_timeout = '1ms'")
+    with pytest.raises(asyncpg.QueryCanceledError):
+        await login.execute("select pg_sleep(5)")
+
+
+async def test_others_are_anonymous(
+    sample: TestTenant, other: TestTenant, open_login, database: Database
+) -> None:
+    """Names of logins are random, and statements of other roles are hidden."""
+    login, other_login = await open_login(sample), await open_login(other)
+    secret = str(uuid4())
+    await other_login.execute(f"select '{secret}'")
+    rows = await login.fetch("select * from pg_stat_activity where usename <> current_user")
+    assert rows
+    text = str([tuple(row.values()) for row in rows])
+    assert secret not in text
+    roles = str(await login.fetch("select rolname from pg_roles"))
+    for name in (other.slug, str(other.id), other.id.hex):
+        assert name not in text
+        assert name not in roles
+
+
+async def test_login_without_tenant_sees_nothing(
+    sample: TestTenant, open_login, database: Database
+) -> None:
+    login = await open_login(sample)
+    name = await login.fetchval("select current_user")
+    superuser = await asyncpg.connect(database.url("postgres"))
+    await superuser.execute(
+        "update analytics.logins set role_name = 'x' where role_name = $1", name
+    )
+    try:
+        assert await login.fetchval(VISIBLE) == 0
+        await superuser.execute(f"set role {name}")
+        assert await superuser.fetchval(VISIBLE) == 0
+    finally:
+        await superuser.execute("reset role")
+        await superuser.execute("update analytics.logins set role_name = $1", name)
+        await superuser.close()

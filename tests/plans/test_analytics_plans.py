@@ -1,0 +1,79 @@
+"""A question about a month reads the rows of a month, whatever the tables contain."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from apps.memory_api.analytics.questions import (
+    Question,
+    QuestionFilter,
+    build_statement,
+    render_statement,
+)
+from bench.analytics_rows import History, fill
+from tests.plans.conftest import nodes
+from tests.support.postgres import Server
+
+YEAR = History(500, 25_000, 25_000, 6_000, 365, datetime(2025, 1, 1, tzinfo=UTC))
+MAY = QuestionFilter(
+    "default", datetime(2025, 5, 1, tzinfo=UTC), datetime(2025, 6, 1, tzinfo=UTC), "support"
+)
+TENANTS = [UUID(int=n) for n in (1, 2)]
+LARGE = ("memory_revisions", "bullet_verdicts", "traces", "retrievals", "llm_calls")
+"""The tables that grow with time."""
+MAX_SHARE = 0.5
+"""The share of a table that a question about a month may read. A month is 0.085 of the year.
+`verdict_drift` reads two months, `effects` and `unit_costs` read traces several times.
+"""
+WHOLE_LIFE = {
+    Question.BULLETS: {"memory_revisions"},
+    Question.SURVIVAL: {"memory_revisions", "bullet_verdicts"},
+    Question.LESSON_COSTS: {"traces"},
+}
+"""Questions about more than the period, and the tables that they may read. `lesson_costs` hashes
+the traces as long as there are few.
+"""
+
+
+@pytest.fixture(scope="module")
+async def year(server: Server, worker_id: str) -> AsyncIterator[Any]:
+    """A connection as the service to a database with two tenants, each with a year of history."""
+    name = f"analytics_plans_{worker_id}"
+    await server.clone(name)
+    for tenant in TENANTS:
+        await fill(server.url("postgres", name), tenant, YEAR)
+    await server.run("vacuum analyze", name)
+    connection = await asyncpg.connect(server.url("hansei_app", name))
+    await connection.execute(f"set hansei.tenant_id = '{TENANTS[0]}'")
+    yield connection
+    await connection.close()
+
+
+def rows_read(plan: dict[str, Any]) -> dict[str, float]:
+    """Table → rows that the plan fetched, also those that a filter removed."""
+    found: dict[str, float] = defaultdict(float)
+    for node in nodes(plan):
+        if "Relation Name" in node:
+            rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+            found[node["Relation Name"]] += rows * node["Actual Loops"]
+    return found
+
+
+@pytest.mark.parametrize("question", Question)
+async def test_question_reads_its_month(year: Any, question: Question) -> None:
+    statement = render_statement(build_statement(question, MAY), MAY, TENANTS[0])
+    await year.execute("set max_parallel_workers_per_gather = 0")
+    explained = await year.fetchval(f"explain (analyze, format json) {statement}")
+    read = rows_read(json.loads(explained)[0]["Plan"])
+    for table in LARGE:
+        if table not in WHOLE_LIFE.get(question, ()):
+            size = await year.fetchval(f"select count(*) from {table}")
+            assert read[table] <= size * MAX_SHARE, (table, read[table], size)

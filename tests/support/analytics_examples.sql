@@ -1,0 +1,121 @@
+-- name: bullets
+select key, section, status, helpful, harmful, served_count
+from analytics.bullets
+where playbook = 'support' order by harmful desc, key limit 3
+
+-- name: bullet_versions
+select changed_at, change_type, merged_into, changed_by, reason, run_kind
+from analytics.bullet_versions
+where key = 'mis-00014' order by changed_at
+
+-- name: playbook_sizes
+select day, active_count, version, version_count
+from analytics.playbook_sizes
+where playbook = 'support' and day between '2025-07-01' and '2025-07-04'
+
+-- name: churn
+select day, section, created_count, changed_count, quarantined_count, deleted_count
+from analytics.churn
+where playbook = 'support' and day between '2025-07-25' and '2025-07-26' order by day, section
+
+-- name: bullet_lifetimes
+select key, born_at, days_to_first_helpful, retired_at, retired_by
+from analytics.bullet_lifetimes
+where playbook = 'support' and retired_at is not null order by born_at
+
+-- name: survival
+select event, day, at_risk_count, event_count, survival, std_error
+from analytics.survival
+where playbook = 'support' and born_month is null and event = 'retirement' and event_count > 0 order by day
+
+-- name: verdicts
+select judge, model, sum(helpful_count) helpful, sum(harmful_count) harmful
+from analytics.verdicts
+where playbook = 'support' and day between '2025-07-01' and '2025-07-31'
+group by judge, model order by judge, model
+
+-- name: movers
+select key, helpful_count, harmful_count, net_count, helpful_rate, low, high
+from analytics.movers('2025-07-01', '2025-08-01')
+where playbook = 'support' order by net_count, key limit 3
+
+-- name: verdict_drift
+select key, earlier_rate, recent_rate, difference, low, high, is_significant
+from analytics.verdict_drift('2025-07-01', '2025-08-01')
+where playbook = 'support' order by difference, key limit 3
+
+-- name: funnel
+select stage_number, stage, sum(count) count
+from analytics.funnel
+where playbook = 'support' and day between '2025-07-01' and '2025-07-31'
+group by stage_number, stage order by stage_number
+
+-- name: effects
+select key, basis, with_runs, with_rate, without_runs, without_rate, difference, low, high
+from analytics.effects('2025-07-01', '2025-08-01')
+where playbook = 'support' and key = 'mis-00005' order by basis
+
+-- name: coverage
+select day, retrieval_count, empty_count, weak_count, median_best_score
+from analytics.coverage
+where playbook = 'support' and empty_count + weak_count > 0 order by day limit 3
+
+-- name: uncovered_queries
+select created_at, kind, query, best_score, bullet_count
+from analytics.uncovered_queries
+where playbook = 'support' order by created_at limit 2
+
+-- name: near_duplicates
+select key, other_key, cosine
+from analytics.near_duplicates
+where playbook = 'support' order by cosine desc, key limit 3
+
+-- name: contradictions
+select key, other_key, status, other_status, found_at
+from analytics.contradictions
+where playbook = 'support' order by found_at, key limit 3
+
+-- name: costs
+select model, purpose, sum(call_count) calls, sum(cost_usd) usd
+from analytics.costs
+where playbook = 'support' and day between '2025-07-01' and '2025-07-31'
+group by model, purpose order by model, purpose
+
+-- name: trace_costs
+select created_at, task_key, outcome, call_count, cost_usd
+from analytics.trace_costs
+where playbook = 'support' and created_at >= '2025-07-01' order by cost_usd desc, created_at limit 3
+
+-- name: lesson_costs
+select kind, count(*) lessons, sum(cost_usd) usd
+from analytics.lesson_costs
+where playbook = 'support' group by kind order by kind
+
+-- name: bullet_costs
+select key, status, lesson_count, cost_usd, is_surviving
+from analytics.bullet_costs
+where playbook = 'support' order by cost_usd desc, key limit 3
+
+-- name: unit_costs
+select month, cost_usd, trace_count, surviving_count, usd_per_trace, usd_per_surviving_bullet
+from analytics.unit_costs
+where playbook = 'support' and trace_count > 0 order by month
+
+-- name: error_categories
+select error_category, sum(reflection_count) reflections, sum(failed_count) failed
+from analytics.error_categories
+where playbook = 'support' and day between '2025-07-01' and '2025-07-31'
+group by error_category order by error_category
+
+-- name: days
+select day, starts_at, ends_at from analytics.days order by day limit 2
+
+-- name: playbook_at
+select status, count(*)
+from analytics.playbook_at('support', '2025-07-01')
+group by status order by status
+
+-- name: playbook_diff
+select key, change, status_before, status_after
+from analytics.playbook_diff('support', '2025-07-25', '2025-07-28')
+order by key limit 3

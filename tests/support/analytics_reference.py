@@ -1,0 +1,116 @@
+"""The reference of docs/analytics.md: a section for each view, from the comments of the database
+and the results of the examples on the sample data.
+
+`python -m tests.support.analytics_reference` writes it; tests/analytics/test_reference.py compares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from collections.abc import Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from bench.analytics_rows import SAMPLE, fill
+from tests.support.paths import ROOT
+from tests.support.postgres import TEMPLATE, embedded
+
+DOCUMENT = ROOT / "docs" / "analytics.md"
+START, END = "<!-- reference: generated -->", "<!-- end of the reference -->"
+MAX_CELL_LENGTH = 48
+
+_BLOCKS = re.split(
+    r"^-- name: (\w+)\n",
+    (Path(__file__).parent / "analytics_examples.sql").read_text(encoding="utf-8"),
+    flags=re.MULTILINE,
+)[1:]
+EXAMPLES = dict(zip(_BLOCKS[::2], map(str.strip, _BLOCKS[1::2]), strict=True))
+"""View or function → its example. Examples name their period: the sample data is from 2025."""
+
+VIEWS = """
+select c.relname name, obj_description(c.oid, 'pg_class') about from pg_class c
+where c.relnamespace = 'analytics'::regnamespace and c.relkind = 'v'
+"""
+FUNCTIONS = """
+select proname name, obj_description(oid, 'pg_proc') about, pg_get_function_arguments(oid) arguments
+from pg_proc where pronamespace = 'analytics'::regnamespace and proname like 'playbook\\_%'
+"""
+COLUMNS = """
+select attname name, format_type(atttypid, atttypmod) type, col_description(attrelid, attnum) about
+from pg_attribute where attrelid = ('analytics.' || $1)::regclass and attnum > 0
+  and attname not in ('tenant_id', 'project_id', 'playbook')
+order by attnum
+"""
+
+
+async def render_reference(connection: Any) -> str:
+    """The sections of all views and functions, as the login of the sample sees them."""
+    views = {row["name"]: row for row in await connection.fetch(VIEWS)}
+    functions = {row["name"]: row for row in await connection.fetch(FUNCTIONS)}
+    assert {*views, *functions} == EXAMPLES.keys()
+    sections: list[str] = []
+    for name, example in EXAMPLES.items():
+        described = views.get(name) or functions[name]
+        question, omits = described["about"].split("\nDoes not show: ")
+        lines = [f"### `{name}`", "", question, ""]
+        if name in views:
+            columns = await connection.fetch(COLUMNS, name)
+            cells = [(f"`{c['name']}`", c["type"], c["about"]) for c in columns]
+            lines += _table(("column", "type", "meaning"), cells)
+        else:
+            lines += [f"Arguments: `{described['arguments']}`."]
+        rows = await connection.fetch(example)
+        assert rows, name
+        shown = [[_cell(value) for value in row.values()] for row in rows]
+        lines += ["", "```sql", f"{example};", "```", "", *_table(list(rows[0].keys()), shown)]
+        lines += ["", f"**Does not show:** {omits}"]
+        sections.append("\n".join(lines))
+    return "\n\n".join(sections)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [header, ["---"] * len(header), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M")
+    if value is None or isinstance(value, (int, date)):
+        return "" if value is None else str(value)
+    if isinstance(value, str):
+        return value if len(value) <= MAX_CELL_LENGTH else value[: MAX_CELL_LENGTH - 1] + "…"
+    return f"{float(value):.4g}"
+
+
+def replace_reference(document: str, reference: str) -> str:
+    head, rest = document.split(START)
+    return f"{head}{START}\n\n{reference}\n\n{END}{rest.split(END)[1]}"
+
+
+async def render_on_new_server() -> str:
+    with tempfile.TemporaryDirectory() as folder, embedded(Path(folder)) as server:
+        await server.make_template()
+        tenant = UUID(int=1)
+        await fill(server.url("postgres", TEMPLATE), tenant, SAMPLE)
+        connection = await asyncpg.connect(server.url("hansei_app", TEMPLATE))
+        await connection.execute(f"set hansei.tenant_id = '{tenant}'")
+        try:
+            return await render_reference(connection)
+        finally:
+            await connection.close()
+
+
+if __name__ == "__main__":
+    text = DOCUMENT.read_text(encoding="utf-8")
+    DOCUMENT.write_text(
+        replace_reference(text, asyncio.run(render_on_new_server())), encoding="utf-8"
+    )
