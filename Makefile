@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help setup setup-dev run test test-fast lint format lock bench openapi
+.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check openapi
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,9 @@ test: setup-dev ## run all tests on a real PostgreSQL
 
 test-fast: setup-dev ## tests without a database, and one request to each route
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m fast $(ARGS)
+
+test-faults: setup-dev ## kill and stop processes, fill the disk, move the clock: ROUNDS kills of each kind (50)
+	HANSEI_FAULTS=$(or $(ROUNDS),50) $(BIN)/python -m pytest tests/faults $(ARGS)
 
 lint: setup-dev ## check formatting, code, layers, types and prose
 	$(BIN)/ruff format --check .
@@ -37,6 +40,9 @@ openapi: setup-dev ## write openapi.json from the code
 
 bench: setup-dev ## run benchmarks and print tables (bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
+
+bench-check: setup-dev ## fail if search costs over 15 % more CPU than committed
+	$(BIN)/python -m bench check
 
 lock: setup-dev ## compile the lock files from both pyproject.toml
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --universal --python-version 3.11 \

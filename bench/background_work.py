@@ -237,8 +237,10 @@ def span(lab: Lab, slug: str) -> float:
 
 
 @contextmanager
-def slow_model() -> Iterator[str]:
-    """The stub provider in a process of its own; answers its base URL."""
+def slow_model(delay: float = DELAY) -> Iterator[str]:
+    """The stub provider in a process of its own, which answers after `delay` seconds; yields its
+    base URL.
+    """
     command = [
         sys.executable,
         "-m",
@@ -246,7 +248,7 @@ def slow_model() -> Iterator[str]:
         "--port",
         "0",
         "--delay",
-        str(DELAY),
+        str(delay),
     ]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

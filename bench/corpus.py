@@ -20,6 +20,7 @@ SETS = ("en-lessons-code", "en-lessons-hotpot", "en-xquad", "en-apibench")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _WORDS = range(5, 26)
 """Allowed lengths of a sentence, in words."""
+_PARAGRAPH_WORDS = range(8, 121)
 
 
 @cache
@@ -36,6 +37,24 @@ def queries() -> list[str]:
     found = found or [" ".join(s.split()[:8]) for s in sentences()]
     random.Random(7).shuffle(found)
     return found
+
+
+@cache
+def _real_texts() -> list[str]:
+    texts = [text for text in _texts() if text.strip()]
+    for trace in _rows(SHARED / "traces"):
+        for event in trace["events"]:
+            paragraphs = re.split(r"\n\s*\n", str(event.get("content", "")))
+            texts += [p.strip() for p in paragraphs if len(p.split()) in _PARAGRAPH_WORDS]
+    texts += [row["text"] for row in _rows(SHARED / "retrieval" / "ja-jsquad" / "corpus")]
+    return list(dict.fromkeys(texts))
+
+
+def real_texts() -> list[str]:
+    """Distinct real texts in a fixed order: bullets, lessons, documentation, paragraphs of traces,
+    and Japanese articles. About 8,400, of 37 indexed terms on average.
+    """
+    return list(_real_texts())
 
 
 def documents(count: int, seed: int) -> list[str]:

@@ -138,15 +138,28 @@ def quality(data: RetrievalSet, scores: Scores) -> tuple[float, float]:
     """Mean recall@10 (of at most 10 relevant) and mean nDCG@10."""
     keys = list(data.documents)
     recalls: list[float] = []
-    ndcgs: list[float] = []
     for query, row in zip(data.queries, scores, strict=True):
         relevant = data.relevant[query]
-        best: list[int] = np.argsort(-row, kind="stable")[:TOP].tolist()
-        gains = [relevant.get(keys[i], 0.0) for i in best]
-        ideal = sorted(relevant.values(), reverse=True)[:TOP]
-        recalls.append(sum(gain > 0 for gain in gains) / min(TOP, len(relevant)))
-        ndcgs.append(_dcg(gains) / _dcg(ideal))
+        hits = sum(keys[i] in relevant for i in _best(row))
+        recalls.append(hits / min(TOP, len(relevant)))
+    ndcgs = ndcg_per_query(keys, [data.relevant[query] for query in data.queries], scores)
     return float(np.mean(recalls)), float(np.mean(ndcgs))
+
+
+def ndcg_per_query(
+    keys: Sequence[str], relevant: Sequence[Mapping[str, float]], scores: Scores
+) -> list[float]:
+    """nDCG@10 of each row of `scores`. `keys` names the columns."""
+    values: list[float] = []
+    for gains_by_key, row in zip(relevant, scores, strict=True):
+        gains = [gains_by_key.get(keys[i], 0.0) for i in _best(row)]
+        ideal = sorted(gains_by_key.values(), reverse=True)[:TOP]
+        values.append(_dcg(gains) / _dcg(ideal))
+    return values
+
+
+def _best(row: NDArray[np.float64]) -> list[int]:
+    return np.argsort(-row, kind="stable")[:TOP].tolist()
 
 
 def _dcg(gains: Sequence[float]) -> float:

@@ -20,8 +20,6 @@ import numpy as np
 import typer
 from pgvector.asyncpg import register_vector
 
-from apps.memory_api.auth.identity import KeyScope
-from apps.memory_api.auth.queries import create_key
 from apps.memory_api.bootstrap import open_runtime
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.settings import Settings
@@ -35,14 +33,14 @@ from apps.memory_api.playbooks.editing.edits import apply_deltas_to_playbook
 from apps.memory_api.playbooks.models import DeltaContextItem
 from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from bench.corpus import documents, queries
-from bench.fill import PROJECT, add_scope, add_tenants, settle, tenant_named
-from bench.http_client import Caller
+from bench.fill import PROJECT, add_tenants, tenant_named
 from bench.report import Report
 from bench.retrieval_quality import anchored, lexical
 from bench.search_comparison import baselines, neighbors
+from bench.search_http import over_http
 from bench.search_lab import FULL, QUERIES, SHORT, TIMES, Form, LoadedPlaybook, SearchLab, fill
 from bench.search_quality import add_quality, sets
-from bench.server import MeasuredServer, api, connect, measured_server
+from bench.server import MeasuredServer, connect, measured_server
 from bench.timing import rate, spread, spread_alternating
 
 SECONDS = 3.0
@@ -62,7 +60,7 @@ async def measure(server: MeasuredServer, form: Form, report: Report) -> None:
     await neighbors(lab)
     await add_quality(admin, app, report)
     await inserts(lab)
-    await over_http(lab)
+    await over_http(lab.server, admin, report)
     await admin.close()
     await app.close()
 
@@ -171,40 +169,6 @@ async def inserts(lab: SearchLab) -> None:
         lab.report.row("floor", how, f"{inserted / taken:,.0f} /s")
 
 
-async def over_http(lab: SearchLab) -> None:
-    playbook = dict(lab.playbooks)
-    if 8_000 not in playbook:  # the size of the requirement
-        tenant = tenant_named("n8000")
-        items = playbook[10_000].items[:8_000]
-        await add_tenants(lab.admin, [tenant])
-        playbook[8_000] = LoadedPlaybook(
-            tenant, items, await add_scope(lab.admin, tenant, 1, "main", items)
-        )
-        await settle(lab.admin)
-    sessions = Sessions(open_engine(lab.server.url("hansei_owner"), pool_size=1))
-    keys: dict[int, str] = {}
-    for size, known in playbook.items():
-        async with sessions.for_tenant(known.tenant) as session:
-            keys[size] = (await create_key(session, scopes=[KeyScope.READ]))[1].text
-    await sessions.close()
-    with api(lab.server) as port:
-        for size in sorted(playbook):
-            callers = [Caller(port, keys[size]) for _ in range(8)]
-
-            def call(caller: Caller) -> Any:
-                def search(n: int) -> Any:
-                    text = lab.questions[n % QUERIES][0]
-                    return caller.search({"query_text": text, "playbook": "main"})
-
-                return search
-
-            one = await spread(call(callers[0]), TIMES)
-            eight, each = await rate([call(caller) for caller in callers], SECONDS)
-            lab.report.row("http", f"{size:,}", one, each, f"{eight:.0f}")
-            for caller in callers:
-                await caller.close()
-
-
 def main(
     short: Annotated[bool, typer.Option(help="Up to 10,000 bullets, about two minutes.")] = False,
 ) -> None:
@@ -228,8 +192,9 @@ def main(
         ),
     )
     report.table(
-        *("http", "Over HTTP, with an API key", "bullets"),
-        *("ms, 1 client", "ms, 8 clients", "requests/s, 8 clients"),
+        *("http", "Over HTTP, with an API key; real texts and questions", "bullets", "route"),
+        *("ms, 1 client", "CPU of PostgreSQL, ms", "CPU of the API, ms"),
+        *("ms, 8 clients", "requests/s, 8 clients"),
     )
     report.table(
         *("other_designs", "Compared with other designs", "bullets", "Hansei ms"),

@@ -22,6 +22,9 @@ DataDir = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)]
+Processes = Annotated[
+    int, typer.Option("--processes", help="API processes. They share the port.", min=1, max=64)
+]
 Tenant = Annotated[str, typer.Option("--tenant", help="Tenant name or UUID.")]
 
 
@@ -37,6 +40,9 @@ def register(app: typer.Typer) -> None:
     tenants.command("create")(tenant_create)
     tenants.command("list")(tenant_list)
     tenants.command("sql-role")(tenant_sql_role)
+    tenants.command("suspend")(tenant_suspend)
+    tenants.command("resume")(tenant_resume)
+    tenants.command("export")(tenant_export)
     app.add_typer(tenants, name="tenant")
     keys = typer.Typer(
         help="Manage API keys, with HANSEI_OWNER_URL or the database of a data directory.",
@@ -49,15 +55,29 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    host: Host = "127.0.0.1", port: Port = 8321, data_dir: DataDir = None, json: Json = False
+    host: Host = "127.0.0.1",
+    port: Port = 8321,
+    data_dir: DataDir = None,
+    processes: Processes = 1,
+    json: Json = False,
 ) -> None:
     """Start Hansei on this machine: database, API and worker, with a tenant and an API key."""
-    _run("up", host=host, port=port, data_dir=data_dir, json=json)
+    _run("up", host=host, port=port, data_dir=data_dir, processes=processes, json=json)
 
 
-def serve(host: Host = "127.0.0.1", port: Port = 8321, data_dir: DataDir = None) -> None:
+def serve(
+    host: Host = "127.0.0.1",
+    port: Port = 8321,
+    data_dir: DataDir = None,
+    processes: Processes = 1,
+    listen_fd: Annotated[int | None, typer.Option("--listen-fd", hidden=True)] = None,
+) -> None:
     """Run the API server, with HANSEI_DATABASE_URL or the database of a data directory."""
-    _run("processes", "run_serve", host=host, port=port, data_dir=data_dir)
+    address = {"host": host, "port": port, "data_dir": data_dir}
+    if processes > 1:
+        _run("api_processes", "run_processes", **address, processes=processes)
+    else:
+        _run("processes", "run_serve", **address, listen_fd=listen_fd)
 
 
 def worker(data_dir: DataDir = None) -> None:
@@ -207,6 +227,31 @@ def tenant_sql_role(
         _run("sql_logins", "drop_sql_role", tenant=name, role=drop, data_dir=data_dir)
         return
     _run("sql_logins", "create_sql_role", tenant=name, data_dir=data_dir, json=json)
+
+
+def tenant_suspend(
+    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")], data_dir: DataDir = None
+) -> None:
+    """Stop a tenant: its keys are rejected and its runs wait. Its data stays."""
+    _run("tenants", "set_tenant_status", name=name, status="suspended", data_dir=data_dir)
+
+
+def tenant_resume(
+    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")], data_dir: DataDir = None
+) -> None:
+    """Let a suspended tenant work again."""
+    _run("tenants", "set_tenant_status", name=name, status="active", data_dir=data_dir)
+
+
+def tenant_export(
+    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")],
+    output: Annotated[
+        Path | None, typer.Option(help="File to write. Default: standard output.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write all rows of a tenant as NDJSON, without vectors and secrets."""
+    _run("tenants", "export_tenant", name=name, output=output, data_dir=data_dir)
 
 
 def key_create(

@@ -14,9 +14,13 @@ from apps.memory_api.api.problems import install_error_handlers
 from apps.memory_api.api.request_log import RequestLogMiddleware
 from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.budgets.router import router as budgets_router
+from apps.memory_api.collections.router import document_router
+from apps.memory_api.collections.router import router as collections_router
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curation.router import router as curation_router
+from apps.memory_api.erasures.router import router as erasures_router
 from apps.memory_api.evaluation.router import router as evaluation_router
+from apps.memory_api.maintenance.retention.router import router as retention_router
 from apps.memory_api.maintenance.router import router as maintenance_router
 from apps.memory_api.memories.router import router as memories_router
 from apps.memory_api.playbooks.bullets.router import router as bullets_router
@@ -37,13 +41,16 @@ from apps.memory_api.traces.router import router as traces_router
 from apps.memory_api.workflow.router import router as workflow_router
 
 ROUTERS = (
+    # A request is compared with the routes in this order: the most frequent ones are first.
+    *(retrieval_router, memories_router),
     *(health.router, exposition.router, problem_types.router),
-    *(tenants_router, runs_router, budgets_router, maintenance_router, analytics_router),
+    *(tenants_router, runs_router, budgets_router, analytics_router),
+    *(maintenance_router, retention_router, erasures_router),
     *(traces_router, evaluation_router),
     *(reflection_router, trajectories_router, transcripts_router),
-    memories_router,
-    *(playbooks_router, history_router, retrieval_router, proposals_router),
+    *(playbooks_router, history_router, proposals_router),
     *(bullets_router, verdicts_router, effects_router, curation_router),
+    *(collections_router, document_router),
     workflow_router,
 )
 

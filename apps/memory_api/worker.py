@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from apps.memory_api import learning
+from apps.memory_api.collections.step import CHUNK, ChunkStep
 from apps.memory_api.core.db_errors import (
     DatabaseLoginRefused,
     DatabaseUnavailable,
@@ -20,6 +21,8 @@ from apps.memory_api.core.db_errors import (
     is_transient,
 )
 from apps.memory_api.curation import cleanup
+from apps.memory_api.embeddings.port import EmbedderUnavailable
+from apps.memory_api.erasures import erase
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
 from apps.memory_api.maintenance import budget_alerts, reembedding, tasks, upkeep
 from apps.memory_api.run_queue.port import Ticket
@@ -68,14 +71,16 @@ Steps = Mapping[str, Step[Any, Any, Any] | SelfManagedStep]
 RUN_STEPS: Steps = {
     **learning.RUN_STEPS,
     WORKFLOW: AnswerStep(),
+    CHUNK: ChunkStep(),
     upkeep.UPKEEP: FunctionStep(upkeep.UPKEEP, upkeep.run_upkeep),
     reembedding.KIND: FunctionStep(reembedding.KIND, reembedding.run_reembedding),
     budget_alerts.KIND: FunctionStep(budget_alerts.KIND, budget_alerts.send_alert),
     cleanup.CLEANUP: FunctionStep(cleanup.CLEANUP, cleanup.run_cleanup),
+    lifecycle.ERASURE: FunctionStep(lifecycle.ERASURE, erase.run_erasure),
     tasks.MAINTENANCE: FunctionStep(tasks.MAINTENANCE, tasks.run_maintenance),
 }
 
-MAINTENANCE_KINDS = {upkeep.UPKEEP, tasks.MAINTENANCE}
+MAINTENANCE_KINDS = {upkeep.UPKEEP, tasks.MAINTENANCE, lifecycle.ERASURE}
 """Runs that are no activity of their tenant."""
 
 
@@ -135,8 +140,9 @@ async def execute_run(runtime: Runtime, run: RunRow, steps: Steps) -> None:
 
 def postponement_for(run: RunRow, error: Exception) -> timedelta | None:
     """The delay for a run whose failure has a cause outside it: another run has to end first, the
-    provider is unavailable, the budget is spent, the worker is older than the run, or the database
-    had a transient error (deadlock, lock timeout, restart). None for any other failure.
+    provider or the embedder is unavailable, the budget is spent, the worker is older than the run,
+    or the database had a transient error (deadlock, lock timeout, restart). None for any other
+    failure.
     """
     count = lifecycle.postponement_count(run)
     if isinstance(error, lifecycle.RunBusy):
@@ -144,7 +150,8 @@ def postponement_for(run: RunRow, error: Exception) -> timedelta | None:
     if isinstance(error, lifecycle.UnknownRunKind):
         return UNKNOWN_KIND_DELAY
     if not isinstance(error, LLMError):
-        return lifecycle.backoff(count + 1) if is_transient(error) else None
+        is_passing = isinstance(error, EmbedderUnavailable) or is_transient(error)
+        return lifecycle.backoff(count + 1) if is_passing else None
     if isinstance(error, LLMOverBudget):
         return budget_recheck_delay(error)
     if not error.is_outage:

@@ -42,12 +42,13 @@ declare
     v_more bigint[];
     v_more_dense float8[];
     v_farthest_dense float8;
-    v_may_prune boolean;
+    v_has_bounds boolean;
     v_is_unfiltered boolean := num_nonnulls(p_kind_ids, p_sections, p_error_categories, p_tags, p_since, p_until) = 0
         and p_min_confidence <= 0 and p_min_importance <= 0;
     v_is_ranked boolean := p_with_ranks or p_fusion = 'rrf';
     v_best_count int := case when p_rank_by_usefulness then greatest(100, 4 * p_top_k) else p_top_k end;
     v_candidate_count int := greatest(100, 2 * p_top_k);
+    v_match_count int := v_best_count + 30; -- 30: more look-ups cost more than their better bounds save
 begin
     -- The function binds the tenant, so that a search needs no transaction around it. It never switches to another tenant.
     if coalesce(v_bound_tenant, '') = '' then
@@ -104,7 +105,10 @@ begin
         end if;
     end if;
 
-    if v_total_size <= 2000 or p_fusion = 'minmax' then
+    -- The bounds of the bounded scan come from shared terms, and ranks need all rows or the nearest ones.
+    v_has_bounds := not v_is_ranked and p_fusion = 'anchored' and cardinality(p_terms) > 0;
+    if p_fusion = 'minmax' or v_total_size <= 500
+       or (v_total_size <= 2000 and (not v_has_bounds or v_total_size < 40 * v_best_count)) then
         return query
 --> full_scan
         ;
@@ -115,6 +119,12 @@ begin
     if v_total_size > 25000 then
 --> vector_index
     end if;
+    if v_has_bounds and v_scanned_scope_ids = v_scope_ids then -- no vector index took a scope
+        return query
+--> bounded_scan
+        ;
+        return;
+    end if;
     if cardinality(v_scanned_scope_ids) > 0 then
 --> nearest
         ;
@@ -122,9 +132,6 @@ begin
         v_nearest_dense := v_nearest_dense || v_more_dense;
     end if;
     v_farthest_dense := (select min(n.dense) from unnest(v_nearest_dense) n(dense));
-    -- Pruning needs all near rows, which a vector index may miss, and at least as many near rows as results.
-    v_may_prune := v_is_unfiltered and not v_is_ranked and v_scanned_scope_ids = v_scope_ids
-        and v_best_count <= v_candidate_count;
     return query
 --> candidates
     ;
@@ -236,6 +243,69 @@ with scored as materialized (
 )
 --> fusion
 
+-- :bounded_scan
+-- Large scopes: as the full scan, but only of rows that can be among the v_best_count best. The rows with the best terms get their
+-- vector scores first. `bounds` follows from them: a further row below it has a lower combined score than v_best_count of
+-- these rows, whatever the largest cosine of the scopes is. So the pass over the vectors keeps few rows and loses no result.
+with words as materialized (
+    select h.seq, max(h.scope_id) scope_id, sum(h.part) lexical from (
+--> hits
+    ) h
+    group by h.seq
+),
+matches as materialized (
+    select w.* from words w order by w.lexical desc limit v_match_count
+),
+near_matches as materialized (
+    select w.seq, w.lexical, d.dense
+    from matches w
+    cross join lateral (
+        select -(v.embedding <#> p_query_vector) dense from memory_vectors v
+        where v.tenant_id = p_tenant_id and v.scope_id = w.scope_id and v.model_label_id = v_model_label_id and v.seq = w.seq and
+--> filters
+        limit 1
+    ) d
+),
+extremes as materialized (
+    select max(w.lexical) max_lexical, case when count(*) < v_match_count then 0 else min(w.lexical) end last_lexical,
+           (select greatest(max(n.dense), 0) from near_matches n) max_dense
+    from matches w
+),
+-- With M, the largest cosine, and L, the largest lexical score, a row has the score a * dense / M + (1 - a) * lexical / L. A further row
+-- has at most the lexical score of the last match, so that to be among the best its dense score must be at least
+--     the v_best_count-th largest of  dense + M * (1 - a) / a * (lexical - last) / L  of the matches.
+-- This grows with M, which is at least the largest cosine of a match. Nearer rows than that are kept too, as one of them defines M.
+-- 1e-4 covers rounding to single precision.
+bounds as materialized (
+    select least(min(b.dense), max(b.max_dense)) - 1e-4 dense
+    from (
+        select greatest(n.dense, 0) + x.max_dense * (1 - p_alpha) / greatest(p_alpha, 1e-9)
+                                      * (n.lexical - x.last_lexical) / nullif(x.max_lexical, 0) dense,
+               x.max_dense
+        from near_matches n cross join extremes x
+        order by 1 desc
+        limit v_best_count
+    ) b
+    having count(*) = v_best_count
+),
+scored as materialized (
+    select e.seq, max(e.dense)::real dense, max(e.lexical)::real lexical
+    from (
+        select n.seq, n.dense, n.lexical from near_matches n
+        union all
+        select v.seq, -(v.embedding <#> p_query_vector), 0
+        from memory_vectors v
+        where v.tenant_id = p_tenant_id and v.scope_id = any(v_scope_ids) and v.model_label_id = v_model_label_id
+          and -(v.embedding <#> p_query_vector) >= coalesce((select b.dense from bounds b), '-infinity') and
+--> filters
+        union all
+        select w.seq, null, w.lexical from words w
+    ) e
+    group by e.seq
+    having max(e.dense) is not null
+)
+--> fusion
+
 -- :nearest
 -- The dense leg of large scopes, exact. The order is an expression that no vector index can serve.
 select array_agg(n.seq), array_agg(-n.distance) into v_more, v_more_dense
@@ -249,7 +319,8 @@ from (
 ) n
 
 -- :candidates
--- Large scopes: the nearest rows and those with the best terms, each with both scores. `matches` contains the nearest rows first.
+-- Large scopes, with ranks or a vector index: the nearest rows and those with the best terms, each with both scores. `matches`
+-- contains the nearest rows first.
 with matches as materialized (
     select e.seq, max(e.scope_id) scope_id, max(e.dense) dense, coalesce(sum(e.part), 0) lexical
     from (
@@ -263,25 +334,12 @@ with matches as materialized (
     order by max(e.dense) is null, lexical desc
     limit cardinality(v_nearest) + v_candidate_count * case when v_is_unfiltered then 4 else 20 end
 ),
--- The minimum lexical score of a row that is not near to be among the best: v_best_count near rows have at least the resulting score,
--- and none of them is farther away. The bound is exact: it saves look-ups and loses no result. 1e-4 covers single-precision rounding.
-thresholds as materialized (
-    select least(m.lexical, m.lexical * (k.score - p_alpha * greatest(v_farthest_dense, 0) / m.dense)
-                                      / nullif(1 - p_alpha, 0) - 1e-4) lexical
-    from (select nullif(greatest(max(w.dense), 0), 0) dense, nullif(max(w.lexical), 0) lexical from matches w) m
-    cross join lateral (
-        select min(b.score) score
-        from (select p_alpha * greatest(w.dense, 0) / m.dense + (1 - p_alpha) * w.lexical / m.lexical score
-              from matches w where w.dense is not null order by score desc limit v_best_count) b
-    ) k
-    where v_may_prune
-),
 scored as materialized (
     select w.seq, w.dense::real dense, w.lexical::real lexical from matches w where w.dense is not null
     union all
     select l.seq, d.dense::real, l.lexical::real
     from (select w.seq, w.scope_id, w.lexical from matches w
-          where w.dense is null and w.lexical >= coalesce((select t.lexical from thresholds t), 0) offset 0) l
+          where w.dense is null offset 0) l
     cross join lateral (
         select -(v.embedding <#> p_query_vector) dense from memory_vectors v
         where v.tenant_id = p_tenant_id and v.scope_id = l.scope_id and v.model_label_id = v_model_label_id and v.seq = l.seq and

@@ -8,7 +8,7 @@ from alembic import op
 from migrations.statements import statements
 
 revision = "0015"
-down_revision = "0007"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
 

@@ -39,7 +39,7 @@ class Request(Generic[T]):
 
 
 def get_request(path: str, **params: Any) -> Request[T]:
-    return Request("GET", path, _query_params(params))
+    return Request("GET", path, query_params(params))
 
 
 def query_request(path: str, body: Mapping[str, Any]) -> Request[T]:
@@ -61,7 +61,7 @@ def write_request(
     return Request(
         method,
         path,
-        _query_params(params or {}),
+        query_params(params or {}),
         encode_json(body) if body is not None else None,
         {"Idempotency-Key": uuid4().hex} | content_type | dict(headers or {}),
     )
@@ -110,7 +110,7 @@ def _format_param(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _query_params(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def query_params(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """A list repeats its name. None is omitted."""
     pairs: list[tuple[str, str]] = []
     for name, value in drop_none(values).items():

@@ -30,6 +30,7 @@ from hansei.endpoints import (
     account,
     analytics,
     bullets,
+    collections,
     memories,
     operations,
     playbooks,
@@ -109,6 +110,17 @@ class Methods:
     list_bullet_versions = ListMethod(bullets.list_bullet_versions)
     get_bullet_provenance = RequestMethod(bullets.get_bullet_provenance)
 
+    create_collection = RequestMethod(collections.create_collection)
+    list_collections = ListMethod(collections.list_collections)
+    get_collection = RequestMethod(collections.get_collection)
+    delete_collection = RequestMethod(collections.delete_collection)
+    rechunk_collection = RequestMethod(collections.rechunk_collection)
+    search_collection = RequestMethod(collections.search_collection)
+    add_document = RequestMethod(collections.add_document)
+    list_documents = ListMethod(collections.list_documents)
+    get_document = RequestMethod(collections.get_document)
+    delete_document = RequestMethod(collections.delete_document)
+
     list_runs = ListMethod(runs.list_runs)
     get_run = RequestMethod(runs.get_run)
     retry_run = RequestMethod(runs.retry_run)
@@ -131,6 +143,15 @@ class Methods:
     create_tenant = RequestMethod(account.create_tenant)
     list_maintenance_tasks = ListMethod(operations.list_maintenance_tasks)
     start_maintenance = RequestMethod(operations.start_maintenance)
+    list_retention = ListMethod(operations.list_retention)
+    replace_retention = RequestMethod(operations.replace_retention)
+    create_erasure = RequestMethod(operations.create_erasure)
+    list_erasures = ListMethod(operations.list_erasures)
+    get_erasure = RequestMethod(operations.get_erasure)
+    suspend_tenant = RequestMethod(operations.suspend_tenant)
+    resume_tenant = RequestMethod(operations.resume_tenant)
+    export_tenant = RequestMethod(operations.export_tenant)
+    delete_trace = RequestMethod(traces.delete_trace)
     get_health = RequestMethod(runs.get_health)
     get_readiness = RequestMethod(runs.get_readiness)
 

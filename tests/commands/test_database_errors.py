@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.conftest import Database
 from tests.support.paths import ROOT
+from tests.support.processes import free_port
 from tests.support.server_command import run_command
 
 COMMANDS = (
@@ -39,6 +41,10 @@ async def run(arguments: tuple[str, ...], url: str) -> tuple[int, str]:
     return process.returncode, err.decode().strip()
 
 
+def with_wrong_password(url: str) -> str:
+    return re.sub(r":[^:@/]+@", ":wrong@", url)
+
+
 @pytest.fixture
 async def bare(database: Database) -> AsyncIterator[str]:
     """A database with the extension and nothing else."""
@@ -61,6 +67,7 @@ async def test_database_error_is_one_line(
             "The pgvector extension is missing in this database.",
         ),
         server.url("hansei_owner", "nothing_here"): (1, '"nothing_here" does not exist'),
+        with_wrong_password(bare): (2, "The database refuses the login: password authentication"),
         "postgresql://x:x@127.0.0.1:1/x": (1, "The database is unavailable: "),
         "postgresql://x:x@nowhere.invalid/x": (1, "The database is unavailable: "),
     }
@@ -74,6 +81,16 @@ async def test_database_error_is_one_line(
 async def test_process_prints_one_line(bare: str) -> None:
     status, err = await run(("tenant", "create", "acme"), bare)
     assert (status, len(err.splitlines())) == (2, 1), err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("worker",), ("serve", "--port", str(free_port()))], ids=["worker", "serve"]
+)
+async def test_wrong_password_stops_process(arguments: tuple[str, ...], bare: str) -> None:
+    status, err = await run(arguments, with_wrong_password(bare))
+    last = err.splitlines()[-1]
+    assert (status, "refuses the login" in last) == (2, True), err
+    assert "Check the user and the password of its URL." in last
 
 
 async def test_worker_before_migration_fails_in_one_line(bare: str) -> None:

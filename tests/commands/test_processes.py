@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import signal
 import sys
+import urllib.request
 
+import psutil
 import pytest
 
 from tests.conftest import Database
 from tests.support.paths import ROOT
-from tests.support.processes import free_port
+from tests.support.processes import PATIENCE, eventually, free_port
 from tests.support.server_command import run_command
 
 WRONG = {
@@ -49,3 +53,51 @@ async def test_wrong_setting_of_a_child_ends_up(database: Database) -> None:
     lines = err.decode().splitlines()
     assert "HANSEI_LLM_PROVIDER=openai needs an API key." in lines[0]
     assert len(lines) == 1, "checked before anything starts"
+
+
+def total(metrics: str, name: str) -> float:
+    """The sum of the samples of a metric."""
+    return sum(float(n) for n in re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", metrics, re.MULTILINE))
+
+
+async def test_api_processes_share_port_and_metrics(database: Database) -> None:
+    """The service stays up while one process is replaced, the metrics are those of all, also of
+    the ended one, and all end together.
+    """
+    port = free_port()
+    env = {name: value for name, value in os.environ.items() if "HANSEI" not in name}
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hansei", "serve", "--processes", "2", "--port", str(port)),
+        cwd=ROOT,
+        env=env | {"HANSEI_DATABASE_URL": database.url("hansei_app"), "HANSEI_LOG_LEVEL": "error"},
+    )
+
+    def get(path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
+            return answer.read().decode()
+
+    def children() -> set[int]:
+        found = psutil.Process(server.pid).children()
+        return {p.pid for p in found if p.status() != psutil.STATUS_ZOMBIE}
+
+    try:
+        await asyncio.to_thread(eventually, lambda: len(children()) == 2)
+        await asyncio.to_thread(get, "/health/ready")
+        first = children()
+        for _ in range(20):  # each on a connection of its own
+            await asyncio.to_thread(get, "/health")
+        killed = min(first)
+        os.kill(killed, signal.SIGKILL)
+        await asyncio.to_thread(eventually, lambda: len(children() - {killed}) == 2)
+        metrics = await asyncio.to_thread(get, "/metrics")
+        # A request is counted after its answer: of the last one, the killed process may not have.
+        assert total(metrics, "hansei_http_requests_total") >= 20
+        assert total(metrics, "hansei_http_requests_in_progress") == 1, "this one"
+        assert total(metrics, "hansei_database_up") == 1
+        assert (first & children()) != set(), "the other process was not replaced"
+        last = children()
+    finally:
+        server.terminate()
+        status = await asyncio.wait_for(server.wait(), PATIENCE)
+    assert status == 0
+    assert not any(psutil.pid_exists(pid) for pid in last)

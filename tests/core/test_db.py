@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select, text
 
 from apps.memory_api.auth.tables import TenantRow
-from apps.memory_api.core.db import Sessions, asyncpg_connection, open_engine
+from apps.memory_api.core.db import CommitRefused, Sessions, asyncpg_connection, open_engine
 from apps.memory_api.core.db_errors import is_connection_error
 from tests.conftest import Database, TestTenant
 
@@ -41,6 +41,25 @@ async def test_begin_and_tenant_binding_are_one_round_trip(
     async with alone.for_tenant(tenant.id) as session:
         await session.execute(select(TenantRow.id))
     assert sent == [f"BEGIN; SET LOCAL hansei.tenant_id = '{tenant.id}'", "COMMIT"]
+
+
+async def test_transaction_that_postgresql_rolls_back_is_not_committed(
+    alone: Sessions, tenant: TestTenant
+) -> None:
+    """COMMIT of a failed transaction is no error for PostgreSQL: its answer says ROLLBACK."""
+
+    async def change() -> None:
+        async with alone.for_tenant(tenant.id) as session:
+            driver = await asyncpg_connection(session)
+            await driver.execute("insert into labels values ($1, 1, 'tag', 'refused')", tenant.id)
+            with pytest.raises(asyncpg.DivisionByZeroError):
+                await driver.execute("select 1 / 0")
+
+    with pytest.raises(CommitRefused):
+        await change()
+    async with alone.for_tenant(tenant.id) as session:
+        found = await session.execute(text("select name from labels where name = 'refused'"))
+        assert found.all() == []
 
 
 async def test_tenant_binding_ends_with_transaction(alone: Sessions, tenant: TestTenant) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from httpx2 import AsyncClient
 
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.curation.cleanup import CLEANUP, CleanupResult, clean_up_playbook
-from apps.memory_api.curation.consolidation.clusters import MAX_CLUSTER_BULLETS, BulletClusters
+from apps.memory_api.curation.consolidation import consolidate
 from apps.memory_api.curation.consolidation.consolidate import MIN_GROWTH_BULLETS
+from apps.memory_api.curation.consolidation.groups import (
+    MAX_GROUP_BULLETS,
+    group_around_leaders,
+    group_by_domain,
+)
 from apps.memory_api.curation.lesson_comparison import NearbyBullet
 from apps.memory_api.curation.nearness import MIN_NEARNESS, NearnessScale
 from apps.memory_api.playbooks.history.versions import restore_playbook
@@ -76,9 +83,9 @@ async def test_model_merges_paraphrases(asked: Book, stub: StubProvider) -> None
     version = (await asked.row()).version
     done = await tidied(asked)
     shown = stub.calls[0].user
-    assert all(key in shown for key in keys[:3])
-    assert keys[3] not in shown
-    assert done.consolidation.cluster_count == 1
+    assert all(f"[{key}]" in shown for key in keys), "a small playbook is shown as a whole"
+    assert shown.index(keys[1]) < shown.index(f"[{keys[3]}]"), "the nearest bullets come first"
+    assert done.consolidation.group_count == 1
     bullets = await asked.bullets()
     assert set(bullets) == {keys[0], keys[3]}
     assert (bullets[keys[0]].content, bullets[keys[0]].helpful) == (text, 1 + 2 + 3)
@@ -105,7 +112,7 @@ async def test_pinned_bullets_are_not_shown(asked: Book, stub: StubProvider) -> 
     ("operation", "reason"),
     [
         (lambda a, b, c: merge(a, b, content="Call get_user_details."), "omits"),
-        (lambda a, b, c: merge(a, c), "not in the prompt"),
+        (lambda a, b, c: merge(a, "pat-09999"), "not in the prompt"),
         (lambda a, b, c: merge(a, b, content=EVIL), "Most words"),
         (lambda a, b, c: {"type": "DELETE", "bullet_id": a}, "helpful verdicts"),
         (lambda a, b, c: {"type": "UPDATE", "bullet_id": b, "content": "x " * 5_000}, "longer"),
@@ -126,6 +133,74 @@ async def test_operation_that_loses_advice_is_rejected(
     done = await tidied(asked)
     assert reason in done.consolidation.rejected[0].reason
     assert await asked.bullets() == before
+
+
+async def test_names_of_an_example_may_be_left_out(asked: Book, stub: StubProvider) -> None:
+    first, second = await asked.add(
+        "Compare the prices of all flights with search_flights before you book one.",
+        "For a trip on flight HAT_201, compare the prices of all flights with search_flights.",
+    )
+    text = "Compare the prices of all flights with search_flights."
+    stub.queue(consolidated(merge(first, second, content=text)))
+    assert "omits hat_201" in (await tidied(asked)).consolidation.rejected[0].reason
+    stub.queue(consolidated(merge(first, second, content=text, omitted=["HAT_201"])))
+    assert (await tidied(asked)).consolidation.rejected == []
+    assert [b.content for b in (await asked.bullets()).values()] == [text]
+
+
+async def test_few_bullets_are_deleted(asked: Book, stub: StubProvider) -> None:
+    keys = await asked.add(ASK, OTHER, "The answer is Paris.", "The flight is on May 12.")
+    deletions = [{"type": "DELETE", "bullet_id": key} for key in reversed(keys)]
+    stub.queue(consolidated(*deletions))
+    done = await tidied(asked)
+    assert set(await asked.bullets()) == set(keys[:3])
+    assert {r.reason for r in done.consolidation.rejected} == {
+        "One consolidation deletes at most a quarter of the bullets."
+    }
+
+
+async def test_declined_merge_is_not_proposed_again(
+    asked: Book, stub: StubProvider, api: AsyncClient
+) -> None:
+    first, second = await asked.add(ASK, FIRST)
+    await asked.configure(review_mode="required")
+    stub.behave = lambda call: consolidated(merge(first, second))
+    proposal = (await tidied(asked)).proposal_id
+    path = f"/api/v1/playbooks/book/proposals/{proposal}/reject"
+    assert (await api.post(path, json={"reason": "No."})).status_code == 204
+    again = await tidied(asked)
+    assert again.proposal_id is None
+    assert "declined" in again.consolidation.rejected[0].reason
+
+
+async def test_large_playbook_is_shown_in_groups_around_what_changed(
+    asked: Book, stub: StubProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consolidate, "MAX_WHOLE_BULLETS", 3)
+    keys = await asked.add(ASK, OTHER, "Read the address to the user aloud.")
+    stub.behave = lambda call: answer({"reasoning": "", "operations": []})
+    await asked.configure(token_budget=1)
+    await tidied(asked)
+    (new,) = await asked.add(FIRST)
+    await tidied(asked)
+    shown = stub.calls[-1].user
+    pair = sorted((shown.index(f"[{new}]"), shown.index(f"[{keys[0]}]")))
+    assert pair[1] < shown.index(f"[{keys[1]}]"), "the nearest pair comes first"
+
+
+async def test_token_budget_starts_a_consolidation(
+    asked: Book, stub: StubProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consolidate, "MIN_INTERVAL", consolidate.MIN_INTERVAL * 0)
+    stub.behave = lambda call: answer({"reasoning": "", "operations": []})
+    await asked.add(ASK, OTHER)
+    await tidied(asked)
+    await asked.add("Read the address to the user aloud.")
+    await tidied(asked, force=False)
+    assert len(stub.calls) == 1, "no token budget"
+    await asked.configure(token_budget=10)
+    await tidied(asked, force=False)
+    assert len(stub.calls) == 2
 
 
 async def test_bullet_is_split(asked: Book, stub: StubProvider) -> None:
@@ -154,14 +229,35 @@ async def test_review_makes_one_proposal(asked: Book, stub: StubProvider) -> Non
     assert set(await asked.bullets()) == {first, second}
 
 
+async def test_consolidation_waits_until_the_inbox_is_empty(
+    asked: Book, stub: StubProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consolidate, "MIN_GROWTH_BULLETS", 1)
+    texts = [f"Read the manual of machine{n}_x before you start it." for n in range(20)]
+    stub.behave = lambda call: answer({"reasoning": "", "operations": adds(call.user)})
+    for text in texts:
+        await asked.hand_on(text)
+    await asked.drain()
+    purposes = ["consolidate" if "Group 1" in call.user else "curate" for call in stub.calls]
+    assert purposes == ["curate", "curate", "consolidate"]
+
+
+def adds(shown: str) -> list[dict[str, Any]]:
+    """An ADD for each lesson of a curator's prompt."""
+    return [
+        {"type": "ADD", "lessons": [int(n)], "section": "oth", "content": text}
+        for n, text in re.findall(r"^(\d+)\. \(\w+\) (.+)$", shown, re.MULTILINE)
+    ]
+
+
 async def test_growth_starts_a_consolidation(asked: Book, stub: StubProvider) -> None:
     texts = [f"{ASK} This is area{n}_x." for n in range(MIN_GROWTH_BULLETS)]
     stub.behave = lambda call: answer({"reasoning": "", "operations": []})
     await asked.add(*texts[:-1])
-    assert (await tidied(asked, force=False)).consolidation.cluster_count == 0
+    assert (await tidied(asked, force=False)).consolidation.group_count == 0
     assert stub.calls == []
     await asked.add(texts[-1])
-    assert (await tidied(asked, force=False)).consolidation.cluster_count > 0
+    assert (await tidied(asked, force=False)).consolidation.group_count > 0
     calls = len(stub.calls)
     await asked.add("Read the address to the user aloud.")
     await tidied(asked, force=False)
@@ -170,7 +266,7 @@ async def test_growth_starts_a_consolidation(asked: Book, stub: StubProvider) ->
 
 async def test_without_model_nothing_but_duplicates_is_joined(book: Book) -> None:
     keys = await book.add(ASK, FIRST, START)
-    assert (await tidied(book)).consolidation.cluster_count == 0
+    assert (await tidied(book)).consolidation.group_count == 0
     assert set(await book.bullets()) == set(keys)
 
 
@@ -196,15 +292,32 @@ def near(key: str, text: str, cosine: float | None = None) -> NearbyBullet:
     return NearbyBullet(Bullet(id=key, section="OTHERS", content=text), new_id(), cosine)
 
 
-def test_cluster_has_at_most_8_bullets() -> None:
-    clusters = BulletClusters()
+def test_group_around_a_leader_has_the_nearest_bullets_of_its_tools() -> None:
     many = [near(f"pat-{n:05d}", f"{ASK} {n}") for n in range(20)]
-    for one in many:
-        clusters.add(one, [replace(other, cosine=0.95) for other in many])
-    joined = clusters.join()
-    assert max(map(len, joined)) <= MAX_CLUSTER_BULLETS
-    keys = [n.bullet.id for cluster in joined for n in cluster]
+    close = [replace(other, cosine=0.9 - n / 100) for n, other in enumerate(many)]
+    tools = {many[1].bullet.id: {"deploy"}, many[0].bullet.id: {"get_user"}}
+    nearest = {leader.bullet.id: close for leader in many}
+    groups = group_around_leaders(many, nearest, tools)
+    assert max(len(group.bullets) for group in groups) == MAX_GROUP_BULLETS
+    keys = [n.bullet.id for group in groups for n in group.bullets]
     assert len(keys) == len(set(keys))
+    (led,) = group_around_leaders(many[:1], nearest, tools)
+    assert led.bullets[0] == many[0]
+    assert many[1].bullet.id not in {n.bullet.id for n in led.bullets}, "other tools"
+
+
+def test_domains_are_groups() -> None:
+    texts = [ASK, "Read the page again before you answer.", FIRST, "Search the exact title.", OTHER]
+    bullets = [near(f"pat-{n:05d}", text) for n, text in enumerate(texts)]
+    tools = {"pat-00000": {"get_user"}, "pat-00002": {"get_user", "book"}, "pat-00001": {"Search"}}
+    tools["pat-00003"] = {"Search", "Lookup"}
+    vectors = [np.eye(5, dtype=np.float32)[n] for n in (0, 1, 0, 1, 0)]
+    groups = group_by_domain(bullets, vectors, tools)
+    keys = [[n.bullet.id for n in group.bullets] for group in groups]
+    assert sorted(keys[0]) == ["pat-00000", "pat-00002", "pat-00004"], "no tools: the nearest one's"
+    assert set(keys[0][:2]) == {"pat-00000", "pat-00002"}, "the nearest pair first"
+    assert groups[0].neighbors["pat-00000"][0] == "pat-00002"
+    assert sorted(keys[1]) == ["pat-00001", "pat-00003"]
 
 
 def test_nearness_is_symmetric_and_in_range() -> None:

@@ -200,6 +200,47 @@ async def test_counters_change_only_by_merging_similar_bullets(
     assert counts == [(2, 1)] * 3
 
 
+async def test_existing_bullets_are_merged_without_a_lesson(
+    asked: Book, stub: StubProvider
+) -> None:
+    first, second, third = await asked.add(
+        "Ask for the user ID, then look the reservation up with get_user_details.",
+        "When a customer mentions a booking, first obtain the user ID and call get_user_details.",
+        NEVER,
+        title="Advice",
+    )
+    text = "Ask for the user ID, then look the reservation up with get_user_details."
+    stub.queue(
+        answer(
+            said(
+                operation("MERGE", bullet_id=first, source_ids=[second], content=text),
+                operation("KEEP", bullet_id=third),
+                operation("ADD", 1, section="pat", content=SPLIT),
+            )
+        )
+    )
+    done = await asked.learn(lesson(SPLIT))
+    assert [r.action for r in done.results] == ["merged", "added"]
+    assert done.rejected_lessons == []
+    assert [b.content for b in (await asked.bullets()).values()] == [text, NEVER, SPLIT]
+    shown = stub.calls[0].user
+    assert shown.count("title: Advice") == 3, "a small playbook is shown as a whole"
+    assert shown.startswith("## The playbook and the lessons\n\nSections of the playbook:\n")
+    assert not stub.calls[0].system.rstrip().endswith(":")
+
+
+async def test_merge_that_loses_a_name_is_refused(asked: Book, stub: StubProvider) -> None:
+    first, second = await asked.add(
+        "Ask for the user ID, then call get_user_details.",
+        "Ask for the reservation ID, then call get_reservation_details.",
+    )
+    text = "Ask for the user ID, then call get_user_details."
+    stub.queue(answer(said(operation("MERGE", bullet_id=first, source_ids=[second], content=text))))
+    done = await asked.learn(lesson(SPLIT))
+    assert "omits get_reservation_details" in done.rejected_lessons[0].reason
+    assert set(await asked.bullets()) == {first, second}
+
+
 async def test_harmful_bullet_may_be_deleted(asked: Book, stub: StubProvider) -> None:
     (bad,) = await asked.add("Send the whole file again at once.")
     await asked.set(bad, harmful=2)

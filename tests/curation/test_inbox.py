@@ -104,6 +104,15 @@ async def test_batch_has_at_most_16_lessons(book: Book) -> None:
     assert await book.inbox() == []
 
 
+async def test_lessons_of_a_trace_stay_together(book: Book) -> None:
+    """The last trace of a batch is left out if it does not fit as a whole."""
+    await book.hand_on(*(advice(n) for n in range(14)))
+    await book.hand_on(*(advice(n) for n in range(14, 17)))
+    await book.drain()
+    taken = [len(run.result["lessons"]) for run in await book.runs("curate")]
+    assert taken == [14, 3]
+
+
 async def test_second_curation_waits_without_costing_an_attempt(book: Book) -> None:
     first = await claim(book, await book.hand_on(advice(1)))
     await load(book, first)

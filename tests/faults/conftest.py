@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -69,6 +70,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     own = sorted((items[place] for place in places), key=uses_model)
     for place, item in zip(places, own, strict=True):
         items[place] = item
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("thorough") and not os.environ.get("HANSEI_FAULTS"):
+        pytest.skip("only `make test-faults` runs it")
 
 
 def uses_model(item: pytest.Item) -> bool:

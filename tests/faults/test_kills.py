@@ -1,7 +1,7 @@
 """kill -9 of worker, API and PostgreSQL at a random point of each step of learning, with the rules
 engine and with a slow model.
 
-Three rounds of either by default; HANSEI_FAULTS=50 makes fifty. HANSEI_SEED chooses other points.
+Three rounds of either by default; `make test-faults` makes fifty. HANSEI_SEED chooses other points.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Iterator
 
+import httpx2
 import pytest
 
 from tests.faults.conftest import measure_census
@@ -69,6 +70,25 @@ def test_model_loses_nothing_and_counts_nothing_twice(
     work_with_one_kill(installation, sender, number)
     assert_same_census(installation, sender, census_with_model)
     installation.await_ready()
+
+
+def test_what_a_killed_process_handed_out_is_known(
+    installation: Installation, sender: Sender
+) -> None:
+    """A search and a render are stored when their answers leave."""
+    sender.prepare()
+    desk = f"{installation.url}/api/v1/playbooks/desk"
+    headers = {"Authorization": f"Bearer {sender.tenant.key}"}
+    for kind in ("search", "render"):
+        answer = httpx2.post(f"{desk}/{kind}", json={"query_text": "refund"}, headers=headers)
+        installation.kill("api")
+        assert answer.status_code == 200, answer.text
+        installation.run("api")
+        installation.await_ready()
+        verdict = {"tag": "helpful", "retrieval_id": answer.json()["retrieval_id"]}
+        url = f"{desk}/bullets/{sender.advice}/verdicts"
+        recorded = httpx2.post(url, json=verdict, headers=headers)
+        assert recorded.is_success, recorded.text
 
 
 def work_with_one_kill(installation: Installation, sender: Sender, number: int) -> None:

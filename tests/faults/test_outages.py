@@ -48,6 +48,8 @@ def test_stopped_database_is_answered_in_time(installation: Installation) -> Non
                     assert answer.headers["Retry-After"]
                     assert answer.json()["code"] == "unavailable"
                 assert time.monotonic() - started < 20
+                assert installation.ready().status_code == 503
             until(lambda: client.get("/api/v1/traces").status_code == 200, "its return")
+            installation.await_ready()
     finally:
         installation.run_again({})

@@ -9,7 +9,9 @@ from typing import Any
 
 from sqlalchemy import select
 
+from apps.memory_api.curation.tables import CuratedLessonRow
 from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.playbooks.tables import InboxLessonRow
 from apps.memory_api.runs.tables import RunRow
 from tests.learning.test_learning import FAILED
 
@@ -56,3 +58,45 @@ async def test_worker_killed_at_every_step_counts_once(
         assert sorted(made) == sorted(TELLS), "no step was queued twice"
         rows = await session.scalars(select(MemoryRow.kind).where(MemoryRow.tenant_id == tenant.id))
         assert Counter(rows) == {"episode": 1, "reflection": 1, "strategy": 1, "bullet": 1}
+
+
+async def test_inbox_survives_workers_killed_while_they_curate(
+    runtime: Any, api: Any, tenant: Any, start_worker: Any, wait_for_run: Any
+) -> None:
+    """No lesson is lost, and none counts twice."""
+    tools = ("fetch", "render", "upload")
+    run_ids: list[str] = []
+    for tool in tools:
+        events = [event | {"tool_name": tool} for event in FAILED["events"]]
+        changes = {"events": events, "task_description": f"Bring what {tool} gives"}
+        sent = await api.post("/api/v1/traces", json=FAILED | changes)
+        run_ids.append(sent.json()["run_id"])
+    for tells in ("deltas", "changes"):
+        victim = await start_worker(lease=0.6, patch=DIES.format(tells=tells))
+        await victim.process.communicate()
+        assert victim.process.returncode == -9
+    survivor = await start_worker(lease=0.6)
+    applied: set[str] = set()
+    for run_id in run_ids:
+        while run_id is not None:
+            run = await wait_for_run(run_id)
+            assert run.state == "done"
+            applied |= {str(run.id)} if run.kind == "apply" else set()
+            run_id = run.result.get("next_run_id")
+    assert await survivor.stop() == 0
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        waiting = await session.scalars(
+            select(InboxLessonRow.id).where(InboxLessonRow.tenant_id == tenant.id)
+        )
+        assert waiting.all() == []
+        rows = (
+            await session.scalars(select(MemoryRow).where(MemoryRow.tenant_id == tenant.id))
+        ).all()
+        strategies = [row for row in rows if row.kind == "strategy"]
+        bullets = [row for row in rows if row.kind == "bullet"]
+        decided = await session.scalars(
+            select(CuratedLessonRow.memory_id).where(CuratedLessonRow.tenant_id == tenant.id)
+        )
+        assert sorted(decided) == sorted(row.id for row in strategies), "each decided once"
+        observed = sum(row.observation_count for row in bullets)
+        assert observed == sum(row.observation_count for row in strategies) == len(tools)

@@ -54,12 +54,12 @@ def values(planned: Planned, who: str, scopes: list[int], filters: dict[str, Any
         "v_nearest": [1, 2, 3],
         "v_nearest_dense": [0.3, 0.2, 0.1],
         "v_farthest_dense": 0.1,
-        "v_may_prune": filters["v_is_unfiltered"],
         "p_fusion": "anchored",
         "p_alpha": 0.4,
         "p_top_k": 10,
         "v_best_count": 10,
         "v_candidate_count": 100,
+        "v_match_count": 40,
         "v_is_ranked": False,
         "p_rank_by_usefulness": False,
         "p_status": "active",
@@ -80,6 +80,7 @@ async def test_explained_statements_are_those_of_function(app_role: Any) -> None
         "section_names",
         "scopes",
         "full_scan",
+        "bounded_scan",
         "nearest",
         "candidates",
         "listing",
@@ -97,7 +98,7 @@ async def test_planner_settings_are_unchanged(app_role: Any) -> None:
 
 
 @pytest.mark.parametrize("who", SIZES)
-@pytest.mark.parametrize("statement", ["full_scan", "nearest", "candidates"])
+@pytest.mark.parametrize("statement", ["full_scan", "bounded_scan", "nearest", "candidates"])
 @pytest.mark.parametrize("scopes", [[1], [2], [1, 2]], ids=str)
 @pytest.mark.parametrize("filters", [OPEN, FILTERED], ids=["open", "filtered"])
 async def test_search_uses_index_only_scans(
@@ -137,10 +138,30 @@ async def test_dense_leg_reads_rows_of_its_scope(
     assert [node["Actual Rows"] for node in scans(plan, "memory_vectors")] == [rows]
 
 
-async def test_plans_have_no_nested_comparison_of_rows(planned: Planned, app_role: Any) -> None:
-    """Scores meet by hash: no join runs once per row of the scope, whatever was estimated."""
-    plan = await explain(app_role, "full_scan", values(planned, "middle", [1], OPEN))
-    assert max(node["Actual Loops"] for node in nodes(plan)) <= 10
+@pytest.mark.parametrize(("statement", "most_loops"), [("full_scan", 10), ("bounded_scan", 40)])
+async def test_plans_have_no_nested_comparison_of_rows(
+    planned: Planned, app_role: Any, statement: str, most_loops: int
+) -> None:
+    """Scores meet by hash: no join runs once per row of the scope, whatever was estimated. The
+    bounded scan looks up the vectors of its forty matches.
+    """
+    plan = await explain(app_role, statement, values(planned, "middle", [1], OPEN))
+    assert max(node["Actual Loops"] for node in nodes(plan)) <= most_loops
+
+
+LESS_IMPORTANT = OPEN | {"v_is_unfiltered": False, "p_min_importance": 0.1}
+
+
+@pytest.mark.parametrize("filters", [OPEN, LESS_IMPORTANT], ids=["open", "filtered"])
+async def test_bounded_scan_keeps_few_rows(
+    planned: Planned, app_role: Any, filters: dict[str, Any]
+) -> None:
+    """One pass over the vectors of the scope, and few rows of it have the required cosine."""
+    chosen = values(planned, "middle", [1], filters) | {"p_alpha": 0.1}
+    plan = await explain(app_role, "bounded_scan", chosen)
+    whole = [n for n in scans(plan, "memory_vectors") if n["Actual Loops"] == 1]
+    assert [n["Actual Rows"] + n["Rows Removed by Filter"] for n in whole] == [SIZES["middle"]]
+    assert whole[0]["Actual Rows"] < SIZES["middle"] / 4
 
 
 @pytest.mark.parametrize("who", SIZES)

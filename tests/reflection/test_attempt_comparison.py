@@ -62,3 +62,27 @@ def test_arguments_are_shown_where_they_differ() -> None:
 def test_partial_attempts_and_one_sided_tasks_are_not_compared() -> None:
     assert comparison_lines([attempt(OutcomeType.PARTIAL, PAY)], attempt(LOST, PAY)) == []
     assert comparison_lines([attempt(LOST, PAY)], attempt(LOST, LOOK)) == []
+
+
+def test_failed_calls_are_not_compared() -> None:
+    """The first card of the successful attempt was refused; its second one was right."""
+    won = attempt(WON, ("pay", '{"card": "1111"}'), ("pay", '{"card": "2222"}'))
+    refused = Event(
+        event_type=EventType.TOOL_RESPONSE, tool_name="pay", content="Error: no such card"
+    )
+    won = Attempt(WON, [won.events[0], refused, *won.events[2:]])
+    text = " ".join(comparison_lines([won], attempt(LOST, ("pay", '{"card": "3333"}'))))
+    assert "successful 2222, failed 3333" in text
+    assert "1111" not in text
+
+
+def test_attempts_that_an_error_ended_are_not_compared() -> None:
+    crashed = attempt(OutcomeType.ERROR, LOOK)
+    earlier = [crashed, attempt(LOST, WRONG), attempt(WON, PAY)]
+    lines = comparison_lines(earlier, attempt(LOST, WRONG))
+    assert lines[0] == (
+        "Compared: 1 successful attempt (a3) and 2 failed attempts (a2, this run). "
+        "Not compared: a1, ended by an error."
+    )
+    assert not any("look_up" in line for line in lines)
+    assert comparison_lines([attempt(WON, PAY)], crashed) == []

@@ -43,6 +43,12 @@ def facts(rows: list[Any], outcome: str = "failure", truth: Any = None, **more: 
     return collect_facts(context, trace, analyze_trace(context, ground_truth=truth))
 
 
+def facts_with_truth(rows: list[Any], truth: Any) -> list[str]:
+    context = context_of(rows)
+    trace = parse_trace(context.events, context.task_description, context.task_goal, context.tools)
+    return collect_facts(context, trace, analyze_trace(context, ground_truth=truth), truth)
+
+
 def fact_with(rows: list[Any], words: str, **more: Any) -> str:
     found = [fact for fact in facts(rows, **more) if words in fact]
     assert len(found) == 1, (words, facts(rows, **more))
@@ -297,3 +303,59 @@ def test_text_that_different_calls_returned_is_named() -> None:
         says("The bridge of the towns."),
     ]
     assert fact_with(rows, "different calls returned the same text").startswith("2 different calls")
+
+
+def test_code_is_not_found_inside_a_name() -> None:
+    rows = [
+        user("I am Mia and fly from Miami."),
+        *call("get_user", '{"name": "Mia"}', '{"name": "Mia", "home": "JFK"}'),
+        *call("update_booking", '{"origin": "MIA", "home": "JFK"}', "updated"),
+    ]
+    fact = fact_with(rows, "First event with the values", tools=WRITES)
+    assert "in no earlier event: origin=MIA" in fact
+    assert "e0002 (response of `get_user`): home=JFK" in fact
+
+
+def test_rounding_error_and_number_sign_do_not_hide_a_value() -> None:
+    rows = [
+        user("Change my order W1234567."),
+        *call("calculate", '{"expression": "15.09 * 2"}', "30.180000000000007"),
+        *call("update_booking", '{"order_id": "#W1234567", "amount": "30.18"}', "updated"),
+    ]
+    fact = fact_with(rows, "First event with the values", tools=WRITES)
+    assert "e0000 (the user): order_id=#W1234567" in fact
+    assert "e0002 (response of `calculate`): amount=30.18" in fact
+
+
+def test_value_of_the_task_is_in_the_task() -> None:
+    rows = call("update_booking", '{"path": "data/report-2024.csv"}', "updated")
+    task = "Clean data/report-2024.csv and upload it."
+    fact = fact_with(rows, "First event with the values", tools=WRITES, task_description=task)
+    assert "the task: path=data/report-2024.csv" in fact
+    assert "no earlier event" not in fact
+
+
+def test_right_answer_without_calls_is_stated() -> None:
+    rows = [user("Cancel it."), *call("cancel", '{"id": "R7"}', "canceled")]
+    found = facts_with_truth(rows, {"actions": []})
+    assert "The right answer lists no call." in found
+    right = {"actions": [{"name": "cancel", "kwargs": {"id": "R7"}}]}
+    fact = "The run made all calls of the right answer with equal arguments (1 call)."
+    assert fact in facts_with_truth(rows, right)
+    wrong = {"actions": [{"name": "cancel", "kwargs": {"id": "R8"}}]}
+    assert fact not in facts_with_truth(rows, wrong)
+    assert fact not in facts_with_truth(rows, "R7")
+
+
+def test_error_that_the_run_got_past_is_not_called_its_end() -> None:
+    error = {"event_type": "error_event", "content": "TypeError: expects int"}
+    rows = [
+        *call("look_up", '{"n": "14"}'),
+        error,
+        *call("look_up", '{"n": 14}', "found"),
+        says("14"),
+    ]
+    text = " ".join(facts(rows))
+    assert "The last error event is e0001; 3 events follow." in text
+    assert "ended with an error" not in text
+    assert "The run ended with an error (e0001)" in " ".join(facts(rows[:2]))

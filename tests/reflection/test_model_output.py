@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from apps.memory_api.llm.structured_output import json_schema_of, strict_schema
-from apps.memory_api.reflection.model_output import MAX_RULES, ModelReflection, ReflectionRule
+from apps.memory_api.reflection.model_output import (
+    MAX_RULES,
+    ModelReflection,
+    ReflectionRule,
+    reflection_class,
+)
+from apps.memory_api.reflection.schemas import CauseKind
+from apps.memory_api.traces.schemas import OutcomeType
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
@@ -143,3 +151,32 @@ def test_fields_without_meaning_are_not_asked_for() -> None:
     schema = json_schema_of(ModelReflection, frozenset({"verdicts", "same_as"})).schema
     assert not {"verdicts", "same_as"} & {*schema["properties"], *schema["required"]}
     assert {"root_cause", "rules", "cause_kind"} <= set(schema["properties"])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "impossible"),
+    [("failure", {"agent_decision", "succeeded_by_luck"}), ("success", {"agent_mistake"})],
+)
+def test_schema_offers_the_causes_of_the_outcome(outcome: str, impossible: set[str]) -> None:
+    schema = json_schema_of(reflection_class(OutcomeType(outcome))).schema["properties"]
+    kinds = set(schema["cause_kind"]["enum"])
+    assert not kinds & impossible
+    assert kinds | impossible == set(get_args(CauseKind))
+    assert not impossible & set(re.findall(r"\w+", str(schema["second_cause_kind"])))
+    assert '["L2"]' in schema["same_as"]["description"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "may"),
+    [
+        ("expected_result_conflicts_with_policy", None, False),
+        ("expected_result_conflicts_with_policy", "outside_agent_control", False),
+        ("expected_result_conflicts_with_policy", "agent_mistake", True),
+        ("agent_mistake", "outside_agent_control", True),
+    ],
+)
+def test_rules_follow_from_one_of_two_causes(first: str, second: str | None, may: bool) -> None:
+    read = ModelReflection.model_validate(
+        {"root_cause": "It paid too early.", "cause_kind": first, "second_cause_kind": second}
+    )
+    assert read.may_have_rules is may

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from apps.memory_api.playbooks.tables import InboxLessonRow
 from tests.support.model_service import Serve, Service, answer
 from tests.support.model_service import trace as a_trace
+from tests.support.stub_provider import Call, Reply
 
 RULES = [
     {"when": "fetch times out", "do": "ask for the report in pages"},
@@ -86,7 +87,8 @@ async def test_task_hint_stays_with_the_reflection(openai: Service) -> None:
 )
 async def test_some_causes_give_no_rule(openai: Service, kind: str) -> None:
     tell(openai, cause_kind=kind)
-    body = await openai.learn(playbook="reports")
+    outcome = "success" if kind == "succeeded_by_luck" else "failure"
+    body = await openai.learn(playbook="reports", outcome=outcome)
     assert (body["cause_kind"], body["rules"], body["strategy_text"]) == (kind, [], None)
     assert body["task_hint"] == ANSWER["task_hint"]
     assert await strategies(openai) == {}
@@ -122,6 +124,83 @@ async def test_only_lessons_of_the_same_tools_are_shown(openai: Service) -> None
     call = openai.stub.calls[-1]
     assert "Known lessons" not in call.user
     assert "same_as" not in call.schema["properties"]  # type: ignore[index]
+
+
+async def test_runs_without_tools_see_only_lessons_of_their_playbook(openai: Service) -> None:
+    tell(openai)
+    talk = [{"event_type": "user_message", "content": "Tell me of the monthly report."}]
+    await openai.learn(events=talk, playbook="chat")
+    await openai.learn(events=talk, playbook="poems", task_description="Write of the report")
+    assert "Known lessons" not in openai.stub.calls[-1].user
+    await openai.learn(events=talk, playbook="chat", task_description="Talk of the report")
+    assert f"[L1] {TEXTS[0]}" in openai.stub.calls[-1].user
+
+
+async def test_copies_of_a_known_lesson_are_shown_once(openai: Service) -> None:
+    tell(openai, rules=[RULES[0]])
+    await openai.learn(task_key="march")
+    again = {"when": "the fetch times out", "do": "ask for the report in pages"}
+    tell(openai, rules=[again], explanation="Once more.")
+    await openai.learn(task_key="april", task_description="Bring that of April")
+    await openai.learn(task_key="may", task_description="Bring that of May")
+    shown = [line for line in openai.stub.calls[-1].user.splitlines() if line.startswith("[L")]
+    assert len(shown) == 1
+
+
+async def test_known_lessons_are_shown_as_the_bullet_that_they_became(openai: Service) -> None:
+    merged = {"section": "oth", "when_to_use": "When fetch is slow", "content": "Ask for pages."}
+
+    def behave(call: Call) -> Reply:
+        if "operations" not in (call.schema or {}).get("properties", {}):
+            return answer(ANSWER)
+        return answer({"operations": [{"type": "ADD", "lessons": [1, 2], **merged}]})
+
+    openai.stub.behave = behave
+    body = a_trace(playbook="reports", task_key="march") | {"task_description": "Bring it"}
+    (await openai.api.post("/api/v1/traces?reflect=always", json=body)).raise_for_status()
+    while await openai.deliver_due_tickets():
+        pass
+    again = body | {"task_description": "Bring it again", "events": body["events"][:2]}
+    (await openai.api.post("/api/v1/traces?reflect=always", json=again)).raise_for_status()
+    await openai.deliver_due_tickets()
+    await openai.deliver_due_tickets()
+    shown = [line for line in openai.stub.calls[-1].user.splitlines() if line.startswith("[L")]
+    assert shown == ["[L1] When fetch is slow: Ask for pages."], "one bullet for two lessons"
+
+
+async def test_ratings_are_not_called_the_right_answer(openai: Service) -> None:
+    async def shown_for(truth: dict[str, Any]) -> str:
+        body = a_trace(task_description=f"Bring it: {len(str(truth))}") | {"ground_truth": truth}
+        sent = await openai.api.post("/api/v1/traces?reflect=always", json=body)
+        sent.raise_for_status()
+        await openai.deliver_due_tickets()
+        await openai.deliver_due_tickets()
+        return openai.stub.calls[-1].user
+
+    tell(openai)
+    for truth in ({"satisfaction": 4, "coherence": 5}, {"tool_calls": 2}):
+        shown = await shown_for(truth)
+        assert "Right answer" not in shown
+        assert "It is not the right answer" in shown
+        assert next(iter(truth)) in shown
+    assert "Right answer. The agent did not see it:" in await shown_for({"answer": "42 pages"})
+
+
+async def test_tools_that_an_event_lists_are_not_denied(openai: Service) -> None:
+    tell(openai)
+    listed = {"event_type": "system_event", "content": "Tools: fetch(path), post(path, body)"}
+    await openai.learn(events=[listed, *a_trace()["events"]])
+    shown = openai.stub.calls[-1].user
+    assert "does not list the tools" not in shown
+    assert "The client sent no list of the tools" in shown
+
+
+async def test_importance_of_a_success_has_a_scale_of_its_own(openai: Service) -> None:
+    tell(openai, cause_kind="agent_decision")
+    await openai.learn(outcome="success")
+    system = openai.stub.calls[-1].system
+    assert "would spoil many runs" not in system
+    assert "0.9 and more for a decision that many runs need" in system
 
 
 async def test_sections_without_content_are_left_out(openai: Service) -> None:

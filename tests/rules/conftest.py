@@ -41,6 +41,10 @@ NOT_FILLED = {
     "budget_totals",
     "inbox_lessons",
     "maintenance_tasks",
+    "retention_policies",
+    "tombstones",
+    "erasures",
+    "document_parts",
 }
 """Tables that the two tenants' use of the service does not reach or empties again."""
 
@@ -71,6 +75,7 @@ async def two_tenants(
             (await api.post("/api/v1/traces", json=TRACE, headers=once)).raise_for_status()
             (await api.post("/api/v1/memories", json=MEMORY)).raise_for_status()
             await use_playbook(api)
+            await use_collection(api)
             limit = {"items": [{"period": "day", "usd": 1}]}
             (await api.put("/api/v1/budgets", json=limit)).raise_for_status()
             for path in ("/api/v1/budgets", "/api/v1/usage"):
@@ -99,6 +104,20 @@ async def use_playbook(api: httpx2.AsyncClient) -> None:
     for path in ("", "?as_of=1", "/versions", "/diff?from=0", "/bullets", "/proposals",
                  "/bullets/pat-00001/provenance", "/bullets/pat-00001/verdicts"):  # fmt: skip
         (await api.get(url + path)).raise_for_status()
+
+
+async def use_collection(api: httpx2.AsyncClient) -> None:
+    """A collection with a document, read on every road."""
+    url = "/api/v1/collections"
+    (await api.post(url, json={"name": "handbook"})).raise_for_status()
+    added = await api.post(
+        f"{url}/handbook/documents", params={"source": "a.txt"}, content=b"Ask in pages."
+    )
+    added.raise_for_status()
+    for path in ("", "/handbook", "/handbook/documents"):
+        (await api.get(url + path)).raise_for_status()
+    found = await api.post(f"{url}/handbook/search", json={"query_text": "pages"})
+    found.raise_for_status()
 
 
 @pytest.fixture

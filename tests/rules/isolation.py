@@ -27,8 +27,8 @@ NOT_OF_A_TENANT = {
     "rate_limit_counters",
     "upkeep_schedule",
 }
-LENT = {"memory_keep"}
-"""The functions that run with the owner's rights: the history trigger alone."""
+LENT = {"memory_keep", "hansei_erase_history", "hansei_erase_rows"}
+"""The functions that run with the owner's rights: the history trigger, and the two that erase."""
 
 TABLES = """
 select c.relname, c.relrowsecurity, c.relforcerowsecurity, c.relowner::regrole::text owner

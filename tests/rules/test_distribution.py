@@ -1,5 +1,5 @@
-"""The rules that keep tables distributable by tenant (docs: DISTRIBUTED section 2), checked on one
-server.
+"""The rules that keep tables distributable by tenant, checked on one server
+(docs/decisions/distribution.md).
 
 Keys, foreign keys and policies (rules 1 to 4) are `isolation.complaints`; here is the rest.
 """
@@ -13,6 +13,14 @@ from typing import Any
 import pytest
 
 from apps.memory_api.core.db import Base
+from bench.distribution import (
+    FUNCTIONS,
+    LOCAL_TABLES,
+    REFERENCE_TABLES,
+    SIGNATURES,
+    TRIGGERS,
+    tenant_tables,
+)
 from migrations.statements import statements
 from tests.rules.isolation import NOT_OF_A_TENANT, complaints
 from tests.rules.sources import CODE, files, name_of
@@ -44,6 +52,40 @@ async def test_tenant_id_has_one_type_also_as_an_argument(superuser: Any) -> Non
     assert {row["type"] for row in arguments} <= {"uuid"}
 
 
+async def test_functions_that_bind_the_tenant_can_be_distributed(superuser: Any) -> None:
+    """Outside a transaction, Citus runs a whole call on the node of its first argument; there, and
+    only there, `set_config` reaches the rows."""
+    found = await superuser.fetch(
+        "select proname, proargnames[1] first, prosecdef, provolatile::text volatility from pg_proc"
+        " where pronamespace = 'public'::regnamespace and prosrc like '%set_config(''hansei.%'"
+    )
+    assert {row["proname"] for row in found} == set(FUNCTIONS)
+    for row in found:
+        assert (row["first"], row["prosecdef"], row["volatility"]) == ("p_tenant_id", False, "v")
+
+
+async def test_recipe_distributes_every_table_after_those_it_refers_to(superuser: Any) -> None:
+    tables = await tenant_tables(superuser)
+    rows = await superuser.fetch(
+        "select conrelid::regclass::text child, confrelid::regclass::text parent"
+        " from pg_constraint where contype = 'f' and connamespace = 'public'::regnamespace"
+    )
+    assert len(rows) > 5
+    for row in rows:
+        if row["child"] in tables and row["child"] != row["parent"]:
+            assert tables.index(row["parent"]) < tables.index(row["child"]), row
+    others = {*REFERENCE_TABLES, *LOCAL_TABLES, "alembic_version"}
+    assert others == NOT_OF_A_TENANT | {"api_keys"}
+    every = await superuser.fetch(
+        "select relname from pg_class where relnamespace = 'public'::regnamespace"
+        " and relkind in ('r', 'p') and not relispartition"
+    )
+    assert {*tables, *others} == {row["relname"] for row in every}
+    signatures = await superuser.fetch(SIGNATURES, FUNCTIONS)
+    assert [row["argument"] for row in signatures] == ["p_tenant_id"] * len(FUNCTIONS)
+    assert len(await superuser.fetch(TRIGGERS, tables)) >= 3
+
+
 async def test_every_table_has_a_primary_key(superuser: Any) -> None:
     without = await superuser.fetch(
         "select relname from pg_class c where relnamespace = 'public'::regnamespace"
@@ -63,13 +105,17 @@ async def test_generated_numbers_are_bigint(superuser: Any) -> None:
     assert [row["table"] for row in small if row["table"] not in NOT_OF_A_TENANT] == []
 
 
-async def test_only_history_trigger_is_security_definer(superuser: Any) -> None:
+async def test_only_history_trigger_and_erasure_are_security_definer(superuser: Any) -> None:
     lent = await superuser.fetch(
         "select p.proname, array_agg(distinct t.tgrelid::regclass::text) tables from pg_proc p"
         " left join pg_trigger t on t.tgfoid = p.oid"
         " where p.pronamespace = 'public'::regnamespace and p.prosecdef group by 1"
     )
-    assert [(row["proname"], row["tables"]) for row in lent] == [("memory_keep", ["memories"])]
+    assert {row["proname"]: row["tables"] for row in lent} == {
+        "memory_keep": ["memories"],
+        "hansei_erase_history": [None],
+        "hansei_erase_rows": [None],
+    }
 
 
 async def test_triggers_of_tenant_tables_do_not_notify(superuser: Any) -> None:
@@ -96,9 +142,9 @@ FUNCTION = {
     "migrations/sql/analytics.sql",
     "migrations/sql/cost.sql",
     "migrations/sql/search.sql",
-    "apps/memory_api/playbooks/queries.sql",
+    "migrations/sql/retrievals.sql",
 }
-"""Search and `insert_retrieval` bind the tenant inside their statement: one round trip each. The
+"""Search and `hansei_insert_retrieval` bind the tenant inside a function: one round trip each. The
 migrations of the totals and of the types of revisions bind each tenant in turn."""
 
 
@@ -148,6 +194,7 @@ TENANT_TABLES = "|".join(
 )
 BOUND = re.compile(
     r"tenant_id\s*=\s*(:tenant|p_tenant_id\b|\$1\b)|:tenants|insert into \w+ \(\s*tenant_id\b"
+    r"|select hansei_erase_\w+\(:tenant,|lane = :tenant"
 )
 
 

@@ -62,6 +62,7 @@ IN_FUNCTIONS = {
 
 SQL_FILES = {
     "analytics/questions.sql",
+    "erasures/erasures.sql",
     "maintenance/maintenance.sql",
     "memories/index/index.sql",
     "memories/queries.sql",

@@ -18,7 +18,7 @@ from sqlalchemy import event
 from apps.memory_api.core.db import Base
 from apps.memory_api.maintenance import upkeep
 from apps.memory_api.runtime import Runtime
-from tests.rules.conftest import MEMORY, NOT_FILLED, TRACE, use_playbook
+from tests.rules.conftest import MEMORY, NOT_FILLED, TRACE, use_collection, use_playbook
 from tests.rules.sources import calls, files, name_of, tree
 
 API = "apps/memory_api/"
@@ -44,6 +44,11 @@ STATEMENTS = {
     "budgets/usage.py": "sums over the views of costs",
     "llm/stored_replies.py": "get, insert and delete the reply of a run",
     "commands/tenants.py": "administration as the owner",
+    "memories/erasure.py": "tombstones of what it erases",
+    "traces/deletion.py": "the episodes of the traces that it deletes",
+    "erasures/erase.py": "the rows of one erasure, locked batch by batch",
+    "maintenance/pruning.py": "the memories of a report, locked",
+    "tenants/export.py": "pages of any table, by its primary key",
 }
 """Modules beside queries.py that make statements, and why. A router is never one of them."""
 
@@ -157,6 +162,7 @@ async def test_every_statement_sent_names_the_tenant_of_every_table(
             (await api.get(f"/api/v1/{read}")).raise_for_status()
         await api.delete(path)
         await use_playbook(api)
+        await use_collection(api)
         await run_upkeep(worker_runtime, tenant.id, drain)
     touched: set[str] = set()
     for statement in sent:

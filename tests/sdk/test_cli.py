@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hansei.cli.main import CLIENT_COMMANDS, app
+from hansei.cli.playbook_output import print_consolidation
 from hansei.cli.reflect import StallDetector
 from hansei.cli.terminal import sanitize
 from hansei.credentials import Credentials, save_credentials
@@ -381,3 +382,28 @@ def test_reflect_prints_the_changes_as_json(known: StubService) -> None:
     report = json.loads(run("reflect", write_traces({"id": "a", "teaches": "x"}), "--json").stdout)
     (change,) = report["changes"]
     assert (change["action"], change["content"], change["line"]) == ("added", "x", 1)
+
+
+@pytest.mark.parametrize(
+    ("result", "lines"),
+    [
+        ({"merged_keys": [], "consolidation": {"changes": []}}, ["pay needs no change."]),
+        (
+            {
+                "merged_keys": [["pat-00001", "pat-00004"]],
+                "consolidation": {
+                    "changes": [{"action": "merged", "key": "pat-00002", "reason": "Same."}]
+                },
+            },
+            ["merged pat-00004 into pat-00001", "merged pat-00002: Same."],
+        ),
+    ],
+)
+def test_consolidation_is_printed(
+    capsys: pytest.CaptureFixture[str], result: dict[str, Any], lines: list[str]
+) -> None:
+    run: Any = {"id": "r1", "state": "done", "engine": "llm", "result": result, "error": None}
+    print_consolidation("pay", run)
+    assert capsys.readouterr().out.splitlines() == lines
+    print_consolidation("pay", run | {"state": "dead", "error": {"message": "429"}})
+    assert "pay is unchanged. Run r1:" in capsys.readouterr().out

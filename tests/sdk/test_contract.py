@@ -10,10 +10,13 @@ import pytest
 from pydantic import BaseModel
 
 from apps.memory_api.budgets import schemas as budgets_schemas
+from apps.memory_api.collections import schemas as collections_schemas
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.erasures import schemas as erasures_schemas
 from apps.memory_api.evaluation import schemas as evaluation_schemas
 from apps.memory_api.main import create_app
 from apps.memory_api.maintenance import schemas as maintenance_schemas
+from apps.memory_api.maintenance.retention import schemas as retention_schemas
 from apps.memory_api.memories import schemas as memories_schemas
 from apps.memory_api.playbooks import models, sections
 from apps.memory_api.playbooks import schemas as playbooks_schemas
@@ -35,7 +38,16 @@ from hansei import _flows, types
 from hansei._request import Request
 from hansei.cli.options import MemoryKind, RunState
 from hansei.client import Methods
-from hansei.endpoints import account, bullets, memories, operations, playbooks, reflections, runs
+from hansei.endpoints import (
+    account,
+    bullets,
+    collections,
+    memories,
+    operations,
+    playbooks,
+    reflections,
+    runs,
+)
 from hansei.endpoints import traces as trace_requests
 from tests.sdk.stub_service import RECORDED
 
@@ -66,6 +78,13 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (types.ToolDefinition, ToolDefinition, []),
     (types.TraceEvent, traces_schemas.TraceEvent, RECORDED["trace_detail"]["events"]),
     (types.Run, runs_schemas.Run, [RECORDED["run_done"]]),
+    *(
+        (getattr(collections, name), getattr(collections_schemas, name), [])
+        for name in (
+            *("Collection", "Document", "RechunkedCollection"),
+            *("ChunkHit", "SearchCollectionResponse"),
+        )
+    ),
     (account.ApiKey, tenants_schemas.ApiKey, [RECORDED["key"]]),
     (account.CreateApiKeyResponse, tenants_schemas.CreateApiKeyResponse, [RECORDED["new_key"]]),
     (account.Tenant, tenants_schemas.Tenant, [RECORDED["tenant"]]),
@@ -81,6 +100,10 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (account.Budget, budgets_schemas.Budget, []),
     (account.BudgetLimit, budgets_schemas.BudgetLimit, []),
     (account.Usage, budgets_schemas.Usage, []),
+    (operations.RetentionPolicy, retention_schemas.RetentionPolicy, []),
+    (operations.RetentionPolicyRequest, retention_schemas.RetentionPolicyRequest, []),
+    (operations.AffectedBullet, erasures_schemas.AffectedBullet, []),
+    (operations.Erasure, erasures_schemas.Erasure, []),
     (operations.MaintenanceSchedule, maintenance_schemas.MaintenanceSchedule, []),
     (
         account.CreateTenantResponse,
@@ -120,6 +143,7 @@ OPTIONS: list[tuple[type, type[BaseModel], set[str]]] = [
     ),
     (reflections.CreateReflectionOptions, schemas.CreateReflectionRequest, {"reflection_text"}),
     (reflections.QueryReflectionsOptions, schemas.QueryReflectionsRequest, {"query_text"}),
+    (collections.CreateCollectionOptions, collections_schemas.CreateCollectionRequest, {"name"}),
     (memories.CreateMemoryOptions, memories_schemas.CreateMemoryRequest, {"content"}),
     (memories.UpdateMemoryOptions, memories_schemas.UpdateMemoryRequest, set()),
     (memories.SearchMemoriesOptions, memories_schemas.SearchMemoriesRequest, {"query_text"}),
@@ -253,6 +277,16 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     bullets.record_verdict: ("ID", "ID", "helpful"),
     bullets.list_verdicts: ("ID", "ID"),
     bullets.get_bullet_provenance: ("ID", "ID"),
+    collections.create_collection: ("ID",),
+    collections.list_collections: (),
+    collections.get_collection: ("ID",),
+    collections.delete_collection: ("ID",),
+    collections.rechunk_collection: ("ID", 64),
+    collections.search_collection: ("ID", "text"),
+    collections.add_document: ("ID", b"text"),
+    collections.list_documents: ("ID",),
+    collections.get_document: ("ID", "ID"),
+    collections.delete_document: ("ID", "ID"),
     runs.list_runs: (),
     runs.get_run: ("ID",),
     runs.retry_run: ("ID",),
@@ -265,6 +299,15 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     account.revoke_api_key: ("ID",),
     account.list_tenants: (),
     account.create_tenant: ("name",),
+    operations.list_retention: (),
+    operations.replace_retention: ([],),
+    operations.create_erasure: ("memory", "ID"),
+    operations.list_erasures: (),
+    operations.get_erasure: ("ID",),
+    operations.suspend_tenant: ("ID",),
+    operations.resume_tenant: ("ID",),
+    operations.export_tenant: (),
+    trace_requests.delete_trace: ("ID",),
     operations.list_maintenance_tasks: (),
     operations.start_maintenance: ("ID",),
 }
@@ -276,10 +319,20 @@ FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
         "project_id": "p", "kind": ["k"], "layer": ["rm"], "status": "active", "tag": ["t"],
         "trace_id": "t",
     },
+    collections.list_collections: {"project_id": "p"},
+    collections.get_collection: {"project_id": "p"},
+    collections.delete_collection: {"project_id": "p"},
+    collections.rechunk_collection: {"project_id": "p"},
+    collections.search_collection: {"project_id": "p"},
+    collections.add_document: {"project_id": "p", "source": "s", "title": "t"},
+    collections.list_documents: {"project_id": "p", "state": "done"},
+    collections.get_document: {"project_id": "p"},
+    collections.delete_document: {"project_id": "p"},
     runs.list_runs: {"state": ["done"], "kind": "k", "project_id": "p", "trace_id": "t"},
     account.list_audit_log: {"action": "a"},
     trace_requests.create_trace: {"reflect": "never", "project_id": "p"},
     memories.delete_memory: {"reason": "r"},
+    trace_requests.delete_trace: {"reason": "r"},
     playbooks.list_playbooks: {"project_id": "p", "deleted": True},
     playbooks.get_playbook: {"as_of": 3, "project_id": "p"},
     playbooks.replace_playbook: {"reason": "r", "project_id": "p", "if_match": 3, "dry_run": True},

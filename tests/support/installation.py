@@ -103,8 +103,10 @@ class Installation:
         await sessions.close()
         return Tenant(found, key.text)
 
-    def run(self, name: str, env: Mapping[str, str] | None = None) -> None:
-        """Start `api`, or a worker of any other name, again with what it was given before."""
+    def run(self, name: str, env: Mapping[str, str] | None = None, *, cwd: Path = ROOT) -> None:
+        """Start `api`, or a worker of any other name, again with what it was given before. The code
+        in `cwd` is run.
+        """
         assert name not in self.processes
         self.extra[name] = dict(env) if env is not None else self.extra.get(name, {})
         what = ["serve", "--port", str(self.port)] if name == "api" else ["worker"]
@@ -122,7 +124,7 @@ class Installation:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "apps.memory_api", *what],
-                cwd=ROOT,
+                cwd=cwd,
                 env=environment,
                 stdout=log,
                 stderr=log,
@@ -141,6 +143,9 @@ class Installation:
         process = self.processes.pop(name)
         process.kill()
         process.wait()
+
+    def has_ended(self, name: str) -> bool:
+        return self.processes[name].poll() is not None
 
     def signal(self, name: str, number: int) -> None:
         self.processes[name].send_signal(number)
@@ -166,11 +171,31 @@ class Installation:
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
 
-    def _postmaster(self) -> psutil.Process:
+    def data_folder(self) -> Path:
+        """The files of the cluster."""
         pointer = self.folder / "pg" / "postgres-home"  # root's cluster lives elsewhere
         own = self.folder / "pg" / "postgres"
         home = Path(pointer.read_text().strip()) if pointer.exists() else own
-        return psutil.Process(int((home / "data" / "postmaster.pid").read_text().split()[0]))
+        return home / "data"
+
+    def _postmaster(self) -> psutil.Process:
+        return psutil.Process(int((self.data_folder() / "postmaster.pid").read_text().split()[0]))
+
+    def move_database(self, tablespace: str) -> None:
+        """Move all tables to a tablespace. API and workers must not run."""
+
+        async def move() -> None:
+            connection = await asyncpg.connect(self.pg.url("postgres", "postgres"))
+            try:
+                await connection.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity"
+                    " where datname = 'hansei'"
+                )
+                await connection.execute(f"alter database hansei set tablespace {tablespace}")
+            finally:
+                await connection.close()
+
+        asyncio.run(move())
 
     def ready(self) -> httpx2.Response:
         return httpx2.get(f"{self.url}/health/ready", timeout=10)

@@ -11,8 +11,11 @@ from sqlalchemy.exc import DBAPIError
 
 from apps.memory_api import worker
 from apps.memory_api.core.db_errors import DatabaseLoginRefused, DatabaseUnavailable, is_transient
+from apps.memory_api.embeddings.port import EmbedderUnavailable
 from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.tables import RunRow
 
 PASSING = [
     asyncpg.DeadlockDetectedError("deadlock"),
@@ -45,22 +48,42 @@ def test_permanent_errors(error: Exception) -> None:
     assert not is_transient(error)
 
 
-async def test_deadlock_costs_no_attempt(runtime, tenant, queue_run, read_run) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        DBAPIError("update", {}, asyncpg.DeadlockDetectedError("deadlock detected")),
+        EmbedderUnavailable("deadlock of the embedder"),
+    ],
+    ids=["database", "embedder"],
+)
+async def test_outage_costs_no_attempt(runtime, tenant, queue_run, read_run, error) -> None:
     run = await queue_run(max_attempts=1)
 
     async def torn(*_: object) -> None:
-        raise DBAPIError("update", {}, asyncpg.DeadlockDetectedError("deadlock detected"))
+        raise error
 
     steps = {run.kind: worker.FunctionStep(run.kind, torn)}
     for _ in range(3):
         wait = await worker.process_ticket(runtime, Ticket(tenant.id, run.id), steps)
         assert wait is not None
-        assert timedelta(0) < wait < timedelta(seconds=5)
+        assert timedelta(0) < wait < timedelta(seconds=20)
         now = await read_run(run.id)
         assert (now.state, now.attempts) == ("queued", 0)
         assert "deadlock" in now.error["message"]
     assert await worker.process_ticket(runtime, Ticket(tenant.id, run.id)) is None
     assert (await read_run(run.id)).state == "done"
+
+
+def test_postponements_become_longer_up_to_five_minutes() -> None:
+    def longest(count: int) -> timedelta:
+        run = RunRow(kind="reflect", error={lifecycle.POSTPONEMENTS: count})
+        delays = [worker.postponement_for(run, DatabaseUnavailable()) for _ in range(200)]
+        return max(delay for delay in delays if delay is not None)
+
+    longest_by_count = [longest(count) for count in range(12)]
+    assert longest_by_count[0] <= timedelta(seconds=2)
+    assert longest_by_count[4] > 4 * longest_by_count[0]
+    assert timedelta(minutes=2) < longest_by_count[-1] <= timedelta(minutes=5)
 
 
 async def test_provider_connection_error_is_not_database_error(

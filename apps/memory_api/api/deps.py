@@ -21,7 +21,10 @@ from apps.memory_api.runtime import Runtime
 bearer = HTTPBearer(auto_error=False, description="An API key: `hsk_…`")
 
 
-def was_sanitized(request: Request) -> bool:
+# FastAPI calls a dependency that is not `async` in a thread, which takes longer than all of these.
+
+
+async def was_sanitized(request: Request) -> bool:
     """Whether characters or secrets in the body were replaced (`core.json_input`)."""
     return bool(getattr(request.state, "sanitized", False))
 
@@ -46,7 +49,7 @@ WaitHeader = Annotated[
 ]
 
 
-def reservation_of(request: Request) -> IdempotencyReservation | None:
+async def reservation_of(request: Request) -> IdempotencyReservation | None:
     """The reserved `Idempotency-Key` of this request, or None. Only routes that open their own
     transactions need it.
     """
@@ -60,7 +63,11 @@ def runtime_of(request: Request) -> Runtime:
     return request.app.state.runtime
 
 
-RuntimeDep = Annotated[Runtime, Depends(runtime_of)]
+async def get_runtime(request: Request) -> Runtime:
+    return runtime_of(request)
+
+
+RuntimeDep = Annotated[Runtime, Depends(get_runtime)]
 
 
 async def authenticate(
@@ -147,7 +154,7 @@ Session = Annotated[AsyncSession, Depends(open_session, scope="function")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of items of the page.")]
 
 
-def read_project(
+async def read_project(
     project_id: Annotated[
         str | None,
         Query(
@@ -163,7 +170,7 @@ def read_project(
 ProjectQuery = Annotated[str | None, Depends(read_project)]
 
 
-def read_cursor(
+async def read_cursor(
     cursor: Annotated[
         str | None, Query(description="`next_cursor` of the previous page. Omit for the first.")
     ] = None,

@@ -19,7 +19,7 @@ from apps.memory_api.api.access import require_metrics_access
 from apps.memory_api.api.deps import runtime_of
 from apps.memory_api.core.db_errors import DatabaseUnavailable
 from apps.memory_api.core.disk_space import DISK_STATE
-from apps.memory_api.core.metrics import REGISTRY
+from apps.memory_api.core.metrics import collect_metrics
 from apps.memory_api.run_queue.figures import QueueFigures
 from apps.memory_api.runtime import Runtime
 
@@ -47,7 +47,7 @@ class _Snapshot(CollectorRegistry):
         self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        for family in chain(REGISTRY.collect(), self._families):
+        for family in chain(collect_metrics(), self._families):
             # The creation time of each series would double the size of the response.
             family.samples = [s for s in family.samples if not s.name.endswith("_created")]
             yield family

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import delete, func, select, tuple_, update
+from sqlalchemy import ColumnElement, delete, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -43,6 +43,23 @@ async def tenant_exists(session: AsyncSession) -> bool:
         select(TenantRow.id).where(TenantRow.id == current_tenant_id(session))
     )
     return tenant_id is not None
+
+
+def tenant_is_active(tenant_id: ColumnElement[UUID]) -> ColumnElement[bool]:
+    """The condition that a tenant exists and is not suspended."""
+    return (
+        select(TenantRow.id).where(TenantRow.id == tenant_id, TenantRow.status == "active").exists()
+    )
+
+
+async def set_tenant_status(session: AsyncSession, status: str) -> TenantRow | None:
+    """Set the status of the session's tenant, unless it was erased. None if it does not exist."""
+    return await session.scalar(
+        update(TenantRow)
+        .where(TenantRow.id == current_tenant_id(session), TenantRow.status != "erased")
+        .values(status=status)
+        .returning(TenantRow)
+    )
 
 
 async def is_tenant_active(session: AsyncSession) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import uvicorn
@@ -11,29 +12,39 @@ import uvloop
 from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.commands.database import CommandFailed, exit_on_error, open_database
 from apps.memory_api.commands.worker_metrics import serve_worker_metrics
+from apps.memory_api.core.db_errors import (
+    DatabaseLoginRefused,
+    DatabaseUnavailable,
+    driver_message,
+)
+from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
+from apps.memory_api.core.telemetry import configure_logging, get_logger
 from apps.memory_api.core.tracing import configure_tracing, shut_down_tracing
 from apps.memory_api.embedded.data_directory import PortUnavailable
-from apps.memory_api.embedded.ports import check_port
+from apps.memory_api.embedded.ports import open_listener
 from apps.memory_api.embedded.supervisor import watch_parent
 from apps.memory_api.evaluation.evaluators.registry import check_settings
 from apps.memory_api.llm.registry import check_model_settings
 from apps.memory_api.main import create_app
 from apps.memory_api.playbooks.sections import open_section_loader
+from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import run_worker
+
+log = get_logger(__name__)
 
 DRAIN_SECONDS = 3
 """Time to finish open requests after the signal to stop, in seconds."""
 
 
-def run_serve(host: str, port: int, data_dir: Path | None) -> None:
+def run_serve(host: str, port: int, data_dir: Path | None, listen_fd: int | None) -> None:
+    """`listen_fd` is the socket that the parent of several API processes opened."""
     with exit_on_error():
         settings = Settings.load()
         configure_logging(settings.log_format, settings.log_level)
         _check(settings)
         configure_tracing(settings.otel_endpoint, "hansei-api")
-        _start_api(settings, host, port, data_dir)
+        _start_api(settings, host, port, data_dir, listen_fd)
 
 
 def _check(settings: Settings) -> None:
@@ -43,27 +54,31 @@ def _check(settings: Settings) -> None:
     open_section_loader(settings).check()
 
 
-def _start_api(settings: Settings, host: str, port: int, data_dir: Path | None) -> None:
+def _start_api(
+    settings: Settings, host: str, port: int, data_dir: Path | None, listen_fd: int | None
+) -> None:
     with open_database(settings, data_dir) as urls:
         try:
-            check_port(host, port)
+            listener = (
+                open_listener(host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
+            )
         except PortUnavailable as error:
             raise CommandFailed(str(error)) from error
-        try:
-            uvloop.run(_serve(settings, urls.app, host, port))
-        finally:
-            shut_down_tracing()
+        with listener:
+            try:
+                uvloop.run(_serve(settings, urls.app, listener))
+            finally:
+                shut_down_tracing()
 
 
-async def _serve(settings: Settings, url: str, host: str, port: int) -> None:
+async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
     # A runtime that cannot be opened ends the process with its message, before the server starts.
     async with open_runtime(settings, url) as runtime:
+        await _check_login(runtime)
         freeze_startup_objects()
         server = uvicorn.Server(
             uvicorn.Config(
                 create_app(settings, runtime=runtime),
-                host=host,
-                port=port,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -74,8 +89,21 @@ async def _serve(settings: Settings, url: str, host: str, port: int) -> None:
         stop = asyncio.Event()
         with watch_parent(stop, signals=False):
             watcher = asyncio.create_task(_shut_down_on(stop, server))
-            await server.serve()
+            await server.serve(sockets=[listener])
             watcher.cancel()
+
+
+async def _check_login(runtime: Runtime) -> None:
+    """Raises `ConfigurationError` if the database refuses the login. A database that cannot be
+    reached may return: requests get 503 until then.
+    """
+    try:
+        async with runtime.sessions.without_tenant() as session:
+            await session.connection()
+    except DatabaseLoginRefused as error:
+        raise ConfigurationError(error.detail) from error
+    except DatabaseUnavailable as error:
+        log.warning("database_unavailable", error=driver_message(error))
 
 
 async def _shut_down_on(stop: asyncio.Event, server: uvicorn.Server) -> None:

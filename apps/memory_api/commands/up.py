@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +24,7 @@ import asyncpg
 import typer
 
 from apps.memory_api.auth.identity import parse_key
+from apps.memory_api.commands.api_processes import HANSEI_COMMAND, api_children
 from apps.memory_api.commands.database import (
     CommandFailed,
     DatabaseUrls,
@@ -40,12 +41,11 @@ from apps.memory_api.llm.registry import check_model_settings
 
 DEFAULT_TENANT = "default"
 CREDENTIALS_FILE = "credentials.json"
-API_DRAIN_SECONDS, WORKER_DRAIN_SECONDS = 3.5, 4.0
+WORKER_DRAIN_SECONDS = 4.0
 """Time between the signal to stop and the kill of a process, in seconds. `hansei up` with its
 database ends within 10 seconds. A run that is killed continues after the next start.
 """
 READINESS_TIMEOUT_SECONDS = 1.0
-HANSEI_COMMAND = (sys.executable, "-m", "apps.memory_api")
 WELCOME = """
 Hansei is running.   API {url}   docs {url}/docs   data {folder}
 
@@ -82,14 +82,14 @@ class Installation:
         return ["--data-dir", str(self.folder)] if self.has_embedded_database else []
 
 
-def run(host: str, port: int, data_dir: Path | None, json: bool) -> None:
+def run(host: str, port: int, data_dir: Path | None, processes: int, json: bool) -> None:
     # A shell's background job inherits an ignored SIGINT; SIGTERM would leave the database running.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     with exit_on_error():
         settings = Settings.load()
         _check(settings)
-        was_drained = _up(settings, host, port, data_dir, json)
+        was_drained = _up(settings, host, port, data_dir, processes, json)
     sys.exit(0 if was_drained else 1)
 
 
@@ -101,7 +101,9 @@ def _check(settings: Settings) -> None:
         import_module("apps.memory_api.embeddings.registry").open_default_embedder(settings)
 
 
-def _up(settings: Settings, host: str, port: int, data_dir: Path | None, json: bool) -> bool:
+def _up(
+    settings: Settings, host: str, port: int, data_dir: Path | None, processes: int, json: bool
+) -> bool:
     """Run until stopped. Returns whether the children finished their work."""
     is_embedded = data_dir is not None or settings.database_url is None
     folder = (data_dir or settings.data_dir).expanduser().resolve()
@@ -113,7 +115,8 @@ def _up(settings: Settings, host: str, port: int, data_dir: Path | None, json: b
     with open_database(settings, folder if is_embedded else None) as urls:
         key = _prepare_database(installation, urls)
         try:
-            return asyncio.run(_supervise(installation, urls, key, json))
+            with api_children(host, port, processes, installation.options) as api:
+                return asyncio.run(_supervise(installation, urls, api, key, json))
         except ChildMisconfigured as error:
             raise UsageError(f"{error} Correct the setting above and start again.") from error
 
@@ -172,13 +175,17 @@ def _run_child(installation: Installation, *command: str) -> str:
     return child.stdout
 
 
-async def _supervise(installation: Installation, urls: DatabaseUrls, key: str, json: bool) -> bool:
-    address = ["--host", installation.host, "--port", str(installation.port)]
-    api = [*HANSEI_COMMAND, "serve", *address, *installation.options]
+async def _supervise(
+    installation: Installation,
+    urls: DatabaseUrls,
+    api: Sequence[ChildProcess],
+    key: str,
+    json: bool,
+) -> bool:
     worker = [*HANSEI_COMMAND, "worker", *installation.options]
     supervisor = Supervisor(
         [
-            ChildProcess("api", api, drain_seconds=API_DRAIN_SECONDS),
+            *api,
             ChildProcess("worker", worker, drain_seconds=WORKER_DRAIN_SECONDS),
         ],
         report=lambda line: typer.echo(f"hansei: {line}", err=True),

@@ -27,6 +27,7 @@ from sqlalchemy.exc import ArgumentError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 from sqlalchemy.pool import NullPool
+from sqlalchemy.util import greenlet_spawn
 
 from apps.memory_api.core.db_errors import (
     DatabaseUnavailable,
@@ -289,15 +290,17 @@ class Sessions:
         Only for statements that bind their tenant themselves: `hansei_search`, and the insert of a
         retrieval. Others would see no rows.
         """
-        async with self.engine.connect() as connection:
-            driver = (await connection.get_raw_connection()).driver_connection
-            assert driver is not None
-            try:
-                with translate_connection_errors():
-                    yield driver
-            except DatabaseUnavailable:
-                await connection.invalidate()
-                raise
+        connection = await self.engine.raw_connection()
+        driver = connection.driver_connection
+        assert driver is not None
+        try:
+            with translate_connection_errors():
+                yield driver
+        except DatabaseUnavailable as error:
+            await greenlet_spawn(connection.invalidate, error)
+            raise
+        finally:
+            await greenlet_spawn(connection.close)
 
     async def close(self) -> None:
         await self.engine.dispose()

@@ -33,9 +33,11 @@ CONNECTION_ERRORS = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.ReadOnlySQLTransactionError,  # a standby: after a failover, the primary is elsewhere
     PoolTimeout,
 )
-"""Errors of the driver and the pool: no connection, none in time, or a server that stops."""
+"""Errors of the driver and the pool: no connection, none in time, or a server that stops or takes
+no writes."""
 LOGIN_ERRORS = (asyncpg.InvalidAuthorizationSpecificationError,)
 UNDEFINED_TABLE = "42P01"
 SCHEMA_MISSING = "This database has no tables yet. Run `hansei migrate`."

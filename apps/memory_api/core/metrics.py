@@ -7,13 +7,16 @@ or a path. Figures of the database are in `api/exposition.py`.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from uuid import UUID
 
+import psutil
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -23,6 +26,10 @@ from prometheus_client import (
     ProcessCollector,
 )
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import (
+    MultiProcessCollector,
+    mark_process_dead,  # pyright: ignore[reportUnknownVariableType]
+)
 from prometheus_client.registry import Collector
 
 REGISTRY = CollectorRegistry(auto_describe=True)
@@ -47,7 +54,10 @@ HTTP_DURATION = Histogram(
     registry=REGISTRY,
 )
 HTTP_IN_PROGRESS = Gauge(
-    "hansei_http_requests_in_progress", "Requests that are being answered.", registry=REGISTRY
+    "hansei_http_requests_in_progress",
+    "Requests that are being answered.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
 )
 SEARCH_DURATION = Histogram(
     "hansei_search_duration_seconds",
@@ -162,6 +172,23 @@ class BudgetLevels(Collector):
 
 BUDGET_LEVELS = BudgetLevels()
 REGISTRY.register(BUDGET_LEVELS)
+
+
+def collect_metrics() -> Iterator[Metric]:
+    """The metrics of this process; or the sums of the API processes that share a port
+    (`hansei serve --processes`), without the figures of Python and of the operating system, which
+    have no sum.
+    """
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if folder is None:
+        yield from REGISTRY.collect()
+        return
+    for file in Path(folder).glob("gauge_live*.db"):
+        pid = int(file.stem.rpartition("_")[2])
+        if not psutil.pid_exists(pid):
+            mark_process_dead(pid, folder)
+    yield from MultiProcessCollector(CollectorRegistry(), folder).collect()
+    yield from BUDGET_LEVELS.collect()
 
 
 @contextmanager

@@ -137,7 +137,8 @@ class Settings(BaseSettings):
     reflective_memory_mode: Literal["full", "lite"] = Field(
         "full",
         validation_alias=_env("HANSEI_REFLECTIVE_MEMORY_MODE", "REFLECTIVE_MEMORY_MODE"),
-        description="In `lite` mode, Hansei reflects only on request and never on plain successes.",
+        description="In `lite` mode, Hansei reflects only on request, never on plain successes, "
+        "and does not dream. `full` adds dreaming and session summaries on a schedule.",
     )
     llm_provider: Literal["openai", "azure", "anthropic", "bedrock", "none"] | None = Field(
         None,
@@ -236,6 +237,39 @@ class Settings(BaseSettings):
     )
     retrieval_retention_days: int = Field(
         90, ge=1, description="Retention of retrievals (searches and renders), in days."
+    )
+    memory_decay_rate: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        validation_alias=_env("HANSEI_MEMORY_DECAY_RATE", "MEMORY_DECAY_RATE"),
+        description="Decay of the strength of unused memories, per day. 0: none.",
+    )
+    prune_below: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Pruning archives unused memories whose importance × strength is below this.",
+    )
+    dreaming_lookback_hours: float = Field(
+        24,
+        gt=0,
+        validation_alias=_env("HANSEI_DREAMING_LOOKBACK_HOURS", "DREAMING_LOOKBACK_HOURS"),
+        description="Age of the episodes that dreaming reflects on, in hours.",
+    )
+    dreaming_min_importance: float = Field(
+        0.6,
+        ge=0,
+        le=1,
+        validation_alias=_env("HANSEI_DREAMING_MIN_IMPORTANCE", "DREAMING_MIN_IMPORTANCE"),
+        description="Minimum importance of the episodes that dreaming reflects on.",
+    )
+    dreaming_max_samples: int = Field(
+        20,
+        ge=3,
+        le=200,
+        validation_alias=_env("HANSEI_DREAMING_MAX_SAMPLES", "DREAMING_MAX_SAMPLES"),
+        description="Maximum number of episodes per project that dreaming reflects on.",
     )
     search_alpha: float = Field(
         0.5,

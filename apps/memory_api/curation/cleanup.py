@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from uuid import UUID
 
@@ -27,6 +26,7 @@ from apps.memory_api.curation.consolidation.consolidate import (
     MIN_INTERVAL,
     ConsolidationResult,
     consolidate_if_due,
+    count_budgeted_tokens,
     is_consolidation_due,
 )
 from apps.memory_api.curation.consolidation.queries import list_playbooks_to_consolidate
@@ -60,17 +60,29 @@ from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.chain import PLAYBOOK
 from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.queries import has_queued_run
+from apps.memory_api.runs.queries import list_unfinished_inputs
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 
 CLEANUP = "cleanup"
 FORCE = "consolidate"
 """Input of CLEANUP: true to consolidate all bullets now."""
+AFTER_SEQ, UNTIL_VERSION = "after_seq", "until_version"
+"""Input of CLEANUP that continues an earlier one: where, and the version that it cleans up to."""
 BULLETS_PER_BATCH = 100
 """Bullets that are compared with their neighbors per transaction."""
-LOST_AFTER = timedelta(minutes=30)
-"""The age after which a queued run is assumed lost."""
+MAX_BULLETS_PER_RUN = 2_000
+"""A run that has compared so many bullets queues another one for the rest, so that the cleanup of a
+large playbook takes turns with other work of the tenant.
+"""
+
+
+@dataclass(frozen=True)
+class CleanupPosition:
+    """The bullets up to `after_seq` are compared; those up to `until_version` are to be."""
+
+    after_seq: int
+    until_version: int
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,8 @@ class CleanupResult:
     proposal_id: UUID | None = None
     """The merges wait for review."""
     consolidation: ConsolidationResult = field(default_factory=ConsolidationResult)
+    next_position: CleanupPosition | None = None
+    """Where another run continues."""
 
 
 _RESULT = TypeAdapter(CleanupResult)
@@ -96,56 +110,81 @@ async def clean_up_playbook(
     run_id: UUID | None,
     *,
     force: bool = False,
+    position: CleanupPosition | None = None,
 ) -> CleanupResult:
-    """Merges at most 10 groups of duplicates; the next run finds the rest. With a model, also
-    consolidates the playbook if that is due, or always with `force`. Raises `PlaybookNotFound`.
+    """Compares at most 2,000 bullets and merges at most 10 groups of duplicates; another run
+    continues. With a model, also consolidates the playbook if that is due, or always with `force`.
+    Raises `PlaybookNotFound`.
     """
     author = ChangeAuthor(QUARANTINE_ACTOR, "Playbook cleanup.", run_id)
     quarantined = await quarantine_harmful_bullets(runtime, tenant_id, place, author)
-    result = await _merge_duplicates(runtime, tenant_id, place, author)
+    result, next_position = await _merge_duplicates(runtime, tenant_id, place, author, position)
     consolidation = await consolidate_if_due(runtime, tenant_id, place, run_id, force=force)
     archived = await archive_over_capacity(runtime, tenant_id, place, author)
     pairs = tuple(
         (result.key or "", bullet.id) for result in result.results for bullet in result.absorbed
     )
     proposal_id = result.proposal_id or consolidation.proposal_id
-    return CleanupResult(pairs, quarantined, archived, proposal_id, consolidation)
+    return CleanupResult(pairs, quarantined, archived, proposal_id, consolidation, next_position)
 
 
 async def _merge_duplicates(
-    runtime: Runtime, tenant_id: UUID, place: PlaybookRef, author: ChangeAuthor
-) -> ApplyResult:
-    """Merges duplicates of which at least one changed since the last cleanup."""
+    runtime: Runtime,
+    tenant_id: UUID,
+    place: PlaybookRef,
+    author: ChangeAuthor,
+    position: CleanupPosition | None,
+) -> tuple[ApplyResult, CleanupPosition | None]:
+    """Merges duplicates of which at least one changed since the last cleanup. Returns where to
+    continue, or None at the end.
+    """
     async with runtime.sessions.for_tenant(tenant_id) as session:
         playbook = await require_playbook(session, place)
         version = playbook.version
         if version <= playbook.cleaned_version:
-            return ApplyResult(version, changed=False)
+            return ApplyResult(version, changed=False), None
+        position = position or CleanupPosition(0, version)
         rows = await list_changed_bullets_since(
-            session, playbook.scope_id, playbook.cleaned_version
+            session,
+            playbook.scope_id,
+            playbook.cleaned_version,
+            after_seq=position.after_seq,
+            limit=MAX_BULLETS_PER_RUN + 1,
         )
         rejected_merges = await list_rejected_merges(session, playbook.scope_id)
+    has_more, rows = len(rows) > MAX_BULLETS_PER_RUN, rows[:MAX_BULLETS_PER_RUN]
     groups = _DuplicateGroups(rejected_merges)
     embedder = await runtime.get_tenant_embedder(tenant_id)
+    compared_seq = position.after_seq
     for start in range(0, len(rows), BULLETS_PER_BATCH):
-        bullets = [to_nearby(row) for row in rows[start : start + BULLETS_PER_BATCH]]
+        batch = rows[start : start + BULLETS_PER_BATCH]
+        bullets = [to_nearby(row) for row in batch]
         queries = await embed_texts(embedder, [nearby.bullet.searchable_text for nearby in bullets])
         async with runtime.sessions.for_tenant(tenant_id) as session:
             for nearby, query in zip(bullets, queries, strict=True):
                 groups.add(nearby, await find_nearest_bullets(session, place, query))
         if len(groups.groups) > MAX_DELTAS:
+            has_more = True  # this batch is compared again, without the groups that are merged now
             break
+        compared_seq = batch[-1].seq
 
     async def settle(session: AsyncSession, merged: ApplyResult) -> None:
-        if len(groups.groups) > MAX_DELTAS:
-            return  # The next run continues.
+        if has_more:
+            return  # Another run continues.
         current = await get_playbook(session, place)
         assert current is not None, "playbooks are never removed"
-        current.cleaned_version = merged.version if merged.changed else version
+        is_unchanged = position.until_version == version
+        current.cleaned_version = (
+            merged.version if merged.changed and is_unchanged else position.until_version
+        )
 
     changes = [ProposedChange(delta=merge_delta(group)) for group in groups.groups[:MAX_DELTAS]]
     curation = CurationPlan(version=version, changes=changes)
-    return await apply_plan(runtime, tenant_id, place, curation, author, on_applied=settle)
+    merged = await apply_plan(runtime, tenant_id, place, curation, author, on_applied=settle)
+    is_stuck = compared_seq == position.after_seq and not merged.changed
+    continues = has_more and not is_stuck
+    next_position = CleanupPosition(compared_seq, position.until_version) if continues else None
+    return merged, next_position
 
 
 @dataclass
@@ -189,8 +228,17 @@ class _DuplicateGroups:
 async def run_cleanup(runtime: Runtime, run: RunRow) -> None:
     """Executes a cleanup run and finishes it."""
     place = PlaybookRef(run.project_id, run.input[PLAYBOOK])
-    force = bool(run.input.get(FORCE))
-    result = await clean_up_playbook(runtime, run.tenant_id, place, run.id, force=force)
+    position = None
+    if AFTER_SEQ in run.input:
+        position = CleanupPosition(run.input[AFTER_SEQ], run.input[UNTIL_VERSION])
+    result = await clean_up_playbook(
+        runtime,
+        run.tenant_id,
+        place,
+        run.id,
+        force=bool(run.input.get(FORCE)),
+        position=position,
+    )
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         consolidation = result.consolidation
         finished = StepResult(
@@ -199,15 +247,16 @@ async def run_cleanup(runtime: Runtime, run: RunRow) -> None:
             prompt_hash=consolidation.prompt_hash,
             usage=consolidation.usage,
         )
+        if (after := result.next_position) is not None:
+            options = {AFTER_SEQ: after.after_seq, UNTIL_VERSION: after.until_version}
+            await _enqueue_runs(runtime, session, [place], options)
         await lifecycle.finish_run(session, run, finished)
 
 
 async def enqueue_cleanups(runtime: Runtime, session: AsyncSession) -> int:
-    """Enqueues a run for each playbook that needs a cleanup, unless cleanup runs are waiting.
-    Returns their number.
+    """Enqueues a run for each playbook that needs a cleanup and has no cleanup that is queued or
+    running. Returns their number.
     """
-    if await has_queued_run(session, CLEANUP, datetime.now(UTC) - LOST_AFTER):
-        return 0
     due = {row.scope_id: row for row in await list_changed_playbooks(session)}
     for row in await list_playbooks_with_harmful_bullets(session):
         if row.scope_id not in due and await find_bullets_to_quarantine(session, row.scope_id):
@@ -219,44 +268,59 @@ async def enqueue_cleanups(runtime: Runtime, session: AsyncSession) -> int:
         rows = await list_playbooks_to_consolidate(
             session, MIN_GROWTH_BULLETS, MAX_AGE, MIN_INTERVAL
         )
-        due |= {row.scope_id: row for row in rows}
-    await _enqueue_runs(runtime, session, list(due.values()))
-    return len(due)
+        for row in rows:
+            if row.scope_id not in due and await _is_consolidation_due(session, row):
+                due[row.scope_id] = row
+    places = [PlaybookRef(row.project_id, row.name) for row in due.values()]
+    return len(await _enqueue_runs(runtime, session, await _without_cleanup(session, places)))
+
+
+async def _without_cleanup(
+    session: AsyncSession, places: Sequence[PlaybookRef]
+) -> list[PlaybookRef]:
+    """Those of the playbooks that have no queued or running cleanup."""
+    inputs = await list_unfinished_inputs(session, CLEANUP)
+    busy = {(input["project_id"], input[PLAYBOOK]) for input in inputs}
+    return [place for place in places if (place.project_id, place.name) not in busy]
 
 
 async def enqueue_cleanup_after_growth(
     runtime: Runtime, session: AsyncSession, playbook: PlaybookRow
 ) -> None:
-    """Enqueues a cleanup if the playbook has grown enough for a consolidation by a model."""
-    if runtime.llm is None:
+    """Enqueues a cleanup if a consolidation by a model is due."""
+    if runtime.llm is None or not await _is_consolidation_due(session, playbook):
         return
+    place = PlaybookRef(playbook.project_id, playbook.name)
+    await _enqueue_runs(runtime, session, await _without_cleanup(session, [place]))
+
+
+async def _is_consolidation_due(session: AsyncSession, playbook: PlaybookRow) -> bool:
     curation = await get_curation(session, playbook.scope_id)
-    if not is_consolidation_due(playbook, curation, await transaction_time(session), 0):
-        return
-    if await has_queued_run(session, CLEANUP, datetime.now(UTC) - LOST_AFTER):
-        return
-    await _enqueue_runs(runtime, session, [playbook])
+    now = await transaction_time(session)
+    token_count = await count_budgeted_tokens(session, playbook)
+    return is_consolidation_due(playbook, curation, now, token_count)
 
 
 async def enqueue_consolidation(
     runtime: Runtime, session: AsyncSession, playbook: PlaybookRow
 ) -> UUID:
     """Enqueues a cleanup that consolidates all bullets of the playbook; the ID of its run."""
-    (run_id,) = await _enqueue_runs(runtime, session, [playbook], {FORCE: True})
+    place = PlaybookRef(playbook.project_id, playbook.name)
+    (run_id,) = await _enqueue_runs(runtime, session, [place], {FORCE: True})
     return run_id
 
 
 async def _enqueue_runs(
     runtime: Runtime,
     session: AsyncSession,
-    playbooks: Sequence[PlaybookRow],
-    options: Mapping[str, bool] = MappingProxyType({}),
+    places: Sequence[PlaybookRef],
+    options: Mapping[str, int] = MappingProxyType({}),
 ) -> list[UUID]:
     runs = [
         lifecycle.new_run(
-            session, CLEANUP, project_id=row.project_id, input={PLAYBOOK: row.name, **options}
+            session, CLEANUP, project_id=place.project_id, input={PLAYBOOK: place.name, **options}
         )
-        for row in playbooks
+        for place in places
     ]
     await session.flush()
     await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id) for run in runs])

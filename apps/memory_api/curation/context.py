@@ -13,6 +13,7 @@ from apps.memory_api.curation.lesson_comparison import NearbyBullet
 from apps.memory_api.curation.queries import (
     find_decisions,
     find_deleting_versions,
+    list_active_bullets,
     list_bullet_titles,
     list_bullet_tools,
     list_proposed_deltas,
@@ -45,6 +46,8 @@ duplicate had rank 16 or better; of ACE bullets and Japanese sentences, rank 3.
 MAX_TITLES = 1_000
 """Bullets whose titles a model may see: the most useful ones. The prompt's budget limits them too.
 """
+MAX_WHOLE_BULLETS = 48
+"""A playbook with at most this many active bullets is shown to a model as a whole."""
 MAX_INACTIVE_BULLETS = 200
 """The number of newest quarantined bullets, and of proposals, that are compared."""
 
@@ -70,7 +73,7 @@ class LessonEvidence:
 @dataclass(frozen=True)
 class CurationContext:
     """`near` and `evidence` are parallel to the lessons; `state` has the compared bullets by key.
-    `evidence`, `bullet_tools` and `titles` are empty if no model decides.
+    `whole`, `evidence`, `bullet_tools` and `titles` are empty if no model decides.
     """
 
     version: int = 0
@@ -80,6 +83,8 @@ class CurationContext:
     """By index of the lesson."""
     waiting: Sequence[str] = ()
     """Texts of open proposals."""
+    whole: Sequence[NearbyBullet] = ()
+    """All active bullets of a small playbook."""
     evidence: Sequence[LessonEvidence] = ()
     bullet_tools: Mapping[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
     """Key of a bullet near a lesson → the tools of the traces that taught it."""
@@ -138,7 +143,8 @@ async def load_context(
     for_model: bool = False,
 ) -> CurationContext:
     """Loads the context of these lessons in one transaction. `for_model` adds what only a model
-    reads: the evidence of each lesson, and the titles of all bullets.
+    reads: the evidence of each lesson, all bullets of a small playbook, and the titles of a larger
+    one.
     """
     evidence = await load_evidence(session, lessons) if for_model else []
     if playbook is None:
@@ -160,18 +166,22 @@ async def load_context(
         nearby += [
             candidate for candidate in (*exact, *quarantined) if candidate.bullet.id not in keys
         ]
+    whole: list[NearbyBullet] = []
+    if for_model and playbook.active_count <= MAX_WHOLE_BULLETS:
+        whole = [to_nearby(row) for row in await list_active_bullets(session, playbook.scope_id)]
     bullets = {
-        candidate.bullet.id: candidate.bullet for nearby in near for candidate in nearby
+        candidate.bullet.id: candidate.bullet for nearby in (whole, *near) for candidate in nearby
     } | dict(matches.hinted)
     context = CurationContext(
         playbook.version, to_state(playbook, bullets), near, matches.known, matches.waiting
     )
     if not for_model:
         return context
-    ids = {nearby.id: nearby.bullet.id for candidates in near for nearby in candidates}
+    ids = {nearby.id: nearby.bullet.id for candidates in (whole, *near) for nearby in candidates}
     tools = await list_bullet_tools(session, ids)
     return replace(
         context,
+        whole=whole,
         evidence=evidence,
         bullet_tools={ids[bullet_id]: names for bullet_id, names in tools.items()},
         titles=dict(await list_bullet_titles(session, playbook.scope_id, MAX_TITLES)),

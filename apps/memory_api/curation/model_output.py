@@ -1,8 +1,8 @@
 """The curator's model output, parsed leniently, and the limits of what it may change.
 
 The author of a trace may control what a model writes. So a model may only change bullets that were
-in its prompt, every change must come from a lesson, and a bullet is not deleted against its
-counters, rewritten into something else, or merged with a bullet of different content.
+in its prompt, every change except a merge must come from a lesson, and a bullet is not deleted
+against its counters, rewritten into something else, or merged with a bullet of different content.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, Field, field_validator
 
 from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.curation.content_checks import find_content_problem, have_antonyms
 from apps.memory_api.curation.context import CurationContext
 from apps.memory_api.curation.lesson_comparison import find_first_duplicate
 from apps.memory_api.curation.rules import MAX_CONTENT_CHARACTERS
@@ -32,7 +33,7 @@ from apps.memory_api.text.similarity import containment, wording_similarity
 MIN_KEPT_WORD_SHARE = 0.5
 """The share of a bullet's words that an UPDATE must keep, 0 to 1."""
 MIN_MERGE_SIMILARITY = 0.4
-"""The minimum wording similarity of bullets that a model may merge, 0 to 1."""
+"""The minimum wording similarity of bullets that a model may merge without a new text, 0 to 1."""
 MERGE_BLOCKING_DIFFERENCES: frozenset[Difference | None] = frozenset(
     ("numbers", "names", "opposites")
 )
@@ -48,7 +49,10 @@ class CuratorOperation(BaseModel):
     """One operation in the model's output."""
 
     type: OperationType = Field(description="ADD, UPDATE, MERGE, DELETE, KEEP or REJECT")
-    lessons: list[int] = Field(default_factory=list, description="Numbers of the lessons behind it")
+    lessons: list[int] = Field(
+        default_factory=list,
+        description="Numbers of the lessons behind it; empty only for MERGE of existing bullets",
+    )
     bullet_id: str | None = Field(
         None, description="The bullet to change; for MERGE the one that remains; null for ADD"
     )
@@ -152,6 +156,8 @@ def validate_operations(
     for operation in answer.operations:
         numbers = dict.fromkeys(n for n in operation.lessons if 0 < n <= len(groups))
         lesson_indexes = [index for number in numbers for index in groups[number - 1]]
+        if operation.type == "KEEP" and not operation.lessons:
+            continue  # the bullet stays as it is
         if operation.type == "REJECT":
             rejected_lessons.append(_reject(operation, lesson_indexes))
             continue
@@ -192,7 +198,7 @@ def _rejection_reason(
 ) -> str | None:
     """The reason to reject an operation; None if it is accepted."""
     target = known.get(operation.bullet_id or "")
-    if not lesson_indexes:
+    if not lesson_indexes and (operation.type != "MERGE" or operation.lessons):
         return "The operation names no lesson."
     if len(operation.content or "") > MAX_CONTENT_CHARACTERS:
         return f"The content is longer than {MAX_CONTENT_CHARACTERS:,} characters."
@@ -232,17 +238,22 @@ def _check_merge(operation: CuratorOperation, known: Mapping[str, Bullet]) -> st
         return "MERGE requires at least 2 different bullets."
     if any(key not in known for key in keys):
         return "The bullet was not in the prompt."
-    first, *others = (known[key] for key in keys)
+    bullets = [known[key] for key in keys]
+    if operation.content:
+        if have_antonyms(bullets):
+            return "The bullets contain antonyms."
+        return find_content_problem(operation.content, bullets)
+    first, *others = bullets
     if any(
         wording_similarity(first.content, other.content) < MIN_MERGE_SIMILARITY for other in others
     ):
-        return "The wording of the bullets is too different for a merge."
+        return "The wording of the bullets is too different for a merge without `content`."
     if any(
         find_difference(first.content, other.content) in MERGE_BLOCKING_DIFFERENCES
         for other in others
     ):
         return "The bullets differ in a number, a name, or an antonym."
-    return _check_kept_words(operation.content, [first])
+    return None
 
 
 def _find_duplicate_key(operation: CuratorOperation, known: Mapping[str, Bullet]) -> str | None:
@@ -280,7 +291,6 @@ def _to_proposed_change(
         for key, bullet in known.items()
         if key in operation.contradicts or contradicts(text, bullet.content)
     ]
-    assert operation.type != "REJECT", "not a change"
     return ProposedChange(
         delta=new_delta(operation.type, **fields),
         lessons=list(lesson_indexes),

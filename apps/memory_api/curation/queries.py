@@ -303,23 +303,37 @@ async def list_least_useful_bullets(
     return rows.all()
 
 
+async def list_active_bullets(session: AsyncSession, scope: int) -> Sequence[MemoryRow]:
+    """The active bullets, pinned ones too, oldest first."""
+    rows = await session.scalars(_select_active_bullets(session, scope))
+    return rows.all()
+
+
 async def list_changed_bullets_since(
-    session: AsyncSession, scope: int, since: int
+    session: AsyncSession, scope: int, since: int, *, after_seq: int = 0, limit: int | None = None
 ) -> Sequence[MemoryRow]:
-    """Active bullets, not pinned, that changed after a version, oldest first."""
-    rows = await session.scalars(
+    """Active bullets, not pinned, that changed after a version, oldest first. With `after_seq` and
+    `limit`, a page of them.
+    """
+    query = _select_active_bullets(session, scope).where(
+        MemoryRow.pinned.is_(False),
+        MemoryRow.playbook_version > since,
+        MemoryRow.seq > after_seq,
+    )
+    return (await session.scalars(query.limit(limit))).all()
+
+
+def _select_active_bullets(session: AsyncSession, scope: int) -> Select[MemoryRow]:
+    return (
         select(MemoryRow)
         .where(
             MemoryRow.tenant_id == current_tenant_id(session),
             MemoryRow.scope_id == scope,
             MemoryRow.key.is_not(None),
             MemoryRow.status == MemoryStatus.ACTIVE,
-            MemoryRow.pinned.is_(False),
-            MemoryRow.playbook_version > since,
         )
         .order_by(MemoryRow.seq)
     )
-    return rows.all()
 
 
 async def list_rejected_merges(session: AsyncSession, scope: int) -> set[frozenset[str]]:

@@ -199,7 +199,8 @@ class ApplyStep:
             data["lessons"] = applied.lesson_results()
             if returned and next_run_id is not None:
                 data[NEXT_RUN_ID] = str(next_run_id)
-            await enqueue_cleanup_after_growth(runtime, session, playbook)
+            if next_run_id is None:  # else the playbook changes soon: the next one consolidates it
+                await enqueue_cleanup_after_growth(runtime, session, playbook)
             await lifecycle.finish_run(session, run, StepResult(data=data))
 
         await apply_plan(runtime, run.tenant_id, ref, plan, author, on_applied=finish)

@@ -30,6 +30,7 @@ SETTINGS = {
     "shared_buffers": "256MB",
     "random_page_cost": "1.1",
     "jit": "off",
+    "autovacuum_naptime": "15s",  # searches read the index alone only after a vacuum
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",

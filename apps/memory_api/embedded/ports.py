@@ -11,24 +11,36 @@ import psutil
 
 from apps.memory_api.embedded.data_directory import PortUnavailable
 
+BACKLOG = 2048
+"""Connections that wait to be accepted."""
 _MAX_PROCESS_NAME_LENGTH = 60
 
 
 def check_port(host: str, port: int) -> None:
     """Try to listen on a port. Raises PortUnavailable with a one-line reason."""
+    open_listener(host, port).close()
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """A socket that listens on a port. Raises PortUnavailable with a one-line reason."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            probe.listen(1)
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise PortUnavailable(f"Cannot listen on {host}:{port}: {error}.") from error
         owner = find_port_owner(host, port) or "an unknown process"
         raise PortUnavailable(f"Port {port} is in use by {owner}.") from error
+    return listener
 
 
 def find_port_owner(host: str, port: int) -> str | None:

@@ -17,6 +17,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 
 PARENT_PIPE_FD = "HANSEI_PARENT_PIPE_FD"
 GRACE_SECONDS = 30.0
@@ -92,13 +93,14 @@ _REPEATED_SIGNAL_SECONDS = 0.3  # one Ctrl-C may arrive twice, also through a wr
 @dataclass(frozen=True)
 class ChildProcess:
     """A process to keep running. `env` is added to the environment. It is killed `drain_seconds`
-    after SIGTERM.
+    after SIGTERM. It inherits the file descriptors `pass_fds`.
     """
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     drain_seconds: float = 10.0
+    pass_fds: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,9 @@ class RestartBackoff:
 class Supervisor:
     """Keeps `children` running until a signal or stop().
 
-    The first SIGINT, SIGTERM or SIGHUP drains them one after the other, in the given order; the
-    second kills all of them. `report` gets one line per crash. `health_check` runs every
-    `health_check_seconds`; its errors are reported.
+    The first SIGINT, SIGTERM or SIGHUP drains them one after the other, in the given order, and
+    neighbors of the same name together; the second kills all of them. `report` gets one line per
+    crash. `health_check` runs every `health_check_seconds`; its errors are reported.
     """
 
     def __init__(
@@ -181,8 +183,8 @@ class Supervisor:
 
     async def _drain(self, keepers: Sequence[_ProcessKeeper]) -> None:
         async def drain_in_order() -> None:
-            for keeper in keepers:
-                await keeper.drain()
+            for _, group in groupby(keepers, key=lambda keeper: keeper.name):
+                await asyncio.gather(*(keeper.drain() for keeper in group))
 
         await _wait_for_first(drain_in_order(), self._kill.wait())
         if self._kill.is_set():
@@ -215,6 +217,10 @@ class _ProcessKeeper:
         self._is_killed = False
         self._process: Process | None = None
 
+    @property
+    def name(self) -> str:
+        return self._child.name
+
     async def run(self) -> None:
         try:
             await self._run_until_stopped()
@@ -245,7 +251,7 @@ class _ProcessKeeper:
             *self._child.argv,
             stdin=DEVNULL,
             env={**os.environ, **self._child.env, PARENT_PIPE_FD: str(self._parent_pipe)},
-            pass_fds=[self._parent_pipe],
+            pass_fds=[self._parent_pipe, *self._child.pass_fds],
             start_new_session=True,
         )
         if self._is_killed:  # while the process was starting

@@ -46,7 +46,8 @@ class PromptInvalid(HanseiError):
 
 
 _RUN = """schema outcome language task_goal task_description tools called_tools error
-    error_category error_message error_context ground_truth test_report findings comparison
+    error_category error_message error_context ground_truth recorded_result test_report findings
+    comparison
     attempts evidence task_hints lessons bullets events"""
 _TRAJECTORY = "schema query generated_answer ground_truth reasoning_steps"
 PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -56,13 +57,15 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "reflection/failure": _RUN,
             "reflection/success": _RUN,
             "reflection/partial": _RUN,
+            "maintenance/dreaming": "schema episodes",
+            "maintenance/session_summary": "schema episodes",
             "reflection/data": _RUN,
             "reflector/default": f"""{_TRAJECTORY} test_report used_bullets findings lessons
                 previous_insights""",
             "reflector/bullet/default": f"{_TRAJECTORY} bullet",
             "transcripts/analyze": "schema transcript playbook cited_ids",
             "curation/curate": "schema sections titles bullets lessons",
-            "curation/consolidate": "schema clusters",
+            "curation/consolidate": "schema groups",
             "evaluation/evaluate": "schema goal task answer evidence findings events outside facts",
             "workflow/answer": "context query",
             "retrieval/prompt_block": "key_points",
@@ -282,12 +285,14 @@ def split_cacheable_prefix(
 ) -> PromptMessages:
     """Render a template, without its empty sections, as a constant system message and a user
     message with the data. The user message starts at the first line with a placeholder other than
-    `{schema}`.
+    `{schema}`, or at the headings right above it.
     """
     delimiter = new_delimiter()
     template = select_sections(template, values)
     lines = template.splitlines(keepends=True)
     first = next((i for i, line in enumerate(lines) if _has_variable(line)), len(lines))
+    while first and _is_heading_or_blank(lines[first - 1]):
+        first -= 1
     delimited = "".join((*lines[:first], delimiter, *lines[first:]))
     rendered = render_template(delimited, values)
     constant, variable = (part.strip() for part in rendered.split(delimiter, 1))
@@ -296,6 +301,11 @@ def split_cacheable_prefix(
     system = (Message("system", constant),) if constant else ()
     messages = (*system, Message("user", variable))
     return PromptMessages(messages, len(system), variable, bullet_keys)
+
+
+def _is_heading_or_blank(line: str) -> bool:
+    text = line.strip()
+    return not text or text.startswith("#") or text.endswith(":")
 
 
 def _has_variable(line: str) -> bool:

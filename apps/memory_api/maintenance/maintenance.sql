@@ -73,7 +73,7 @@ where t.tenant_id = :tenant and t.period = b.period and t.starts_on = b.starts_o
 returning 1
 
 -- name: delete_retrievals
--- Deletes a batch of the retrievals that are older than a time, by the index on scope and time.
+-- Deletes a batch of the retrievals of a project that are older than a time, by the index on scope and time.
 with batch as materialized (
     select o.id
     from scopes s
@@ -82,11 +82,41 @@ with batch as materialized (
         where r.tenant_id = :tenant and r.scope_id = s.id and r.created_at < :before
         limit :batch_size
     ) o
-    where s.tenant_id = :tenant
+    where s.tenant_id = :tenant and s.project_id = :project
     limit :batch_size
 )
 delete from retrievals r
 where r.tenant_id = :tenant and r.id = any(array(select id from batch))
+returning 1
+
+-- name: expired_traces
+select t.id from traces t
+where t.tenant_id = :tenant and t.project_id = :project and t.created_at < :before and t.state = 'closed'
+order by t.created_at limit :batch_size
+
+-- name: delete_events
+-- Deletes the events of a batch of traces that are older than a time. The mark on a trace excludes it from the next batch.
+with batch as materialized (
+    select t.id from traces t
+    where t.tenant_id = :tenant and t.project_id = :project and t.created_at < :before and t.events_deleted_at is null and t.state = 'closed'
+    order by t.created_at limit :batch_size
+),
+deleted as (
+    delete from trace_events e where e.tenant_id = :tenant and e.trace_id = any(array(select id from batch))
+)
+update traces t set events_deleted_at = now()
+where t.tenant_id = :tenant and t.id = any(array(select id from batch))
+returning 1
+
+-- name: delete_model_calls
+-- Deletes a batch of the records of model calls of a project that are older than a time.
+with batch as materialized (
+    select c.id from llm_calls c
+    where c.tenant_id = :tenant and c.created_at < :before and coalesce(c.project_id, 'default') = :project
+    limit :batch_size
+)
+delete from llm_calls c
+where c.tenant_id = :tenant and c.id = any(array(select id from batch))
 returning 1
 
 -- name: count_problem_runs
@@ -109,3 +139,89 @@ select count(*) filter (where k.expires_at is null or k.expires_at > now()) usab
        count(*) filter (where k.expires_at > now() and k.expires_at <= now() + cast(:warning as interval)) expiring
 from api_keys k
 where k.tenant_id = :tenant and k.revoked_at is null
+
+-- name: decay_batch
+-- Decays a batch of memories, by ID. `since` is the end of the last round, or null. The time that counts begins when protection ends.
+with batch as materialized (
+    select m.id, m.status = 'active' and not m.pinned and m.strength > :floor
+                 and not (m.kind = 'bullet' and m.helpful + m.harmful > 0) is_decaying,
+           greatest(m.created_at, m.updated_at, u.last_used_at) used_at
+    from memories m
+    left join memory_usage u on u.tenant_id = :tenant and u.memory_id = m.id
+    where m.tenant_id = :tenant and m.id > :after
+    order by m.id
+    limit :batch_size
+),
+spans as (
+    select b.id,
+           greatest(0, extract(epoch from cast(:until as timestamptz)
+               - greatest(cast(:since as timestamptz), b.used_at + make_interval(days => :protected_days)))::float8 / 86400) days,
+           greatest(0, extract(epoch from cast(:until as timestamptz)
+               - greatest(cast(:since as timestamptz), b.used_at + make_interval(days => :stale_days)))::float8 / 86400) stale_days
+    from batch b
+    where b.is_decaying
+),
+changed as (
+    update memories m
+    set strength = greatest(cast(:floor as float8), m.strength * exp(-cast(:rate as float8) * (s.days + s.stale_days)))
+    from spans s
+    where m.tenant_id = :tenant and m.id = s.id and s.days > 0
+    returning m.id
+)
+select (select count(*) from batch) seen, (select count(*) from changed) changed,
+       (select b.id from batch b order by b.id desc limit 1) last_id
+
+-- name: prunable_memories
+-- Active memories whose importance × strength is below a limit and that were not used or changed for some days, weakest first. Excluded are
+-- bullets, pinned memories, those with several observations, and those that another memory was derived from.
+select m.id, m.kind, m.project_id, left(m.content, 120) excerpt, m.importance, m.strength,
+       greatest(m.created_at, m.updated_at, u.last_used_at) used_at
+from memories m
+left join memory_usage u on u.tenant_id = :tenant and u.memory_id = m.id
+where m.tenant_id = :tenant and m.status = 'active' and m.kind in ('reflection', 'strategy', 'insight', 'episode', 'chunk')
+  and (cast(:ids as uuid[]) is null or m.id = any(cast(:ids as uuid[])))
+  and not m.pinned and m.observation_count = 1 and m.importance * m.strength < :below
+  and greatest(m.created_at, m.updated_at, u.last_used_at) < now() - make_interval(days => :min_age_days)
+  and not exists (
+      select from memory_links l
+      where l.tenant_id = :tenant and l.target_id = m.id and l.relation = 'derived_from')
+order by m.importance * m.strength, m.id
+limit :limit
+
+-- name: recent_episodes
+-- The episodes of a project since a time with at least some importance, the most important first. Results of maintenance are excluded.
+select m.id, m.content, m.importance, m.outcome, m.error_category, m.trace_id, m.created_at, m.metadata -> 'tools' tools
+from memories m
+where m.tenant_id = :tenant and m.project_id = :project and m.kind = 'episode' and m.status = 'active'
+  and m.created_at >= cast(:since as timestamptz) and m.importance >= :min_importance and m.source <> 'session_summary'
+order by m.importance desc, m.created_at desc, m.id
+limit :limit
+
+-- name: recent_projects
+-- The projects with an episode since a time.
+select s.project_id from scopes s
+where s.tenant_id = :tenant and s.type = 'kind' and s.name = 'episode'
+  and exists (
+      select from memories m
+      where m.tenant_id = :tenant and m.project_id = s.project_id and m.kind = 'episode' and m.created_at >= cast(:since as timestamptz))
+order by s.project_id
+
+-- name: sessions_to_summarize
+-- Sessions with at least some episodes, one of them since a time and newer than the session's summary.
+select m.project_id, m.session_id, count(*) filter (where m.source <> 'session_summary') episode_count,
+       max(m.created_at) filter (where m.source <> 'session_summary') last_at
+from memories m
+where m.tenant_id = :tenant and m.kind = 'episode' and m.session_id is not null and m.status = 'active'
+group by m.project_id, m.session_id
+having count(*) filter (where m.source <> 'session_summary') >= :min_episodes
+   and max(m.created_at) filter (where m.source <> 'session_summary')
+       > coalesce(max(m.updated_at) filter (where m.source = 'session_summary'), '-infinity')
+order by last_at
+limit :limit
+
+-- name: session_episodes
+select m.id, m.content, m.importance, m.outcome, m.trace_id, m.source, m.created_at
+from memories m
+where m.tenant_id = :tenant and m.project_id = :project and m.session_id = :session and m.kind = 'episode' and m.status = 'active'
+order by m.created_at, m.id
+limit :limit

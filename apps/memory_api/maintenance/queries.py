@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import select, update
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.maintenance.tables import MaintenanceTaskRow
 from apps.memory_api.run_queue.tables import UpkeepScheduleRow
 from apps.memory_api.runs.tables import RunRow
+
+NEVER_STARTED = datetime(2000, 1, 1, tzinfo=UTC)
+"""`started_at` of a task that was only started on demand."""
 
 
 async def get_open_run(session: AsyncSession, kind: str) -> RunRow | None:
@@ -50,7 +54,7 @@ async def load_task_starts(session: AsyncSession) -> dict[str, datetime]:
     rows = await session.scalars(
         select(MaintenanceTaskRow).where(MaintenanceTaskRow.tenant_id == current_tenant_id(session))
     )
-    return {row.task: row.started_at for row in rows}
+    return {row.task: row.started_at for row in rows if row.started_at > NEVER_STARTED}
 
 
 async def get_upkeep_time(session: AsyncSession) -> datetime | None:
@@ -58,3 +62,22 @@ async def get_upkeep_time(session: AsyncSession) -> datetime | None:
     return await session.scalar(
         select(UpkeepScheduleRow.due_at).where(UpkeepScheduleRow.lane == current_tenant_id(session))
     )
+
+
+async def lock_task(session: AsyncSession, task: str) -> MaintenanceTaskRow:
+    """The row of a task of the session's tenant, locked. Creates it for a task that never started
+    on the schedule.
+    """
+    tenant = current_tenant_id(session)
+    await session.execute(
+        insert(MaintenanceTaskRow)
+        .values(tenant_id=tenant, task=task, started_at=NEVER_STARTED)
+        .on_conflict_do_nothing()
+    )
+    row = await session.scalar(
+        select(MaintenanceTaskRow)
+        .where(MaintenanceTaskRow.tenant_id == tenant, MaintenanceTaskRow.task == task)
+        .with_for_update()
+    )
+    assert row is not None, "just created, and never removed"
+    return row

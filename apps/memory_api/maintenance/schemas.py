@@ -20,6 +20,11 @@ class MaintenanceTaskName(StrEnum):
 
     UPKEEP = "upkeep"
     INDEXES = "indexes"
+    RETENTION = "retention"
+    DECAY = "decay"
+    SUMMARIES = "summaries"
+    DREAMING = "dreaming"
+    PRUNING = "pruning"
 
 
 class StartMaintenanceRequest(RequestModel):

@@ -14,6 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.errors import Conflict
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.maintenance import decay, dreaming, pruning, session_summaries
+from apps.memory_api.maintenance.retention.expiry import delete_by_policy
 from apps.memory_api.maintenance.vector_indexes import sync_vector_indexes
 from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.lifecycle import StepResult
@@ -71,9 +73,17 @@ async def sync_indexes(runtime: Runtime, run: RunRow) -> StepResult:
     return StepResult(data={**changes, "has_owner": runtime.settings.owner_url is not None})
 
 
-TASKS: dict[str, MaintenanceTask] = {
-    task.name: task for task in (MaintenanceTask("indexes", sync_indexes, "hour"),)
-}
+_TASKS = (
+    MaintenanceTask("indexes", sync_indexes, "hour"),
+    MaintenanceTask("retention", delete_by_policy, "day", timedelta(hours=1)),
+    MaintenanceTask(decay.DECAY, decay.decay_strengths, "day", timedelta(hours=2)),
+    MaintenanceTask(
+        session_summaries.SUMMARIES, session_summaries.summarize_sessions, "hour", reflects=True
+    ),
+    MaintenanceTask(dreaming.DREAMING, dreaming.dream, "day", timedelta(hours=3), reflects=True),
+    MaintenanceTask(pruning.PRUNING, pruning.prune_memories, "week", timedelta(hours=4)),
+)
+TASKS = {task.name: task for task in _TASKS}
 
 
 def scheduled_tasks(settings: Settings) -> Sequence[MaintenanceTask]:

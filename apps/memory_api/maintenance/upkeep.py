@@ -17,7 +17,7 @@ from apps.memory_api.core.resources import load_sql
 from apps.memory_api.curation.cleanup import CLEANUP, enqueue_cleanups
 from apps.memory_api.embeddings.port import EmbedderUnavailable
 from apps.memory_api.maintenance.reindexing import delete_old_vectors, retokenize_tenant
-from apps.memory_api.maintenance.retention import delete_expired_rows
+from apps.memory_api.maintenance.retention.expiry import delete_expired_rows
 from apps.memory_api.maintenance.tasks import scheduled_tasks
 from apps.memory_api.memories.index.scopes import acquire_tenant_lock
 from apps.memory_api.memories.index.writer import fold_scope_stats

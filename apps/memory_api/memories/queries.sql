@@ -18,3 +18,14 @@ from unnest(cast(:scopes as int[]), cast(:fingerprints as bytea[])) g(scope_id, 
 join memories m using (scope_id, fingerprint)
 where m.tenant_id = :tenant and m.status <> 'deleted'
 order by m.scope_id, m.fingerprint, m.seq
+
+-- name: erase_memories
+-- Removes the content of memories. A bullet leaves its playbook's versions: without a version it is a row like any other.
+update memories
+set content = '', searchable_text = '', title = null, when_to_use = null, section = null, keywords = '{}', tags = '{}', metadata = '{}',
+    terms = '{}', fingerprint = decode(md5(id::text), 'hex'), source_event_ids = '{}', session_id = null, status = 'deleted',
+    playbook_version = null, change_reason = null
+where tenant_id = :tenant and id = any(cast(:ids as uuid[]))
+
+-- name: erase_history
+select hansei_erase_history(:tenant, cast(:ids as uuid[]))

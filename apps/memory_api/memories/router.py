@@ -31,6 +31,7 @@ from apps.memory_api.memories import editing, queries
 from apps.memory_api.memories.index.scopes import (
     ScopeAddress,
     ScopeArea,
+    all_collection_scopes,
     all_playbook_scopes,
     kind_scope,
 )
@@ -270,14 +271,18 @@ async def search_memories(
 
 def _addresses(body: SearchMemoriesRequest, project_id: str) -> list[ScopeAddress | ScopeArea]:
     """The scopes to search: one playbook, or the kinds and layers of the project. The kind `bullet`
-    stands for the bullets of all its playbooks.
+    stands for the bullets of all its playbooks, and `chunk` also for those of all its collections.
     """
     if body.playbook is not None:
         return [(project_id, "playbook", body.playbook)]
     layers = set(body.layers)
     kinds = [k for k in body.kinds or list(MemoryKind) if not layers or LAYER_BY_KIND[k] in layers]
     scopes: list[ScopeAddress | ScopeArea] = [kind_scope(project_id, kind) for kind in kinds]
-    return [*scopes, all_playbook_scopes(project_id)] if MemoryKind.BULLET in kinds else scopes
+    if MemoryKind.BULLET in kinds:
+        scopes.append(all_playbook_scopes(project_id))
+    if MemoryKind.CHUNK in kinds:
+        scopes.append(all_collection_scopes(project_id))
+    return scopes
 
 
 def _hit_response(hit: SearchHit, explain: bool) -> MemoryHit:

@@ -113,6 +113,12 @@ class MemoryRow(Base):
             "created_at",
             postgresql_where=text("session_id is not null and kind = 'episode'"),
         ),
+        Index(
+            "memories_subject_idx",
+            "tenant_id",
+            text("(metadata ->> 'subject')"),
+            postgresql_where=text("(metadata ->> 'subject') is not null"),
+        ),
     )
 
     tenant_id: Mapped[TenantId]
@@ -275,6 +281,20 @@ class MemoryLinkRow(Base):
     target_kind: Mapped[Str] = mapped_column(primary_key=True)
     target_id: Mapped[UUID] = mapped_column(primary_key=True)
     created_at: Mapped[Now]
+
+
+class TombstoneRow(Base):
+    """Something that was erased, without its content. The ID of a person is a hash."""
+
+    __tablename__ = "tombstones"
+
+    tenant_id: Mapped[TenantId]
+    target_kind: Mapped[Str] = mapped_column(primary_key=True)
+    target_id: Mapped[Str] = mapped_column(primary_key=True)
+    erasure_id: Mapped[UUID | None]
+    reason: Mapped[OptStr]
+    actor: Mapped[OptStr]
+    erased_at: Mapped[Now]
 
 
 class MemoryRevisionRow(Base):

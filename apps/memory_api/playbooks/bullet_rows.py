@@ -63,17 +63,32 @@ class BulletRecord(asyncpg.Record):
 
 
 def to_bullet(row: BulletColumns) -> Bullet:
+    return to_bullet_list([row])[0]
+
+
+def to_bullet_list(rows: Iterable[BulletColumns]) -> list[Bullet]:
     """A `searchable_text` of None means the default one."""
-    texts = (row.keywords and list(row.keywords), row.when_to_use, row.title)
-    state = (
-        row.tags and list(row.tags),
-        row.status,
-        row.pinned,
-        row.metadata_.get(SOURCE_TRAJECTORY),
+    return to_bullets(
+        (
+            row.key,
+            row.section,
+            row.content,
+            row.searchable_text,
+            row.keywords and list(row.keywords),
+            row.when_to_use,
+            row.title,
+            row.tags and list(row.tags),
+            row.status,
+            row.pinned,
+            row.metadata_.get(SOURCE_TRAJECTORY),
+            row.helpful,
+            row.harmful,
+            row.neutral,
+            None,
+            0,
+        )
+        for row in rows
     )
-    counters = (row.helpful, row.harmful, row.neutral)
-    columns = (row.key, row.section, row.content, row.searchable_text, *texts, *state, *counters)
-    return to_bullets([(*columns, None, 0)])[0]
 
 
 def bullets_by_key(rows: Iterable[BulletRecord]) -> dict[str, Bullet]:

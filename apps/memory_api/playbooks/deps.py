@@ -23,7 +23,7 @@ def change_author(caller: Identity, reason: str | None) -> ChangeAuthor:
     return ChangeAuthor(caller.actor, clean, may_bypass_review=caller.has_scope(KeyScope.ADMIN))
 
 
-def read_if_match(
+async def read_if_match(
     if_match: Annotated[
         str | None,
         Header(

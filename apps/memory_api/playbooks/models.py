@@ -97,6 +97,8 @@ def parts_not_in_content(part: str, content: str) -> str:
     `MAX_PHRASE_LENGTH` characters are searched, in the first `MAX_SEARCHED_LENGTH` characters,
     which bounds the work on repetitive texts.
     """
+    if not part:
+        return ""
     text = _normalize_phrase(content[:MAX_SEARCHED_LENGTH])
     sentences = _SENTENCE.split(part.strip())
     if len(sentences) > MAX_SENTENCES:

@@ -115,13 +115,6 @@ where r.tenant_id = :tenant and r.memory_id = :bullet and r.revision > :after
 order by r.revision
 limit :limit
 
--- name: insert_retrieval
--- Binds the tenant itself, like hansei_search, so one statement without a transaction around it is enough.
-with binding as materialized (select set_config('hansei.tenant_id', $1::uuid::text, true)::uuid tenant_id)
-insert into retrievals (tenant_id, id, scope_id, version, kind, query, bullet_keys, scores, holdout_candidate, held_out)
-select b.tenant_id, $2, $3, $4, $5, $6, $7, $8, $9, $10
-from binding b
-
 -- name: count_uses
 -- Adds one use to the bullets for each retrieval of a period that returned them.
 insert into memory_usage as u (tenant_id, memory_id, use_count, last_used_at)

@@ -39,10 +39,10 @@ class LabeledRun:
         return f"{self.prefix}{call.event_id}"
 
     def calls(self) -> dict[CallKey, ToolCall]:
-        """The distinct calls of the run, the first of each."""
+        """The distinct calls of the run that did not fail, the first of each."""
         calls: dict[CallKey, ToolCall] = {}
         for call in self.run.calls:
-            if call.tool:
+            if call.tool and not call.failure_message:
                 calls.setdefault(_key(call), call)
         return calls
 
@@ -58,16 +58,19 @@ def labeled_runs(attempts: Sequence[Attempt], this: Attempt) -> list[LabeledRun]
 
 
 def comparison_lines(attempts: Sequence[Attempt], this: Attempt) -> list[str]:
-    """The differences of successful and failed attempts; none without both. Partial attempts are
-    not compared. The lines quote calls of the runs, so a prompt has to fence them.
+    """The differences of successful and failed attempts; none without both. Partial attempts, and
+    attempts that an error ended, are not compared. The lines quote calls of the runs, so a prompt
+    has to fence them.
     """
-    runs = [r for r in labeled_runs(attempts, this) if r.outcome is not OutcomeType.PARTIAL]
+    runs = labeled_runs(attempts, this)
     succeeded = [r for r in runs if r.outcome is OutcomeType.SUCCESS]
-    failed = [r for r in runs if r.outcome is not OutcomeType.SUCCESS]
+    failed = [r for r in runs if r.outcome in (OutcomeType.FAILURE, OutcomeType.TIMEOUT)]
+    crashed = [r.label for r in runs if r.outcome is OutcomeType.ERROR]
     if not succeeded or not failed:
         return []
+    left_out = f" Not compared: {', '.join(crashed)}, ended by an error." if crashed else ""
     return [
-        f"Compared: {_count(succeeded, 'successful')} and {_count(failed, 'failed')}.",
+        f"Compared: {_count(succeeded, 'successful')} and {_count(failed, 'failed')}.{left_out}",
         *_tool_lines(succeeded, failed),
         *_call_lines(succeeded, failed),
         *_answer_lines(succeeded, failed),

@@ -5,7 +5,7 @@ and the bullets it used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -24,12 +24,20 @@ from apps.memory_api.reflection.bullet_usage import UsedBullet, bullet_text, loa
 from apps.memory_api.runs.chain import OUTCOME
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.text.differences import find_difference
 from apps.memory_api.text.reuse import find_reused_text
+from apps.memory_api.text.similarity import wording_similarity
 from apps.memory_api.trace_analysis.analyze import analyze_trace
 from apps.memory_api.trace_analysis.arguments import as_items
 from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
 from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.traces.queries import get_trace, list_earlier_attempts, list_events, to_events
+from apps.memory_api.traces.queries import (
+    find_traces_of_playbook,
+    get_trace,
+    list_earlier_attempts,
+    list_events,
+    to_events,
+)
 from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
 from apps.memory_api.traces.tables import TraceRow
 from apps.memory_api.traces.tools import ToolDefinition, recorded_tools, to_tools
@@ -39,6 +47,8 @@ LESSON_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
 MAX_TASK_LESSONS = 20
 MAX_TASK_HINTS = 5
 MAX_RELATED_LESSONS = 5
+MIN_COPY_SIMILARITY = 0.85
+"""Wording similarity, 0 to 1, of known lessons of which a prompt shows only one."""
 TOOLS = "tools"
 """Key of a lesson's metadata: the names of the tools that its trace used."""
 MAX_QUERY_LENGTH = 2_000
@@ -48,6 +58,7 @@ MIN_THREAD_EVENTS = 500
 
 TASK_LESSONS = load_sql("reflection/context.sql", "task_lessons")
 TASK_HINTS = load_sql("reflection/context.sql", "task_hints")
+BULLETS_OF_LESSONS = load_sql("reflection/context.sql", "bullets_of_lessons")
 
 
 @dataclass(frozen=True)
@@ -151,11 +162,15 @@ def needs_thread(context: ReflectionContext, evidence: Evidence) -> bool:
 
 @dataclass(frozen=True)
 class TaskLesson:
-    """A known lesson of the task; `of_group` if it comes from comparing several attempts."""
+    """A known lesson of the task; `of_group` if it comes from comparing several attempts.
+    `bullet_text` is what a model is shown: the text of the bullet that it became, else its own;
+    None if another lesson shows the same bullet.
+    """
 
     text: str
     of_group: bool = False
     memory_id: UUID | None = None
+    bullet_text: str | None = None
 
 
 async def list_task_lessons(session: AsyncSession, trace: TraceRow) -> list[TaskLesson]:
@@ -174,7 +189,10 @@ async def list_task_lessons(session: AsyncSession, trace: TraceRow) -> list[Task
         of_group = row.of_group or (known is not None and known.of_group)
         memory_id = known.memory_id if known else row.id
         lessons[row.content] = TaskLesson(row.content, of_group, memory_id)
-    return list(lessons.values())
+    known = [PromptLesson(n.text, n.memory_id) for n in lessons.values() if n.memory_id]
+    shown = await show_as_bullets(session, known)
+    texts: dict[UUID | None, str] = {lesson.memory_id: lesson.text for lesson in shown}
+    return [replace(n, bullet_text=texts.get(n.memory_id)) for n in lessons.values()]
 
 
 async def list_task_hints(session: AsyncSession, trace: TraceRow) -> list[str]:
@@ -192,34 +210,70 @@ async def list_task_hints(session: AsyncSession, trace: TraceRow) -> list[str]:
 
 
 async def find_related_lessons(
-    runtime: Runtime, tenant_id: UUID, context: ReflectionContext, k: int = MAX_RELATED_LESSONS
+    runtime: Runtime, trace_context: TraceContext, k: int = MAX_RELATED_LESSONS
 ) -> list[PromptLesson]:
     """The `k` best lessons of the project for this task and its error, best first: those whose
-    trace used one of the tools of this one, or for a trace without tools, those of such traces. No
-    transaction may be open.
+    trace used one of the tools of this one. For a trace without tools: lessons without tools that a
+    client stored, or whose trace has the same playbook. No transaction may be open.
     """
+    context, trace = trace_context.context, trace_context.trace
     error = context.error.error_message if context.error else ""
     parts = (context.task_goal, context.task_description, error)
     query_text = "\n".join(part for part in parts if part)[:MAX_QUERY_LENGTH]
     tools = {tool.name for tool in used_tools(context)}
     if not query_text:
         return []
-    query = await embed_query(await runtime.get_tenant_embedder(tenant_id), query_text)
+    query = await embed_query(await runtime.get_tenant_embedder(trace.tenant_id), query_text)
     scopes = [kind_scope(context.project_id, kind) for kind in LESSON_KINDS]
-    async with runtime.sessions.for_tenant(tenant_id) as session:
+    async with runtime.sessions.for_tenant(trace.tenant_id) as session:
         hits = await search_in_session(
             session, query, scopes, top_k=4 * k, filters=SearchFilters(kinds=LESSON_KINDS)
         )
-    lessons = {
-        hit.memory.content: PromptLesson(hit.memory.content, hit.memory.id)
-        for hit in hits
-        if _has_same_tools(tools, as_items(hit.memory.metadata_.get(TOOLS)))
+        found = [(hit.memory, set(as_items(hit.memory.metadata_.get(TOOLS)))) for hit in hits]
+        if tools:
+            memories = [memory for memory, lesson_tools in found if tools & lesson_tools]
+        else:
+            without_tools = [memory for memory, lesson_tools in found if not lesson_tools]
+            trace_ids = {memory.trace_id for memory in without_tools if memory.trace_id}
+            same = await find_traces_of_playbook(session, trace_ids, trace.playbook)
+            memories = [m for m in without_tools if m.trace_id is None or m.trace_id in same]
+        lessons = [PromptLesson(memory.content, memory.id) for memory in memories]
+        return without_copies(await show_as_bullets(session, lessons))[:k]
+
+
+async def show_as_bullets(
+    session: AsyncSession, lessons: Sequence[PromptLesson]
+) -> list[PromptLesson]:
+    """The lessons with the texts of the bullets that they became, one for each bullet."""
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "lessons": [lesson.memory_id for lesson in lessons],
     }
-    return list(lessons.values())[:k]
+    rows = (await session.execute(BULLETS_OF_LESSONS, parameters)).all()
+    bullet_of = {row.memory_id: row for row in reversed(rows)}
+    shown: dict[UUID, PromptLesson] = {}
+    for lesson in lessons:
+        row = bullet_of.get(lesson.memory_id)
+        key = row.bullet_id if row else lesson.memory_id
+        text = f"{row.when_to_use}: {row.content}".removeprefix(": ") if row else lesson.text
+        shown.setdefault(key, PromptLesson(text, lesson.memory_id))
+    return list(shown.values())
 
 
-def _has_same_tools(tools: Collection[str], lesson_tools: Collection[str]) -> bool:
-    return bool(set(tools) & set(lesson_tools)) or not (tools or lesson_tools)
+def without_copies(lessons: Sequence[PromptLesson]) -> list[PromptLesson]:
+    """The lessons in their order, without those that repeat an earlier one in nearly the same
+    words.
+    """
+    kept: list[PromptLesson] = []
+    for lesson in lessons:
+        if not any(_is_copy(lesson.text, other.text) for other in kept):
+            kept.append(lesson)
+    return kept
+
+
+def _is_copy(first: str, second: str) -> bool:
+    is_similar = wording_similarity(first, second) >= MIN_COPY_SIMILARITY
+    return is_similar and find_difference(first, second) is None
 
 
 def used_tools(context: ReflectionContext) -> list[ToolDefinition]:
@@ -261,16 +315,16 @@ class ReflectionInput:
             for used in self.used_bullets
         ]
         known = [
-            PromptLesson(lesson.text, lesson.memory_id)
+            PromptLesson(lesson.bullet_text, lesson.memory_id)
             for lesson in self.task_lessons
-            if lesson.memory_id is not None
+            if lesson.memory_id is not None and lesson.bullet_text is not None
         ]
         lessons = {lesson.text: lesson for lesson in [*self.related_lessons, *known]}
         ordered = [*dict.fromkeys(lesson.text for lesson in [*known, *self.related_lessons])]
         return replace(
             self.trace_context.evidence,
             bullets=bullets,
-            lessons=[lessons[text] for text in ordered],
+            lessons=without_copies([lessons[text] for text in ordered]),
             task_hints=self.task_hints,
         )
 

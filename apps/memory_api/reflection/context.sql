@@ -5,7 +5,7 @@ from traces t
 join memories m on m.tenant_id = :tenant and m.trace_id = t.id and m.status = 'active'
   and m.kind in ('strategy', 'insight')
 where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task
-order by m.created_at desc, m.id desc
+order by m.created_at desc, m.seq desc
 limit :most
 
 -- name: task_hints
@@ -16,3 +16,14 @@ join memories m on m.tenant_id = :tenant and m.trace_id = t.id and m.status = 'a
 where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task and m.metadata ->> 'task_hint' is not null
 order by m.created_at desc, m.id desc
 limit :most
+
+-- name: bullets_of_lessons
+-- The active bullets that lessons became: the bullet itself, or the one that it was merged into.
+select c.memory_id, b.id bullet_id, coalesce(b.when_to_use, '') when_to_use, b.content
+from curated_lessons c
+left join memory_links l on l.tenant_id = :tenant and l.relation = 'supersedes' and l.target_kind = 'memory'
+  and l.target_id = c.bullet_id
+join memories b on b.tenant_id = :tenant and b.status = 'active' and b.kind = 'bullet'
+  and b.id in (c.bullet_id, l.source_id)
+where c.tenant_id = :tenant and c.memory_id = any(:lessons)
+order by c.memory_id, b.seq

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from apps.memory_api.reflection.value_facts import (
     argument_origins,
@@ -26,7 +27,11 @@ from apps.memory_api.trace_analysis.findings import (
     Refusal,
     RepairedCall,
 )
-from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
+from apps.memory_api.trace_analysis.ground_truth import (
+    ActionDeviation,
+    compare_calls,
+    expected_actions,
+)
 from apps.memory_api.trace_analysis.parser import ParsedTrace, error_message
 from apps.memory_api.traces.schemas import EventType
 
@@ -76,15 +81,18 @@ def stated_error(context: ReflectionContext, trace: ParsedTrace) -> StatedError 
     return None
 
 
-def collect_facts(context: ReflectionContext, trace: ParsedTrace, findings: Findings) -> list[str]:
+def collect_facts(
+    context: ReflectionContext, trace: ParsedTrace, findings: Findings, ground_truth: Any = None
+) -> list[str]:
     """The sentences, the most decisive kinds first; at most `MAX_FACTS`."""
     facts = [
         *_extent(trace),
         *_final_message(trace, findings),
+        *_right_calls(trace, ground_truth),
         *(_deviation(item) for item in findings.action_deviations),
         *_missing_outputs(findings),
         *_failed_tests(findings),
-        *_crash(findings),
+        *_crash(trace, findings),
         *_failed_calls(findings),
         *(_repaired(item) for item in findings.repaired_calls),
         *_repeated_calls(trace, findings),
@@ -171,6 +179,17 @@ def _position(trace: ParsedTrace, event_id: str) -> int | None:
     return trace.event_ids.index(event_id) if event_id in trace.event_ids else None
 
 
+def _right_calls(trace: ParsedTrace, ground_truth: Any) -> Iterator[str]:
+    """Whether the right answer lists no call, or only calls that the run made."""
+    if expected_actions(ground_truth) == []:
+        yield "The right answer lists no call."
+        return
+    comparison = compare_calls(trace, ground_truth)
+    if comparison and 0 < comparison.expected_count == comparison.made_count:
+        count = _plural(comparison.expected_count, "call")
+        yield f"The run made all calls of the right answer with equal arguments ({count})."
+
+
 def _deviation(item: ActionDeviation) -> str:
     if item.kind == "missing":
         return f"The right answer contains a call that the run did not make: {item.call}."
@@ -210,11 +229,16 @@ def _failed_tests(findings: Findings) -> Iterator[str]:
         yield f"The test {item.test} failed{values}."
 
 
-def _crash(findings: Findings) -> Iterator[str]:
+def _crash(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
     crash = findings.crash
-    if crash is None:
+    position = _position(trace, crash.event_id) if crash else None
+    if crash is None or position is None:
         return
     location = f" at {crash.location}" if crash.location else ""
+    if later := len(trace.events) - position - 1:
+        events = "1 event follows" if later == 1 else f"{later} events follow"
+        yield f"The last error event is {crash.event_id}{location}; {events}."
+        return
     yield f"The run ended with an error ({crash.event_id}){location}: {_quote(crash.message)}"
     if crash.preceding_call_event_id:
         yield f"The last call before the error is {crash.preceding_call_event_id}."

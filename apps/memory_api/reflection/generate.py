@@ -22,12 +22,12 @@ from apps.memory_api.llm.wrappers import MeteredLLM
 from apps.memory_api.reflection.context import Evidence, analyze, needs_thread
 from apps.memory_api.reflection.event_text import event_id_of
 from apps.memory_api.reflection.model_output import (
-    CAUSES_WITHOUT_RULES,
     MAX_SOURCE_EVENTS,
     ModelReflection,
     ModelVerdict,
     borrows_from_trace,
     quotes_input,
+    reflection_class,
     text_by_others,
     validate_verdicts,
 )
@@ -98,7 +98,7 @@ async def generate_reflection(
     )
     try:
         answer, reply = await request_structured(
-            metered, ModelReflection, request, omit=omitted_fields(evidence)
+            metered, reflection_class(context.outcome), request, omit=omitted_fields(evidence)
         )
     except LLMError as error:
         if isinstance(error, LLMOverBudget) or not model.fallback_to_rules:
@@ -140,7 +140,7 @@ def repeats_the_trace(
 
 def _with_valid_rules(answer: ModelReflection, context: ReflectionContext) -> ModelReflection:
     """Without rules that no decision of the agent supports, or that are copied from the trace."""
-    if answer.cause_kind in CAUSES_WITHOUT_RULES:
+    if not answer.may_have_rules:
         return answer.model_copy(update={"rules": []})
     texts = text_by_others(context)
     rules = [rule for rule in answer.rules if not borrows_from_trace(rule.text, texts)]
@@ -168,6 +168,7 @@ def _with_scores_of_rules(
         "task_hint": None,
         "same_as": [],
         "cause_kind": "unknown",
+        "second_cause_kind": None,
     }
     return answer.model_copy(update=scores)
 
@@ -197,5 +198,7 @@ def _to_result(
         error_category=reflect.error_category_of(findings, context),
         source_event_ids=sources[:MAX_SOURCE_EVENTS],
         related_memory_ids=list(context.related_memory_ids),
-        metadata=reflect.rule_metadata(context, findings) | {"model": reply.model},
+        metadata=reflect.rule_metadata(context, findings)
+        | {"model": reply.model}
+        | ({"second_cause_kind": answer.second_cause_kind} if answer.second_cause_kind else {}),
     )

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from itertools import pairwise
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast, get_args
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.core.telemetry import get_logger
@@ -23,7 +31,7 @@ from apps.memory_api.playbooks.models import VerdictTag
 from apps.memory_api.reflection.schemas import CauseKind
 from apps.memory_api.text.reuse import find_reused_text
 from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces.schemas import EventType
+from apps.memory_api.traces.schemas import EventType, OutcomeType
 
 log = get_logger(__name__)
 
@@ -101,6 +109,10 @@ CAUSES_WITHOUT_RULES: frozenset[CauseKind] = frozenset(
 """Causes from which no rule for agents follows."""
 
 
+_CAUSE = "What kind of cause it is"
+_SECOND_CAUSE = "The kind of a second, independent cause; null if there is none"
+
+
 class ModelReflection(BaseModel):
     """One reflection as a model writes it."""
 
@@ -112,7 +124,8 @@ class ModelReflection(BaseModel):
     explanation: str = Field(
         "", description="How it led to the outcome, with event ids, 1 or 2 sentences"
     )
-    cause_kind: CauseKind = Field("unknown", description="What kind of cause it is")
+    cause_kind: CauseKind = Field("unknown", description=_CAUSE)
+    second_cause_kind: CauseKind | None = Field(None, description=_SECOND_CAUSE)
     rules: list[ReflectionRule] = Field(
         default_factory=list[ReflectionRule],
         max_length=MAX_RULES,
@@ -123,7 +136,8 @@ class ModelReflection(BaseModel):
     )
     same_as: list[str] = Field(
         default_factory=list,
-        description="Ids of the known lessons that this run confirms, such as L2",
+        description="Ids of the known lessons with the advice that follows from this run, such as "
+        '["L2"]; [] if there is none',
     )
     importance: float = Field(0.5, ge=0, le=1, description="How much a later run gains by it")
     confidence: float = Field(0.5, ge=0, le=1, description="How sure the trace makes you")
@@ -161,6 +175,12 @@ class ModelReflection(BaseModel):
         """Root cause and explanation as one text."""
         parts = (self.root_cause, self.explanation)
         return " ".join(part for part in dict.fromkeys(parts) if part)
+
+    @property
+    def may_have_rules(self) -> bool:
+        """Whether one of the causes is a decision of the agent, or unknown."""
+        causes = {self.cause_kind, self.second_cause_kind} - {None}
+        return bool(causes - CAUSES_WITHOUT_RULES)
 
     @property
     def rule_texts(self) -> list[str]:
@@ -218,6 +238,29 @@ class ModelReflection(BaseModel):
     @classmethod
     def _clean_ids(cls, value: Any) -> list[str]:
         return list(dict.fromkeys(item.strip(" []\"'") for item in to_list(value)))
+
+
+_SUCCESS_CAUSES: frozenset[CauseKind] = frozenset({"agent_decision", "succeeded_by_luck"})
+_IMPOSSIBLE_CAUSES: Mapping[OutcomeType, frozenset[CauseKind]] = {
+    OutcomeType.FAILURE: _SUCCESS_CAUSES,
+    OutcomeType.ERROR: _SUCCESS_CAUSES,
+    OutcomeType.TIMEOUT: _SUCCESS_CAUSES,
+    OutcomeType.SUCCESS: frozenset({"agent_mistake"}),
+}
+
+
+@cache
+def reflection_class(outcome: OutcomeType) -> type[ModelReflection]:
+    """`ModelReflection` with the causes that a run with this outcome can have."""
+    impossible = _IMPOSSIBLE_CAUSES.get(outcome, frozenset())
+    kind: Any = Literal[tuple(k for k in get_args(CauseKind) if k not in impossible)]
+    fields: dict[str, Any] = {
+        "cause_kind": (kind, Field("unknown", description=_CAUSE)),
+        "second_cause_kind": (kind | None, Field(None, description=_SECOND_CAUSE)),
+    }
+    return create_model(
+        "ModelReflection", __base__=ModelReflection, __doc__=ModelReflection.__doc__, **fields
+    )
 
 
 def _is_empty_rule(rule: Any) -> bool:

@@ -193,7 +193,7 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         model = self._open_model(runtime, input)
         findings = await analyze(input.context, input.trace_context.evidence)
         if model is not None and self.learner.shows_related_lessons:
-            related = await find_related_lessons(runtime, run.tenant_id, input.context)
+            related = await find_related_lessons(runtime, input.trace_context)
             input = replace(input, related_lessons=related)
         try:
             lessons = await self.learner.generate(input, findings, model)

@@ -37,11 +37,11 @@ from apps.memory_api.reflection.facts import (
     fact_lines,
     stated_error,
 )
-from apps.memory_api.reflection.model_output import ModelReflection
+from apps.memory_api.reflection.model_output import reflection_class
 from apps.memory_api.text.terms import estimate_tokens
 from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
 from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.trace_analysis.ground_truth import expected_actions
+from apps.memory_api.trace_analysis.ground_truth import expected_actions, states_answer
 from apps.memory_api.trace_analysis.parser import ParsedTrace, parse_trace
 from apps.memory_api.traces.schemas import OutcomeType
 from apps.memory_api.traces.tools import ToolDefinition
@@ -115,6 +115,7 @@ _WEIGHTS = {
     "called_tools": 1,
     "error": 1,
     "ground_truth": 2,
+    "recorded_result": 1,
     "test_report": 3,
     "findings": 4,
     "attempts": 6,
@@ -189,15 +190,19 @@ class _PromptParts:
         attempts = evidence.attempts_in_order
         self.attempts = fold_attempts(attempts, context.events, shown)
         this = Attempt(context.outcome, context.events, tools=context.tools)
+        truth = _as_text(evidence.ground_truth)
         self.texts = {
             "task_goal": context.task_goal or "",
             "task_description": context.task_description or "",
             "tools": tool_lines(context.tools),
             "called_tools": "" if context.tools else _called_tools(trace, evidence),
             "error": _error_text(self.error),
-            "ground_truth": _as_text(evidence.ground_truth),
+            "ground_truth": truth if states_answer(evidence.ground_truth) else "",
+            "recorded_result": "" if states_answer(evidence.ground_truth) else truth,
             "test_report": evidence.test_report or "",
-            "findings": "\n".join(fact_lines(collect_facts(context, trace, findings))),
+            "findings": "\n".join(
+                fact_lines(collect_facts(context, trace, findings, evidence.ground_truth))
+            ),
             "comparison": "\n".join(f"- {line}" for line in comparison_lines(attempts, this)),
             "task_hints": "\n".join(f"- {_one_line(hint)}" for hint in evidence.task_hints),
             "lessons": "\n".join(
@@ -227,7 +232,7 @@ class _PromptParts:
             "attempts": self._attempt_texts(),
             "bullets": fence_text(bullets, label="bullets") if bullets else "",
             "events": _fenced_events(self.events, self.budget["events"]),
-            "schema": schema_text(ModelReflection),
+            "schema": schema_text(reflection_class(self.context.outcome)),
             "outcome": self.context.outcome.value,
             "language": _LANGUAGES.get(self.findings.language, self.findings.language),
         }
@@ -273,6 +278,7 @@ _LABELS = {
     "task_goal": "goal",
     "task_description": "task",
     "ground_truth": "right-answer",
+    "recorded_result": "result",
     "test_report": "test-report",
     "comparison": "apart",
     "task_hints": "hints",
@@ -377,6 +383,7 @@ def _evidence_text(values: Mapping[str, str]) -> str:
     """
     parts = [
         ("Right answer:", values["ground_truth"]),
+        ("What the client recorded about the result:", values["recorded_result"]),
         ("Test report:", values["test_report"]),
         ("Earlier attempts at the task, newest first:", values["attempts"]),
         ("Differences between the attempts:", values["comparison"]),

@@ -83,7 +83,9 @@ class TraceLearner(Learner[ReflectionInput, TraceLessons]):
                 trace_id=input.trace.id,
                 run_id=input.run.id,
             )
-        task_memories = _comparison_drafts(input, memories)
+        # A model has seen the differences between the attempts.
+        by_rules = reflection.engine == "rules"
+        task_memories = _comparison_drafts(input, memories) if by_rules else []
         strategies = [*memories[1:], *task_memories]
         return TraceLessons(
             memories,

@@ -8,11 +8,7 @@ import re
 from collections.abc import Iterator
 
 from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.detectors.provenance import (
-    contains_value,
-    fold_value,
-    trace_arguments,
-)
+from apps.memory_api.trace_analysis.detectors.provenance import SearchableText, trace_arguments
 from apps.memory_api.trace_analysis.findings import Findings, ValueOrigin
 from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
 from apps.memory_api.traces.schemas import EventType
@@ -26,11 +22,10 @@ _MIN_VALUE_LENGTH = 3
 
 
 def where_answer_occurs(trace: ParsedTrace, answer: str, position: int) -> str:
-    wanted = fold_value(answer)
     for call in trace.calls:
         if call.response_position is None or call.response_position >= position:
             continue
-        if contains_value(fold_value(call.response[:_MAX_CHECKED_CHARACTERS]), wanted):
+        if SearchableText.of(call.response[:_MAX_CHECKED_CHARACTERS]).contains(answer):
             event_id = trace.event_ids[call.response_position]
             return f"This text is in the response {event_id} of `{call.tool or 'unnamed'}`."
     return "This text is in no tool response of the run."
@@ -43,15 +38,20 @@ def where_values_occur(trace: ParsedTrace, text: str, position: int) -> Iterator
     if not values:
         return
     event_id = trace.event_ids[position]
-    folded = {n: fold_value(trace.content_at(n)[:_MAX_CHECKED_CHARACTERS]) for n in range(position)}
+    texts = [
+        SearchableText.of(trace.content_at(n)[:_MAX_CHECKED_CHARACTERS]) for n in range(position)
+    ]
+    task = SearchableText.of(trace.full_task)
     found: list[str] = []
     missing: list[str] = []
     for value in values[:_MAX_VALUES]:
-        wanted = fold_value(value)
-        has_value = [n for n, content in folded.items() if contains_value(content, wanted)]
+        has_value = [n for n, earlier in enumerate(texts) if earlier.contains(value)]
         in_response = next((n for n in has_value if n in responses), None)
         if in_response is not None:
             found.append(f"{value} ({trace.event_ids[in_response]})")
+            continue
+        if not has_value and task.contains(value):
+            missing.append(f"{value} (in the task)")
             continue
         first = has_value[0] if has_value else None
         missing.append(f"{value} ({_first_mention(trace, first)})")
@@ -122,6 +122,8 @@ def _may_decide(call: ToolCall) -> bool:
 
 
 def _source(origin: ValueOrigin) -> str:
+    if origin.source == "task":
+        return "the task"
     if origin.source == "none" or origin.event_id is None:
         return "in no earlier event"
     speaker = {"user": "the user", "instructions": "the instructions", "agent": "the agent"}

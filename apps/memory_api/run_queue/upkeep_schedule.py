@@ -12,10 +12,15 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import asyncpg
+import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import Sessions, asyncpg_connection
+from apps.memory_api.core.db_errors import DatabaseUnavailable, driver_message
 from apps.memory_api.core.resources import read_sql
+
+log = structlog.get_logger()
 
 MARK_UPKEEP_DUE = read_sql("run_queue/queue.sql", "mark_upkeep_due")
 CLAIM_DUE_UPKEEP = read_sql("run_queue/queue.sql", "claim_due_upkeep")
@@ -45,6 +50,8 @@ class UpkeepSchedule:
     async def mark_active(self, tenant_id: UUID) -> None:
         """Make the tenant's upkeep due soon. Call it before the work, so that a killed process
         leaves the mark. Opens a transaction of its own, at most every two minutes per tenant.
+
+        A failure is logged only: on a standby or a full disk, requests that only read still work.
         """
         now = self._clock()
         if now - self._marked_at.get(tenant_id, float("-inf")) < REMARK_SECONDS:
@@ -56,6 +63,9 @@ class UpkeepSchedule:
             async with self._sessions.without_tenant() as session:
                 connection = await asyncpg_connection(session)
                 await connection.execute(MARK_UPKEEP_DUE, tenant_id, DUE_AFTER_ACTIVITY)
+        except (DatabaseUnavailable, asyncpg.PostgresError) as error:
+            self._marked_at.pop(tenant_id, None)
+            log.warning("upkeep_mark_failed", error=driver_message(error))
         except BaseException:
             self._marked_at.pop(tenant_id, None)
             raise

@@ -14,9 +14,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, bindparam, func, or_, select, update
+from sqlalchemy import Interval, and_, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.auth.queries import is_tenant_active, tenant_is_active
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.db_errors import driver_message, is_transient
 from apps.memory_api.core.errors import Conflict, HanseiError
@@ -32,6 +33,10 @@ MAX_POSTPONED_AGE = timedelta(days=1)
 """A run older than this is not postponed any more; the failure counts as an attempt."""
 
 
+SUSPENDED_DELAY = timedelta(minutes=1)
+"""Time until a run of a suspended tenant is delivered again."""
+ERASURE = "erasure"
+"""The only kind of run that is executed for a suspended tenant."""
 POSTPONEMENTS = "postponements"
 """In the `error` of a run: how often in a row it was postponed."""
 
@@ -105,6 +110,9 @@ class StepResult:
     queued_run: QueuedRun | None = None
 
 
+_NOW = func.clock_timestamp()
+"""The clock of the database. Leases do not depend on the clocks of the workers."""
+
 _CLAIM = (
     update(RunRow)
     .where(
@@ -114,18 +122,19 @@ _CLAIM = (
             RunRow.state == "queued",
             and_(
                 RunRow.state == "running",
-                func.coalesce(RunRow.lease_until, bindparam("now")) <= bindparam("now"),
+                func.coalesce(RunRow.lease_until, _NOW) <= _NOW,
             ),
         ),
         RunRow.attempts < RunRow.max_attempts,
+        or_(RunRow.kind == ERASURE, tenant_is_active(bindparam("tenant"))),
     )
     .values(
         state="running",
         attempts=RunRow.attempts + 1,
         lease_owner=bindparam("owner"),
-        lease_until=bindparam("until"),
-        started_at=bindparam("now"),
-        updated_at=bindparam("now"),
+        lease_until=_NOW + bindparam("lease", type_=Interval),
+        started_at=_NOW,
+        updated_at=_NOW,
     )
     .returning(RunRow)
     .execution_options(synchronize_session=False)
@@ -188,33 +197,34 @@ def new_run(
 def start_in_foreground(run: RunRow, owner: str, lease: timedelta) -> None:
     """Give a new run to this process, as its first attempt."""
     run.state, run.attempts = "running", 1
-    run.lease_owner, run.lease_until = owner, datetime.now(UTC) + lease
-    run.started_at = datetime.now(UTC)
+    run.lease_owner, run.lease_until = owner, _NOW + lease
+    run.started_at = _NOW
 
 
 async def claim_run(
     session: AsyncSession, run_id: UUID, owner: str, lease: timedelta
 ) -> ClaimResult:
     """Claim a run that is queued or whose lease has expired. Counts the attempt."""
-    now = datetime.now(UTC)
-    parameters = {"owner": owner, "now": now, "until": now + lease}
-    claimed = await session.scalar(
-        _CLAIM, {"tenant": current_tenant_id(session), "run": run_id, **parameters}
-    )
-    return ClaimResult(run=claimed) if claimed else await _explain_refusal(session, run_id, now)
+    parameters = {"tenant": current_tenant_id(session), "run": run_id}
+    claimed = await session.scalar(_CLAIM, parameters | {"owner": owner, "lease": lease})
+    return ClaimResult(run=claimed) if claimed else await _explain_refusal(session, run_id)
 
 
-async def _explain_refusal(session: AsyncSession, run_id: UUID, now: datetime) -> ClaimResult:
+async def _explain_refusal(session: AsyncSession, run_id: UUID) -> ClaimResult:
     """The result for a run that could not be claimed. A run out of attempts becomes `dead`."""
-    run = await session.scalar(
-        select(RunRow)
+    found = await session.execute(
+        select(RunRow, _NOW)
         .where(RunRow.tenant_id == current_tenant_id(session), RunRow.id == run_id)
         .with_for_update()
     )
-    if run is None or run.state not in ("queued", "running"):
+    row = found.one_or_none()
+    if row is None or row[0].state not in ("queued", "running"):
         return ClaimResult()
+    run, now = row
     if run.state == "running" and run.lease_until is not None and run.lease_until > now:
         return ClaimResult(wait=run.lease_until - now)
+    if run.kind != ERASURE and not await is_tenant_active(session):
+        return ClaimResult(wait=SUSPENDED_DELAY)
     if run.attempts < run.max_attempts:  # released between the two statements
         return ClaimResult(wait=timedelta())
     _end(run, "dead")
@@ -232,7 +242,7 @@ async def extend_lease(session: AsyncSession, run: RunRow, lease: timedelta) -> 
             RunRow.lease_owner == run.lease_owner,
             RunRow.state == "running",
         )
-        .values(lease_until=datetime.now(UTC) + lease)
+        .values(lease_until=_NOW + lease)
         .returning(RunRow.id)
     )
     return run_id is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import bindparam, delete, select
@@ -64,6 +65,18 @@ async def has_queued_run(session: AsyncSession, kind: str, since: datetime) -> b
         .limit(1)
     )
     return found is not None
+
+
+async def list_unfinished_inputs(session: AsyncSession, kind: str) -> list[dict[str, Any]]:
+    """The inputs of the queued and running runs of a kind, with `project_id`."""
+    rows = await session.execute(
+        select(RunRow.project_id, RunRow.input).where(
+            RunRow.tenant_id == current_tenant_id(session),
+            RunRow.kind == kind,
+            RunRow.state.in_(("queued", "running")),
+        )
+    )
+    return [input | {"project_id": project_id} for project_id, input in rows]
 
 
 async def delete_finished_runs(session: AsyncSession, kind: str, before: datetime) -> None:

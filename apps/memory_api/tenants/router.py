@@ -6,6 +6,7 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
 
 from apps.memory_api.api.deps import (
     Admin,
@@ -28,6 +29,7 @@ from apps.memory_api.core.errors import Forbidden, NotFound
 from apps.memory_api.core.pagination import to_page
 from apps.memory_api.core.schemas import body_example
 from apps.memory_api.tenants.audit_log import record_audit_event, record_key_event
+from apps.memory_api.tenants.export import export_rows
 from apps.memory_api.tenants.queries import list_audit_events
 from apps.memory_api.tenants.schemas import (
     ApiKey,
@@ -89,6 +91,60 @@ async def create_tenant(
         response.status_code = 201 if is_new else 200
         created = CreateTenantResponse.model_validate(tenant, from_attributes=True)
         return created.model_copy(update={"key": key.text if key else None})
+
+
+@router.post(
+    "/tenants/{tenant}/suspend",
+    tags=["tenants"],
+    summary="Suspend a tenant",
+    responses=problems(404),
+)
+async def suspend_tenant(tenant: str, runtime: RuntimeDep, caller: Operator) -> Tenant:
+    """Stops a tenant: its keys answer 401 within five seconds, its runs wait. Its data stays.
+
+    `tenant` is the name or ID of the tenant. Needs an operator key.
+    """
+    return await _set_status(runtime, tenant, "suspended")
+
+
+@router.post(
+    "/tenants/{tenant}/resume",
+    tags=["tenants"],
+    summary="Resume a suspended tenant",
+    responses=problems(404),
+)
+async def resume_tenant(tenant: str, runtime: RuntimeDep, caller: Operator) -> Tenant:
+    """Lets a suspended tenant work again. Its waiting runs start within a minute."""
+    return await _set_status(runtime, tenant, "active")
+
+
+async def _set_status(runtime: RuntimeDep, name: str, status: str) -> Tenant:
+    async with runtime.sessions.for_tenant(to_tenant_id(name)) as session:
+        row = await queries.set_tenant_status(session, status)
+        if row is None:
+            raise NotFound("Tenant not found.")
+        action = "tenant.suspended" if status == "suspended" else "tenant.resumed"
+        await record_audit_event(session, action, f"tenant:{row.slug}", {})
+        return Tenant.model_validate(row, from_attributes=True)
+
+
+@router.get(
+    "/export",
+    tags=["tenants"],
+    summary="Export everything of the tenant",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"application/x-ndjson": {}}, "description": "One row per line."}},
+)
+async def export_tenant(runtime: RuntimeDep, caller: Admin) -> StreamingResponse:
+    """Streams all rows of the tenant as NDJSON, table by table: `{"table": …, "row": {…}}`.
+
+    The last line is `{"table": null, "counts": {…}}`; without it, the export is not complete.
+    Vectors, the search index and secrets of API keys are left out. Rows that are written during the
+    export may be missing.
+    """
+    require_whole_tenant(caller)
+    lines = export_rows(runtime.sessions, caller.tenant_id)
+    return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
 @router.get("/tenants", tags=["tenants"], summary="List tenants")

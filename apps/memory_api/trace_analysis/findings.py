@@ -27,7 +27,7 @@ from apps.memory_api.trace_analysis.structure import (
 )
 from apps.memory_api.traces.schemas import ErrorCategory
 
-ValueSource = Literal["user", "tool", "instructions", "agent", "none"]
+ValueSource = Literal["user", "tool", "instructions", "agent", "task", "none"]
 
 
 @dataclass(frozen=True, slots=True)

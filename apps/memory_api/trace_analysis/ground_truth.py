@@ -295,6 +295,19 @@ def expected_outputs(ground_truth: Any) -> list[str]:
     ]
 
 
+def states_answer(ground_truth: Any) -> bool:
+    """Whether a ground truth states what the run should have done or answered. Ratings and counts,
+    such as `{"satisfaction": 4}`, do not.
+    """
+    if not isinstance(ground_truth, dict):
+        return True
+    return (
+        expected_actions(ground_truth) is not None
+        or bool(expected_answers(ground_truth))
+        or bool(expected_outputs(ground_truth))
+    )
+
+
 def missing_outputs(trace: ParsedTrace, ground_truth: Any) -> list[str]:
     """Expected outputs that no message contains."""
     texts = [

@@ -89,6 +89,8 @@ async def start_run_for_trace(
         if options.wait:
             lifecycle.start_in_foreground(run, runtime.new_lease_holder(), runtime.lease_duration)
         await session.flush()
+        if options.wait:
+            await session.refresh(run, ("lease_until", "started_at"))  # set by the database
         # If this process dies, a worker gets the ticket after the lease has expired.
         delay = runtime.lease_duration if options.wait else None
         await runtime.queue.enqueue(session, [Ticket(caller.tenant_id, run.id)], after=delay)

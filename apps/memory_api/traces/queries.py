@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -74,6 +74,22 @@ async def get_trace(
 ) -> TraceRow | None:
     query = _TRACE.with_for_update() if for_update else _TRACE
     return await session.scalar(query, {"tenant": current_tenant_id(session), "trace": trace_id})
+
+
+async def find_traces_of_playbook(
+    session: AsyncSession, trace_ids: Collection[UUID], playbook: str | None
+) -> set[UUID]:
+    """Those of these traces that name this playbook; with None, those that name none."""
+    if not trace_ids:
+        return set()
+    rows = await session.scalars(
+        select(TraceRow.id).where(
+            TraceRow.tenant_id == current_tenant_id(session),
+            TraceRow.id.in_(list(trace_ids)),
+            TraceRow.playbook.is_not_distinct_from(playbook),
+        )
+    )
+    return set(rows)
 
 
 async def get_trace_by_external_id(

@@ -45,6 +45,8 @@ _TOOL = ("description",)
 _EVENT = ("content", "metadata", "error")
 _OUTCOME = ("error", "ground_truth", "test_report")
 _ERROR = ("error_message", "context")
+_PASS_CHARACTERS = 1024 * 1024
+"""Characters that one pass checks together, roughly."""
 _SEPARATOR = "\n" * 17
 """Longer than the white space in any secret pattern, so that no match spans two texts."""
 
@@ -114,12 +116,20 @@ def redact_fields(model: M, names: Iterable[str], kinds: Counter[str]) -> M:
 
 
 def _may_contain_secrets(models: Iterable[BaseModel], names: Iterable[str]) -> bool:
-    """Checks all texts in one pass. False: no text contains a secret. True: one may."""
+    """Checks all texts in a few passes. False: no text contains a secret. True: one may."""
     texts: list[str] = []
+    size = 0
     for model in models:
+        known = len(texts)
         for name in names:
             if value := getattr(model, name):
                 _collect_texts(value, texts)
+        size += sum(map(len, texts[known:]))
+        if size > _PASS_CHARACTERS:
+            if redact(_SEPARATOR.join(texts)).counts:
+                return True
+            texts.clear()
+            size = 0
     return bool(redact(_SEPARATOR.join(texts)).counts)
 
 

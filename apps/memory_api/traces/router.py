@@ -28,8 +28,12 @@ from apps.memory_api.api.route import LargeBodyRoute
 from apps.memory_api.core.log_context import bind_log_context
 from apps.memory_api.core.pagination import Cursor, to_page
 from apps.memory_api.core.schemas import body_example
+from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.memories.erasure import add_tombstones
+from apps.memory_api.tenants.audit_log import record_audit_event
 from apps.memory_api.traces import examples, open_traces, queries
 from apps.memory_api.traces.batch_intake import accept_ndjson
+from apps.memory_api.traces.deletion import delete_traces
 from apps.memory_api.traces.intake import TraceIntake
 from apps.memory_api.traces.open_traces import require_trace
 from apps.memory_api.traces.schemas import (
@@ -197,6 +201,26 @@ async def get_trace(trace_id: UUID, session: Session, caller: Reader) -> TraceWi
     return TraceWithEvents.model_validate(row, from_attributes=True).model_copy(
         update={"events": page.items, "next_cursor": page.next_cursor}
     )
+
+
+@router.delete("/{trace_id}", status_code=204, summary="Delete a trace", responses=problems(404))
+async def delete_trace(
+    trace_id: UUID,
+    session: Session,
+    caller: Writer,
+    reason: Annotated[
+        str | None, Query(max_length=2_000, description="Stored with the tombstone.")
+    ] = None,
+) -> None:
+    """Deletes a trace for good, with its events, evaluations and episode, and what its runs stored.
+
+    The lessons learned from it stay. `POST /api/v1/erasures` erases them too.
+    """
+    await require_trace(session, trace_id, caller.project_id, for_update=True)
+    await delete_traces(session, [trace_id])
+    redacted = redact(reason).text if reason else None
+    await add_tombstones(session, "trace", [str(trace_id)], reason=redacted)
+    await record_audit_event(session, "trace.deleted", f"trace:{trace_id}", {"reason": redacted})
 
 
 @router.get("/{trace_id}/events", summary="List the events of a trace", responses=problems(404))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +27,8 @@ from apps.memory_api.traces.tools import ToolDefinition, merge_tools
 
 INSERT_TRACES = load_sql("traces/storage.sql", "insert_traces")
 INSERT_EVENTS = load_sql("traces/storage.sql", "insert_events")
+MAX_BATCH_CHARACTERS = 4 * 1024 * 1024
+"""Characters of the events that one statement stores, roughly."""
 _encode_sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 ATTRIBUTES = {
     attribute.columns[0].name: attribute.class_attribute
@@ -62,7 +64,7 @@ async def store_trace(
     if trace is None:  # a concurrent request stored the trace first
         existing = await _find_existing(session, body, project_id, content)
         return existing or await _stored_before(session, trace_id)
-    await insert_events(session, [(trace.id, 0, events_json(body.events))])
+    await _insert_events_of(session, trace.id, 0, body.events)
     return StoredTrace(trace, duplicate=False)
 
 
@@ -103,8 +105,30 @@ async def _stored_before(session: AsyncSession, trace_id: UUID | None) -> Stored
 async def add_events(session: AsyncSession, trace: TraceRow, events: Sequence[Event]) -> None:
     """Appends events to a trace."""
     first = trace.event_count
-    await insert_events(session, [(trace.id, first, events_json(events))])
+    await _insert_events_of(session, trace.id, first, events)
     trace.event_count = first + len(events)
+
+
+async def _insert_events_of(
+    session: AsyncSession, trace_id: UUID, first: int, events: Sequence[Event]
+) -> None:
+    """Stores the events of one trace, in several statements if they are large: a statement needs
+    its text four times in memory.
+    """
+    for batch in _batches(events):
+        await insert_events(session, [(trace_id, first, events_json(batch))])
+        first += len(batch)
+
+
+def _batches(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    start = size = 0
+    for number, event in enumerate(events):
+        size += len(event.content)
+        if size >= MAX_BATCH_CHARACTERS:
+            yield events[start : number + 1]
+            start, size = number + 1, 0
+    if start < len(events):
+        yield events[start:]
 
 
 async def insert_events(session: AsyncSession, events: Sequence[tuple[UUID, int, str]]) -> None:
@@ -148,7 +172,25 @@ def content_hash(body: CreateTraceRequest) -> bytes:
     content = body.model_dump(
         mode="json", exclude={"tenant_id", "project_id"}, exclude_defaults=True
     )
-    return hashlib.sha256(_encode_sorted(content).encode()).digest()
+    digest = hashlib.sha256()
+    for part in _encode_in_parts(content):
+        digest.update(part.encode())
+    return digest.digest()
+
+
+def _encode_in_parts(content: dict[str, Any]) -> Iterator[str]:
+    """`_encode_sorted(content)`, one event at a time: the text of a large trace is not copied."""
+    separator = "{"
+    for name, value in sorted(content.items()):
+        yield f"{separator}{_encode_sorted(name)}:"
+        separator = ","
+        if name != "events" or not value:
+            yield _encode_sorted(value)
+            continue
+        for number, event in enumerate(value):
+            yield ("," if number else "[") + _encode_sorted(event)
+        yield "]"
+    yield "}" if content else "{}"
 
 
 def to_row(

@@ -27,3 +27,34 @@ from
     )) with ordinality event (event_id, event_type, content, timestamp, metadata, tool_name, error, agent, number),
     lateral (select cast(first + number - 1 as int) as seq) numbered
 returning 1
+
+-- name: erase_runs
+-- Removes what the runs of traces stored, and ends those that did not start or finish. Their model calls keep their cost.
+update runs r
+set input = '{}', result = null, lease_owner = null, lease_until = null, updated_at = now(), finished_at = coalesce(r.finished_at, now()),
+    error = case when r.state in ('queued', 'running')
+                 then jsonb_build_object('type', 'Erased', 'code', 'erased', 'message', 'The trace of this run was erased.') end,
+    state = case when r.state in ('queued', 'running') then 'failed' else r.state end
+where r.tenant_id = :tenant and r.trace_id = any(cast(:ids as uuid[]))
+returning r.id
+
+-- name: erase_replies
+delete from llm_replies l where l.tenant_id = :tenant and l.run_id = any(cast(:ids as uuid[]))
+
+-- name: erase_queries
+-- Removes the texts of the searches and renders that traces used.
+update retrievals r
+set query = ''
+where r.tenant_id = :tenant
+  and r.id = any(array(select t.retrieval_id from traces t
+                       where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[])) and t.retrieval_id is not null))
+
+-- name: erase_responses
+-- Deletes stored responses that name one of these IDs.
+delete from idempotency_keys k
+where k.tenant_id = :tenant
+  and exists (select from unnest(cast(:ids as uuid[])) e(id) where position(e.id::text in k.response_body::text) > 0)
+
+-- name: delete_traces
+-- Deletes traces with their events and evaluations.
+delete from traces t where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[])) returning t.id

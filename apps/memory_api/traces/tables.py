@@ -55,6 +55,19 @@ class TraceRow(Base):
             "updated_at",
             postgresql_where=text("state = 'open'"),
         ),
+        Index(
+            "traces_events_created_at_idx",
+            "tenant_id",
+            "project_id",
+            "created_at",
+            postgresql_where=text("events_deleted_at is null and state = 'closed'"),
+        ),
+        Index(
+            "traces_subject_idx",
+            "tenant_id",
+            text("(metadata ->> 'subject')"),
+            postgresql_where=text("(metadata ->> 'subject') is not null"),
+        ),
     )
 
     tenant_id: Mapped[TenantId]
@@ -89,6 +102,8 @@ class TraceRow(Base):
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
     closed_at: Mapped[OptTime]
+    events_deleted_at: Mapped[OptTime]
+    """When the retention period of the events ended."""
 
 
 class TraceEventRow(Base):

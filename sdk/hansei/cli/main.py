@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from hansei.cli.analytics import show_analytics
 from hansei.cli.audit import list_audit_log
 from hansei.cli.budgets import budget_commands, show_usage
+from hansei.cli.collections import collection_commands
 from hansei.cli.memories import memory_commands
 from hansei.cli.playbooks import playbook_commands
 from hansei.cli.proposals import proposal_commands
@@ -32,17 +33,8 @@ from hansei.errors import HanseiError
 ENTRY_POINT_GROUP = "hansei.commands"
 CLIENT_COMMANDS = frozenset(
     {
-        "reflect",
-        "search",
-        "playbook",
-        "proposal",
-        "memory",
-        "trace",
-        "run",
-        "budget",
-        "usage",
-        "audit",
-        "analytics",
+        *("reflect", "search", "playbook", "proposal", "memory", "collection"),
+        *("trace", "run", "budget", "usage", "audit", "analytics"),
     }
 )
 SERVER_COMMANDS = frozenset(
@@ -84,6 +76,7 @@ for group in (
     playbook_commands,
     proposal_commands,
     memory_commands,
+    collection_commands,
     trace_commands,
     run_commands,
     budget_commands,

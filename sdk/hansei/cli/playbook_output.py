@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from hansei.cli.terminal import (
     format_age,
     format_count,
+    format_error,
     print_message,
     print_score_terms,
     print_table,
@@ -15,6 +16,7 @@ from hansei.cli.terminal import (
 )
 from hansei.endpoints.bullets import Bullet, BulletHit
 from hansei.endpoints.playbooks import Playbook, PlaybookDiff, PlaybookSummary, PlaybookVersion
+from hansei.types import Run
 
 StatusFilter = Literal["active", "quarantined", "archived", "all"]
 
@@ -133,3 +135,23 @@ def _print_change(key: str, before: Bullet, after: Bullet) -> None:
     for name in ("section", "status", "pinned", "title", "tags", "keywords"):
         if before.get(name) != after.get(name):
             print_text(f"{name}: {before.get(name)} → {after.get(name)}", indent=2)
+
+
+def print_consolidation(name: str, run: Run) -> None:
+    """What a consolidation changed, or why it failed."""
+    if run["state"] != "done":
+        error = format_error(run["error"]) if run["error"] else run["state"]
+        print_text(f"{name} is unchanged. Run {run['id']}: {error}", style="red")
+        return
+    result: dict[str, Any] = run["result"] or {}
+    lines = [f"merged {source} into {key}" for key, source in result.get("merged_keys", ())]
+    consolidation: dict[str, Any] = result.get("consolidation", {})
+    lines += [
+        f"{change['action']} {change['key']}: {change['reason']}"
+        for change in consolidation.get("changes", ())
+    ]
+    if result.get("proposal_id"):
+        lines.append(f"Proposal {result['proposal_id']} waits: `hansei proposal list {name}`.")
+    if run["engine"] == "rules":
+        lines.append("No model is configured: only duplicates are merged.")
+    print_text("\n".join(lines or [f"{name} needs no change."]))

@@ -26,6 +26,7 @@ from hansei.cli.options import (
 from hansei.cli.playbook_output import (
     StatusFilter,
     filter_bullets,
+    print_consolidation,
     print_diff,
     print_hits,
     print_playbook,
@@ -303,6 +304,24 @@ def restore_playbook(
         print_text(f"{name} is at version {result['version']}.")
     else:
         print_text(f"{name} already has this content. It stays at version {result['version']}.")
+
+
+@playbook_commands.command("consolidate")
+def consolidate_playbook(
+    name: PlaybookName, project: Project = None, as_json: AsJson = False
+) -> None:
+    """Merge, shorten and remove bullets now, and wait for the result.
+
+    Without a model, only duplicates are merged. `restore` undoes it.
+    """
+    with open_playbook_client() as client:
+        run = client.wait_for_run(client.consolidate_playbook(name, project_id=project)["id"])
+    if as_json:
+        print_json(run)
+    else:
+        print_consolidation(name, run)
+    if run["state"] != "done":
+        raise typer.Exit(1)
 
 
 @playbook_commands.command("verdict")

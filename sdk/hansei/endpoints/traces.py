@@ -71,6 +71,11 @@ def get_trace(trace_id: Id) -> Request[TraceWithEvents]:
     return get_request(api_path("traces", trace_id))
 
 
+def delete_trace(trace_id: Id, *, reason: str | None = None) -> Request[None]:
+    """Delete a trace for good. The lessons learned from it stay."""
+    return write_request("DELETE", api_path("traces", trace_id), params={"reason": reason})
+
+
 def list_trace_events(trace_id: Id, *, limit: int = MAX_PAGE_SIZE) -> Request[Page[TraceEvent]]:
     """List the events of a trace in order. `limit` is the page size."""
     return get_request(api_path("traces", trace_id, "events"), limit=limit)

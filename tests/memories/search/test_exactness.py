@@ -1,4 +1,4 @@
-"""hybrid.sql against the slow and obvious way: the same ids, the same scores."""
+"""`hansei_search` against the slow and obvious way: the same ids, the same scores."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import delete
 
+from apps.memory_api.memories.index.drafts import MemoryDraft
 from apps.memory_api.memories.schemas import MemoryKind
 from apps.memory_api.memories.search.query import DEFAULT_ALPHA, EmbeddedQuery, SearchFilters
 from apps.memory_api.memories.search.search import embed_query, search_in_session
@@ -130,6 +131,26 @@ async def test_more_memories_than_candidates(runtime, tenant) -> None:
     for query in QUERIES[:4]:
         question = await embed_query(runtime.default_embedder, query)
         await compare(runtime, tenant, items, question, SearchFilters(), [ADDRESS], top_k=10)
+
+
+@pytest.fixture(scope="module")
+def large() -> list[MemoryDraft]:
+    """More memories than a full scan takes. Equal texts have equal scores."""
+    made = drafts(560, seed=15)
+    return [replace(d, content=made[n // 2].content) if n < 80 else d for n, d in enumerate(made)]
+
+
+@pytest.mark.parametrize("name", ["none", "confidence", "tags", "all"])
+async def test_bounded_scan_is_exact(runtime, tenant, large, name: str) -> None:
+    """The bounds lose no result: with any weight of the vector, with filters that few memories
+    pass, and for terms that few or no memories have.
+    """
+    items = await write(runtime, tenant.id, large)
+    for query in ("retry after a timeout", "認証 token retry seat", "zebra 17"):
+        question = await embed_query(runtime.default_embedder, query)
+        for alpha in (None, 0.02, 0.9, 1.0):
+            how = {"top_k": 10, "alpha": alpha}
+            await compare(runtime, tenant, items, question, FILTERS[name], [ADDRESS], **how)
 
 
 async def test_time_filters(runtime, tenant) -> None:

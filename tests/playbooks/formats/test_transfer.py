@@ -105,6 +105,22 @@ async def test_import_of_poorer_format_keeps_other_fields(api: AsyncClient) -> N
     assert kept["free form"]["pinned"] is True
 
 
+async def test_import_quarantines_harmful_bullets(api: AsyncClient) -> None:
+    book = Book(api)
+    lines = (
+        "[pat-00001] helpful=0 harmful=3 :: Send it again at once.",
+        "[pat-00002] helpful=3 harmful=3 :: Ask before you send.",
+        "[pat-00003] helpful=0 harmful=2 :: Send both copies.",
+        "[pat-00004] helpful=5 harmful=0 :: Check the address.",
+    )
+    answer = await book.put("\n".join(("## PATTERNS & APPROACHES", *lines)))
+    assert answer.json()["active_bullet_count"] == 3, "in the import itself: no worker has run"
+    status = {bullet["id"]: bullet["status"] for bullet in await book.bullets()}
+    assert [key for key, value in status.items() if value == "quarantined"] == ["pat-00001"]
+    rendered = await api.post(f"{book.url}/render", json={"query_text": "send it again"})
+    assert "pat-00001" not in rendered.json()["text"]
+
+
 @pytest.mark.parametrize(
     ("body", "place"),
     [

@@ -1,36 +1,44 @@
-"""Consolidates a playbook with a model: merges, generalizes, splits and deletes near bullets (ACE's
+"""Consolidates a playbook with a model: merges, generalizes, splits and deletes bullets (ACE's
 grow-and-refine), as one version. Pinned bullets do not change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import transaction_time
 from apps.memory_api.curation.apply import apply_plan
-from apps.memory_api.curation.consolidation.clusters import BulletClusters
+from apps.memory_api.curation.consolidation.groups import (
+    BulletGroup,
+    group_around_leaders,
+    group_by_domain,
+)
 from apps.memory_api.curation.consolidation.model_output import (
+    ConsolidationEvidence,
     ModelConsolidation,
+    ValidatedConsolidation,
     validate_consolidation,
 )
 from apps.memory_api.curation.consolidation.prompt import (
     BUILTIN,
     NAME,
     build_messages,
-    choose_clusters,
+    count_tokens,
+    pack_groups,
 )
+from apps.memory_api.curation.consolidation.queries import count_tasks, list_unpinned_bullets
 from apps.memory_api.curation.context import embed_texts, find_nearest_bullets, to_nearby
 from apps.memory_api.curation.lesson_comparison import NearbyBullet
-from apps.memory_api.curation.queries import list_bullet_tools, list_changed_bullets_since
+from apps.memory_api.curation.queries import list_bullet_tools, list_rejected_merges
 from apps.memory_api.curation.schemas import ApplyResult, CurationPlan, RejectedLesson
 from apps.memory_api.llm.errors import LLMOverBudget
+from apps.memory_api.llm.model_session import ModelSession
 from apps.memory_api.llm.structured_output import request_structured
 from apps.memory_api.llm.wrappers import MeteredLLM
 from apps.memory_api.playbooks.editing.edits import require_playbook
@@ -41,25 +49,27 @@ from apps.memory_api.playbooks.tables import PlaybookCurationRow, PlaybookRow
 from apps.memory_api.runtime import Runtime, open_model_session
 from apps.memory_api.text.terms import estimate_tokens
 
-log = structlog.get_logger()
-
 MIN_GROWTH_BULLETS = 8
 """Active bullets by which a playbook grows before it is consolidated."""
 MAX_AGE = timedelta(days=1)
 """A changed playbook is consolidated after this time, whatever its growth."""
 MIN_INTERVAL = timedelta(minutes=15)
 """Minimum time between two consolidations, also if the model fails."""
-BULLETS_PER_BATCH = 100
-"""Bullets that are compared with their neighbors per transaction."""
+MAX_WHOLE_BULLETS = 200
+"""A playbook with more bullets is not compared as a whole, even if it fits the prompt."""
+MAX_LEADERS = 200
+"""Changed bullets of a large playbook that are compared with their neighbors: the newest."""
+MAX_PROMPTS = 4
+"""Model calls of one consolidation, for a large playbook."""
 PROMPT_TOKENS_DIVISOR = 3
-"""The clusters need at most a third of the tokens that a reflection may show."""
+"""The bullets need at most a third of the tokens that a reflection may show."""
 
 
 @dataclass(frozen=True)
 class ConsolidationResult:
     """The result of one consolidation. `changes` are those of `ApplyResult.bullet_changes`."""
 
-    cluster_count: int = 0
+    group_count: int = 0
     changes: Sequence[Mapping[str, Any]] = ()
     rejected: Sequence[RejectedLesson] = ()
     proposal_id: UUID | None = None
@@ -68,12 +78,12 @@ class ConsolidationResult:
 
 
 @dataclass(frozen=True)
-class _Clusters:
-    """Clusters of a version of a playbook, and the tools of their bullets."""
+class _Material:
+    """Groups of bullets of a version of a playbook, packed as prompts, with their evidence."""
 
     version: int
-    clusters: Sequence[Sequence[NearbyBullet]] = ()
-    tools: Mapping[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
+    prompts: Sequence[Sequence[BulletGroup]] = ()
+    evidence: ConsolidationEvidence = field(default_factory=ConsolidationEvidence)
 
 
 def is_consolidation_due(
@@ -97,11 +107,20 @@ def is_consolidation_due(
     return growth >= MIN_GROWTH_BULLETS or over_budget or age >= MAX_AGE
 
 
+async def count_budgeted_tokens(session: AsyncSession, playbook: PlaybookRow) -> int:
+    """The size of the active bullets, in estimated tokens; 0 without a token budget."""
+    if playbook.token_budget is None:
+        return 0
+    rows = await list_unpinned_bullets(session, playbook.scope_id, limit=playbook.token_budget + 1)
+    return sum(estimate_tokens(f"{row.when_to_use or ''} {row.content}") for row in rows)
+
+
 async def consolidate_if_due(
     runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, run_id: UUID | None, *, force: bool = False
 ) -> ConsolidationResult:
-    """Consolidate the bullets near one that changed since the last consolidation; with `force` all
-    bullets, at any time. Does nothing without a model.
+    """Consolidate the playbook if that is due; with `force` at any time. Of a playbook that does
+    not fit the prompt, the bullets near one that changed since the last consolidation, or with
+    `force` the newest. Does nothing without a model.
 
     Raises `PlaybookNotFound` and the model's `LLMError`.
     """
@@ -109,78 +128,96 @@ async def consolidate_if_due(
         return ConsolidationResult()
     async with runtime.sessions.for_tenant(tenant_id) as session:
         playbook = await require_playbook(session, ref)
-        since = 0
+        since = -1
         if not force:
             curation = await get_curation(session, playbook.scope_id)
-            token_count = await _count_tokens(session, playbook)
+            token_count = await count_budgeted_tokens(session, playbook)
             now = await transaction_time(session)
             if not is_consolidation_due(playbook, curation, now, token_count):
                 return ConsolidationResult()
-            since = curation.consolidated_version if curation else 0
+            since = curation.consolidated_version if curation else -1
         # A model that fails is not asked again at once.
         locked = await lock_curation(session, playbook.scope_id)
         locked.consolidated_at = await transaction_time(session)
-    found = await _find_clusters(runtime, tenant_id, ref, since)
+    model = open_model_session(
+        runtime,
+        tenant_id,
+        ref.name,
+        run_id,
+        project_id=ref.project_id,
+        builtin=BUILTIN,
+        prompt_tokens=runtime.settings.llm_prompt_tokens // PROMPT_TOKENS_DIVISOR,
+    )
+    assert model is not None, "checked above"
+    material = await _load_material(runtime, tenant_id, ref, since, model.prompt_tokens)
     try:
-        return await _consolidate(runtime, tenant_id, ref, found, run_id)
+        return await _consolidate(runtime, tenant_id, ref, material, model)
     except LLMOverBudget as error:
         if not error.allows_rules:
             raise
         return ConsolidationResult()  # the rules cannot consolidate
 
 
-async def _count_tokens(session: AsyncSession, playbook: PlaybookRow) -> int:
-    """The size of the active bullets, in estimated tokens; 0 without a budget."""
-    if playbook.token_budget is None:
-        return 0
-    rows = await list_changed_bullets_since(session, playbook.scope_id, -1)
-    return sum(estimate_tokens(f"{row.when_to_use or ''} {row.content}") for row in rows)
-
-
-async def _find_clusters(
-    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, since: int
-) -> _Clusters:
-    """Clusters with at least one bullet that changed after version `since`."""
+async def _load_material(
+    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, since: int, budget: int
+) -> _Material:
+    """The whole playbook if it fits one prompt of `budget` estimated tokens; else the bullets near
+    those that changed after version `since`.
+    """
     async with runtime.sessions.for_tenant(tenant_id) as session:
         playbook = await require_playbook(session, ref)
-        rows = await list_changed_bullets_since(session, playbook.scope_id, since)
-    clusters = BulletClusters()
+        rows = await list_unpinned_bullets(session, playbook.scope_id, limit=MAX_WHOLE_BULLETS + 1)
+        bullets = [to_nearby(row) for row in reversed(rows)]
+        evidence = await _load_evidence(session, playbook, bullets)
+    if len(bullets) < 2:
+        return _Material(playbook.version)
     embedder = await runtime.get_tenant_embedder(tenant_id)
-    for start in range(0, len(rows), BULLETS_PER_BATCH):
-        batch = [to_nearby(row) for row in rows[start : start + BULLETS_PER_BATCH]]
-        queries = await embed_texts(embedder, [nearby.bullet.searchable_text for nearby in batch])
-        async with runtime.sessions.for_tenant(tenant_id) as session:
-            for nearby, query in zip(batch, queries, strict=True):
-                clusters.add(nearby, await find_nearest_bullets(session, ref, query))
-    joined = clusters.join()
-    ids = {nearby.id: nearby.bullet.id for cluster in joined for nearby in cluster}
+    if len(bullets) <= MAX_WHOLE_BULLETS:
+        queries = await embed_texts(embedder, [n.bullet.searchable_text for n in bullets])
+        vectors = [query.vector for query in queries]
+        groups = group_by_domain(bullets, vectors, evidence.tools)
+        if sum(count_tokens(group, evidence) for group in groups) <= budget:
+            return _Material(playbook.version, [groups], evidence)
     async with runtime.sessions.for_tenant(tenant_id) as session:
-        tools = await list_bullet_tools(session, ids)
-    return _Clusters(playbook.version, joined, {ids[id_]: names for id_, names in tools.items()})
+        rows = await list_unpinned_bullets(
+            session, playbook.scope_id, since=since, limit=MAX_LEADERS
+        )
+    leaders = [to_nearby(row) for row in rows]
+    queries = await embed_texts(embedder, [n.bullet.searchable_text for n in leaders])
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        nearest = {
+            leader.bullet.id: await find_nearest_bullets(session, ref, query)
+            for leader, query in zip(leaders, queries, strict=True)
+        }
+        shown = {n.bullet.id: n for near in (leaders, *nearest.values()) for n in near}
+        evidence = await _load_evidence(session, playbook, list(shown.values()))
+    groups = group_around_leaders(leaders, nearest, evidence.tools)
+    prompts = pack_groups(groups, evidence, budget)[:MAX_PROMPTS]
+    return _Material(playbook.version, prompts, evidence)
+
+
+async def _load_evidence(
+    session: AsyncSession, playbook: PlaybookRow, bullets: Sequence[NearbyBullet]
+) -> ConsolidationEvidence:
+    keys = {nearby.id: nearby.bullet.id for nearby in bullets}
+    tools = await list_bullet_tools(session, keys)
+    tasks = await count_tasks(session, keys)
+    return ConsolidationEvidence(
+        {keys[bullet_id]: names for bullet_id, names in tools.items()},
+        {keys[bullet_id]: count for bullet_id, count in tasks.items()},
+        await list_rejected_merges(session, playbook.scope_id),
+    )
 
 
 async def _consolidate(
-    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, found: _Clusters, run_id: UUID | None
+    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, material: _Material, model: ModelSession
 ) -> ConsolidationResult:
-    changes = CurationPlan(version=found.version)
-    rejected: Sequence[RejectedLesson] = ()
-    prompt_hash: str | None = None
-    usage: dict[str, Any] | None = None
-    if found.clusters:
-        model = open_model_session(
-            runtime,
-            tenant_id,
-            ref.name,
-            run_id,
-            project_id=ref.project_id,
-            builtin=BUILTIN,
-            prompt_tokens=runtime.settings.llm_prompt_tokens // PROMPT_TOKENS_DIVISOR,
-        )
-        assert model is not None, "checked by the caller"
-        clusters = choose_clusters(found.clusters, found.tools, model.prompt_tokens)
-        prompt = model.prompt(NAME)
-        messages = build_messages(prompt, clusters, found.tools)
-        metered = MeteredLLM(model.llm)
+    validated = ValidatedConsolidation()
+    prompt = model.prompt(NAME) if material.prompts else None
+    metered = MeteredLLM(model.llm)
+    for groups in material.prompts:
+        assert prompt is not None, "there are groups"
+        messages = build_messages(prompt, groups, material.evidence)
         request = model.request(
             messages.messages,
             cache_prefix=messages.cache_prefix,
@@ -188,10 +225,13 @@ async def _consolidate(
             prompt_hash=prompt.hash,
         )
         answer, _ = await request_structured(metered, ModelConsolidation, request)
-        validated = validate_consolidation(answer, clusters)
-        changes = CurationPlan(version=found.version, changes=validated.changes, engine="llm")
-        rejected, prompt_hash, usage = validated.rejected, prompt.hash, metered.usage()
-    author = ChangeAuthor("curator", "Consolidation.", run_id)
+        answered = validate_consolidation(answer, groups, material.evidence)
+        validated.changes += answered.changes
+        validated.rejected += answered.rejected
+    plan = CurationPlan(
+        version=material.version, changes=validated.changes, engine="llm" if prompt else "rules"
+    )
+    author = ChangeAuthor("curator", "Consolidation.", model.run_id)
 
     async def finish(session: AsyncSession, applied: ApplyResult) -> None:
         playbook = await get_playbook(session, ref)
@@ -201,12 +241,12 @@ async def _consolidate(
         curation.consolidated_count = playbook.active_count
         await session.flush()
 
-    applied = await apply_plan(runtime, tenant_id, ref, changes, author, on_applied=finish)
+    applied = await apply_plan(runtime, tenant_id, ref, plan, author, on_applied=finish)
     return ConsolidationResult(
-        len(found.clusters),
+        sum(map(len, material.prompts)),
         applied.bullet_changes(),
-        [*rejected, *applied.rejected_lessons],
+        [*validated.rejected, *applied.rejected_lessons],
         applied.proposal_id,
-        prompt_hash,
-        usage,
+        prompt.hash if prompt else None,
+        metered.usage() if prompt else None,
     )

@@ -1,30 +1,38 @@
 """The model output of a consolidation, and the limits of what it may change.
 
 The author of a trace may control what a model writes. So a model may only change bullets of one
-cluster, each bullet once, and a change must not lose a number, a name or most of the words.
+group, each bullet once, and a change must not lose a number, a name or most of the words. It
+deletes few bullets, and none that proved useful or that several tasks taught.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field, field_validator
 
 from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.curation.consolidation.groups import BulletGroup
+from apps.memory_api.curation.content_checks import (
+    MIN_KNOWN_WORD_SHARE,
+    find_content_problem,
+    have_antonyms,
+)
 from apps.memory_api.curation.lesson_comparison import NearbyBullet
 from apps.memory_api.curation.model_output import extract_key
 from apps.memory_api.curation.rules import MAX_CONTENT_CHARACTERS
 from apps.memory_api.curation.schemas import ProposedChange, RejectedLesson, new_delta
 from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.text.differences import find_difference, names_and_numbers
 from apps.memory_api.text.similarity import containment
 
 MAX_OPERATIONS = 48
 MAX_PARTS = 4
-MIN_KNOWN_WORD_SHARE = 0.5
-"""Share of the words of a new content that the changed bullets contain, 0 to 1."""
+MAX_TASKS_OF_DELETED = 2
+"""A bullet that more tasks taught is not deleted."""
+MAX_DELETED_SHARE = 0.25
+"""Share of the shown bullets that one consolidation may delete, 0 to 1; at least one bullet."""
 
 
 class BulletPart(BaseModel):
@@ -36,7 +44,7 @@ class BulletPart(BaseModel):
 
 
 class ConsolidationOperation(BaseModel):
-    """One operation on the bullets of a cluster."""
+    """One operation on the bullets of a group."""
 
     type: Literal["MERGE", "UPDATE", "SPLIT", "DELETE", "KEEP"]
     bullet_id: str | None = Field(
@@ -49,6 +57,11 @@ class ConsolidationOperation(BaseModel):
     when_to_use: str | None = None
     content: str | None = Field(
         None, description="The new advice, 1 to 3 sentences; null: as before"
+    )
+    omitted: list[str] = Field(
+        default_factory=list,
+        description="Names and numbers that the new text leaves out because they are an example "
+        "or belong to one task",
     )
     parts: list[BulletPart] = Field(
         default_factory=list[BulletPart], description="SPLIT only: the bullets it becomes, 2 to 4"
@@ -71,6 +84,11 @@ class ConsolidationOperation(BaseModel):
         values = cast("list[Any]", value) if isinstance(value, list) else [value]
         return [key for item in values if (key := extract_key(item))]
 
+    @field_validator("omitted", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        return [str(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
+
     @field_validator("parts", mode="before")
     @classmethod
     def _parts(cls, value: Any) -> Any:
@@ -83,7 +101,7 @@ class ConsolidationOperation(BaseModel):
 
 
 class ModelConsolidation(BaseModel):
-    """How the clusters of a playbook are to change."""
+    """How the bullets of a playbook are to change."""
 
     reasoning: str = Field("", description="Which bullets give the same advice")
     operations: list[ConsolidationOperation]
@@ -104,94 +122,109 @@ class ValidatedConsolidation:
     rejected: list[RejectedLesson] = field(default_factory=list[RejectedLesson])
 
 
+@dataclass(frozen=True)
+class ConsolidationEvidence:
+    """What is known of the bullets, by key: the tools of the traces that taught them, and the
+    number of tasks. `rejected_merges` are groups of keys that a person declined to merge, or that
+    wait for review.
+    """
+
+    tools: Mapping[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
+    task_counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    rejected_merges: Collection[frozenset[str]] = ()
+
+
 def validate_consolidation(
-    answer: ModelConsolidation, clusters: Sequence[Sequence[NearbyBullet]]
+    answer: ModelConsolidation, groups: Sequence[BulletGroup], evidence: ConsolidationEvidence
 ) -> ValidatedConsolidation:
     """The operations of an answer as proposed changes. KEEP and bullets without an operation stay
     as they are.
     """
-    cluster_by_key = {n.bullet.id: i for i, cluster in enumerate(clusters) for n in cluster}
-    bullets = {n.bullet.id: n for cluster in clusters for n in cluster}
+    limits = _Limits(groups, evidence)
     validated = ValidatedConsolidation()
-    changed: set[str] = set()
     for operation in answer.operations:
         if operation.type == "KEEP":
             continue
         keys = list(dict.fromkeys(filter(None, [operation.bullet_id, *operation.source_ids])))
-        reason = _find_objection(operation, keys, cluster_by_key, bullets, changed)
-        if reason:
+        if reason := limits.find_objection(operation, keys):
             delta = operation.model_dump(exclude_defaults=True)
             validated.rejected.append(RejectedLesson(reason=reason, delta=delta))
             continue
-        changed.update(keys)
-        validated.changes += _to_changes(operation, bullets)
+        limits.changed.update(keys)
+        limits.deleted_count += operation.type == "DELETE"
+        validated.changes += _to_changes(operation, limits.bullets)
     return validated
 
 
-def _find_objection(
-    operation: ConsolidationOperation,
-    keys: Sequence[str],
-    cluster_by_key: Mapping[str, int],
-    bullets: Mapping[str, NearbyBullet],
-    changed: set[str],
-) -> str | None:
-    """The reason to reject an operation; None if it is accepted."""
-    if operation.bullet_id is None or any(key not in cluster_by_key for key in keys):
-        return "The bullet was not in the prompt."
-    if changed & set(keys):
-        return "Another operation changes the same bullet."
-    if len({cluster_by_key[key] for key in keys}) > 1:
-        return "The bullets are in different clusters."
-    texts = [operation.content or "", *(part.content for part in operation.parts)]
-    if any(len(text) > MAX_CONTENT_CHARACTERS for text in texts):
-        return f"The content is longer than {MAX_CONTENT_CHARACTERS:,} characters."
-    concerned = [bullets[key].bullet for key in keys]
-    if operation.type == "MERGE":
-        return _check_merge(operation.content, concerned)
-    if operation.type == "UPDATE" and operation.content:
-        return _check_content(operation.content, concerned)
-    if operation.type == "UPDATE":
-        return None if operation.when_to_use else "UPDATE requires `content` or `when_to_use`."
-    if operation.type == "SPLIT":
-        return _check_split(operation.parts, concerned[0])
-    return _check_delete(concerned[0])
+class _Limits:
+    """What the operations of one answer may change."""
 
+    def __init__(self, groups: Sequence[BulletGroup], evidence: ConsolidationEvidence) -> None:
+        self.bullets = {n.bullet.id: n for group in groups for n in group.bullets}
+        self.changed: set[str] = set()
+        self.deleted_count = 0
+        self._group_by_key = {n.bullet.id: i for i, g in enumerate(groups) for n in g.bullets}
+        self._evidence = evidence
 
-def _check_merge(content: str | None, bullets: Sequence[Bullet]) -> str | None:
-    if len(bullets) < 2:
-        return "MERGE requires at least 2 different bullets."
-    first, *others = bullets
-    if any(find_difference(first.content, other.content) == "opposites" for other in others):
-        return "The bullets contain antonyms."
-    return _check_content(content or first.content, bullets)
+    def find_objection(self, operation: ConsolidationOperation, keys: Sequence[str]) -> str | None:
+        """The reason to reject an operation on these bullets; None if it is accepted."""
+        if operation.bullet_id is None or any(key not in self.bullets for key in keys):
+            return "The bullet was not in the prompt."
+        if self.changed & set(keys):
+            return "Another operation changes the same bullet."
+        if len({self._group_by_key[key] for key in keys}) > 1:
+            return "The bullets are in different groups."
+        texts = [operation.content or "", *(part.content for part in operation.parts)]
+        if any(len(text) > MAX_CONTENT_CHARACTERS for text in texts):
+            return f"The content is longer than {MAX_CONTENT_CHARACTERS:,} characters."
+        if operation.type == "MERGE":
+            return self._check_merge(operation, keys)
+        if operation.type == "UPDATE" and operation.content:
+            return self._check_content(operation, operation.content, keys)
+        if operation.type == "UPDATE":
+            return None if operation.when_to_use else "UPDATE requires `content` or `when_to_use`."
+        if operation.type == "SPLIT":
+            return self._check_split(operation, keys)
+        return self._check_delete(keys[0])
 
+    def _check_merge(self, operation: ConsolidationOperation, keys: Sequence[str]) -> str | None:
+        if len(keys) < 2:
+            return "MERGE requires at least 2 different bullets."
+        if any(set(keys) <= rejected for rejected in self._evidence.rejected_merges):
+            return "A person declined this merge, or a proposal with it is waiting."
+        bullets = self._bullets_of(keys)
+        if have_antonyms(bullets):
+            return "The bullets contain antonyms."
+        return self._check_content(operation, operation.content or bullets[0].content, keys)
 
-def _check_content(content: str, bullets: Sequence[Bullet]) -> str | None:
-    """A new content has every name and number of the bullets, and mostly their words."""
-    names = names_and_numbers(content)
-    lost = {name for bullet in bullets for name in names_and_numbers(bullet.content)} - names
-    if lost:
-        return f"The new content omits {', '.join(sorted(lost)[:5])}."
-    old = " ".join(f"{bullet.when_to_use} {bullet.title} {bullet.content}" for bullet in bullets)
-    if containment(content, old) < MIN_KNOWN_WORD_SHARE:
-        return "Most words of the new content are not in the bullets."
-    return None
+    def _check_content(
+        self, operation: ConsolidationOperation, content: str, keys: Sequence[str]
+    ) -> str | None:
+        tools = {tool for key in keys for tool in self._evidence.tools.get(key, ())}
+        return find_content_problem(content, self._bullets_of(keys), operation.omitted, tools)
 
+    def _check_split(self, operation: ConsolidationOperation, keys: Sequence[str]) -> str | None:
+        parts, bullet = operation.parts, self._bullets_of(keys)[0]
+        if not 2 <= len(parts) <= MAX_PARTS:
+            return f"SPLIT requires 2 to {MAX_PARTS} parts."
+        if any(not part.content.strip() for part in parts):
+            return "A part has no content."
+        if any(containment(part.content, bullet.content) < MIN_KNOWN_WORD_SHARE for part in parts):
+            return "Most words of a part are not in the bullet."
+        return self._check_content(operation, " ".join(part.content for part in parts), keys[:1])
 
-def _check_split(parts: Sequence[BulletPart], bullet: Bullet) -> str | None:
-    if not 2 <= len(parts) <= MAX_PARTS:
-        return f"SPLIT requires 2 to {MAX_PARTS} parts."
-    if any(not part.content.strip() for part in parts):
-        return "A part has no content."
-    if any(containment(part.content, bullet.content) < MIN_KNOWN_WORD_SHARE for part in parts):
-        return "Most words of a part are not in the bullet."
-    return _check_content(" ".join(part.content for part in parts), [bullet])
+    def _check_delete(self, key: str) -> str | None:
+        bullet = self.bullets[key].bullet
+        if bullet.helpful > bullet.harmful or bullet.helpful == bullet.harmful > 0:
+            return "The bullet has helpful verdicts."
+        if self._evidence.task_counts.get(key, 0) > MAX_TASKS_OF_DELETED:
+            return f"More than {MAX_TASKS_OF_DELETED} tasks taught the bullet."
+        if self.deleted_count >= max(1, int(MAX_DELETED_SHARE * len(self.bullets))):
+            return "One consolidation deletes at most a quarter of the bullets."
+        return None
 
-
-def _check_delete(bullet: Bullet) -> str | None:
-    if bullet.helpful > bullet.harmful or bullet.helpful == bullet.harmful > 0:
-        return "The bullet has helpful verdicts."
-    return None
+    def _bullets_of(self, keys: Sequence[str]) -> list[Bullet]:
+        return [self.bullets[key].bullet for key in keys]
 
 
 def _to_changes(

@@ -39,6 +39,10 @@ def all_playbook_scopes(project_id: str) -> ScopeArea:
     return (project_id, "playbook", None)
 
 
+def all_collection_scopes(project_id: str) -> ScopeArea:
+    return (project_id, "collection", None)
+
+
 async def find_scopes(
     session: AsyncSession, addresses: Iterable[ScopeAddress]
 ) -> dict[ScopeAddress, int]:

@@ -140,9 +140,21 @@ class ChangeConditions:
             raise ReviewRequired
 
 
+MAX_ACTIVE_BULLETS = 20_000
+"""Of any playbook: one transaction can replace or delete so many within HANSEI_DATABASE_TIMEOUT."""
+
+
 def check_capacity(playbook: PlaybookRow, plan: ChangePlan) -> None:
-    """Raises `PlaybookFull` for a plan that adds active bullets beyond `max_bullets`."""
-    limit, change = playbook.max_bullets, plan.active_count_change
+    """Raises `PlaybookFull` for a plan that adds active bullets beyond `max_bullets`, or beyond
+    `MAX_ACTIVE_BULLETS`.
+    """
+    change = plan.active_count_change
+    if change > 0 and playbook.active_count + change > MAX_ACTIVE_BULLETS:
+        raise PlaybookFull(
+            f"A playbook cannot have more than {MAX_ACTIVE_BULLETS:,} active bullets.",
+            max_bullets=MAX_ACTIVE_BULLETS,
+        )
+    limit = playbook.max_bullets
     if limit is not None and change > 0 and playbook.active_count + change > limit:
         raise PlaybookFull(
             f"A playbook with `max_bullets` = {limit} cannot have more active bullets.",

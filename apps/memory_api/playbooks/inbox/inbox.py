@@ -70,17 +70,18 @@ async def add_lessons(
     lone lesson is curated at once, and a burst shares model calls.
     """
     chain_id = run.parent_id or run.id
+    ids = sorted(new_id() for _ in lessons)
     session.add_all(
         InboxLessonRow(
             tenant_id=current_tenant_id(session),
             scope_id=playbook.scope_id,
-            id=new_id(),
+            id=lesson_id,
             memory_id=lesson.memory_id,
             trace_id=run.trace_id,
             chain_id=chain_id,
             hints=[dict(hint) for hint in lesson.hints],
         )
-        for lesson in lessons
+        for lesson_id, lesson in zip(ids, lessons, strict=True)
     )
     curation = await lock_curation(session, playbook.scope_id)
     starter = _Starter(chain_id, run.trace_id, run.max_attempts)
@@ -174,10 +175,10 @@ async def start_curation(
         curation.queued_run_id = None
     taken_before = {row.id for row in await list_taken_lessons(session, scope, run.id)}
     await release_lessons(session, scope)
-    rows = await list_oldest_lessons(session, scope, MAX_BATCH_LESSONS)
+    rows = await list_oldest_lessons(session, scope, MAX_BATCH_LESSONS + 1)
     if rows and rows[0].id not in taken_before:
         deaths = rows[0].curation_count if rows[0].last_reason is None else 0
-        rows = rows[: max(1, MAX_BATCH_LESSONS // 4**deaths)]
+        rows = _first_batch(rows, max(1, MAX_BATCH_LESSONS // 4**deaths))
     elif rows:
         rows = [row for row in rows if row.id in taken_before]
     for row in rows:
@@ -187,6 +188,20 @@ async def start_curation(
             row.last_reason = None
     await session.flush()
     return rows
+
+
+def _first_batch(rows: Sequence[InboxLessonRow], size: int) -> Sequence[InboxLessonRow]:
+    """The first `size` lessons, without those of a trace that has more: they belong together. If
+    all are of that trace, they are divided.
+    """
+    if len(rows) <= size:
+        return rows
+    cut = size
+    while (
+        cut and rows[cut - 1].trace_id is not None and rows[cut - 1].trace_id == rows[size].trace_id
+    ):
+        cut -= 1
+    return rows[: cut or size]
 
 
 async def _require_free(

@@ -13,9 +13,10 @@ from uuid import UUID
 
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.resources import read_sql
 
-INSERT_RETRIEVAL = read_sql("playbooks/queries.sql", "insert_retrieval")
+INSERT_RETRIEVAL = (
+    "select hansei_insert_retrieval($1, $2, $3, $4, $5, $6, $7::text[], $8::real[], $9, $10)"
+)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 from typing_extensions import TypeAliasType
@@ -50,6 +50,13 @@ class PromptBlock:
     left_out: int = 0
 
 
+class _Line(NamedTuple):
+    """A bullet and its text in the block."""
+
+    bullet: Bullet
+    text: str
+
+
 def render_block(
     bullets: Sequence[Bullet],
     sections: Sequence[SectionDefinition] = (),
@@ -63,21 +70,21 @@ def render_block(
     With a budget, each bullet is added if it fits together with instruction and headings. The text
     is ordered by section and key, so it depends on the selected bullets and not on their ranking.
     """
-    line = FORMATTERS[form]
+    lines = [_Line(bullet, FORMATTERS[form](bullet)) for bullet in bullets]
     frame = _default_template() if template is None else template
     if token_budget is None:
-        chosen = list(bullets)
+        chosen = lines
     else:
         if template is None and 2 * count_tokens(_fill(frame, "")) > token_budget:
             frame = SHORT_CITATION_REQUEST
         room = token_budget - count_tokens(_fill(frame, ""))
-        chosen = _select_fitting(bullets, room, count_tokens, line)
+        chosen = _select_fitting(lines, room, count_tokens)
     while chosen:
-        ordered, body = _format_sections(chosen, sections, line)
+        ordered, body = _format_sections(chosen, sections)
         text = _fill(frame, body)
         tokens = count_tokens(text)
         if token_budget is None or tokens <= token_budget:
-            keys = tuple(bullet.id for bullet in ordered)
+            keys = tuple(line.bullet.id for line in ordered)
             return PromptBlock(text, keys, tokens, len(bullets) - len(keys))
         # A tokenizer may count more tokens for the whole than for the sum of its parts.
         chosen.pop()
@@ -136,30 +143,31 @@ def _heading(section: str) -> str:
 
 
 def _select_fitting(
-    bullets: Sequence[Bullet], room: int, count_tokens: Callable[[str], int], line: BulletFormatter
-) -> list[Bullet]:
-    chosen: list[Bullet] = []
+    lines: Sequence[_Line], room: int, count_tokens: Callable[[str], int]
+) -> list[_Line]:
+    chosen: list[_Line] = []
     sections: set[str] = set()
-    for bullet in bullets:
-        cost = count_tokens(f"{line(bullet)}\n")
-        if bullet.section not in sections:
-            cost += count_tokens(f"{_heading(bullet.section)}\n\n")
+    for line in lines:
+        section = line.bullet.section
+        cost = count_tokens(f"{line.text}\n")
+        if section not in sections:
+            cost += count_tokens(f"{_heading(section)}\n\n")
         if cost <= room:
             room -= cost
-            sections.add(bullet.section)
-            chosen.append(bullet)
+            sections.add(section)
+            chosen.append(line)
     return chosen
 
 
 def _format_sections(
-    bullets: Sequence[Bullet], sections: Sequence[SectionDefinition], line: BulletFormatter
-) -> tuple[list[Bullet], str]:
+    lines: Sequence[_Line], sections: Sequence[SectionDefinition]
+) -> tuple[list[_Line], str]:
     places = {normalize_section_name(section.name): n for n, section in enumerate(sections)}
-    by_section: dict[str, list[Bullet]] = {}
-    for bullet in sorted(bullets, key=lambda b: sort_key(b.id)):
-        by_section.setdefault(bullet.section, []).append(bullet)
+    by_section: dict[str, list[_Line]] = {}
+    for line in sorted(lines, key=lambda line: sort_key(line.bullet.id)):
+        by_section.setdefault(line.bullet.section, []).append(line)
     names = sorted(
         by_section, key=lambda n: (places.get(normalize_section_name(n), len(places)), n)
     )
-    blocks = ["\n".join([_heading(n), *map(line, by_section[n])]) for n in names]
-    return [bullet for name in names for bullet in by_section[name]], "\n\n".join(blocks)
+    blocks = ["\n".join([_heading(n), *(line.text for line in by_section[n])]) for n in names]
+    return [line for name in names for line in by_section[name]], "\n\n".join(blocks)

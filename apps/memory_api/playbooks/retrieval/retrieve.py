@@ -16,7 +16,7 @@ from apps.memory_api.memories.search.query import (
     SearchOptions,
 )
 from apps.memory_api.memories.search.search import search_memories
-from apps.memory_api.playbooks.bullet_rows import parse_sections, to_bullet
+from apps.memory_api.playbooks.bullet_rows import parse_sections, to_bullet_list
 from apps.memory_api.playbooks.effects.holdout import draw_holdout
 from apps.memory_api.playbooks.errors import PlaybookNotFound
 from apps.memory_api.playbooks.ref import PlaybookRef
@@ -167,7 +167,7 @@ def _render(
 ) -> PromptBlock:
     budgets = (options.token_budget, header.settings["token_budget"], DEFAULT_TOKEN_BUDGET)
     return render_block(
-        [to_bullet(hit.memory) for hit in hits],
+        to_bullet_list(hit.memory for hit in hits),
         parse_sections(header.settings["sections"]),
         token_budget=next(budget for budget in budgets if budget is not None),
         form=options.form,

@@ -11,7 +11,7 @@ from apps.memory_api.api.problems import problems
 from apps.memory_api.api.route import RedactingRoute
 from apps.memory_api.core.schemas import body_example
 from apps.memory_api.memories.search.query import to_search_options
-from apps.memory_api.playbooks.bullet_rows import to_bullet
+from apps.memory_api.playbooks.bullet_rows import to_bullet_list
 from apps.memory_api.playbooks.ref import PlaybookRef
 from apps.memory_api.playbooks.retrieval import retrieve
 from apps.memory_api.playbooks.retrieval.retrieve import RenderOptions
@@ -53,15 +53,16 @@ async def search_bullets(
     found = await retrieve.search_bullets(
         runtime, caller.tenant_id, playbook, body.query_text, **options
     )
+    bullets = to_bullet_list(hit.memory for hit in found.hits)
     results = [
         BulletHit(
-            bullet=to_bullet(hit.memory),
+            bullet=bullet,
             vector_score=hit.vector_score,
             bm25_score=hit.bm25_score,
             combined_score=hit.combined_score,
             explain=hit.explain() if body.explain else None,
         )
-        for hit in found.hits
+        for bullet, hit in zip(bullets, found.hits, strict=True)
     ]
     return SearchBulletsResponse(
         results=results, version=found.version, retrieval_id=found.retrieval_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from apps.memory_api.text.excerpts import excerpt, first_sentence, fold_for_comparison
 from apps.memory_api.trace_analysis.findings import (
@@ -28,6 +29,10 @@ _LOOKUP_TOOL = re.compile(r"search|look_?up|find|browse|wiki|query", re.IGNORECA
 _IDENTIFIER_CHARACTER = re.compile(r"[\d_#@]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _ZERO_DECIMALS = re.compile(r"(?<=\d)\.0+(?![\d.])")
+_FLOAT_NOISE = re.compile(r"(?<![\d.])\d+\.\d{9,}(?![\d.])")
+"""30.180000000000007: a figure that a program computed."""
+_CODE = re.compile(r"[A-Z]{2,5}")
+"""MIA, the airport, is not Mia, the passenger."""
 _MIN_VALUE_LENGTH = 3
 """Characters. Shorter values occur everywhere."""
 _MAX_VALUE_LENGTH = 200
@@ -92,11 +97,12 @@ def trace_arguments(trace: ParsedTrace, call: ToolCall) -> tuple[ValueOrigin, ..
     """For each argument of a call, the event that contains its value first. Values that are short
     or ordinary, such as `true`, are left out.
     """
-    folded = [
-        fold_value(event.content[:_MAX_RESPONSE_CHARACTERS]) for event in _earlier(trace, call)
+    texts = [
+        SearchableText.of(event.content[:_MAX_RESPONSE_CHARACTERS])
+        for event in _earlier(trace, call)
     ]
     return tuple(
-        _first_mention(trace, name, part, folded)
+        _first_mention(trace, name, part, texts)
         for name, value in list(call.arguments.items())[:_MAX_TRACED_ARGUMENTS]
         for part in _parts_of(value)
         if is_traceable(part)
@@ -123,14 +129,17 @@ def is_traceable(value: str) -> bool:
     )
 
 
-def _first_mention(trace: ParsedTrace, name: str, value: str, folded: Sequence[str]) -> ValueOrigin:
-    """The first of the `folded` events that contains a value as a whole: a figure that the agent
+def _first_mention(
+    trace: ParsedTrace, name: str, value: str, texts: Sequence[SearchableText]
+) -> ValueOrigin:
+    """The first of the `texts` of events that contains a value as a whole: a figure that the agent
     computed and the user repeated comes from the agent.
     """
-    shown, wanted = excerpt(value, 60), fold_value(value)
-    position = next((n for n, text in enumerate(folded) if contains_value(text, wanted)), None)
+    shown = excerpt(value, 60)
+    position = next((n for n, text in enumerate(texts) if text.contains(value)), None)
     if position is None:
-        return ValueOrigin(name, shown, "none")
+        in_task = SearchableText.of(trace.full_task).contains(value)
+        return ValueOrigin(name, shown, "task" if in_task else "none")
     source = _SOURCES[trace.events[position].event_type]
     tool = next((c.tool for c in trace.calls if position in (c.position, c.response_position)), "")
     is_tool = source == "tool" or trace.events[position].event_type is EventType.TOOL_CALL
@@ -148,10 +157,29 @@ _SOURCES: dict[EventType, ValueSource] = {
 }
 
 
+@dataclass(frozen=True)
+class SearchableText:
+    """A text prepared for several searches for values."""
+
+    text: str
+    folded: str
+
+    @classmethod
+    def of(cls, text: str) -> SearchableText:
+        return cls(text, fold_value(text))
+
+    def contains(self, value: str) -> bool:
+        """Whether a value occurs that is not part of a longer word or number. `#` before it does
+        not count; a code of 2 to 5 capital letters occurs only in capitals.
+        """
+        plain = value.strip().removeprefix("#")
+        if _CODE.fullmatch(plain):
+            return contains_value(self.text, plain)
+        return contains_value(self.folded, fold_value(plain))
+
+
 def contains_value(text: str, value: str) -> bool:
-    """Whether a text contains a value that is not part of a longer word or number. Both are folded
-    (`fold_value`).
-    """
+    """Whether a text contains a value that is not part of a longer word or number."""
     if not value:
         return False
     if not value.isascii():
@@ -184,9 +212,12 @@ def _compact(text: str) -> str:
 
 
 def fold_value(text: str) -> str:
-    """Remove differences in case, width, separators of thousands and decimals that are zero."""
+    """Remove differences in case, width, separators of thousands, decimals that are zero, and
+    rounding errors.
+    """
     folded = unicodedata.normalize("NFKC", text).casefold().strip()
-    return _ZERO_DECIMALS.sub("", _THOUSANDS.sub("", folded))
+    rounded = _FLOAT_NOISE.sub(lambda match: str(round(float(match.group()), 6)), folded)
+    return _ZERO_DECIMALS.sub("", _THOUSANDS.sub("", rounded))
 
 
 def _reused_arguments(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from uuid import UUID
 
 from sqlalchemy import TextClause
@@ -10,8 +13,16 @@ from sqlalchemy import TextClause
 from apps.memory_api.api.idempotency import RETENTION
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.resources import load_sql
+from apps.memory_api.maintenance.retention.queries import list_policies, list_projects
+from apps.memory_api.maintenance.tables import RetentionPolicyRow
+from apps.memory_api.runs.lifecycle import StepResult
+from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.deletion import delete_traces
 
+EXPIRED_TRACES = load_sql("maintenance/maintenance.sql", "expired_traces")
+DELETE_EVENTS = load_sql("maintenance/maintenance.sql", "delete_events")
+DELETE_MODEL_CALLS = load_sql("maintenance/maintenance.sql", "delete_model_calls")
 DELETE_RETRIEVALS = load_sql("maintenance/maintenance.sql", "delete_retrievals")
 DELETE_IDEMPOTENCY_KEYS = load_sql("maintenance/maintenance.sql", "delete_idempotency_keys")
 DELETE_RESERVATIONS = load_sql("maintenance/maintenance.sql", "delete_reservations")
@@ -23,14 +34,9 @@ STORED_REPLY_RETENTION = timedelta(days=1)
 TOTAL_RETENTION = timedelta(days=400)
 """Of totals and alerts of budgets."""
 ROWS_PER_BATCH = 5_000
+TRACES_PER_BATCH = 100
 MAX_BATCHES_PER_ROUND = 100
 """Upkeep continues in its next round."""
-
-
-async def delete_old_retrievals(runtime: Runtime, tenant_id: UUID) -> int:
-    """Deletes retrievals older than HANSEI_RETRIEVAL_RETENTION_DAYS. Returns their number."""
-    retention = timedelta(days=runtime.settings.retrieval_retention_days)
-    return await _delete_in_batches(runtime, tenant_id, DELETE_RETRIEVALS, retention)
 
 
 async def delete_expired_idempotency_keys(runtime: Runtime, tenant_id: UUID) -> int:
@@ -58,7 +64,6 @@ async def delete_old_totals(runtime: Runtime, tenant_id: UUID) -> int:
 async def delete_expired_rows(runtime: Runtime, tenant_id: UUID) -> dict[str, int]:
     """Deletes what has expired. Returns the number of rows by kind."""
     return {
-        "retrievals_deleted": await delete_old_retrievals(runtime, tenant_id),
         "idempotency_keys_deleted": await delete_expired_idempotency_keys(runtime, tenant_id),
         "reservations_deleted": await delete_old_reservations(runtime, tenant_id),
         "stored_replies_deleted": await delete_old_stored_replies(runtime, tenant_id),
@@ -66,8 +71,65 @@ async def delete_expired_rows(runtime: Runtime, tenant_id: UUID) -> dict[str, in
     }
 
 
+async def delete_by_policy(runtime: Runtime, run: RunRow) -> StepResult:
+    """The task `retention`: deletes traces, events, retrievals and records of model calls that are
+    older than the policies of their projects. Memories stay.
+    """
+    tenant_id = run.tenant_id
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        policies = {row.project_id: row for row in await list_policies(session)}
+        projects = await list_projects(session)
+    default = policies.get("", RetentionPolicyRow())
+    counts: Counter[str] = Counter()
+    for project in sorted(projects | policies.keys() - {""}):
+        policy = policies.get(project, default)
+        named = {"project": project}
+        counts["traces_deleted"] += await _delete_traces(runtime, tenant_id, project, policy)
+        if policy.event_days:
+            counts["events_deleted"] += await _delete_in_batches(
+                runtime, tenant_id, DELETE_EVENTS, timedelta(days=policy.event_days), named
+            )
+        if policy.llm_call_days:
+            counts["model_calls_deleted"] += await _delete_in_batches(
+                runtime, tenant_id, DELETE_MODEL_CALLS, timedelta(days=policy.llm_call_days), named
+            )
+        days = policy.retrieval_days or runtime.settings.retrieval_retention_days
+        counts["retrievals_deleted"] += await _delete_in_batches(
+            runtime, tenant_id, DELETE_RETRIEVALS, timedelta(days=days), named
+        )
+    return StepResult(data=dict(counts))
+
+
+async def _delete_traces(
+    runtime: Runtime, tenant_id: UUID, project: str, policy: RetentionPolicyRow
+) -> int:
+    if not policy.trace_days:
+        return 0
+    before = datetime.now(UTC) - timedelta(days=policy.trace_days)
+    deleted_count = 0
+    for _ in range(MAX_BATCHES_PER_ROUND):
+        async with runtime.sessions.for_tenant(tenant_id) as session:
+            parameters = {
+                "tenant": tenant_id,
+                "project": project,
+                "before": before,
+                "batch_size": TRACES_PER_BATCH,
+            }
+            trace_ids = (await session.scalars(EXPIRED_TRACES, parameters)).all()
+            if trace_ids:
+                await delete_traces(session, trace_ids, with_episodes=False)
+        deleted_count += len(trace_ids)
+        if len(trace_ids) < TRACES_PER_BATCH:
+            break
+    return deleted_count
+
+
 async def _delete_in_batches(
-    runtime: Runtime, tenant_id: UUID, statement: TextClause, retention: timedelta
+    runtime: Runtime,
+    tenant_id: UUID,
+    statement: TextClause,
+    retention: timedelta,
+    named: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     before = datetime.now(UTC) - retention
     deleted_count = 0
@@ -77,6 +139,7 @@ async def _delete_in_batches(
                 "tenant": current_tenant_id(session),
                 "before": before,
                 "batch_size": ROWS_PER_BATCH,
+                **named,
             }
             batch_size = len((await session.execute(statement, parameters)).all())
         deleted_count += batch_size

@@ -1,0 +1,215 @@
+"""Extracts the text of a document: plain text, Markdown, HTML and PDF. No database, no model."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Literal
+
+from pypdf import PasswordType, PdfReader
+from pypdf.errors import DependencyError, PdfReadError, PyPdfError
+
+from apps.memory_api.core.json_input import replace_unstorable
+
+MediaType = Literal["text/plain", "text/markdown", "text/html", "application/pdf"]
+
+MAX_PAGES = 20_000
+MAX_CHARACTERS = 50_000_000
+"""Of the extracted text. A compressed PDF may contain far more than its size suggests."""
+MAX_SECONDS = 600.0
+"""For the pages of one PDF."""
+
+SUFFIXES: dict[str, MediaType] = {
+    ".txt": "text/plain",
+    ".text": "text/plain",
+    ".md": "text/markdown",
+    ".markdown": "text/markdown",
+    ".html": "text/html",
+    ".htm": "text/html",
+    ".pdf": "application/pdf",
+}
+_ENCODINGS = ("utf-8-sig", "cp932", "euc_jp")
+_PRIVATE_USE = re.compile("[\ue000-\uf8ff]")
+"""What `cp932` makes of bytes that are no Japanese text."""
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+class UnreadableDocument(Exception):
+    """The document has no text that can be read. `code` and the message go to its `error`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class ExtractedText:
+    """The text by page; formats without pages have one. In Markdown and HTML, a heading is a line
+    that starts with `#`.
+    """
+
+    pages: list[str]
+    title: str | None = None
+    has_headings: bool = False
+
+
+def choose_media_type(content_type: str, source: str, start: bytes) -> MediaType | None:
+    """The type of a document by its first bytes, its `Content-Type` or the suffix of its source;
+    None if none of them is supported.
+    """
+    if start.startswith(b"%PDF-"):
+        return "application/pdf"
+    if content_type in ("text/markdown", "text/html", "application/pdf"):
+        return content_type
+    suffix = re.search(r"\.\w{1,8}$", source.lower())
+    by_suffix = SUFFIXES.get(suffix[0]) if suffix else None
+    if content_type == "text/plain":
+        return by_suffix or "text/plain"
+    return by_suffix if content_type in ("", "application/octet-stream") else None
+
+
+def extract_text(data: bytes, media_type: str) -> ExtractedText:
+    """The text of a document. Raises `UnreadableDocument`."""
+    if not data.strip():
+        raise UnreadableDocument("empty", "The document is empty.")
+    extracted = _extract_pdf(data) if media_type == "application/pdf" else _decode(data, media_type)
+    pages = [replace_unstorable(page) for page in extracted.pages]
+    if not any(page.strip() for page in pages):
+        reason = (
+            "The PDF contains no text. A scanned document needs text recognition first."
+            if media_type == "application/pdf"
+            else "The document contains no text."
+        )
+        raise UnreadableDocument("no_text", reason)
+    title = replace_unstorable(extracted.title).strip() if extracted.title else None
+    return ExtractedText(pages, title or None, extracted.has_headings)
+
+
+def _decode(data: bytes, media_type: str) -> ExtractedText:
+    text = _decode_text(data).replace("\r\n", "\n").replace("\r", "\n")
+    if media_type == "text/html":
+        parser = _HtmlText()
+        parser.feed(text)
+        parser.close()
+        return ExtractedText([parser.text()], parser.title.strip(), has_headings=True)
+    return ExtractedText([text], has_headings=media_type == "text/markdown")
+
+
+def _decode_text(data: bytes) -> str:
+    encodings = ("utf-16",) if data.startswith(_UTF16_MARKS) else _ENCODINGS
+    if encodings == _ENCODINGS and data.count(b"\0") > len(data) // 100:
+        raise UnreadableDocument("not_text", "The document is binary data, not text.")
+    for encoding in encodings:
+        with suppress(UnicodeDecodeError):
+            text = data.decode(encoding)
+            if encoding != "cp932" or not _PRIVATE_USE.search(text):
+                return text
+    raise UnreadableDocument("unknown_encoding", "The encoding is unknown. Send the text as UTF-8.")
+
+
+def _extract_pdf(data: bytes) -> ExtractedText:
+    try:
+        reader = PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:
+            raise _encrypted()
+        if len(reader.pages) > MAX_PAGES:
+            raise UnreadableDocument(
+                "too_many_pages", f"The PDF has more than {MAX_PAGES:,} pages."
+            )
+        title = reader.metadata.title if reader.metadata else None
+        return ExtractedText(list(_pdf_pages(reader)), title)
+    except UnreadableDocument:
+        raise
+    except DependencyError as error:  # an encryption that needs another library
+        raise _encrypted() from error
+    except PdfReadError as error:
+        raise _broken() from error
+    except (PyPdfError, ValueError, KeyError, IndexError, TypeError, AttributeError,
+            RecursionError, OverflowError, AssertionError) as error:  # fmt: skip
+        raise _broken() from error  # what the parser raises for damaged objects
+
+
+def _pdf_pages(reader: PdfReader) -> Iterator[str]:
+    end, size = time.monotonic() + MAX_SECONDS, 0
+    for page in reader.pages:
+        text = page.extract_text()
+        size += len(text)
+        if size > MAX_CHARACTERS:
+            raise UnreadableDocument(
+                "too_much_text", f"The PDF has more than {MAX_CHARACTERS:,} characters."
+            )
+        if time.monotonic() > end:
+            raise UnreadableDocument("too_slow", "Reading the PDF takes more than ten minutes.")
+        yield text
+
+
+def _encrypted() -> UnreadableDocument:
+    return UnreadableDocument(
+        "encrypted", "The PDF is encrypted. Remove the password and send it again."
+    )
+
+
+def _broken() -> UnreadableDocument:
+    return UnreadableDocument("broken_pdf", "The PDF is damaged and cannot be read.")
+
+
+_BLOCK_NAMES = """
+address article aside blockquote dd div dl dt figcaption figure footer form header hr main nav ol p
+pre section table tr ul
+"""
+_BLOCKS = frozenset(_BLOCK_NAMES.split())
+_HIDDEN = frozenset({"script", "style", "template", "noscript", "svg"})
+_VOID_HIDDEN_LIMIT = 64
+
+
+class _HtmlText(HTMLParser):
+    """Collects the visible text. Headings become lines with `#`, list items lines with `-`."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.title = ""
+        self._parts: list[str] = []
+        self._hidden: list[str] = []
+        self._in_title = False
+        self._in_pre = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _HIDDEN and len(self._hidden) < _VOID_HIDDEN_LIMIT:
+            self._hidden.append(tag)
+        elif tag == "title":
+            self._in_title = True
+        elif re.fullmatch("h[1-6]", tag):
+            self._parts.append("\n\n" + "#" * int(tag[1]) + " ")
+        elif tag == "li":
+            self._parts.append("\n- ")
+        elif tag == "br":
+            self._parts.append("\n")
+        elif tag in ("td", "th"):
+            self._parts.append(" | ")
+        elif tag in _BLOCKS:
+            self._parts.append("\n\n")
+        self._in_pre += tag == "pre"
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._hidden and tag == self._hidden[-1]:
+            self._hidden.pop()
+        elif tag == "title":
+            self._in_title = False
+        elif tag in _BLOCKS or re.fullmatch("h[1-6]", tag):
+            self._parts.append("\n\n")
+        self._in_pre -= tag == "pre" and self._in_pre > 0
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title += data
+        elif not self._hidden:
+            self._parts.append(data if self._in_pre else re.sub(r"\s+", " ", data))
+
+    def text(self) -> str:
+        joined = re.sub(r"[ \t]*\n[ \t]*", "\n", "".join(self._parts))
+        return re.sub(r"\n{3,}", "\n\n", joined).strip()

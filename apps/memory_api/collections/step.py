@@ -1,0 +1,203 @@
+"""The run `chunk`: brings the chunks of one document up to date, or removes them.
+
+It extracts the text, splits it, and stores chunks in batches. Each batch is one transaction that
+also counts it on the document, so a run that is killed continues after its last batch. The row lock
+of the document orders runs: a run that is no longer the document's own stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.collections import queries
+from apps.memory_api.collections.chunking import Chunk, split_pages
+from apps.memory_api.collections.extraction import ExtractedText, UnreadableDocument, extract_text
+from apps.memory_api.collections.tables import CollectionRow, DocumentRow
+from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from apps.memory_api.memories.index.writer import insert_memories, unindex_memories
+from apps.memory_api.memories.schemas import MemoryKind, MemoryStatus
+from apps.memory_api.runs.lifecycle import StepResult, finish_run
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+
+CHUNK = "chunk"
+"""The kind of run. Its input has the `document_id`."""
+BATCH_CHUNKS = 256
+"""Chunks that one transaction stores or removes."""
+MAX_TITLE_LENGTH = 200
+MARKDOWN_TYPES = ("text/markdown", "text/html")
+
+
+class _Superseded(Exception):
+    """A newer run works on the document."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A document, its collection and its text. `pages` is empty before extraction."""
+
+    document: DocumentRow
+    collection: CollectionRow
+    pages: list[str]
+    data: bytes
+
+
+class ChunkStep:
+    """How a run of the kind `chunk` is executed."""
+
+    kind = CHUNK
+
+    async def execute(self, runtime: Runtime, run: RunRow) -> None:
+        document_id = UUID(run.input["document_id"])
+        try:
+            result = await _update_document(runtime, run, document_id)
+        except _Superseded:
+            result = {"superseded": True}
+        except UnreadableDocument as error:
+            result = {"error": error.code}
+            async with runtime.sessions.for_tenant(run.tenant_id) as session:
+                reason = {"code": error.code, "message": str(error)}
+                await queries.fail_document(session, document_id, run.id, reason)
+                await queries.delete_parts(session, document_id)
+                await finish_run(session, run, StepResult(data=result))
+            return
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            await finish_run(session, run, StepResult(data=result))
+
+
+async def _update_document(
+    runtime: Runtime, run: RunRow, document_id: UUID
+) -> dict[str, str | int | bool]:
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        work = await _load_work(session, run, document_id)
+    if work.document.state == "deleting":
+        await _remove_chunks(runtime, run, document_id, generation=0)
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            await _require_own(session, run, document_id)
+            await queries.delete_document_row(session, document_id)
+            await queries.delete_collection_if_empty(session, work.collection.id)
+        return {"document_id": str(document_id), "deleted": True}
+    pages = work.pages or await _extract_pages(runtime, run, work)
+    has_headings = work.document.media_type in MARKDOWN_TYPES
+    chunks = await asyncio.to_thread(
+        split_pages, pages, work.collection.chunk_tokens, has_headings=has_headings
+    )
+    await _store_chunks(runtime, run, work, chunks)
+    await _remove_chunks(runtime, run, document_id, generation=work.document.generation)
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        document = await _require_own(session, run, document_id)
+        document.state, document.chunk_count, document.error = "done", len(chunks), None
+    return {"document_id": str(document_id), "pages": len(pages), "chunks": len(chunks)}
+
+
+async def _require_own(session: AsyncSession, run: RunRow, document_id: UUID) -> DocumentRow:
+    """The document, locked. Raises `_Superseded` if another run works on it."""
+    document = await queries.get_document(session, document_id, for_update=True)
+    if document is None or document.run_id != run.id:
+        raise _Superseded
+    return document
+
+
+async def _load_work(session: AsyncSession, run: RunRow, document_id: UUID) -> _Work:
+    document = await _require_own(session, run, document_id)
+    collection = await queries.get_collection_by_id(session, document.collection_id)
+    assert collection is not None, "a foreign key"
+    if document.state == "deleting":
+        return _Work(document, collection, [], b"")
+    document.state = "running"
+    pages = await queries.load_pages(session, document_id)
+    return _Work(
+        document,
+        collection,
+        pages,
+        b"" if pages else await queries.load_bytes(session, document_id),
+    )
+
+
+async def _extract_pages(runtime: Runtime, run: RunRow, work: _Work) -> list[str]:
+    """Extract the text, store it by page and drop the bytes."""
+    document = work.document
+    extracted = await asyncio.to_thread(_extract_clean, work.data, document.media_type)
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        current = await _require_own(session, run, document.id)
+        await queries.insert_pages(session, document.id, extracted.pages)
+        await queries.delete_parts(session, document.id)
+        current.page_count = len(extracted.pages)
+        current.title = document.title = document.title or extracted.title
+    return extracted.pages
+
+
+def _extract_clean(data: bytes, media_type: str) -> ExtractedText:
+    """The text with its secrets replaced."""
+    extracted = extract_text(data, media_type)
+    pages = [redact(page).text for page in extracted.pages]
+    title = redact(extracted.title[:MAX_TITLE_LENGTH]).text if extracted.title else None
+    return ExtractedText(pages, title, extracted.has_headings)
+
+
+async def _store_chunks(runtime: Runtime, run: RunRow, work: _Work, chunks: list[Chunk]) -> None:
+    """Store the chunks that are not stored yet."""
+    embedder = await runtime.get_tenant_embedder(run.tenant_id)
+    stored = work.document.stored_chunk_count
+    while stored < len(chunks):
+        batch = chunks[stored : stored + BATCH_CHUNKS]
+        drafts = [_draft(work, run, stored + n, chunk) for n, chunk in enumerate(batch)]
+        items = await prepare_memories(embedder, drafts)
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            document = await _require_own(session, run, work.document.id)
+            if document.stored_chunk_count != stored:
+                raise _Superseded  # another worker took this run over
+            await insert_memories(session, items)
+            memory_ids = [draft.id for draft in drafts]
+            await queries.insert_chunk_links(session, document.id, memory_ids)
+            stored += len(batch)
+            document.stored_chunk_count, document.chunk_count = stored, len(chunks)
+
+
+def _draft(work: _Work, run: RunRow, number: int, chunk: Chunk) -> MemoryDraft:
+    document, collection = work.document, work.collection
+    parts = [document.title or document.source, *chunk.headings]
+    titles = list(dict.fromkeys(parts))  # a document's title is often its first heading
+    return MemoryDraft(
+        kind=MemoryKind.CHUNK,
+        project_id=collection.project_id,
+        content=chunk.text,
+        address=(collection.project_id, "collection", collection.name),
+        title=" › ".join(titles)[:MAX_TITLE_LENGTH],
+        source=document.source,
+        metadata={
+            "collection": collection.name,
+            "document_id": str(document.id),
+            "generation": document.generation,
+            "number": number,
+            "page": chunk.page,
+            "start": chunk.start,
+            "end": chunk.end,
+        },
+        actor="run",
+        run_id=run.id,
+    )
+
+
+async def _remove_chunks(
+    runtime: Runtime, run: RunRow, document_id: UUID, *, generation: int
+) -> None:
+    """Remove the chunks that are not of this generation from the index, in batches."""
+    while True:
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            await _require_own(session, run, document_id)
+            old = await queries.find_old_chunks(session, document_id, generation, BATCH_CHUNKS)
+            if not old:
+                return
+            active = [memory for memory in old if memory.status != MemoryStatus.DELETED]
+            await unindex_memories(session, active)
+            for memory in active:
+                memory.status = MemoryStatus.DELETED
+                memory.change_actor, memory.change_run_id = "run", run.id
+            await session.flush()
+            await queries.delete_chunk_links(session, document_id, [memory.id for memory in old])

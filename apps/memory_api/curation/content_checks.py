@@ -1,0 +1,54 @@
+"""Limits of the texts that a model may write over bullets. They apply to the curator and to the
+consolidation.
+
+The author of a trace may control what a model writes, so a new text must consist mostly of words of
+the bullets that it replaces, and must not lose their names and numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from apps.memory_api.playbooks.models import Bullet
+from apps.memory_api.text.differences import find_difference, names_and_numbers
+from apps.memory_api.text.similarity import containment
+
+MIN_KNOWN_WORD_SHARE = 0.5
+"""Share of the words of a new content that the changed bullets contain, 0 to 1."""
+MAX_OMITTED_SHARE = 0.5
+"""Share of the names and numbers of the changed bullets that a new content may omit, 0 to 1."""
+
+
+def find_content_problem(
+    content: str,
+    bullets: Sequence[Bullet],
+    omitted: Collection[str] = (),
+    tools: Collection[str] = (),
+) -> str | None:
+    """What is wrong with a content that replaces these bullets; None if nothing is.
+
+    It has mostly their words, and all their names and numbers, except those that the model names in
+    `omitted`: at most half of them, and no tool.
+    """
+    old = {name for bullet in bullets for name in names_and_numbers(bullet.content)}
+    lost = old - names_and_numbers(content)
+    tool_names = {tool.casefold() for tool in tools}
+    unexplained = {
+        name
+        for name in lost
+        if name in tool_names or name not in {item.casefold() for item in omitted}
+    }
+    if unexplained:
+        return f"The new content omits {', '.join(sorted(unexplained)[:5])}."
+    if len(lost) > MAX_OMITTED_SHARE * len(old):
+        return "The new content omits most names and numbers of the bullets."
+    text = " ".join(f"{bullet.when_to_use} {bullet.title} {bullet.content}" for bullet in bullets)
+    if containment(content, text) < MIN_KNOWN_WORD_SHARE:
+        return "Most words of the new content are not in the bullets."
+    return None
+
+
+def have_antonyms(bullets: Sequence[Bullet]) -> bool:
+    """Whether the first bullet and another one differ in antonyms."""
+    first, *others = bullets
+    return any(find_difference(first.content, other.content) == "opposites" for other in others)

@@ -1,0 +1,268 @@
+"""Erases a memory, a trace, a person or a tenant, in a run of its own.
+
+Each batch is a transaction and can be repeated, so a killed worker leaves no half of one. What is
+erased leaves a tombstone; links, versions and model calls keep their IDs, times and cost without
+content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import Base, current_tenant_id, transaction_time
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.core.log_context import current_actor
+from apps.memory_api.core.resources import load_sql
+from apps.memory_api.erasures.schemas import CreateErasureRequest, ErasureTarget
+from apps.memory_api.erasures.tables import ErasureRow
+from apps.memory_api.memories.erasure import add_tombstones, erase_memories
+from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.playbooks.editing import edits
+from apps.memory_api.playbooks.errors import BulletNotFound, PlaybookNotFound
+from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from apps.memory_api.playbooks.tables import PlaybookRow
+from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.lifecycle import StepResult
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.tenants.audit_log import record_audit_event
+from apps.memory_api.traces.deletion import delete_traces
+
+MAX_ATTEMPTS = 20
+TRACES_PER_BATCH = 50
+ROWS_PER_BATCH = 5_000
+AUTHOR = "erasure"
+
+DERIVED_BULLETS = load_sql("erasures/erasures.sql", "derived_bullets")
+SUBJECT_TRACES = load_sql("erasures/erasures.sql", "subject_traces")
+SUBJECT_MEMORIES = load_sql("erasures/erasures.sql", "subject_memories")
+SCRUBS = (
+    load_sql("erasures/erasures.sql", "erase_verdicts"),
+    load_sql("erasures/erasures.sql", "erase_decisions"),
+    load_sql("erasures/erasures.sql", "erase_waiting_lessons"),
+    load_sql("erasures/erasures.sql", "erase_proposals"),
+    load_sql("erasures/erasures.sql", "erase_curations"),
+)
+ERASE_RESPONSES = load_sql("traces/storage.sql", "erase_responses")
+ERASE_ROWS = load_sql("erasures/erasures.sql", "erase_rows")
+ERASE_OTHER_RUNS = load_sql("erasures/erasures.sql", "erase_other_runs")
+ERASE_TICKETS = load_sql("erasures/erasures.sql", "erase_tickets")
+KEPT_TABLES = {"tombstones", "erasures", "audit_log", "runs", "tenants"}
+FIRST_TABLES = (
+    *("trace_events", "trace_evaluations", "bullet_verdicts", "inbox_lessons"),
+    *("playbook_curations", "curated_lessons", "playbook_proposals", "playbook_versions"),
+    *("playbooks", "memory_links", "memory_vectors", "postings", "memories"),
+)
+"""Tables with foreign keys, children first. The others follow in any order; `scopes` is last."""
+
+
+def public_target(kind: ErasureTarget, target_id: str) -> str:
+    """The target as it stays stored: the subject of a person as its hash."""
+    if kind is not ErasureTarget.PERSON:
+        return target_id
+    return f"sha256:{hashlib.sha256(target_id.encode()).hexdigest()}"
+
+
+async def create_erasure(
+    runtime: Runtime, session: AsyncSession, body: CreateErasureRequest
+) -> ErasureRow:
+    """Stores and queues an erasure of the session's tenant."""
+    run = lifecycle.new_run(
+        session,
+        lifecycle.ERASURE,
+        project_id="default",
+        input={"target_id": body.target_id},
+        max_attempts=MAX_ATTEMPTS,
+    )
+    erasure = ErasureRow(
+        tenant_id=current_tenant_id(session),
+        id=new_id(),
+        target_kind=body.target_kind.value,
+        target_id=public_target(body.target_kind, body.target_id),
+        reason=body.reason,
+        actor=current_actor(),
+        run_id=run.id,
+    )
+    run.input = run.input | {"erasure_id": str(erasure.id)}
+    session.add(erasure)
+    await session.flush()
+    await session.refresh(erasure)
+    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
+    await record_audit_event(
+        session,
+        "erasure.requested",
+        f"{erasure.target_kind}:{erasure.target_id}",
+        {"erasure_id": str(erasure.id), "reason": body.reason},
+    )
+    return erasure
+
+
+async def run_erasure(runtime: Runtime, run: RunRow) -> None:
+    """Executes an erasure and finishes its run, whose input then no longer names the target."""
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        erasure = await session.get(ErasureRow, (run.tenant_id, UUID(run.input["erasure_id"])))
+    assert erasure is not None, "stored with its run"
+    work = _Erasing(runtime, run, erasure)
+    await work.execute(ErasureTarget(erasure.target_kind), run.input["target_id"])
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        stored = await session.get(ErasureRow, (run.tenant_id, erasure.id))
+        assert stored is not None
+        stored.state, stored.finished_at = "done", await transaction_time(session)
+        stored.counts, stored.affected_bullets = dict(work.counts), work.affected_bullets
+        await add_tombstones(
+            session,
+            erasure.target_kind,
+            [erasure.target_id],
+            reason=erasure.reason,
+            erasure_id=erasure.id,
+        )
+        await record_audit_event(
+            session,
+            "erasure.finished",
+            f"{erasure.target_kind}:{erasure.target_id}",
+            {"erasure_id": str(erasure.id), "counts": dict(work.counts)},
+        )
+        current = await session.get(RunRow, (run.tenant_id, run.id))
+        if current is not None:
+            current.input = {"erasure_id": str(erasure.id)}
+            await session.flush()
+        await lifecycle.finish_run(session, run, StepResult(data={"counts": dict(work.counts)}))
+
+
+class _Erasing:
+    """One erasure in progress."""
+
+    def __init__(self, runtime: Runtime, run: RunRow, erasure: ErasureRow) -> None:
+        self.runtime, self.run, self.erasure = runtime, run, erasure
+        self.tenant_id = run.tenant_id
+        self.counts: Counter[str] = Counter()
+        self.affected_bullets: list[dict[str, Any]] = []
+
+    async def execute(self, kind: ErasureTarget, target_id: str) -> None:
+        match kind:
+            case ErasureTarget.MEMORY:
+                await self._erase([], [UUID(target_id)])
+            case ErasureTarget.TRACE:
+                await self._erase([UUID(target_id)], [])
+            case ErasureTarget.PERSON:
+                await self._erase_person(target_id)
+            case ErasureTarget.TENANT:
+                await self._erase_tenant()
+
+    async def _erase_person(self, subject: str) -> None:
+        """Erase the traces and memories of a person, batch by batch."""
+        parameters = {"tenant": self.tenant_id, "subject": subject, "limit": TRACES_PER_BATCH}
+        while True:
+            async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
+                traces = (await session.scalars(SUBJECT_TRACES, parameters)).all()
+                memories = (await session.scalars(SUBJECT_MEMORIES, parameters)).all()
+            if not traces and not memories:
+                return
+            await self._erase(traces, memories)
+
+    async def _erase(self, trace_ids: Sequence[UUID], memory_ids: Sequence[UUID]) -> None:
+        """Erase traces, memories, what was learned from these traces, and bullets that have no
+        other source.
+        """
+        tenant = self.tenant_id
+        async with self.runtime.sessions.for_tenant(tenant) as session:
+            learned = await session.scalars(
+                select(MemoryRow.id).where(
+                    MemoryRow.tenant_id == tenant, MemoryRow.trace_id.in_(trace_ids)
+                )
+            )
+            ids = {*trace_ids, *memory_ids, *learned}
+            derived = await session.execute(DERIVED_BULLETS, {"tenant": tenant, "ids": list(ids)})
+            for bullet_id, key, project_id, playbook, only_from_them in derived:
+                if only_from_them:
+                    ids.add(bullet_id)
+                else:
+                    bullet = {"project_id": project_id, "playbook": playbook, "key": key}
+                    if bullet not in self.affected_bullets:
+                        self.affected_bullets.append(bullet)
+        await self._delete_bullets(ids)
+        async with self.runtime.sessions.for_tenant(tenant) as session:
+            rows = await session.scalars(
+                select(MemoryRow)
+                .where(MemoryRow.tenant_id == tenant, MemoryRow.id.in_(ids))
+                .with_for_update()
+            )
+            memories = [row for row in rows if row.content]
+            erased = [memory.id for memory in memories]
+            await erase_memories(session, memories)
+            parameters = {"tenant": tenant, "ids": list(ids)}
+            for statement in (*SCRUBS, ERASE_RESPONSES):
+                await session.execute(statement, parameters)
+            deleted = await delete_traces(session, trace_ids, with_episodes=False)
+            for kind, targets in (("memory", erased), ("trace", trace_ids)):
+                await add_tombstones(
+                    session,
+                    kind,
+                    [str(target) for target in targets],
+                    reason=self.erasure.reason,
+                    erasure_id=self.erasure.id,
+                )
+        self.counts["traces"] += deleted
+        self.counts["memories"] += len(erased)
+
+    async def _delete_bullets(self, ids: set[UUID]) -> None:
+        """Delete those of the memories that are bullets from their playbooks."""
+        async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
+            rows = await session.execute(
+                select(MemoryRow.key, PlaybookRow.project_id, PlaybookRow.name)
+                .join(
+                    PlaybookRow,
+                    (PlaybookRow.tenant_id == MemoryRow.tenant_id)
+                    & (PlaybookRow.scope_id == MemoryRow.scope_id),
+                )
+                .where(
+                    MemoryRow.tenant_id == self.tenant_id,
+                    MemoryRow.id.in_(ids),
+                    MemoryRow.kind == "bullet",
+                    MemoryRow.status != "deleted",
+                )
+            )
+            bullets = [(str(key), PlaybookRef(project, name)) for key, project, name in rows]
+        author = ChangeAuthor(AUTHOR, "Erased.", self.run.id, may_bypass_review=True)
+        for key, ref in bullets:
+            try:
+                await edits.delete_bullet(self.runtime, self.tenant_id, ref, key, author)
+            except (BulletNotFound, PlaybookNotFound):
+                continue
+            self.counts["bullets"] += 1
+
+    async def _erase_tenant(self) -> None:
+        """Delete all rows of the tenant but its tombstones, erasures, audit log and this run."""
+        tables = {
+            table.name for table in Base.metadata.tables.values() if "tenant_id" in table.columns
+        }
+        others = sorted(tables - KEPT_TABLES - {*FIRST_TABLES, "scopes"})
+        for table in (*FIRST_TABLES, *others, "scopes"):
+            count = ROWS_PER_BATCH
+            while count == ROWS_PER_BATCH:
+                async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
+                    count = await session.scalar(
+                        ERASE_ROWS,
+                        {
+                            "tenant": self.tenant_id,
+                            "table_name": table,
+                            "limit": ROWS_PER_BATCH,
+                        },
+                    )
+                self.counts[table] += int(count or 0)
+        async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
+            await session.execute(ERASE_TICKETS, {"tenant": self.tenant_id})
+            await session.execute(
+                ERASE_OTHER_RUNS, {"tenant": self.tenant_id, "run_id": self.run.id}
+            )
+            parameters = {"tenant": self.tenant_id, "table_name": "tenants", "limit": 1}
+            await session.execute(ERASE_ROWS, parameters)
+        self.counts = Counter({name: count for name, count in self.counts.items() if count})

@@ -1,0 +1,226 @@
+"""The task `dreaming`: reflects on the recent episodes of each project together (spec 5).
+
+The episodes of the time window with enough importance are read as one trace with the outcome
+`partial`. A model looks for themes; without a model, counts of outcomes and error categories are
+reported. Reflections and strategies are linked to the episodes that they come from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated, Any
+
+import structlog
+from pydantic import BaseModel, Field
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import transaction_time
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.core.resources import load_sql
+from apps.memory_api.maintenance.episodes import Episode, ask_about_episodes
+from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from apps.memory_api.memories.index.scopes import ensure_scopes
+from apps.memory_api.memories.index.writer import insert_memories
+from apps.memory_api.memories.queries import NewLink, add_links, find_same_text
+from apps.memory_api.memories.schemas import MemoryKind
+from apps.memory_api.runs.lifecycle import StepResult
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.schemas import OutcomeType
+
+log = structlog.get_logger()
+
+DREAMING = "dreaming"
+PROMPT = "maintenance/dreaming"
+SOURCE = "dreaming"
+MIN_EPISODES = 3
+MIN_EPISODES_OF_THEME = 2
+MAX_THEMES = 5
+STRATEGY_IMPORTANCE_FACTOR = 1.1
+RECENT_EPISODES = load_sql("maintenance/maintenance.sql", "recent_episodes")
+RECENT_PROJECTS = load_sql("maintenance/maintenance.sql", "recent_projects")
+
+
+class Theme(BaseModel):
+    """What several episodes have in common. `episodes` are their numbers in the prompt."""
+
+    reflection: str = Field(min_length=1, max_length=2_000)
+    strategy: str | None = Field(default=None, max_length=1_000)
+    episodes: list[int] = Field(max_length=200)
+    importance: Annotated[float, Field(ge=0, le=1)] = 0.5
+    confidence: Annotated[float, Field(ge=0, le=1)] = 0.5
+    tags: list[str] = Field(default_factory=list, max_length=6)
+
+
+class Themes(BaseModel):
+    """The themes of the episodes; empty if they have nothing in common."""
+
+    themes: list[Theme] = Field(max_length=MAX_THEMES)
+
+
+async def dream(runtime: Runtime, run: RunRow) -> StepResult:
+    """Reflects on the recent episodes of every project of the tenant that has at least three."""
+    settings = runtime.settings
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        lookback = timedelta(hours=settings.dreaming_lookback_hours)
+        since = await transaction_time(session) - lookback
+        parameters = {"tenant": run.tenant_id, "since": since}
+        projects = (await session.scalars(RECENT_PROJECTS, parameters)).all()
+    data: dict[str, Any] = {"projects": {}}
+    engine, prompt_hash, usages = "rules", None, Counter[str]()
+    for project in projects:
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            rows = await session.execute(
+                RECENT_EPISODES,
+                parameters
+                | {
+                    "project": project,
+                    "min_importance": settings.dreaming_min_importance,
+                    "limit": settings.dreaming_max_samples,
+                },
+            )
+            episodes = [
+                Episode(
+                    row.id,
+                    row.content,
+                    row.importance,
+                    row.outcome,
+                    row.trace_id,
+                    row.created_at,
+                    row.error_category,
+                )
+                for row in rows
+            ]
+        if len(episodes) < MIN_EPISODES:
+            continue
+        log.info(
+            "reflection_generation_started",
+            tenant_id=str(run.tenant_id),
+            project_id=project,
+            outcome=OutcomeType.PARTIAL.value,
+            event_count=len(episodes),
+        )
+        answered = await ask_about_episodes(runtime, run, project, PROMPT, Themes, episodes)
+        if answered is None:
+            themes = count_themes(episodes)
+        else:
+            themes, engine, prompt_hash = answered.answer.themes, "llm", answered.prompt_hash
+            usages.update({k: v for k, v in (answered.usage or {}).items() if _is_number(v)})
+        stored = await _store(runtime, run, project, episodes, themes)
+        data["projects"][project] = {"episodes": len(episodes), "memories": stored}
+    return StepResult(
+        data=data, engine=engine, prompt_hash=prompt_hash, usage=dict(usages) if usages else None
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def count_themes(episodes: Sequence[Episode]) -> list[Theme]:
+    """What can be said without a model: how many episodes failed with the same error category."""
+    by_category: dict[str, list[int]] = {}
+    for number, episode in enumerate(episodes, start=1):
+        if episode.error_category is not None:
+            by_category.setdefault(episode.error_category, []).append(number)
+    failed = [
+        number
+        for number, episode in enumerate(episodes, start=1)
+        if episode.outcome not in (None, OutcomeType.SUCCESS.value)
+    ]
+    themes = [
+        Theme(
+            reflection=f"{len(numbers)} of {len(episodes)} recent agent runs had an error of"
+            f" category {category}.",
+            episodes=numbers,
+            importance=round(0.5 + 0.5 * len(numbers) / len(episodes), 2),
+            confidence=0.9,
+            tags=[category],
+        )
+        for category, numbers in sorted(by_category.items())
+        if len(numbers) >= MIN_EPISODES_OF_THEME
+    ]
+    if not themes and len(failed) >= MIN_EPISODES_OF_THEME:
+        themes.append(
+            Theme(
+                reflection=f"{len(failed)} of {len(episodes)} recent agent runs did not succeed."
+                " They have no common error category.",
+                episodes=failed,
+                importance=0.5,
+                confidence=0.9,
+            )
+        )
+    return themes[:MAX_THEMES]
+
+
+async def _store(
+    runtime: Runtime,
+    run: RunRow,
+    project_id: str,
+    episodes: Sequence[Episode],
+    themes: Sequence[Theme],
+) -> list[str]:
+    """Stores themes that at least two episodes show, with links to them, unless the same text is
+    stored already. Returns the IDs of the new memories.
+    """
+    sources: dict[Any, list[Episode]] = {}
+    drafts: list[MemoryDraft] = []
+    for theme in themes:
+        numbers = {number for number in theme.episodes if 1 <= number <= len(episodes)}
+        if len(numbers) < MIN_EPISODES_OF_THEME:
+            continue
+        reflection = MemoryDraft(
+            kind=MemoryKind.REFLECTION,
+            project_id=project_id,
+            content=theme.reflection,
+            tags=[*theme.tags, "dreaming"],
+            importance=theme.importance,
+            confidence=theme.confidence,
+            source=SOURCE,
+            outcome=OutcomeType.PARTIAL.value,
+            metadata={"event_count": len(numbers)},
+            actor=f"engine:{SOURCE}",
+            run_id=run.id,
+        )
+        found = [reflection]
+        if theme.strategy:
+            importance = min(1.0, theme.importance * STRATEGY_IMPORTANCE_FACTOR)
+            strategy = replace(
+                reflection,
+                id=new_id(),
+                kind=MemoryKind.STRATEGY,
+                content=theme.strategy,
+                tags=[*reflection.tags, "strategy"],
+                importance=importance,
+            )
+            found.append(strategy)
+        drafts += found
+        sources |= {draft.id: [episodes[n - 1] for n in sorted(numbers)] for draft in found}
+    items = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), drafts)
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        items = [item for item, is_known in await _known(session, items) if not is_known]
+        await insert_memories(session, items)
+        links = [
+            NewLink(item.draft.id, "derived_from", "memory", episode.id)
+            for item in items
+            for episode in sources[item.draft.id]
+        ]
+        await add_links(session, links)
+    for item in items:
+        log.info(
+            "reflection_stored",
+            tenant_id=str(run.tenant_id),
+            project_id=project_id,
+            memory_id=str(item.draft.id),
+        )
+    return [str(item.draft.id) for item in items]
+
+
+async def _known(session: AsyncSession, items: Sequence[Any]) -> list[tuple[Any, bool]]:
+    scopes = await ensure_scopes(session, [item.draft.scope_address for item in items])
+    keys = [(scopes[item.draft.scope_address], item.fingerprint) for item in items]
+    known = await find_same_text(session, keys)
+    return [(item, key in known) for item, key in zip(items, keys, strict=True)]

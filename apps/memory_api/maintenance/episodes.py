@@ -1,0 +1,89 @@
+"""Asks a model about episodes, for dreaming and session summaries: prompt, request and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.llm.errors import LLMOverBudget
+from apps.memory_api.llm.prompts import split_cacheable_prefix
+from apps.memory_api.llm.structured_output import request_structured, schema_text
+from apps.memory_api.llm.untrusted_text import fence_text, fit_text
+from apps.memory_api.llm.wrappers import MeteredLLM
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime, open_model_session
+
+Answer = TypeVar("Answer", bound=BaseModel)
+MAX_EPISODE_TOKENS = 500
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One agent run, as it is remembered."""
+
+    id: UUID
+    content: str
+    importance: float
+    outcome: str | None
+    trace_id: UUID | None
+    created_at: datetime
+    error_category: str | None = None
+
+
+@dataclass(frozen=True)
+class EpisodeAnswer:
+    """The answer of a model about episodes, with its cost."""
+
+    answer: Any
+    prompt_hash: str
+    usage: dict[str, Any] | None
+
+
+async def ask_about_episodes(
+    runtime: Runtime,
+    run: RunRow,
+    project_id: str,
+    prompt_name: str,
+    model_type: type[Answer],
+    episodes: Sequence[Episode],
+) -> EpisodeAnswer | None:
+    """The model's answer; None without a model, or if a spent budget asks for the rules. Raises
+    `LLMError`.
+    """
+    model = open_model_session(
+        runtime, run.tenant_id, None, run.id, project_id=project_id, builtin="{schema}\n{episodes}"
+    )
+    if model is None:
+        return None
+    prompt = model.prompt(prompt_name)
+    per_episode = min(MAX_EPISODE_TOKENS, max(20, model.prompt_tokens // len(episodes)))
+    lines = [
+        f"[{number}] outcome {episode.outcome or 'unknown'}:"
+        f" {fit_text(redact(episode.content).text, per_episode)}"
+        for number, episode in enumerate(episodes, start=1)
+    ]
+    values = {
+        "schema": schema_text(model_type),
+        "episodes": fence_text("\n".join(lines), label="episodes"),
+    }
+    messages = split_cacheable_prefix(prompt.text, values)
+    metered = MeteredLLM(model.llm)
+    request = model.request(
+        messages.messages,
+        cache_prefix=messages.cache_prefix,
+        purpose=prompt_name.rpartition("/")[2],
+        prompt_hash=prompt.hash,
+    )
+    try:
+        answer, _ = await request_structured(metered, model_type, request)
+    except LLMOverBudget as error:
+        if not error.allows_rules:
+            raise
+        return None
+    return EpisodeAnswer(answer, prompt.hash, metered.usage())

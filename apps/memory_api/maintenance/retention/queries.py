@@ -1,0 +1,42 @@
+"""Statements on retention policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.maintenance.tables import RetentionPolicyRow
+from apps.memory_api.memories.tables import ScopeRow
+from apps.memory_api.traces.tables import TraceRow
+
+
+async def list_policies(session: AsyncSession) -> Sequence[RetentionPolicyRow]:
+    """By project; the policy of all other projects comes first."""
+    rows = await session.scalars(
+        select(RetentionPolicyRow)
+        .where(RetentionPolicyRow.tenant_id == current_tenant_id(session))
+        .order_by(RetentionPolicyRow.project_id)
+    )
+    return rows.all()
+
+
+async def replace_policies(session: AsyncSession, rows: Iterable[RetentionPolicyRow]) -> None:
+    tenant = current_tenant_id(session)
+    await session.execute(delete(RetentionPolicyRow).where(RetentionPolicyRow.tenant_id == tenant))
+    session.add_all(rows)
+    await session.flush()
+
+
+async def list_projects(session: AsyncSession) -> set[str]:
+    """The projects that have memories or traces."""
+    tenant = current_tenant_id(session)
+    scopes = await session.scalars(
+        select(ScopeRow.project_id).where(ScopeRow.tenant_id == tenant).distinct()
+    )
+    traces = await session.scalars(
+        select(TraceRow.project_id).where(TraceRow.tenant_id == tenant).distinct()
+    )
+    return {*scopes, *traces}

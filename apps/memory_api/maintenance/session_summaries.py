@@ -1,0 +1,158 @@
+"""The task `summaries`: one episode that summarizes a session with many agent runs.
+
+A model writes the summary. Without a model, or if it fails, the summary is the beginning of the
+first five episodes and the number of others. Its importance is 1.2 times the mean, at most 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import structlog
+from pydantic import BaseModel, Field
+
+from apps.memory_api.core.resources import load_sql
+from apps.memory_api.llm.errors import LLMError
+from apps.memory_api.maintenance.episodes import Episode, EpisodeAnswer, ask_about_episodes
+from apps.memory_api.memories.editing import rewrite_memory
+from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from apps.memory_api.memories.index.writer import insert_memories
+from apps.memory_api.memories.queries import NewLink, add_links, get_memory
+from apps.memory_api.memories.schemas import MemoryKind
+from apps.memory_api.runs.lifecycle import StepResult
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+
+log = structlog.get_logger()
+
+SUMMARIES = "summaries"
+PROMPT = "maintenance/session_summary"
+SOURCE = "session_summary"
+MIN_EPISODES = 10
+MAX_EPISODES = 100
+MAX_SESSIONS_PER_RUN = 50
+SHOWN_EPISODES = 5
+EXCERPT_LENGTH = 300
+SESSIONS_TO_SUMMARIZE = load_sql("maintenance/maintenance.sql", "sessions_to_summarize")
+SESSION_EPISODES = load_sql("maintenance/maintenance.sql", "session_episodes")
+
+
+class SessionSummary(BaseModel):
+    """What happened in a session."""
+
+    summary: str = Field(min_length=1, max_length=4_000)
+    key_topics: list[str] = Field(default_factory=list, max_length=6)
+    sentiment: Literal["positive", "neutral", "negative", "mixed"] = "neutral"
+
+
+async def summarize_sessions(runtime: Runtime, run: RunRow) -> StepResult:
+    """Summarizes the sessions with at least ten episodes that are new since their summary. A run
+    handles 50 sessions; the next one continues.
+    """
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        rows = (
+            await session.execute(
+                SESSIONS_TO_SUMMARIZE,
+                {
+                    "tenant": run.tenant_id,
+                    "min_episodes": MIN_EPISODES,
+                    "limit": MAX_SESSIONS_PER_RUN,
+                },
+            )
+        ).all()
+    engines: set[str] = set()
+    failure: LLMError | None = None
+    for row in rows:
+        engine, error = await _summarize(runtime, run, row.project_id, row.session_id)
+        engines.add(engine)
+        failure = error or failure
+    return StepResult(
+        data={"sessions_summarized": len(rows)},
+        engine="llm" if "llm" in engines else "rules",
+        degraded_by=failure,
+    )
+
+
+async def _summarize(
+    runtime: Runtime, run: RunRow, project_id: str, session_id: str
+) -> tuple[str, LLMError | None]:
+    """Returns the engine, and the error of a model that failed."""
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        found = await session.execute(
+            SESSION_EPISODES,
+            {
+                "tenant": run.tenant_id,
+                "project": project_id,
+                "session": session_id,
+                "limit": MAX_EPISODES,
+            },
+        )
+        rows = found.all()
+    earlier = next((row for row in rows if row.source == SOURCE), None)
+    episodes = [
+        Episode(row.id, row.content, row.importance, row.outcome, row.trace_id, row.created_at)
+        for row in rows
+        if row.source != SOURCE
+    ]
+    error: LLMError | None = None
+    answered: EpisodeAnswer | None = None
+    try:
+        answered = await ask_about_episodes(
+            runtime, run, project_id, PROMPT, SessionSummary, episodes
+        )
+    except LLMError as failure:
+        log.warning("session_summary_degraded", error=str(failure))
+        error = failure
+    summary = answered.answer if answered else excerpt_episodes(episodes)
+    draft = _draft(run, project_id, session_id, episodes, summary)
+    (item,) = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), [draft])
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        memory = await get_memory(session, earlier.id, for_update=True) if earlier else None
+        fields: dict[str, Any] = {
+            "content": draft.content,
+            "keywords": list(draft.keywords),
+            "importance": draft.importance,
+            "metadata_": draft.metadata,
+        }
+        if memory is None:
+            await insert_memories(session, [item])
+        else:
+            await rewrite_memory(
+                session, memory, item, fields, reason="New episodes.", actor=draft.actor
+            )
+        memory_id = memory.id if memory is not None else draft.id
+        links = (NewLink(memory_id, "derived_from", "memory", e.id) for e in episodes)
+        await add_links(session, links)
+    return "llm" if answered else "rules", error
+
+
+def excerpt_episodes(episodes: Sequence[Episode]) -> SessionSummary:
+    """The summary without a model: the first episodes, shortened, and how many follow."""
+    parts = [episode.content[:EXCERPT_LENGTH] for episode in episodes[:SHOWN_EPISODES]]
+    more = len(episodes) - len(parts)
+    parts += [f"{more} more."] if more > 0 else []
+    return SessionSummary(summary="\n".join(parts))
+
+
+def _draft(
+    run: RunRow,
+    project_id: str,
+    session_id: str,
+    episodes: Sequence[Episode],
+    summary: SessionSummary,
+) -> MemoryDraft:
+    mean = sum(episode.importance for episode in episodes) / len(episodes)
+    return MemoryDraft(
+        kind=MemoryKind.EPISODE,
+        project_id=project_id,
+        content=summary.summary,
+        keywords=summary.key_topics,
+        tags=["session_summary", "auto_generated"],
+        importance=min(1.0, mean * 1.2),
+        source=SOURCE,
+        session_id=session_id,
+        metadata={"event_count": len(episodes), "sentiment": summary.sentiment},
+        actor=f"engine:{SOURCE}",
+        run_id=run.id,
+    )

@@ -1,0 +1,49 @@
+"""Deletes traces with everything that quotes them: events, evaluations, results of runs, stored
+responses, and the episode. What was learned from them stays, unless it is erased too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.resources import load_sql
+from apps.memory_api.memories.erasure import erase_memories
+from apps.memory_api.memories.tables import MemoryRow
+
+ERASE_RUNS = load_sql("traces/storage.sql", "erase_runs")
+ERASE_REPLIES = load_sql("traces/storage.sql", "erase_replies")
+ERASE_QUERIES = load_sql("traces/storage.sql", "erase_queries")
+ERASE_RESPONSES = load_sql("traces/storage.sql", "erase_responses")
+DELETE_TRACES = load_sql("traces/storage.sql", "delete_traces")
+
+
+async def delete_traces(
+    session: AsyncSession, trace_ids: Sequence[UUID], *, with_episodes: bool = True
+) -> int:
+    """Deletes traces of the session's tenant. Returns the number of deleted traces.
+
+    A run of one of them that is in progress fails when it saves its result.
+    """
+    tenant = current_tenant_id(session)
+    parameters = {"tenant": tenant, "ids": list(trace_ids)}
+    run_ids = list((await session.scalars(ERASE_RUNS, parameters)).all())
+    await session.execute(ERASE_REPLIES, {"tenant": tenant, "ids": run_ids})
+    await session.execute(ERASE_QUERIES, parameters)
+    await session.execute(ERASE_RESPONSES, parameters)
+    if with_episodes:
+        episodes = await session.scalars(
+            select(MemoryRow)
+            .where(
+                MemoryRow.tenant_id == tenant,
+                MemoryRow.trace_id.in_(trace_ids),
+                MemoryRow.kind == "episode",
+            )
+            .with_for_update()
+        )
+        await erase_memories(session, episodes.all())
+    return len((await session.execute(DELETE_TRACES, parameters)).all())

@@ -1,0 +1,90 @@
+"""Recorded prompts and answers of a model, and their replay against prompts that differ a little.
+
+Recorded answers name lessons by number and bullets by key. Both depend on the order of the runs and
+on the size of batches, so they are found again by their texts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_LESSON = re.compile(r"^(\d+)\. \(\w+\) (.+)$", re.MULTILINE)
+_KNOWN_LESSON = re.compile(r"^\[(L\d+)\] (.+)$", re.MULTILINE)
+_BULLET = re.compile(
+    r"^\[([a-z]+-\d{5})\] .*?, taught by .*\n(?:  \w+: .*\n)*  (.+)$", re.MULTILINE
+)
+
+
+@dataclass
+class Recording:
+    """A prompt with its answer. `prompt` is the user message, without the random fences."""
+
+    name: str
+    purpose: str
+    prompt: str
+    answer: str
+
+
+def read_recordings(folder: Path) -> list[Recording]:
+    """The stored recordings; none if there is no file."""
+    file = folder / "recordings.jsonl"
+    lines = file.read_text(encoding="utf8").splitlines() if file.exists() else []
+    return [Recording(**json.loads(line)) for line in lines]
+
+
+def to_current_numbers(recording: Recording, prompt: str) -> str:
+    """The answer with the keys and lesson IDs of another prompt."""
+    answer = recording.answer
+    names: dict[str, str] = {}
+    for pattern in (_KNOWN_LESSON, _BULLET):
+        current = {text: name for name, text in pattern.findall(prompt)}
+        names |= {n: current.get(t, n) for n, t in pattern.findall(recording.prompt)}
+    return re.sub(r"\b(?:L\d+|[a-z]+-\d{5})\b", lambda m: names.get(m.group(), m.group()), answer)
+
+
+class RecordedDecisions:
+    """The operations of all recorded curations, applied to lessons by their text."""
+
+    def __init__(self, recorded: Sequence[Recording]) -> None:
+        self.recorded = recorded
+        self._used: set[int] = set()
+
+    def answer(self, prompt: str) -> str:
+        """The operations on the lessons of this prompt, in the order in which they were recorded.
+        A lesson whose operation was given to an earlier batch is kept in the bullet that has the
+        text of that operation.
+        """
+        numbers = {text: int(number) for number, text in _LESSON.findall(prompt)}
+        bullets = {text: key for key, text in _BULLET.findall(prompt)}
+        operations: list[dict[str, Any]] = []
+        for number, (operation, texts, keys) in enumerate(self._operations()):
+            mine = [numbers[text] for text in texts if text in numbers]
+            if not mine and (texts or number in self._used or not set(keys.values()) <= {*bullets}):
+                continue
+            update = {"lessons": mine} | {
+                name: [bullets.get(keys.get(key, ""), key) for key in operation[name]]
+                for name in ("source_ids", "contradicts")
+            }
+            key = operation["bullet_id"]
+            update["bullet_id"] = bullets.get(keys.get(key, ""), key)
+            if number in self._used and operation["type"] in ("ADD", "UPDATE"):
+                key = bullets.get(operation["content"])
+                update |= {"type": "KEEP", "bullet_id": key} if key else {}
+            self._used.add(number)
+            operations.append(operation | update)
+        return json.dumps({"reasoning": "", "operations": operations}, ensure_ascii=False)
+
+    def _operations(self) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+        """Each operation with the texts of its lessons, and the text of each bullet by key."""
+        for recording in self.recorded:
+            texts = {int(number): text for number, text in _LESSON.findall(recording.prompt)}
+            keys = dict(_BULLET.findall(recording.prompt))
+            for operation in json.loads(recording.answer)["operations"]:
+                named = {operation["bullet_id"], *operation["source_ids"]} - {None}
+                lessons = [texts[n] for n in operation["lessons"] if n in texts]
+                yield operation, lessons, {k: t for k, t in keys.items() if k in named}

@@ -1,0 +1,77 @@
+"""The text of documents, and what is said of one that cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from apps.memory_api.collections.extraction import (
+    UnreadableDocument,
+    choose_media_type,
+    extract_text,
+)
+from tests.support.pdf import encrypt_pdf, make_pdf
+
+HTML = b"""<html><head><title>Refunds</title><style>p{color:red}</style></head><body>
+<h1>Refund <b>rules</b></h1><p>Pending orders &amp; others.<br>Second line</p>
+<script>alert("no")</script><ul><li>one</li><li>two</li></ul></body></html>"""
+
+
+def test_html_keeps_headings_and_drops_scripts() -> None:
+    extracted = extract_text(HTML, "text/html")
+    assert extracted.title == "Refunds"
+    text = extracted.pages[0]
+    assert "# Refund rules" in text
+    assert "Pending orders & others.\nSecond line" in text
+    assert "- two" in text
+    assert "alert" not in text
+    assert "color" not in text
+
+
+def test_pdf_is_read_by_page() -> None:
+    pages = extract_text(make_pdf(["First page", "Second page"]), "application/pdf").pages
+    assert [page.strip() for page in pages] == ["First page", "Second page"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp932", "euc_jp"])
+def test_encodings_of_japanese(encoding: str) -> None:
+    data = "返品は三十日以内です。".encode(encoding)
+    assert extract_text(data, "text/plain").pages == ["返品は三十日以内です。"]
+
+
+def test_nul_is_replaced() -> None:
+    assert extract_text(b"x" * 200 + b"\0", "text/plain").pages[0].endswith("\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type", "code"),
+    [
+        (b"", "text/plain", "empty"),
+        (b" \n ", "text/markdown", "empty"),
+        (b"<p> </p>", "text/html", "no_text"),
+        (b"%PDF-1.4 cut off", "application/pdf", "broken_pdf"),
+        (make_pdf(["Text"])[:200], "application/pdf", "broken_pdf"),
+        (make_pdf([""]), "application/pdf", "no_text"),
+        (encrypt_pdf(make_pdf(["Secret"])), "application/pdf", "encrypted"),
+        (bytes(range(256)) * 4 + b"\0" * 100, "text/plain", "not_text"),
+        (b"\xff\xff\xfe\xa0\x80" * 10, "text/plain", "unknown_encoding"),
+    ],
+)
+def test_unreadable_document_has_a_reason(data: bytes, media_type: str, code: str) -> None:
+    with pytest.raises(UnreadableDocument) as caught:
+        extract_text(data, media_type)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("content_type", "source", "start", "expected"),
+    [
+        ("application/octet-stream", "a.bin", b"%PDF-1.7", "application/pdf"),
+        ("text/plain", "notes.md", b"# A", "text/markdown"),
+        ("text/plain", "notes", b"A", "text/plain"),
+        ("", "page.HTM", b"<p>", "text/html"),
+        ("application/octet-stream", "a.docx", b"PK", None),
+        ("image/png", "a.txt", b"\x89PNG", None),
+    ],
+)
+def test_media_type(content_type: str, source: str, start: bytes, expected: str | None) -> None:
+    assert choose_media_type(content_type, source, start) == expected

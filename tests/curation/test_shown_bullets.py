@@ -1,0 +1,49 @@
+"""The bullets that the prompt of the curator shows completely."""
+
+from __future__ import annotations
+
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.curation.context import CurationContext, LessonEvidence
+from apps.memory_api.curation.lesson_comparison import NearbyBullet
+from apps.memory_api.curation.prompt import (
+    MAX_SHOWN_BULLETS_PER_LESSON,
+    MIN_SHOWN_BULLETS_PER_LESSON,
+    choose_shown_bullets,
+)
+from apps.memory_api.playbooks.models import Bullet
+
+
+def near(key: str, status: str = "active") -> NearbyBullet:
+    bullet = Bullet.model_validate(
+        {"id": key, "section": "OTHERS", "content": f"Advice {key}", "status": status}
+    )
+    return NearbyBullet(bullet, new_id(), 0.5)
+
+
+def test_bullets_of_the_lessons_own_tools_come_first() -> None:
+    """The nearest bullets are those of another domain, taught with other tools."""
+    foreign = [near(f"oth-{n:05d}") for n in range(1, 13)]
+    own = [near(f"pat-{n:05d}") for n in range(1, 4)]
+    context = CurationContext(
+        near=[[*foreign, *own, near("pat-00009", "quarantined")]],
+        evidence=[LessonEvidence(tools=["search_flights", "think"])],
+        bullet_tools={n.bullet.id: {"deploy"} for n in foreign}
+        | {n.bullet.id: {"search_flights"} for n in own},
+    )
+    shown = [n.bullet.id for n in choose_shown_bullets([[0]], context)]
+    assert shown[:3] == ["pat-00001", "pat-00002", "pat-00003"]
+    assert shown[3:] == [n.bullet.id for n in foreign[:MIN_SHOWN_BULLETS_PER_LESSON]]
+
+
+def test_own_tools_are_a_matter_of_each_lesson() -> None:
+    flights, deploys = near("pat-00001"), near("pat-00002")
+    context = CurationContext(
+        near=[[deploys, flights], [flights, deploys]],
+        evidence=[LessonEvidence(tools=["search_flights"]), LessonEvidence(tools=["deploy"])],
+        bullet_tools={"pat-00001": {"search_flights"}, "pat-00002": {"deploy"}},
+    )
+    assert choose_shown_bullets([[0]], context)[0] == flights
+    assert choose_shown_bullets([[1]], context)[0] == deploys
+    many = [near(f"oth-{n:05d}") for n in range(20)]
+    limited = CurationContext(near=[many], evidence=[LessonEvidence()])
+    assert len(choose_shown_bullets([[0]], limited)) == MAX_SHOWN_BULLETS_PER_LESSON

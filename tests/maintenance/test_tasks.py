@@ -1,0 +1,195 @@
+"""Decay, pruning, dreaming and session summaries: what they change, and that twice is once."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from httpx2 import AsyncClient
+from sqlalchemy import select, update
+
+from apps.memory_api.maintenance import decay
+from apps.memory_api.maintenance.dreaming import count_themes
+from apps.memory_api.maintenance.episodes import Episode
+from apps.memory_api.maintenance.tables import MaintenanceTaskRow
+from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.runtime import Runtime
+from tests.conftest import TestTenant
+from tests.support.problems import assert_problem
+
+
+async def run_task(api: AsyncClient, drain: Any, tenant: TestTenant, name: str, **body: Any) -> Any:
+    answer = await api.post(f"/api/v1/maintenance/{name}", json=body)
+    assert answer.status_code == 202, answer.text
+    await drain(tenant.id)
+    run = (await api.get(answer.headers["location"])).json()
+    assert run["state"] == "done", run
+    return run["result"]
+
+
+async def add(api: AsyncClient, content: str, **fields: Any) -> str:
+    answer = await api.post("/api/v1/memories", json={"content": content} | fields)
+    answer.raise_for_status()
+    return answer.json()["id"]
+
+
+async def make_older(runtime: Runtime, tenant: TestTenant, days: float, *ids: str) -> None:
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        age = timedelta(days=days)
+        await session.execute(
+            update(MemoryRow)
+            .where(MemoryRow.tenant_id == tenant.id, MemoryRow.id.in_([UUID(i) for i in ids]))
+            .values(created_at=MemoryRow.created_at - age, updated_at=MemoryRow.updated_at - age)
+        )
+
+
+async def make_task_older(runtime: Runtime, tenant: TestTenant, days: float) -> None:
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        row = await session.get(MaintenanceTaskRow, (tenant.id, decay.DECAY))
+        assert row is not None
+        until = datetime.fromisoformat(row.state["until"]) - timedelta(days=days)
+        row.state = {"until": until.isoformat()}
+
+
+async def strength(api: AsyncClient, memory_id: str) -> float:
+    return (await api.get(f"/api/v1/memories/{memory_id}")).json()["strength"]
+
+
+async def test_decay_spares_recent_pinned_and_rated(api, tenant, drain, runtime) -> None:
+    ids = {name: await add(api, name) for name in ("new", "unused", "stale", "pinned", "weak")}
+    deltas = [{"type": "ADD", "section": "pat", "content": "rated"}]
+    book = "/api/v1/playbooks/book"
+    (await api.post(f"{book}/deltas", json={"deltas": deltas})).raise_for_status()
+    (
+        await api.post(f"{book}/bullets/pat-00001/verdicts", json={"tag": "helpful"})
+    ).raise_for_status()
+    bullets = (await api.get("/api/v1/memories?kind=bullet")).json()["items"]
+    ids["rated"] = bullets[0]["id"]
+    await api.patch(f"/api/v1/memories/{ids['pinned']}", json={"pinned": True})
+    for name, days in (("unused", 17), ("stale", 60), ("pinned", 60), ("weak", 9_000)):
+        await make_older(runtime, tenant, days, ids[name])
+    assert await run_task(api, drain, tenant, "decay") == {"memories_decayed": 3}
+    after = {name: await strength(api, id) for name, id in ids.items()}
+    assert after["new"] == after["pinned"] == after["rated"] == 1
+    assert after["unused"] == pytest.approx(math.exp(-0.01 * 10), rel=1e-3)
+    assert after["stale"] == pytest.approx(math.exp(-0.01 * (53 + 30)), rel=1e-3)
+    assert after["weak"] == decay.FLOOR
+    assert await run_task(api, drain, tenant, "decay") == {"memories_decayed": 0}
+    assert {name: await strength(api, id) for name, id in ids.items()} == after
+
+
+async def test_many_short_rounds_decay_like_a_long_one(
+    api, tenant, drain, runtime, monkeypatch
+) -> None:
+    monkeypatch.setattr(decay, "MEMORIES_PER_BATCH", 2)
+    ids = [await add(api, f"memory {n}") for n in range(5)]
+    await make_older(runtime, tenant, 40, *ids)
+    for _ in range(3):
+        await run_task(api, drain, tenant, "decay")
+        await make_older(runtime, tenant, 10, *ids)
+        await make_task_older(runtime, tenant, 10)
+    await run_task(api, drain, tenant, "decay")
+    for memory_id in ids:
+        assert await strength(api, memory_id) == pytest.approx(
+            math.exp(-0.01 * (63 + 40)), rel=1e-3
+        )
+
+
+async def test_pruning_reports_before_it_acts(api, tenant, drain, runtime) -> None:
+    weak, used, strong = [await add(api, n, importance=0.05) for n in ("weak", "used", "strong")]
+    await make_older(runtime, tenant, 40, weak, used, strong)
+    report = await run_task(api, drain, tenant, "pruning")
+    assert report["archived"] == []
+    assert {item["id"] for item in report["report"]} == {weak, used, strong}
+    assert (await api.get(f"/api/v1/memories/{weak}")).json()["status"] == "active"
+    await api.patch(f"/api/v1/memories/{strong}", json={"importance": 0.9})
+    await api.patch(f"/api/v1/memories/{used}", json={"tags": ["looked-at"]})
+    late = await add(api, "late", importance=0.01)
+    await make_older(runtime, tenant, 40, late)
+    acted = await run_task(api, drain, tenant, "pruning", apply=True)
+    assert acted["archived"] == [weak]
+    assert [item["id"] for item in acted["report"]] == [late], "only reported yet"
+    archived = (await api.get(f"/api/v1/memories/{weak}")).json()
+    assert archived["status"] == "archived"
+    found = (await api.post("/api/v1/search", json={"query_text": "weak"})).json()["results"]
+    assert weak not in {hit["memory"]["id"] for hit in found}
+
+
+def episode(number: int, **fields: Any) -> dict[str, Any]:
+    return {"kind": "episode", "content": f"Run {number} failed", "importance": 0.8} | fields
+
+
+async def test_dreaming_links_themes_to_recent_important_episodes(
+    api, tenant, drain, runtime
+) -> None:
+    ids = [await add(api, f"Run {n} failed", kind="episode", importance=0.8) for n in range(4)]
+    old = await add(api, "An old run failed", kind="episode", importance=0.9)
+    dull = await add(api, "A dull run failed", kind="episode", importance=0.2)
+    await make_older(runtime, tenant, 2, old)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        await session.execute(
+            update(MemoryRow)
+            .where(MemoryRow.tenant_id == tenant.id)
+            .values(outcome="failure", error_category="tool_error")
+        )
+    result = await run_task(api, drain, tenant, "dreaming")
+    (stored,) = result["projects"]["default"]["memories"]
+    memory = (await api.get(f"/api/v1/memories/{stored}")).json()
+    assert memory["content"] == "4 of 4 recent agent runs had an error of category tool_error."
+    assert (memory["outcome"], memory["source"]) == ("partial", "dreaming")
+    links = (await api.get(f"/api/v1/memories/{stored}/links")).json()["items"]
+    assert {link["target_id"] for link in links} == set(ids)
+    assert not {old, dull} & {link["target_id"] for link in links}
+    again = await run_task(api, drain, tenant, "dreaming")
+    assert again["projects"]["default"]["memories"] == [], "the same text is stored once"
+
+
+async def test_two_episodes_are_too_few_to_dream(api, tenant, drain) -> None:
+    for number in range(2):
+        await add(api, f"Run {number} failed", kind="episode", importance=0.8)
+    assert await run_task(api, drain, tenant, "dreaming") == {"projects": {}}
+
+
+def test_rules_count_failures_without_common_category() -> None:
+    now = datetime.now(UTC)
+    runs = [
+        Episode(UUID(int=n), "text", 0.8, outcome, None, now)
+        for n, outcome in enumerate(("failure", "success", "timeout"), start=1)
+    ]
+    (theme,) = count_themes(runs)
+    assert theme.episodes == [1, 3]
+    assert count_themes(runs[:2]) == []
+
+
+async def test_lite_does_not_dream(app, api, runtime) -> None:
+    lite = runtime.settings.model_copy(update={"reflective_memory_mode": "lite"})
+    app.state.runtime = Runtime(lite, runtime.sessions, runtime.default_embedder, runtime.queue)
+    try:
+        assert_problem(await api.post("/api/v1/maintenance/dreaming"), 409, "conflict")
+        assert (await api.post("/api/v1/maintenance/decay")).status_code == 202
+    finally:
+        app.state.runtime = runtime
+
+
+async def test_session_with_ten_runs_is_summarized_once(api, tenant, drain, runtime) -> None:
+    for number in range(9):
+        await add(api, f"Run {number}", kind="episode", importance=0.6, session_id="s")
+    assert await run_task(api, drain, tenant, "summaries") == {"sessions_summarized": 0}
+    await add(api, "Run 9", kind="episode", importance=0.6, session_id="s")
+    assert await run_task(api, drain, tenant, "summaries") == {"sessions_summarized": 1}
+    assert await run_task(api, drain, tenant, "summaries") == {"sessions_summarized": 0}
+    await add(api, "Run 10", kind="episode", importance=0.6, session_id="s")
+    assert await run_task(api, drain, tenant, "summaries") == {"sessions_summarized": 1}
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        rows = await session.scalars(
+            select(MemoryRow).where(
+                MemoryRow.tenant_id == tenant.id, MemoryRow.source == "session_summary"
+            )
+        )
+        (summary,) = rows
+    assert summary.content.splitlines()[-1] == "6 more."
+    assert summary.importance == pytest.approx(0.72)
+    assert set(summary.tags) == {"session_summary", "auto_generated"}
