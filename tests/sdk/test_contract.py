@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
+from apps.memory_api.analytics import schemas as analytics_schemas
 from apps.memory_api.budgets import schemas as budgets_schemas
 from apps.memory_api.collections import schemas as collections_schemas
 from apps.memory_api.core.settings import Settings
@@ -40,6 +41,7 @@ from hansei.cli.options import MemoryKind, RunState
 from hansei.client import Methods
 from hansei.endpoints import (
     account,
+    analytics,
     bullets,
     collections,
     memories,
@@ -52,6 +54,10 @@ from hansei.endpoints import traces as trace_requests
 from tests.sdk.stub_service import RECORDED
 
 SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
+    (analytics.QuestionInfo, analytics_schemas.QuestionInfo, []),
+    (analytics.QuestionList, analytics_schemas.QuestionList, []),
+    (analytics.AnalyticsAnswer, analytics_schemas.AnalyticsAnswer, []),
+    (bullets.BulletVersion, history_schemas.BulletVersion, []),
     (types.GenerateReflectionResponse, schemas.GenerateReflectionResponse, [RECORDED["generate"]]),
     (types.StrategySummary, schemas.StrategySummary, []),
     (types.CreateReflectionResponse, schemas.CreateReflectionResponse, [RECORDED["brought"]]),
@@ -278,6 +284,10 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     bullets.record_verdict: ("ID", "ID", "helpful"),
     bullets.list_verdicts: ("ID", "ID"),
     bullets.get_bullet_provenance: ("ID", "ID"),
+    bullets.list_bullet_versions: ("ID", "ID"),
+    analytics.list_questions: (),
+    analytics.get_analytics: ("ID",),
+    analytics.get_analytics_csv: ("ID",),
     collections.create_collection: ("ID",),
     collections.list_collections: (),
     collections.get_collection: ("ID",),

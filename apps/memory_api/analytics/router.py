@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from apps.memory_api.analytics.export import to_csv
+from apps.memory_api.analytics.csv_export import to_csv
 from apps.memory_api.analytics.queries import load_answer
 from apps.memory_api.analytics.questions import (
     MAX_ROWS,
