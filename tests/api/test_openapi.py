@@ -29,6 +29,8 @@ QUERY = {
     "GET /api/v1/agents/runs/{agent_run_id}/events": {"follow": "false"},
 }
 """What a route must be asked with."""
+STREAMS = {"GET /api/v1/agents/runs/{agent_run_id}/events"}
+"""Routes that answer with server-sent events."""
 NOT_YET = {
     "POST /api/v1/agents/runs/{agent_run_id}/feedback": 409,
     "POST /api/v1/agents/runs/{agent_run_id}/interventions/{intervention_id}/answer": 404,
@@ -92,7 +94,7 @@ def test_every_route_has_an_example(app: FastAPI, route: str) -> None:
     if "requestBody" in operation:
         content = operation["requestBody"]["content"]
         assert any("example" in media_type for media_type in content.values())
-    elif "204" not in operation["responses"]:
+    elif "204" not in operation["responses"] and route not in STREAMS:
         assert answer_examples(app, operation)
 
 

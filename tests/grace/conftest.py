@@ -11,7 +11,7 @@ from httpx2 import AsyncClient
 
 from apps.memory_api.grace.config import GraceConfig
 from apps.memory_api.grace.interventions import AGENT
-from apps.memory_api.grace.step import AgentStep
+from apps.memory_api.grace.step import AgentRunStep
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import RUN_STEPS, process_ticket
 from tests.conftest import TestTenant
@@ -63,7 +63,7 @@ class Agent:
         done = 0
         while tickets := await waiting_tickets(self.runtime, self.tenant.id):
             for ticket in tickets:
-                steps = {**RUN_STEPS, AGENT: AgentStep(self.config)}
+                steps = {**RUN_STEPS, AGENT: AgentRunStep(self.config)}
                 await process_ticket(self.runtime, ticket, steps)
                 done += 1
         return done

@@ -10,7 +10,7 @@ from httpx2 import AsyncClient
 from sqlalchemy import text
 
 from apps.memory_api.grace.interventions import AGENT
-from apps.memory_api.grace.step import AgentStep
+from apps.memory_api.grace.step import AgentRunStep
 from apps.memory_api.grace.tools import registry
 from apps.memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolInput, ToolResult
 from apps.memory_api.run_queue.port import Ticket
@@ -250,7 +250,7 @@ async def take_over(agent: Agent) -> None:
         run_id: UUID = await session.scalar(
             text("select active_run_id from agent_runs where active_run_id is not null")
         )
-    steps = {**RUN_STEPS, AGENT: AgentStep(agent.config)}
+    steps = {**RUN_STEPS, AGENT: AgentRunStep(agent.config)}
     await process_ticket(agent.runtime, Ticket(agent.tenant.id, run_id), steps)
     await agent.work()
 

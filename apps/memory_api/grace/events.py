@@ -54,8 +54,9 @@ class EventNotifier:
             self._streams[key].discard(news)
             if not self._streams[key]:
                 del self._streams[key]
-            if not self._streams and self._listener is not None:
-                self._listener.cancel()
+            listener = self._listener
+            if not self._streams and listener:
+                listener.cancel()
                 self._listener = None
 
     def _wake(self, _connection: object, _pid: int, _channel: str, payload: Any) -> None:

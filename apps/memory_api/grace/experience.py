@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -45,9 +46,7 @@ async def find_experience(session: AsyncSession, project_id: str, query: str) ->
     return weigh_experience(query, runs)
 
 
-def weigh_experience(
-    query: str, runs: list[AgentRunRow] | tuple[AgentRunRow, ...]
-) -> list[Experience]:
+def weigh_experience(query: str, runs: Sequence[AgentRunRow]) -> list[Experience]:
     terms = query_terms(query).keys()
     records: dict[str, list[tuple[bool, float]]] = defaultdict(list)
     for run in runs:

@@ -41,7 +41,9 @@ async def finish_agent_run(
     temperature: float = 1.0,
 ) -> ExecutionResult | None:
     """End a locked agent run. Returns None if it ended before it had a plan."""
-    steps = await queries.load_steps(session, agent_run) if agent_run.plan else []
+    steps: Sequence[AgentStepRow] = []
+    if agent_run.plan:
+        steps = await queries.load_steps(session, agent_run)
     result = None
     if agent_run.plan is not None:
         result = combine_results(agent_run, steps, config, temperature)

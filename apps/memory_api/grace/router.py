@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Header, Query, Response
@@ -82,7 +82,8 @@ def agent_run_response(
     steps: list[PlanStepView] | None = None,
     question: InterventionRow | None = None,
 ) -> AgentRun:
-    result, plan = row.result or {}, row.plan or {}
+    result: dict[str, Any] = row.result or {}
+    plan: dict[str, Any] = row.plan or {}
     return AgentRun(
         id=row.id,
         project_id=row.project_id,

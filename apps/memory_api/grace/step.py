@@ -57,7 +57,7 @@ BULLET_TOKENS = 1_500
 ENDED = ("done", "failed", "cancelled")
 
 
-class AgentStep:
+class AgentRunStep:
     """How a run of the kind `agent` is executed."""
 
     kind = "agent"
@@ -138,7 +138,9 @@ async def _advance(leg: Leg) -> bool:
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         agent_run = await queries.get_agent_run(session, leg.agent_run_id)
         assert agent_run is not None
-        steps = await queries.load_steps(session, agent_run) if agent_run.plan else []
+        steps: Sequence[AgentStepRow] = []
+        if agent_run.plan:
+            steps = await queries.load_steps(session, agent_run)
     if agent_run.state in (*ENDED, "waiting") or agent_run.active_run_id != leg.run.id:
         return False
     if agent_run.cancel_requested:

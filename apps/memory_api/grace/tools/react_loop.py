@@ -31,7 +31,7 @@ CONFIDENT, APOLOGETIC = 0.8, 0.3
 """The self-evaluation of an answer, and of one that contains an apology."""
 
 
-class Turn(BaseModel):
+class LoopDecision(BaseModel):
     """What the loop does next: call a tool, or answer."""
 
     thought: str = Field(max_length=2_000)
@@ -52,20 +52,22 @@ class LegacyAgentTool(Tool):
         tools = {n: t for n, t in context.tools.items() if n not in ("ask_user", self.name)}
         sources: list[Source] = list(context.sources)
         observations: list[str] = []
-        for turn in range(context.config.executor.react_max_iterations, 0, -1):
+        for left in range(context.config.executor.react_max_iterations, 0, -1):
             values = {
                 "tools": "\n".join(f"- {n}: {t.description}" for n, t in tools.items()),
                 "query": fence_text(given.query, label="task"),
                 "observations": "\n\n".join(observations) or "none",
-                "turns": str(turn),
+                "iterations": str(left),
             }
-            step = await model.ask(Turn, "act", values, temperature=context.config.llm.temperature)
+            step = await model.ask(
+                LoopDecision, "act", values, temperature=context.config.llm.temperature
+            )
             if step.answer and not step.tool:
                 return await self._finish(context, step.answer, sources)
             observation = await self._call(context, tools, step, given, sources)
             observations.append(fence_text(observation, label="observation"))
         return ToolResult(
-            "The agent found no answer in its turns.",
+            "The agent found no answer in its iterations.",
             "partial",
             sources,
             ConfidenceFactors(llm_self_confidence=APOLOGETIC, source_count=len(sources)),
@@ -76,15 +78,15 @@ class LegacyAgentTool(Tool):
         self,
         context: ToolContext,
         tools: dict[str, Tool],
-        turn: Turn,
+        decision: LoopDecision,
         given: ToolInput,
         sources: list[Source],
     ) -> str:
         """Call a tool; adds its sources. Returns what the model is shown."""
-        tool = tools.get(turn.tool or "")
+        tool = tools.get(decision.tool or "")
         if tool is None:
             return f"There is no tool of this name. There are: {', '.join(sorted(tools))}."
-        step = PlanStep(step_id=1, action=tool.name, description="-", query=turn.tool_query,
+        step = PlanStep(step_id=1, action=tool.name, description="-", query=decision.tool_query,
                         collection=given.collection)  # fmt: skip
         try:
             result = await tool.run(context, tool.parse_input(step, given.query))

@@ -31,6 +31,8 @@ from apps.memory_api.text.terms import document_weights, query_terms
 
 MAX_SENTENCES = 3
 MAX_CONTEXT_TOKENS = 4_000
+UNTRUSTED = 0.3
+"""The highest self-evaluation of a judge that found support where there is none."""
 SUPPORT_SHARE = 0.6
 """Share of the words of a claim that a source must have, for the rules to count it as supported."""
 NOT_FOUND = {
@@ -40,7 +42,7 @@ NOT_FOUND = {
 _CITATION = re.compile(r"\[(\d{1,3})\]")
 
 
-class Answer(BaseModel):
+class SourcedAnswer(BaseModel):
     """The answer of a model."""
 
     answer: str = Field(min_length=1, max_length=20_000)
@@ -80,7 +82,7 @@ class ReasoningTool(Tool):
             "query": fence_text(context.query, label="question"),
         }
         temperature = context.config.llm.temperature
-        answer = await model.ask(Answer, "answer", values, temperature=temperature)
+        answer = await model.ask(SourcedAnswer, "answer", values, temperature=temperature)
         cited = cited_sources(answer.answer, sources)
         if not answer.sufficient:
             return ToolResult(answer.answer, "partial", cited, _factors(cited), found=False)
@@ -130,13 +132,15 @@ async def judge_answer(
     }
     judged = await model.ask(AnswerJudgment, "judge", values, temperature=0)
     count = dict.fromkeys(("supported", "contradicted", "neutral"), 0)
+    trusted = True
     for claim in judged.claims:
         # A judge may be talked into a verdict by the text that it judges: words must agree.
         verdict = claim.verdict
         if verdict == "supported" and not _has_words_of(claim.claim, sources):
-            verdict = "neutral"
+            verdict, trusted = "neutral", False
         count[verdict] += 1
-    return Groundedness(**count, self_evaluation=judged.self_evaluation, coverage=judged.coverage)
+    own = judged.self_evaluation if trusted else min(judged.self_evaluation, UNTRUSTED)
+    return Groundedness(**count, self_evaluation=own, coverage=judged.coverage)
 
 
 def judge_by_rules(answer: str, sources: Sequence[Source]) -> Groundedness:

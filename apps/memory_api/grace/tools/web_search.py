@@ -39,7 +39,7 @@ class WebSearchTool(Tool):
                 if len(answer.content) > MAX_RESPONSE_BYTES:
                     raise ToolFailed("The web search answered with more than 2 MB.")
                 body: Any = answer.json()
-            results: list[Any] = list(body["results"])
+            results: list[dict[str, Any]] = [dict(each) for each in body["results"]]
         except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
             raise ToolFailed(f"The web search failed: {type(error).__name__}.") from error
         sources = [
@@ -50,7 +50,6 @@ class WebSearchTool(Tool):
                 score=score,
             )
             for each, score in zip(results, RANK_SCORES, strict=False)
-            if isinstance(each, dict)
         ]
         scores = [source.score for source in sources]
         return ToolResult(
