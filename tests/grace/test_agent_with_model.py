@@ -82,7 +82,7 @@ async def test_simple_question_needs_no_planning_call(agent: Agent, model: Model
 
 async def test_model_plans_a_complex_question(agent: Agent, model: Model) -> None:
     model.answers["plan"] = [planned(("rag_search", []), ("rag_search", []), ("reasoning", [1, 2]))]
-    agent.config = config(executor={"max_replans": 0})
+    agent.config = config(executor={"max_replans": 0}, intervention={"max_rounds": 0})
     run = await agent.ask(HARD, interactive=False)
     assert (run["engine"], len(run["steps"])) == ("llm", 3)
     assert run["cited_bullets"] == []  # a key that no bullet has
