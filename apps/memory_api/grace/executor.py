@@ -40,7 +40,7 @@ from apps.memory_api.grace.interventions import (
     ACCEPTED,
     PENDING_QUESTION,
     PENDING_REPLAN,
-    Question,
+    PersonQuestion,
     ask_person,
     describe_doubt,
 )
@@ -155,10 +155,10 @@ async def _ask_about_step(leg: Leg, step: PlanStep, was_interrupted: bool) -> No
                 f"Step {step.step_id} ({step.action}) was cut off, and it is unknown whether it has"
                 " taken effect. Try it again?"
             )
-            question = Question("interrupted", "escalate", message, step.step_id)
+            question = PersonQuestion("interrupted", "escalate", message, step.step_id)
         else:
             message = step.query or step.description
-            question = Question("question", "escalate", message, step.step_id)
+            question = PersonQuestion("question", "escalate", message, step.step_id)
         await ask_person(leg.runtime, session, agent_run, question, leg.config)
 
 

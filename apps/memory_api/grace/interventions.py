@@ -47,7 +47,7 @@ MAX_MESSAGE_LENGTH = 4_000
 
 
 @dataclass(frozen=True)
-class Question:
+class PersonQuestion:
     """What a person is asked."""
 
     kind: Kind
@@ -76,7 +76,7 @@ async def ask_person(
     runtime: Runtime,
     session: AsyncSession,
     agent_run: AgentRunRow,
-    question: Question,
+    question: PersonQuestion,
     config: GraceConfig,
 ) -> None:
     """Let a locked agent run wait for a person. The timeout, if there is one, starts now."""

@@ -27,7 +27,7 @@ from apps.memory_api.grace.experience import find_experience
 from apps.memory_api.grace.interventions import (
     PENDING_QUESTION,
     PENDING_REPLAN,
-    Question,
+    PersonQuestion,
     apply_answer,
     ask_person,
     enqueue_leg,
@@ -314,7 +314,9 @@ async def _ask(leg: Leg) -> bool:
         pending: dict[str, Any] | None = current.options.get(PENDING_QUESTION)
         if pending is not None:
             current.options = {k: v for k, v in current.options.items() if k != PENDING_QUESTION}
-            question = Question("step", pending["level"], pending["message"], pending["step_id"])
+            question = PersonQuestion(
+                "step", pending["level"], pending["message"], pending["step_id"]
+            )
         else:
             plan = ExecutionPlan.model_validate(current.plan)
             if not _asks_about_plans(leg, current):
@@ -323,7 +325,7 @@ async def _ask(leg: Leg) -> bool:
                 )
                 return True
             steps = "; ".join(f"{s.step_id}. {s.action}: {s.description}" for s in plan.steps)
-            question = Question("plan", "confirm", f"Carry out this plan? {steps}")
+            question = PersonQuestion("plan", "confirm", f"Carry out this plan? {steps}")
         await ask_person(leg.runtime, session, current, question, leg.config)
     return False
 
