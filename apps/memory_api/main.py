@@ -20,6 +20,8 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.curation.router import router as curation_router
 from apps.memory_api.erasures.router import router as erasures_router
 from apps.memory_api.evaluation.router import router as evaluation_router
+from apps.memory_api.grace.config import load_config
+from apps.memory_api.grace.router import router as grace_router
 from apps.memory_api.maintenance.retention.router import router as retention_router
 from apps.memory_api.maintenance.router import router as maintenance_router
 from apps.memory_api.memories.router import router as memories_router
@@ -50,7 +52,7 @@ ROUTERS = (
     *(reflection_router, trajectories_router, transcripts_router),
     *(playbooks_router, history_router, proposals_router),
     *(bullets_router, verdicts_router, effects_router, curation_router),
-    *(collections_router, document_router),
+    *(collections_router, document_router, grace_router),
     workflow_router,
 )
 
@@ -63,6 +65,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         open_section_loader(settings).check()  # an invalid section file must prevent the start
+        load_config()  # also settings of GRACE that are not valid
         if runtime is not None:
             app.state.runtime = runtime
             yield

@@ -23,6 +23,8 @@ from apps.memory_api.core.db_errors import (
 from apps.memory_api.curation import cleanup
 from apps.memory_api.embeddings.port import EmbedderUnavailable
 from apps.memory_api.erasures import erase
+from apps.memory_api.grace.interventions import AGENT
+from apps.memory_api.grace.step import AgentRunStep
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
 from apps.memory_api.maintenance import budget_alerts, reembedding, tasks, upkeep
 from apps.memory_api.run_queue.port import Ticket
@@ -73,6 +75,7 @@ RUN_STEPS: Steps = {
     **learning.RUN_STEPS,
     WORKFLOW: AnswerStep(),
     CHUNK: ChunkStep(),
+    AGENT: AgentRunStep(),
     upkeep.UPKEEP: FunctionStep(upkeep.UPKEEP, upkeep.run_upkeep),
     reembedding.KIND: FunctionStep(reembedding.KIND, reembedding.run_reembedding),
     budget_alerts.KIND: FunctionStep(budget_alerts.KIND, budget_alerts.send_alert),

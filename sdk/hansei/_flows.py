@@ -6,14 +6,23 @@ caller. Both clients execute flows.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 from hansei._ndjson import Line, Source, batch_lines, read_lines
 from hansei._request import API, MAX_PAGE_SIZE, Id, Request, next_page_request, write_request
 from hansei._retry import MAX_PAUSE_SECONDS, Pause
+from hansei.endpoints.agents import (
+    AgentEvent,
+    AgentRun,
+    CreateAgentRunOptions,
+    create_agent_run,
+    get_agent_run,
+    stream_agent_events,
+)
 from hansei.endpoints.runs import get_run, list_runs
 from hansei.errors import TimedOut
 from hansei.types import Page, ReflectMode, Run, TraceReceipt
@@ -21,6 +30,8 @@ from hansei.types import Page, ReflectMode, Run, TraceReceipt
 T = TypeVar("T")
 
 FINISHED_STATES = ("done", "failed", "dead")
+AGENT_STOPPED_STATES = ("waiting", "done", "failed", "cancelled")
+"""States of an agent run in which nothing happens until a person acts."""
 UNFINISHED_STATES = ("queued", "running", "waiting")
 INITIAL_POLL_SECONDS, MAX_POLL_SECONDS = 0.1, 2.0
 """The interval between two polls of one run grows by half each time, up to the maximum."""
@@ -137,6 +148,44 @@ def follow_chain(run_id: Id, *, timeout: float | None = None) -> Flow[Run]:
         run = yield from _poll_run(next_id, timeout)
         yield Item(run)
         next_id = run["next_run_id"]
+
+
+def follow_agent_run(agent_run_id: Id, *, after: int = 0) -> Flow[AgentEvent]:
+    """Yield the events of an agent run after this number, until it has ended or waits for a person.
+    Each request ends with the next events, so a lost connection loses none.
+    """
+    while True:
+        text: str = yield stream_agent_events(agent_run_id, after=after, follow=False)
+        for event in parse_events(text):
+            after = event["id"]
+            yield Item(event)
+        if not text:
+            run: AgentRun = yield get_agent_run(agent_run_id)
+            if run["state"] in AGENT_STOPPED_STATES:
+                return
+
+
+def execute_plan_generator(
+    query: str, **options: Unpack[CreateAgentRunOptions]
+) -> Flow[AgentEvent]:
+    """Ask the agent and yield what happens, for a live user interface (S3.24). The `data` of the
+    first event has the `agent_run_id`.
+    """
+    run: AgentRun = yield create_agent_run(query, **options)
+    started: AgentEvent = {"id": 0, "event": "run_created", "data": {"agent_run_id": run["id"]}}
+    yield Item(started)
+    yield from follow_agent_run(run["id"])
+
+
+def parse_events(text: str) -> list[AgentEvent]:
+    """The events of a stream of server-sent events."""
+    found: list[AgentEvent] = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
+        if "data" in fields:
+            data = json.loads(fields["data"])
+            found.append({"id": int(fields["id"]), "event": fields["event"], "data": data})
+    return found
 
 
 def _poll_run(run_id: Id, timeout: float | None = None) -> SubFlow[Run]:

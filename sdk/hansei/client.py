@@ -28,6 +28,7 @@ from hansei._retry import Pause, RequestAttempts
 from hansei.credentials import resolve_credentials
 from hansei.endpoints import (
     account,
+    agents,
     analytics,
     bullets,
     collections,
@@ -120,6 +121,19 @@ class Methods:
     list_documents = ListMethod(collections.list_documents)
     get_document = RequestMethod(collections.get_document)
     delete_document = RequestMethod(collections.delete_document)
+
+    create_agent_run = RequestMethod(agents.create_agent_run)
+    list_agent_runs = ListMethod(agents.list_agent_runs)
+    get_agent_run = RequestMethod(agents.get_agent_run)
+    stream_agent_events = RequestMethod(agents.stream_agent_events)
+    list_interventions = ListMethod(agents.list_interventions)
+    answer_intervention = RequestMethod(agents.answer_intervention)
+    cancel_agent_run = RequestMethod(agents.cancel_agent_run)
+    record_agent_feedback = RequestMethod(agents.record_agent_feedback)
+    get_calibration = RequestMethod(agents.get_calibration)
+    reset_agent_calibration = RequestMethod(agents.reset_agent_calibration)
+    follow_agent_run = FlowMethod(_flows.follow_agent_run)
+    execute_plan_generator = FlowMethod(_flows.execute_plan_generator)
 
     list_runs = ListMethod(runs.list_runs)
     get_run = RequestMethod(runs.get_run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -83,6 +84,8 @@ async def two_tenants(
             (await api.put("/api/v1/budgets", json=limit)).raise_for_status()
             for path in ("/api/v1/budgets", "/api/v1/usage"):
                 (await api.get(path)).raise_for_status()
+            await drain(tenant.id)
+            await use_agent(api, partial(drain, tenant.id))
         await drain(tenant.id)
         async with runtime.sessions.for_tenant(tenant.id) as session:  # upkeep does it later
             await count_uses(session, datetime.min.replace(tzinfo=UTC), datetime.now(UTC))
@@ -121,6 +124,25 @@ async def use_collection(api: httpx2.AsyncClient) -> None:
         (await api.get(url + path)).raise_for_status()
     found = await api.post(f"{url}/handbook/search", json={"query_text": "pages"})
     found.raise_for_status()
+
+
+async def use_agent(api: httpx2.AsyncClient, work: Callable[[], Awaitable[int]]) -> None:
+    """A run of the agent that asks a person, is read on every road, answered and judged."""
+    url = "/api/v1/agents/runs"
+    made = await api.post(url, json={"query": "How does one ask?"})
+    await work()
+    run = f"{url}/{made.raise_for_status().json()['id']}"
+    for path in ("", "/events?follow=false", "/interventions"):
+        (await api.get(run + path)).raise_for_status()
+    question = (await api.get(run)).json()["intervention"]
+    if question is not None:
+        answered = await api.post(f"{run}/interventions/{question['id']}/answer",
+                                  json={"action": "proceed"})  # fmt: skip
+        answered.raise_for_status()
+        await work()
+    judged = await api.post(f"{run}/feedback", json={"verdict": "right"})
+    judged.raise_for_status()
+    (await api.get("/api/v1/agents/calibration")).raise_for_status()
 
 
 @pytest.fixture

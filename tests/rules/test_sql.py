@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,7 +19,7 @@ from sqlalchemy import event
 from apps.memory_api.core.db import Base
 from apps.memory_api.maintenance import upkeep
 from apps.memory_api.runtime import Runtime
-from tests.rules.conftest import MEMORY, NOT_FILLED, TRACE, use_collection, use_playbook
+from tests.rules.conftest import MEMORY, NOT_FILLED, TRACE, use_agent, use_collection, use_playbook
 from tests.rules.sources import calls, files, name_of, tree
 
 API = "apps/memory_api/"
@@ -164,6 +165,7 @@ async def test_every_statement_sent_names_the_tenant_of_every_table(
         await api.delete(path)
         await use_playbook(api)
         await use_collection(api)
+        await use_agent(api, partial(drain, tenant.id))
         await run_upkeep(worker_runtime, tenant.id, drain)
     touched: set[str] = set()
     for statement in sent:

@@ -15,6 +15,7 @@ from apps.memory_api.collections import schemas as collections_schemas
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.erasures import schemas as erasures_schemas
 from apps.memory_api.evaluation import schemas as evaluation_schemas
+from apps.memory_api.grace import schemas as grace_schemas
 from apps.memory_api.main import create_app
 from apps.memory_api.maintenance import schemas as maintenance_schemas
 from apps.memory_api.maintenance.retention import schemas as retention_schemas
@@ -41,6 +42,7 @@ from hansei.cli.options import MemoryKind, RunState
 from hansei.client import Methods
 from hansei.endpoints import (
     account,
+    agents,
     analytics,
     bullets,
     collections,
@@ -91,6 +93,10 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
             *("Collection", "Document", "RechunkedCollection"),
             *("ChunkHit", "SearchCollectionResponse"),
         )
+    ),
+    *(
+        (getattr(agents, name), getattr(grace_schemas, name), [])
+        for name in ("AgentRun", "PlanStepView", "Intervention", "AgentCalibration")
     ),
     (account.ApiKey, tenants_schemas.ApiKey, [RECORDED["key"]]),
     (account.CreateApiKeyResponse, tenants_schemas.CreateApiKeyResponse, [RECORDED["new_key"]]),
@@ -150,6 +156,7 @@ OPTIONS: list[tuple[type, type[BaseModel], set[str]]] = [
     ),
     (reflections.CreateReflectionOptions, schemas.CreateReflectionRequest, {"reflection_text"}),
     (reflections.QueryReflectionsOptions, schemas.QueryReflectionsRequest, {"query_text"}),
+    (agents.CreateAgentRunOptions, grace_schemas.CreateAgentRunRequest, {"query"}),
     (collections.CreateCollectionOptions, collections_schemas.CreateCollectionRequest, {"name"}),
     (memories.CreateMemoryOptions, memories_schemas.CreateMemoryRequest, {"content"}),
     (memories.UpdateMemoryOptions, memories_schemas.UpdateMemoryRequest, set()),
@@ -222,6 +229,8 @@ def test_every_route_has_a_method_and_every_method_a_route() -> None:
         _flows.follow_chain,
         _flows.unfinished_runs,
         _flows.finished_runs,
+        _flows.follow_agent_run,
+        _flows.execute_plan_generator,
     }
     assert names == {*DESCRIBED, *several}
 
@@ -288,6 +297,16 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     analytics.list_questions: (),
     analytics.get_analytics: ("ID",),
     analytics.get_analytics_csv: ("ID",),
+    agents.create_agent_run: ("q",),
+    agents.list_agent_runs: (),
+    agents.get_agent_run: ("ID",),
+    agents.stream_agent_events: ("ID",),
+    agents.list_interventions: ("ID",),
+    agents.answer_intervention: ("ID", "ID", "proceed"),
+    agents.cancel_agent_run: ("ID",),
+    agents.record_agent_feedback: ("ID", "right"),
+    agents.get_calibration: (),
+    agents.reset_agent_calibration: (),
     collections.create_collection: ("ID",),
     collections.list_collections: (),
     collections.get_collection: ("ID",),
@@ -330,6 +349,10 @@ FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
         "project_id": "p", "kind": ["k"], "layer": ["rm"], "status": "active", "tag": ["t"],
         "trace_id": "t",
     },
+    agents.list_agent_runs: {"project_id": "p", "state": "done"},
+    agents.stream_agent_events: {"follow": False},
+    agents.get_calibration: {"project_id": "p"},
+    agents.reset_agent_calibration: {"project_id": "p"},
     collections.list_collections: {"project_id": "p"},
     collections.get_collection: {"project_id": "p"},
     collections.delete_collection: {"project_id": "p"},

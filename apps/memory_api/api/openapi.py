@@ -41,6 +41,7 @@ TAGS = (
     {"name": "playbooks", "description": "Playbooks: bullets for a prompt, with versions."},
     {"name": "bullets", "description": "Entries of a playbook, their verdicts and effects."},
     {"name": "collections", "description": "Documents, split into chunks that searches find."},
+    {"name": "agents", "description": "An agent that plans, searches, answers and asks (GRACE)."},
     {"name": "workflow", "description": "Answer a query with a playbook."},
 )
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from hansei.cli.agents import agent_commands
 from hansei.cli.analytics import show_analytics
 from hansei.cli.audit import list_audit_log
 from hansei.cli.budgets import budget_commands, show_usage
@@ -33,7 +34,7 @@ from hansei.errors import HanseiError
 ENTRY_POINT_GROUP = "hansei.commands"
 CLIENT_COMMANDS = frozenset(
     {
-        *("reflect", "search", "playbook", "proposal", "memory", "collection"),
+        *("reflect", "search", "playbook", "proposal", "memory", "collection", "agent"),
         *("trace", "run", "budget", "usage", "audit", "analytics"),
     }
 )
@@ -77,6 +78,7 @@ for group in (
     proposal_commands,
     memory_commands,
     collection_commands,
+    agent_commands,
     trace_commands,
     run_commands,
     budget_commands,

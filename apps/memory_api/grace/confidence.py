@@ -1,0 +1,292 @@
+"""How sure a step and a run are: factors, weights, penalties, levels, groundedness, aggregation and
+calibration (S3.34–S3.42). Pure: the factors are computed by the tools.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from apps.memory_api.grace.config import GraceConfig, ThresholdSection
+
+Level = Literal["silent", "notify", "confirm", "escalate"]
+GROUNDED_SELF_EVALUATION = 0.8
+"""A reasoning step without sources, but with at least this self-evaluation, gets no penalty."""
+MIN_SELF_EVALUATION = 0.6
+"""A self-evaluation up to this number is not taken as a factor."""
+MIN_COVERAGE = 0.1
+MAX_AVERAGE_PENALTY = 0.15
+BIN_COUNT = 10
+TEMPERATURES = tuple(round(0.25 * 1.1**n, 4) for n in range(38))
+"""The grid of the calibration: 0.25 to 8.5."""
+
+
+@dataclass(frozen=True)
+class ConfidenceFactors:
+    """What is known about a step, each from 0 to 1 unless it is a count."""
+
+    search_result_count: int = 0
+    search_avg_score: float = 0.0
+    search_max_score: float = 0.0
+    search_score_variance: float = 1.0
+    source_agreement: float = 0.0
+    source_count: int = 0
+    llm_self_confidence: float = 0.5
+    tool_success_rate: float = 1.0
+    query_coverage: float = 0.0
+    is_search_step: bool = False
+
+
+@dataclass(frozen=True)
+class Groundedness:
+    """How the claims of an answer relate to its sources."""
+
+    supported: int = 0
+    contradicted: int = 0
+    neutral: int = 0
+    self_evaluation: float = 0.5
+    coverage: float = 0.3
+
+    @property
+    def claims(self) -> int:
+        return self.supported + self.contradicted + self.neutral
+
+
+@dataclass(frozen=True)
+class ConfidenceScore:
+    """A score from 0 to 1, rounded to three digits, and what it consists of."""
+
+    score: float
+    breakdown: dict[str, float] = field(default_factory=dict[str, float])
+    penalties: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ActionDecision:
+    """What to do with a step of this confidence."""
+
+    level: Level
+    score: float
+
+    @property
+    def stops(self) -> bool:
+        return self.level in ("confirm", "escalate")
+
+
+def search_quality(factors: ConfidenceFactors, config: GraceConfig) -> float:
+    """0 without hits; the best score if it is strong; else .7 max + .3 mean less a share of the
+    variance.
+    """
+    best = factors.search_max_score
+    if factors.search_result_count == 0 and best == 0:
+        return 0.0
+    if best >= config.search.strong_score:
+        return best
+    spread = min(MAX_AVERAGE_PENALTY, 0.3 * factors.search_score_variance)
+    return max(0.0, 0.7 * best + 0.3 * factors.search_avg_score - spread)
+
+
+def score_step(factors: ConfidenceFactors, config: GraceConfig) -> ConfidenceScore:
+    """The confidence in a step: the quality of a search, or the weighted mean of the present
+    factors, less the penalties.
+    """
+    quality = search_quality(factors, config)
+    if factors.is_search_step:
+        parts = {"search_quality": quality, "tool_success": factors.tool_success_rate}
+        score = quality * factors.tool_success_rate
+    else:
+        parts = _present_factors(factors, quality)
+        weights = config.confidence_weights.model_dump()
+        total = sum(weights[name] for name in parts)
+        score = (
+            sum(weights[name] * value for name, value in parts.items()) / total if total else 0.0
+        )
+    score, penalties = _apply_penalties(score, factors, config)
+    return ConfidenceScore(_round(score), {k: _round(v) for k, v in parts.items()}, penalties)
+
+
+def _present_factors(factors: ConfidenceFactors, quality: float) -> dict[str, float]:
+    parts = {"tool_success": factors.tool_success_rate}
+    if quality > 0:
+        parts["search_quality"] = quality
+    if factors.source_count > 1:
+        parts["source_agreement"] = factors.source_agreement
+    if factors.llm_self_confidence > MIN_SELF_EVALUATION:
+        parts["self_evaluation"] = factors.llm_self_confidence
+    if factors.query_coverage > MIN_COVERAGE:
+        parts["query_coverage"] = factors.query_coverage
+    return parts
+
+
+def _apply_penalties(
+    score: float, factors: ConfidenceFactors, config: GraceConfig
+) -> tuple[float, tuple[str, ...]]:
+    names: list[str] = []
+    if factors.is_search_step and factors.search_result_count == 0:
+        score *= config.penalties.no_results
+        names.append("no_results")
+    if factors.tool_success_rate < 1:
+        floor = config.penalties.tool_failure_floor
+        score *= floor + (1 - floor) * factors.tool_success_rate
+        names.append("tool_failure")
+    has_hits = factors.is_search_step and factors.search_result_count > 0
+    is_sure = not factors.is_search_step and factors.llm_self_confidence >= GROUNDED_SELF_EVALUATION
+    if factors.source_count == 0 and not has_hits and not is_sure:
+        score *= config.penalties.no_sources
+        names.append("no_sources")
+    return score, tuple(names)
+
+
+def score_grounded(
+    grounded: Groundedness, search_score: float, source_count: int, config: GraceConfig
+) -> ConfidenceScore:
+    """The confidence in an answer whose claims were compared with its sources: .8 of the answer
+    (support .6, self-evaluation .25, coverage .15) and .2 of the search. A contradiction caps the
+    part of the answer.
+    """
+    rules = config.groundedness
+    decided = grounded.supported + grounded.contradicted
+    if decided == 0:
+        support, own, coverage = 0.5, min(grounded.self_evaluation, 0.5), 0.3
+        search_score = min(search_score, 0.2)
+    else:
+        share = min(1.0, decided / max(1, grounded.claims) / rules.decided_share)
+        damping = 1 - rules.coverage_damping + rules.coverage_damping * share
+        support = grounded.supported / decided * damping
+        own, coverage = grounded.self_evaluation, grounded.coverage
+    answer = (
+        rules.support_weight * support
+        + rules.self_evaluation_weight * own
+        + rules.coverage_weight * coverage
+    )
+    penalties: list[str] = []
+    if grounded.contradicted:
+        answer = min(answer, rules.contradiction_cap)
+        penalties.append("contradiction")
+    score = (1 - rules.search_share) * answer + rules.search_share * search_score
+    if source_count == 0:
+        score *= rules.no_source_penalty
+        penalties.append("no_sources")
+    parts = {
+        "support": support,
+        "self_evaluation": own,
+        "coverage": coverage,
+        "search": search_score,
+    }
+    return ConfidenceScore(
+        _round(score), {k: _round(v) for k, v in parts.items()}, tuple(penalties)
+    )
+
+
+def decide(score: float, thresholds: ThresholdSection) -> ActionDecision:
+    """The level of a score. Each threshold belongs to the higher level."""
+    if score >= thresholds.silent:
+        return ActionDecision("silent", score)
+    if score >= thresholds.notify:
+        return ActionDecision("notify", score)
+    return ActionDecision("confirm" if score >= thresholds.confirm else "escalate", score)
+
+
+def aggregate(scores: Sequence[float], config: GraceConfig) -> ConfidenceScore:
+    """The confidence in a whole run. A step below the critical score lowers the mean."""
+    if not scores:
+        return ConfidenceScore(0.0)
+    rules = config.aggregation
+    if rules.method == "min":
+        result = min(scores)
+    elif rules.method == "mean":
+        result = sum(scores) / len(scores)
+    else:
+        weights = range(1, len(scores) + 1)
+        result = sum(w * s for w, s in zip(weights, scores, strict=True)) / sum(weights)
+    if min(scores) < rules.critical_below:
+        return ConfidenceScore(_round(result * rules.critical_factor), {}, ("critical_step",))
+    return ConfidenceScore(_round(result))
+
+
+def agreement(vectors: Sequence[Sequence[float]]) -> float:
+    """Mean cosine of all pairs of unit vectors, 0 to 1; 1 for one source, 0 for none."""
+    if len(vectors) < 2:
+        return float(len(vectors))
+    total, pairs = 0.0, 0
+    for index, left in enumerate(vectors):
+        for right in vectors[index + 1 :]:
+            total += sum(a * b for a, b in zip(left, right, strict=True))
+            pairs += 1
+    return min(1.0, max(0.0, total / pairs))
+
+
+def calibrate(score: float, temperature: float) -> float:
+    """The score with its logit divided by the temperature."""
+    clipped = min(max(score, 1e-4), 1 - 1e-4)
+    logit = math.log(clipped / (1 - clipped)) / temperature
+    return 1 / (1 + math.exp(-logit))
+
+
+def fit_temperature(outcomes: Sequence[tuple[float, bool]]) -> float:
+    """The temperature with the least log loss on (score, correct) pairs. It is 1 if all are correct
+    or all are wrong.
+    """
+    if len({correct for _, correct in outcomes}) < 2:
+        return 1.0
+    return min(TEMPERATURES, key=lambda t: (_log_loss(outcomes, t), abs(math.log(t))))
+
+
+def _log_loss(outcomes: Sequence[tuple[float, bool]], temperature: float) -> float:
+    total = 0.0
+    for score, correct in outcomes:
+        chance = calibrate(score, temperature)
+        total -= math.log(chance if correct else 1 - chance)
+    return total / len(outcomes)
+
+
+def expected_calibration_error(outcomes: Sequence[tuple[float, bool]]) -> float:
+    """ECE with ten bins: the mean distance of confidence and share of correct answers."""
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for score, correct in outcomes:
+        bins.setdefault(min(int(score * BIN_COUNT), BIN_COUNT - 1), []).append((score, correct))
+    return sum(
+        abs(sum(score for score, _ in each) - sum(correct for _, correct in each))
+        for each in bins.values()
+    ) / max(1, len(outcomes))
+
+
+THRESHOLD_CAPS = ThresholdSection(silent=0.95, notify=0.85, confirm=0.60)
+THRESHOLD_FLOORS = ThresholdSection(silent=0.80, notify=0.60, confirm=0.30)
+
+
+def adjust_thresholds(
+    thresholds: ThresholdSection, feedback: Sequence[tuple[float, bool]], config: GraceConfig
+) -> ThresholdSection:
+    """The thresholds after these (confidence, correct) pairs, each of which counts once: raised if
+    more than 30 % were wrong though above `notify`, else lowered if more than 30 % were right
+    though below `confirm`. Unchanged with fewer pairs than `min_samples`.
+    """
+    rules = config.threshold_adjustment
+    if len(feedback) < rules.min_samples:
+        return thresholds
+    share = 1 / len(feedback)
+    false_positives = share * sum(s > thresholds.notify and not right for s, right in feedback)
+    false_negatives = share * sum(s < thresholds.confirm and right for s, right in feedback)
+    if false_positives > rules.error_share:
+        return _move(thresholds, rules.learning_rate)
+    if false_negatives > rules.error_share:
+        return _move(thresholds, -rules.learning_rate)
+    return thresholds
+
+
+def _move(thresholds: ThresholdSection, step: float) -> ThresholdSection:
+    moved = {
+        name: round(
+            min(max(value + step, getattr(THRESHOLD_FLOORS, name)), getattr(THRESHOLD_CAPS, name)),
+            4,
+        )
+        for name, value in thresholds.model_dump().items()
+    }
+    return ThresholdSection(**moved)
+
+
+def _round(value: float) -> float:
+    return round(min(1.0, max(0.0, value)), 3)

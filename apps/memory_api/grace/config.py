@@ -1,0 +1,188 @@
+"""Settings of GRACE: `config/grace_config.yml`, overridden by `GRACE_<SECTION>_<NAME>` (S3.58–60).
+
+Every value is read at run time; a test changes each one and sees a result change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from apps.memory_api.core.errors import ConfigurationError
+from apps.memory_api.core.resources import packaged_path
+
+FILE_NAME = "grace_config.yml"
+PREFIX = "GRACE_"
+MAX_WEIGHT_ERROR = 0.01
+
+Unit = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LLMSection(_Section):
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.2
+    max_tokens: Annotated[int, Field(ge=64)] = 2048
+    light_model_judgments: bool = True
+
+
+class PlannerSection(_Section):
+    max_steps: Annotated[int, Field(ge=1, le=20)] = 20
+    simple_below: Unit = 0.7
+    complexity_by_model: bool = False
+    confirm_above: Annotated[float, Field(ge=0)] = 1.01
+
+
+class ExecutorSection(_Section):
+    max_parallel: Annotated[int, Field(ge=1, le=16)] = 4
+    step_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30
+    max_replans: Annotated[int, Field(ge=0, le=20)] = 3
+    cooldown_seconds: Annotated[float, Field(ge=0)] = 5
+    max_tokens_per_run: Annotated[int, Field(ge=0)] = 200_000
+    max_cost_usd_per_run: Annotated[float, Field(ge=0)] = 0.5
+    warn_cost_share: Unit = 0.8
+    react_max_iterations: Annotated[int, Field(ge=1, le=50)] = 8
+
+
+class WeightSection(_Section):
+    search_quality: Unit = 0.25
+    source_agreement: Unit = 0.2
+    self_evaluation: Unit = 0.25
+    tool_success: Unit = 0.15
+    query_coverage: Unit = 0.15
+
+    @model_validator(mode="after")
+    def _sum_to_one(self) -> WeightSection:
+        total = sum(self.model_dump().values())
+        if abs(total - 1) > MAX_WEIGHT_ERROR:
+            raise ValueError(f"the weights must sum to 1, not {total:.3f}")
+        return self
+
+
+class GroundednessSection(_Section):
+    support_weight: Unit = 0.6
+    self_evaluation_weight: Unit = 0.25
+    coverage_weight: Unit = 0.15
+    search_share: Unit = 0.2
+    contradiction_cap: Unit = 0.3
+    no_source_penalty: Unit = 0.85
+    coverage_damping: Unit = 0.3
+    decided_share: Annotated[float, Field(gt=0, le=1)] = 0.8
+
+
+class PenaltySection(_Section):
+    no_results: Unit = 0.5
+    no_sources: Unit = 0.7
+    tool_failure_floor: Unit = 0.8
+
+
+class SearchSection(_Section):
+    top_k: Annotated[int, Field(ge=1, le=50)] = 5
+    strong_score: Unit = 0.6
+    min_score: Unit = 0.2
+    exact_score: Unit = 0.98
+    default_collection: str = "wikipedia_ja"
+    web_search_below: Unit = 0.7
+
+
+class ThresholdSection(_Section):
+    silent: Unit = 0.9
+    notify: Unit = 0.7
+    confirm: Unit = 0.4
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ThresholdSection:
+        if not self.silent >= self.notify >= self.confirm:
+            raise ValueError("must be in the order silent ≥ notify ≥ confirm")
+        return self
+
+
+class AdjustmentSection(_Section):
+    learning_rate: Unit = 0.05
+    min_samples: Annotated[int, Field(ge=1)] = 10
+    error_share: Unit = 0.3
+
+
+class InterventionSection(_Section):
+    interactive: bool = True
+    timeout_seconds: Annotated[float, Field(ge=0)] = 300
+    auto_proceed_on_timeout: bool = False
+    max_rounds: Annotated[int, Field(ge=0)] = 3
+
+
+class ReplanSection(_Section):
+    confidence_threshold: Unit = 0.4
+    partial_threshold: Unit = 0.6
+    full_share: Unit = 0.34
+
+
+class AggregationSection(_Section):
+    method: Literal["mean", "min", "weighted"] = "weighted"
+    critical_below: Unit = 0.3
+    critical_factor: Unit = 0.7
+
+
+class WebSearchSection(_Section):
+    url: str = ""
+
+
+class GraceConfig(_Section):
+    """All settings of GRACE."""
+
+    llm: LLMSection = LLMSection()
+    planner: PlannerSection = PlannerSection()
+    executor: ExecutorSection = ExecutorSection()
+    confidence_weights: WeightSection = WeightSection()
+    groundedness: GroundednessSection = GroundednessSection()
+    penalties: PenaltySection = PenaltySection()
+    search: SearchSection = SearchSection()
+    thresholds: ThresholdSection = ThresholdSection()
+    threshold_adjustment: AdjustmentSection = AdjustmentSection()
+    intervention: InterventionSection = InterventionSection()
+    replan: ReplanSection = ReplanSection()
+    aggregation: AggregationSection = AggregationSection()
+    web_search: WebSearchSection = WebSearchSection()
+
+
+def read_config(path: Path, environment: Mapping[str, str]) -> GraceConfig:
+    """The settings of a file and of the environment. Raises `ConfigurationError`."""
+    try:
+        values: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    sections = sorted(GraceConfig.model_fields, key=len, reverse=True)
+    for variable, text in environment.items():
+        if not variable.startswith(PREFIX) or variable == "GRACE_CONFIG":
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        section = next((each for each in sections if name.startswith(f"{each}_")), None)
+        if section is None:
+            raise ConfigurationError(
+                f"{variable} has no effect. Its name must be GRACE_<SECTION>_<NAME> with a section "
+                f"of {FILE_NAME}: {', '.join(sorted(sections))}."
+            )
+        values.setdefault(section, {})[name.removeprefix(f"{section}_")] = text
+    try:
+        return GraceConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ConfigurationError(f"GRACE setting {place}: {first['msg']}") from error
+
+
+@lru_cache(1)
+def load_config() -> GraceConfig:
+    """The settings of this process: those of `GRACE_CONFIG` if it names a file, otherwise the
+    packaged ones. Raises `ConfigurationError`.
+    """
+    named = os.environ.get("GRACE_CONFIG")
+    path = Path(named) if named else packaged_path("config") / FILE_NAME
+    return read_config(path, os.environ)

@@ -1,0 +1,171 @@
+"""Plans and results of GRACE (S3.54–S3.57), and the checks of a plan. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field
+
+StepState = Literal["pending", "running", "success", "partial", "failed", "skipped"]
+FINISHED: frozenset[str] = frozenset({"success", "partial", "failed", "skipped"})
+USABLE: frozenset[str] = frozenset({"success", "partial"})
+"""States of a step whose output later steps may use."""
+SEARCH_ACTIONS = frozenset({"rag_search", "web_search"})
+ANSWER_ACTIONS = frozenset({"reasoning", "run_legacy_agent"})
+MAX_STEPS = 20
+
+
+class PlanStep(BaseModel):
+    """One step of a plan."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    step_id: Annotated[int, Field(ge=1)]
+    action: Annotated[str, Field(min_length=1, max_length=64)]
+    description: Annotated[str, Field(min_length=1, max_length=2_000)]
+    query: Annotated[str, Field(max_length=4_000)] | None = None
+    collection: Annotated[str, Field(max_length=128)] | None = None
+    depends_on: list[int] = Field(default_factory=list, max_length=MAX_STEPS)
+    expected_output: Annotated[str, Field(max_length=2_000)] = ""
+    fallback: Annotated[str, Field(max_length=64)] | None = None
+    timeout_seconds: Annotated[float, Field(ge=1, le=300)] | None = None
+
+
+def new_plan_id() -> str:
+    return uuid4().hex[:12]
+
+
+class ExecutionPlan(BaseModel):
+    """A plan. Its steps are in the order of their IDs, and depend on earlier steps only."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    plan_id: str = Field(default_factory=new_plan_id)
+    original_query: str
+    complexity: Annotated[float, Field(ge=0, le=1)] = 0.5
+    steps: list[PlanStep] = Field(min_length=1, max_length=MAX_STEPS)
+    requires_confirmation: bool = False
+    success_criteria: str = ""
+    engine: Literal["template", "llm"] = "template"
+    cited_bullets: list[str] = Field(default_factory=list)
+    """Keys of the bullets of the playbook that the plan follows."""
+
+    @property
+    def estimated_steps(self) -> int:
+        return len(self.steps)
+
+
+class PlanStepResult(BaseModel):
+    """What a step returned, and how sure it is."""
+
+    step_id: int
+    status: Literal["success", "partial", "failed", "skipped"]
+    output: str = ""
+    confidence: float = 0.0
+    sources: list[dict[str, Any]] = Field(default_factory=list)
+    error: str | None = None
+    breakdown: dict[str, float] = Field(default_factory=dict)
+    penalties: list[str] = Field(default_factory=list)
+    level: str | None = None
+    action: str = ""
+    used_fallback: bool = False
+    found: bool = True
+    """False if the sources do not answer the question."""
+    execution_time_ms: int = 0
+
+
+class ExecutionResult(BaseModel):
+    """The outcome of a run."""
+
+    plan_id: str
+    original_query: str
+    final_answer: str | None
+    step_results: list[PlanStepResult]
+    overall_confidence: float
+    calibrated_confidence: float
+    overall_status: Literal["success", "partial", "failed", "cancelled"]
+    found: bool = True
+    sources: list[dict[str, Any]] = Field(default_factory=list)
+    replan_count: int = 0
+    total_execution_time_ms: int = 0
+    total_token_usage: int = 0
+    total_cost_usd: float = 0.0
+
+
+@dataclass
+class ExecutionState:
+    """The state of a run between two steps. All steps start as pending."""
+
+    plan: ExecutionPlan
+    results: dict[int, PlanStepResult] = field(default_factory=dict[int, PlanStepResult])
+    states: dict[int, StepState] = field(default_factory=dict[int, StepState])
+    started: dict[int, int] = field(default_factory=dict[int, int])
+    """How often each step was started."""
+
+    def __post_init__(self) -> None:
+        for step in self.plan.steps:
+            self.states.setdefault(step.step_id, "pending")
+
+    def step(self, step_id: int) -> PlanStep:
+        return next(step for step in self.plan.steps if step.step_id == step_id)
+
+    def unmet(self) -> list[PlanStep]:
+        """Pending steps with a dependency that failed or was skipped."""
+        return [
+            step
+            for step in self.plan.steps
+            if self.states[step.step_id] == "pending"
+            and any(self.states[each] in ("failed", "skipped") for each in step.depends_on)
+        ]
+
+    def ready(self) -> list[PlanStep]:
+        """Pending steps whose dependencies all have an output, and steps that were cut off."""
+        return [
+            step
+            for step in self.plan.steps
+            if self.states[step.step_id] in ("pending", "running")
+            and all(self.states[each] in USABLE for each in step.depends_on)
+        ]
+
+    @property
+    def is_finished(self) -> bool:
+        return all(state in FINISHED for state in self.states.values())
+
+    @property
+    def finished_share(self) -> float:
+        done = sum(state in USABLE for state in self.states.values())
+        return done / len(self.states)
+
+
+def find_plan_problems(plan: ExecutionPlan, actions: frozenset[str], max_steps: int) -> list[str]:
+    """Why a plan cannot be executed; empty if it can. A dependency must exist and come earlier, so
+    a valid plan has no cycle.
+    """
+    problems: list[str] = []
+    if len(plan.steps) > max_steps:
+        problems.append(f"The plan has {len(plan.steps)} steps. At most {max_steps} are allowed.")
+    ids = [step.step_id for step in plan.steps]
+    if len(set(ids)) < len(ids):
+        problems.append("Two steps have the same step_id.")
+    if ids != sorted(ids):
+        problems.append("The steps are not in the order of their step_id.")
+    for step in plan.steps:
+        names = ", ".join(sorted(actions))
+        if step.action not in actions:
+            problems.append(
+                f"Step {step.step_id}: unknown action '{step.action}'. There are: {names}."
+            )
+        if step.fallback is not None and step.fallback not in actions:
+            problems.append(
+                f"Step {step.step_id}: unknown fallback '{step.fallback}'. There are: {names}."
+            )
+        for each in step.depends_on:
+            if each not in ids:
+                problems.append(f"Step {step.step_id} depends on step {each}, which is missing.")
+            elif each >= step.step_id:
+                problems.append(
+                    f"Step {step.step_id} depends on step {each}, which is not earlier."
+                )
+    return problems

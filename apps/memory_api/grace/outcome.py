@@ -1,0 +1,177 @@
+"""The end of an agent run: its result, and the trace that Hansei learns from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.grace import queries
+from apps.memory_api.grace.confidence import aggregate, calibrate
+from apps.memory_api.grace.config import GraceConfig
+from apps.memory_api.grace.execution_plan import (
+    ANSWER_ACTIONS,
+    USABLE,
+    ExecutionPlan,
+    ExecutionResult,
+    PlanStepResult,
+)
+from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
+from apps.memory_api.runs.chain import enqueue_runs, new_learning_run
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.schemas import CreateTraceRequest
+from apps.memory_api.traces.storage import store_trace
+
+OUTCOMES = {"failed": "failure", "partial": "partial"}
+"""Status of a run → outcome of its trace. A success has none until a person gives feedback."""
+MAX_EVENT_LENGTH = 20_000
+
+
+async def finish_agent_run(
+    runtime: Runtime,
+    session: AsyncSession,
+    agent_run: AgentRunRow,
+    config: GraceConfig,
+    *,
+    status: str | None = None,
+    error: str | None = None,
+    temperature: float = 1.0,
+) -> ExecutionResult | None:
+    """End a locked agent run. Returns None if it ended before it had a plan."""
+    steps: Sequence[AgentStepRow] = []
+    if agent_run.plan:
+        steps = await queries.load_steps(session, agent_run)
+    result = None
+    if agent_run.plan is not None:
+        result = combine_results(agent_run, steps, config, temperature)
+        if status == "cancelled":
+            result = result.model_copy(update={"overall_status": "cancelled"})
+        elif error is not None and result.final_answer is None:
+            result = result.model_copy(update={"overall_status": "failed"})
+        agent_run.result = result.model_dump(mode="json")
+    agent_run.error = {"message": error[:2_000]} if error else None
+    overall = result.overall_status if result else status or "failed"
+    agent_run.state = {"cancelled": "cancelled", "failed": "failed"}.get(overall, "done")
+    agent_run.finished_at = agent_run.updated_at = datetime.now(UTC)
+    agent_run.active_run_id = None
+    if result is not None and steps and overall != "cancelled":
+        await _store_trace(runtime, session, agent_run, result, steps)
+    data = {
+        "state": agent_run.state,
+        "final_answer": result.final_answer if result else None,
+        "confidence": result.calibrated_confidence if result else 0.0,
+        "found": result.found if result else False,
+        "status": overall,
+        "error": error,
+    }
+    await queries.add_events(session, agent_run, [("run_finished", data)])
+    return result
+
+
+def combine_results(
+    agent_run: AgentRunRow,
+    steps: Sequence[AgentStepRow],
+    config: GraceConfig,
+    temperature: float,
+) -> ExecutionResult:
+    """The answer of the last answering step that has one, and the confidence in the run."""
+    plan = ExecutionPlan.model_validate(agent_run.plan)
+    results = [PlanStepResult.model_validate(row.result) for row in steps if row.result]
+    usable = [each for each in results if each.status in USABLE]
+    answers = [each for each in usable if each.action in ANSWER_ACTIONS]
+    final = answers[-1] if answers else None
+    confidence = aggregate([each.confidence for each in usable], config).score
+    if final is not None:
+        confidence = min(confidence, final.confidence) if not final.found else confidence
+    if final is None or not usable:
+        overall = "failed"
+    elif len(usable) == len(steps) and final.found and final.status == "success":
+        overall = "success"
+    else:
+        overall = "partial"
+    started = agent_run.started_at or agent_run.created_at
+    return ExecutionResult(
+        plan_id=plan.plan_id,
+        original_query=agent_run.query,
+        final_answer=final.output if final else None,
+        step_results=results,
+        overall_confidence=confidence,
+        calibrated_confidence=round(calibrate(confidence, temperature), 3),
+        overall_status=overall,
+        found=final.found if final else False,
+        sources=final.sources if final else [],
+        replan_count=agent_run.replan_count,
+        total_execution_time_ms=int((datetime.now(UTC) - started).total_seconds() * 1_000),
+        total_token_usage=agent_run.token_count,
+        total_cost_usd=agent_run.cost_usd,
+    )
+
+
+async def _store_trace(
+    runtime: Runtime,
+    session: AsyncSession,
+    agent_run: AgentRunRow,
+    result: ExecutionResult,
+    steps: Sequence[AgentStepRow],
+) -> None:
+    """Store the run as a trace of its playbook. A run without an answer is learned from now, a
+    successful one once a person says whether it was right.
+    """
+    plan = ExecutionPlan.model_validate(agent_run.plan)
+    body = CreateTraceRequest.model_validate(
+        {
+            "external_id": f"agent-run:{agent_run.id}",
+            "task_key": f"question:{agent_run.query}"[:128],
+            "playbook": agent_run.playbook,
+            "task_description": agent_run.query,
+            "query": agent_run.query,
+            "generated_answer": result.final_answer,
+            "outcome": OUTCOMES.get(result.overall_status),
+            "reasoning_steps": [step.description for step in plan.steps],
+            "used_bullet_keys": plan.cited_bullets,
+            "retrieval_id": agent_run.retrieval_id,
+            "tools": [{"name": name} for name in sorted({s.action for s in plan.steps})],
+            "metadata": {"agent_run_id": str(agent_run.id)},
+            "events": _to_events(agent_run.query, steps, result),
+        }
+    )
+    stored = await store_trace(session, body, agent_run.project_id, None)
+    agent_run.trace_id = stored.trace.id
+    if body.outcome is not None and runtime.settings.reflective_memory_enabled:
+        await session.flush()
+        run = new_learning_run(
+            session,
+            project_id=agent_run.project_id,
+            trace_id=stored.trace.id,
+            reflect="auto",
+            max_attempts=runtime.settings.max_attempts,
+        )
+        await enqueue_runs(runtime.queue, session, run)
+
+
+def _to_events(
+    query: str, steps: Sequence[AgentStepRow], result: ExecutionResult
+) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = [{"event_type": "user_message", "content": query}]
+    for row in steps:
+        if row.result is None:
+            continue
+        arguments = {"query": row.spec.get("query"), "collection": row.spec.get("collection")}
+        name, outcome = row.spec["action"], PlanStepResult.model_validate(row.result)
+        call = json.dumps({k: v for k, v in arguments.items() if v}, ensure_ascii=False)
+        events.append({"event_type": "tool_call", "tool_name": name, "content": call})
+        failed = outcome.status == "failed"
+        events.append(
+            {
+                "event_type": "error_event" if failed else "tool_response",
+                "tool_name": name,
+                "content": (outcome.error or "" if failed else outcome.output)[:MAX_EVENT_LENGTH],
+                "metadata": {"confidence": outcome.confidence, "found": outcome.found},
+            }
+        )
+    if result.final_answer is not None:
+        events.append({"event_type": "llm_response", "content": result.final_answer})
+    return events

@@ -1,0 +1,213 @@
+"""The planner: complexity of a question, and a plan by a model or by the template (S3.16–S3.21)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+from pydantic import BaseModel, Field
+
+from apps.memory_api.grace.agent_model import AgentModel
+from apps.memory_api.grace.config import GraceConfig
+from apps.memory_api.grace.execution_plan import ExecutionPlan, PlanStep, find_plan_problems
+from apps.memory_api.grace.tools.port import Tool
+from apps.memory_api.llm.errors import LLMError, LLMOverBudget
+from apps.memory_api.llm.untrusted_text import fence_text
+
+log = structlog.get_logger()
+
+START, LONG_SHARE = 0.3, 0.1
+LONG_QUERIES = (100, 200)
+"""A query longer than each of these is .1 more complex."""
+CUES: tuple[tuple[float, tuple[str, ...]], ...] = (
+    (0.15, ("比較", "compare", "comparison", " versus ", " vs ")),
+    (0.15, ("違い", "difference", "differ ")),
+    (0.2, ("複数", "several", "multiple")),
+    (0.1, ("最新", "latest", "newest")),
+    (0.1, ("理由", "reason")),
+    (0.1, ("方法", "method", "procedure for")),
+    (0.15, ("詳しく", "詳細", "in detail")),
+    (0.1, ("ステップ", "step")),
+    (0.1, ("手順", "procedure")),
+    (0.1, ("なぜ", "why")),
+    (0.15, ("どのように", "how ")),
+)
+"""Cue words in Japanese and English with what each group adds."""
+TEMPLATE_COMPLEXITY = 0.5
+
+
+class PlannedStep(BaseModel):
+    """A step as the model writes it."""
+
+    step_id: int = Field(ge=1)
+    action: str
+    description: str
+    query: str | None
+    collection: str | None
+    depends_on: list[int]
+    expected_output: str
+    fallback: str | None
+
+
+class PlannedSteps(BaseModel):
+    """A plan as the model writes it."""
+
+    steps: list[PlannedStep] = Field(min_length=1)
+    success_criteria: str
+    cited_bullets: list[str]
+
+
+class ComplexityEstimate(BaseModel):
+    complexity: float = Field(ge=0, le=1)
+
+
+@dataclass(frozen=True)
+class PlanningContext:
+    """What the planner knows. `bullets` is a block of the playbook, `bullet_keys` are its bullets.
+    `experience` are earlier outcomes of similar questions, best first. `situation` is set for a
+    replan.
+    """
+
+    query: str
+    config: GraceConfig
+    tools: Mapping[str, Tool]
+    collections: Sequence[tuple[str, str]] = ()
+    """(name, description)"""
+    bullets: str = ""
+    bullet_keys: Sequence[str] = ()
+    experience: Sequence[str] = ()
+    preferred_collection: str | None = None
+    situation: str = ""
+
+
+def estimate_complexity(query: str) -> float:
+    """The complexity by cue words and length, 0.3 to 1."""
+    folded = f" {query.lower()} "
+    score = START + sum(weight for weight, words in CUES if any(word in folded for word in words))
+    score += sum(LONG_SHARE for length in LONG_QUERIES if len(query) > length)
+    return round(min(1.0, score), 3)
+
+
+async def estimate_complexity_by_model(query: str, model: AgentModel) -> float:
+    """The complexity by the model, 0 to 1. Raises an `LLMError`."""
+    values = {"query": fence_text(query, label="question")}
+    return (await model.ask(ComplexityEstimate, "complexity", values, temperature=0)).complexity
+
+
+async def create_plan(context: PlanningContext, model: AgentModel | None) -> ExecutionPlan:
+    """A valid plan. The template if the question is simple, without a model, or if the plan of the
+    model is not valid. A budget that is spent raises `LLMOverBudget`.
+    """
+    complexity = estimate_complexity(context.query)
+    if model is None:
+        return template_plan(context, complexity)
+    try:
+        if context.config.planner.complexity_by_model:
+            complexity = await estimate_complexity_by_model(context.query, model)
+        if complexity < context.config.planner.simple_below and not context.situation:
+            return template_plan(context, complexity)
+        plan = await _plan_by_model(context, model, complexity)
+    except LLMOverBudget:
+        raise
+    except LLMError as error:
+        if error.is_outage:
+            raise
+        log.warning("plan_not_usable", error=str(error)[:200])
+        return template_plan(context, TEMPLATE_COMPLEXITY)
+    problems = find_plan_problems(plan, frozenset(context.tools), context.config.planner.max_steps)
+    if problems:
+        log.warning("plan_not_valid", problems=problems[:3])
+        return template_plan(context, TEMPLATE_COMPLEXITY)
+    return plan
+
+
+async def _plan_by_model(
+    context: PlanningContext, model: AgentModel, complexity: float
+) -> ExecutionPlan:
+    names = [name for name, _ in context.collections]
+    values = {
+        "complexity": f"{complexity:.2f}",
+        "tools": "\n".join(f"- {name}: {tool.description}" for name, tool in context.tools.items()),
+        "collections": "\n".join(
+            f"- {name}: {' '.join(description.split())}"
+            for name, description in context.collections
+        )
+        or "none",
+        "bullets": context.bullets,
+        "experience": "\n".join(f"- {each}" for each in context.experience),
+        "situation": context.situation,
+        "query": fence_text(context.query, label="question"),
+    }
+    planned = await model.ask(
+        PlannedSteps, "plan", values, temperature=context.config.llm.temperature
+    )
+    max_steps = context.config.planner.max_steps
+    if len(planned.steps) > max_steps:
+        log.warning("plan_too_long", steps=len(planned.steps))
+        return template_plan(context, TEMPLATE_COMPLEXITY)
+    steps = [
+        PlanStep.model_validate(
+            step.model_dump()
+            | {
+                "collection": step.collection if step.collection in names else None,
+                "query": keep_keywords(step.query, context.query)
+                if step.action in ("rag_search", "web_search")
+                else step.query,
+            }
+        )
+        for step in planned.steps
+    ]
+    return ExecutionPlan(
+        original_query=context.query,
+        complexity=complexity,
+        steps=steps,
+        success_criteria=planned.success_criteria[:2_000],
+        requires_confirmation=complexity >= context.config.planner.confirm_above,
+        engine="llm",
+        cited_bullets=[key for key in planned.cited_bullets if key in context.bullet_keys],
+    )
+
+
+def template_plan(context: PlanningContext, complexity: float) -> ExecutionPlan:
+    """Search, then answer."""
+    names = [name for name, _ in context.collections]
+    default = context.config.search.default_collection
+    preferred = context.preferred_collection
+    collection = preferred if preferred in names else default if default in names else None
+    fallback = "web_search" if "web_search" in context.tools else None
+    steps = [
+        PlanStep(
+            step_id=1,
+            action="rag_search",
+            description="Search the collections for the question.",
+            query=context.query[:4_000],
+            collection=collection,
+            expected_output="Passages that answer the question.",
+            fallback=fallback,
+        ),
+        PlanStep(
+            step_id=2,
+            action="reasoning",
+            description="Answer the question from the passages.",
+            query=context.query[:4_000],
+            depends_on=[1],
+            expected_output="An answer with citations.",
+        ),
+    ]
+    return ExecutionPlan(
+        original_query=context.query,
+        complexity=complexity,
+        steps=steps,
+        requires_confirmation=complexity >= context.config.planner.confirm_above,
+    )
+
+
+def keep_keywords(planned: str | None, query: str) -> str:
+    """The planned search query with the names and numbers of the question that it lacks."""
+    if not planned or not planned.strip():
+        return query[:4_000]
+    words = {word.strip("\"'「」『』,.?!()") for word in query.split()}
+    names = [word for word in words if len(word) > 1 and (word[0].isupper() or word[0].isdigit())]
+    missing = sorted(name for name in names[:10] if name.lower() not in planned.lower())
+    return " ".join([planned, *missing])[:4_000]

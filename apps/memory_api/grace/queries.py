@@ -1,0 +1,239 @@
+"""Statements about agent runs, their steps, events and interventions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.pagination import Cursor, keyset_page
+from apps.memory_api.grace.tables import (
+    AgentCalibrationRow,
+    AgentEventRow,
+    AgentRunRow,
+    AgentStepRow,
+    InterventionRow,
+)
+
+EVENT_CHANNEL = "hansei_agent_events"
+"""The channel of NOTIFY; the payload is the ID of the agent run."""
+
+
+async def get_agent_run(
+    session: AsyncSession, agent_run_id: UUID, *, for_update: bool = False
+) -> AgentRunRow | None:
+    query = select(AgentRunRow).where(
+        AgentRunRow.tenant_id == current_tenant_id(session), AgentRunRow.id == agent_run_id
+    )
+    if for_update:
+        query = query.with_for_update().execution_options(populate_existing=True)
+    return await session.scalar(query)
+
+
+async def list_agent_runs(
+    session: AsyncSession,
+    *,
+    project_id: str | None,
+    state: str | None,
+    cursor: Cursor | None,
+    limit: int,
+) -> Sequence[AgentRunRow]:
+    """Newest first; one row more than `limit` when there is a next page."""
+    query = select(AgentRunRow).where(AgentRunRow.tenant_id == current_tenant_id(session))
+    if project_id is not None:
+        query = query.where(AgentRunRow.project_id == project_id)
+    if state is not None:
+        query = query.where(AgentRunRow.state == state)
+    query = keyset_page(query, AgentRunRow.created_at, AgentRunRow.id, cursor)
+    return (await session.scalars(query.limit(limit + 1))).all()
+
+
+async def get_cancel_requested(session: AsyncSession, agent_run_id: UUID) -> bool:
+    found = await session.scalar(
+        select(AgentRunRow.cancel_requested).where(
+            AgentRunRow.tenant_id == current_tenant_id(session), AgentRunRow.id == agent_run_id
+        )
+    )
+    return bool(found)
+
+
+async def load_steps(session: AsyncSession, agent_run: AgentRunRow) -> Sequence[AgentStepRow]:
+    """The steps of the current plan, in order."""
+    return await list_steps(session, agent_run.id, agent_run.plan_number)
+
+
+async def list_steps(
+    session: AsyncSession, agent_run_id: UUID, plan_number: int
+) -> Sequence[AgentStepRow]:
+    found = await session.scalars(
+        select(AgentStepRow)
+        .where(
+            AgentStepRow.tenant_id == current_tenant_id(session),
+            AgentStepRow.agent_run_id == agent_run_id,
+            AgentStepRow.plan_number == plan_number,
+        )
+        .order_by(AgentStepRow.step_id)
+        .execution_options(populate_existing=True)
+    )
+    return found.all()
+
+
+async def mark_steps_running(
+    session: AsyncSession, agent_run: AgentRunRow, step_ids: Sequence[int]
+) -> None:
+    await session.execute(
+        update(AgentStepRow)
+        .where(
+            AgentStepRow.tenant_id == current_tenant_id(session),
+            AgentStepRow.agent_run_id == agent_run.id,
+            AgentStepRow.plan_number == agent_run.plan_number,
+            AgentStepRow.step_id.in_(step_ids),
+        )
+        .values(
+            state="running",
+            attempt_count=AgentStepRow.attempt_count + 1,
+            started_at=func.clock_timestamp(),
+        )
+    )
+
+
+async def add_events(
+    session: AsyncSession,
+    agent_run: AgentRunRow,
+    events: Sequence[tuple[str, Mapping[str, Any]]],
+) -> None:
+    """Number and store events of a locked agent run, and notify its streams when the transaction
+    commits.
+    """
+    if not events:
+        return
+    first = agent_run.event_count + 1
+    agent_run.event_count += len(events)
+    tenant = current_tenant_id(session)
+    await session.execute(
+        insert(AgentEventRow),
+        [
+            {
+                "tenant_id": tenant,
+                "agent_run_id": agent_run.id,
+                "number": first + n,
+                "type": kind,
+                "data": dict(data),
+            }
+            for n, (kind, data) in enumerate(events)
+        ],
+    )
+    await session.execute(select(func.pg_notify(EVENT_CHANNEL, str(agent_run.id))))
+
+
+async def list_events(
+    session: AsyncSession, agent_run_id: UUID, after: int, limit: int
+) -> Sequence[AgentEventRow]:
+    found = await session.scalars(
+        select(AgentEventRow)
+        .where(
+            AgentEventRow.tenant_id == current_tenant_id(session),
+            AgentEventRow.agent_run_id == agent_run_id,
+            AgentEventRow.number > after,
+        )
+        .order_by(AgentEventRow.number)
+        .limit(limit)
+    )
+    return found.all()
+
+
+async def get_open_intervention(
+    session: AsyncSession, agent_run_id: UUID
+) -> InterventionRow | None:
+    return await session.scalar(
+        select(InterventionRow).where(
+            InterventionRow.tenant_id == current_tenant_id(session),
+            InterventionRow.agent_run_id == agent_run_id,
+            InterventionRow.state == "open",
+        )
+    )
+
+
+async def get_intervention(
+    session: AsyncSession, agent_run_id: UUID, intervention_id: UUID
+) -> InterventionRow | None:
+    return await session.scalar(
+        select(InterventionRow).where(
+            InterventionRow.tenant_id == current_tenant_id(session),
+            InterventionRow.agent_run_id == agent_run_id,
+            InterventionRow.id == intervention_id,
+        )
+    )
+
+
+async def list_interventions(
+    session: AsyncSession, agent_run_id: UUID
+) -> Sequence[InterventionRow]:
+    """Oldest first."""
+    found = await session.scalars(
+        select(InterventionRow)
+        .where(
+            InterventionRow.tenant_id == current_tenant_id(session),
+            InterventionRow.agent_run_id == agent_run_id,
+        )
+        .order_by(InterventionRow.created_at, InterventionRow.id)
+    )
+    return found.all()
+
+
+async def get_calibration(session: AsyncSession, project_id: str) -> AgentCalibrationRow | None:
+    return await session.scalar(
+        select(AgentCalibrationRow).where(
+            AgentCalibrationRow.tenant_id == current_tenant_id(session),
+            AgentCalibrationRow.project_id == project_id,
+        )
+    )
+
+
+async def lock_calibration(session: AsyncSession, project_id: str) -> AgentCalibrationRow | None:
+    return await session.scalar(
+        select(AgentCalibrationRow)
+        .where(
+            AgentCalibrationRow.tenant_id == current_tenant_id(session),
+            AgentCalibrationRow.project_id == project_id,
+        )
+        .with_for_update()
+    )
+
+
+async def list_feedback(
+    session: AsyncSession, project_id: str, *, after: datetime | None, limit: int
+) -> Sequence[AgentRunRow]:
+    """Agent runs with feedback after this time, oldest first; without a time, the newest ones."""
+    query = select(AgentRunRow).where(
+        AgentRunRow.tenant_id == current_tenant_id(session),
+        AgentRunRow.project_id == project_id,
+        AgentRunRow.feedback.is_not(None),
+    )
+    if after is not None:
+        query = query.where(AgentRunRow.feedback_at > after).order_by(AgentRunRow.feedback_at)
+    else:
+        query = query.order_by(AgentRunRow.feedback_at.desc())
+    return (await session.scalars(query.limit(limit))).all()
+
+
+async def load_experience(
+    session: AsyncSession, project_id: str, limit: int
+) -> Sequence[AgentRunRow]:
+    """The last finished runs of a project whose result was judged by a person or is certain."""
+    found = await session.scalars(
+        select(AgentRunRow)
+        .where(
+            AgentRunRow.tenant_id == current_tenant_id(session),
+            AgentRunRow.project_id == project_id,
+            AgentRunRow.state == "done",
+        )
+        .order_by(AgentRunRow.created_at.desc(), AgentRunRow.id.desc())
+        .limit(limit)
+    )
+    return found.all()

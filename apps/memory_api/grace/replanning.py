@@ -1,0 +1,198 @@
+"""Replanning: when, how, and with which limits (S3.48–S3.53). The planner makes the new plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from apps.memory_api.grace.agent_model import AgentModel
+from apps.memory_api.grace.config import GraceConfig
+from apps.memory_api.grace.execution_plan import (
+    USABLE,
+    ExecutionPlan,
+    ExecutionState,
+    PlanStep,
+    new_plan_id,
+)
+from apps.memory_api.grace.planner import PlanningContext, create_plan
+from apps.memory_api.llm.untrusted_text import fence_text
+
+Trigger = Literal["step_failed", "low_confidence", "user_feedback", "new_information", "timeout"]
+Strategy = Literal["partial", "full", "fallback", "skip", "abort"]
+
+FROM_THE_START = re.compile(
+    r"最初から|やり直し|はじめから|from the (?:beginning|start)|start over", re.IGNORECASE
+)
+FEEDBACK_WORDS = re.compile(
+    r"違う|間違|修正|変更|やり直|wrong|incorrect|change|instead", re.IGNORECASE
+)
+"""Words by which an input on a step is taken as feedback on the plan."""
+
+
+@dataclass(frozen=True)
+class ReplanContext:
+    """Why a plan is replaced, and how far it is."""
+
+    trigger: Trigger
+    step_id: int | None = None
+    error: str = ""
+    feedback: str = ""
+
+
+@dataclass(frozen=True)
+class ReplanResult:
+    """The new plan, or None for an abort. `kept` are the finished steps of the old plan."""
+
+    strategy: Strategy
+    plan: ExecutionPlan | None
+    kept: Sequence[int] = ()
+
+
+def choose_strategy(
+    why: ReplanContext, state: ExecutionState, replan_count: int, config: GraceConfig
+) -> Strategy:
+    """In this order: limit reached → abort; step with a fallback → fallback; timeout → full; user
+    feedback → full if it says so, else partial; low confidence → full if few steps are finished;
+    failure in the first third → full; else partial.
+    """
+    if replan_count >= config.executor.max_replans:
+        return "abort"
+    step = state.step(why.step_id) if why.step_id is not None else None
+    if step is not None and step.fallback and why.trigger not in ("user_feedback",):
+        return "fallback"
+    if why.trigger == "timeout":
+        return "full"
+    if why.trigger in ("user_feedback", "new_information"):
+        return "full" if step is None or FROM_THE_START.search(why.feedback) else "partial"
+    if why.trigger == "low_confidence":
+        return "full" if state.finished_share < config.replan.partial_threshold else "partial"
+    if step is None or step.step_id / len(state.plan.steps) <= config.replan.full_share:
+        return "full"
+    return "partial"
+
+
+async def make_replan(
+    strategy: Strategy,
+    why: ReplanContext,
+    state: ExecutionState,
+    context: PlanningContext,
+    model: AgentModel | None,
+) -> ReplanResult:
+    """Carry out a strategy. Raises an `LLMError` if the model cannot be reached."""
+    if strategy == "abort":
+        return ReplanResult("abort", None)
+    if strategy == "fallback" and why.step_id is not None:
+        return _use_fallback(why.step_id, state)
+    if strategy == "skip" and why.step_id is not None:
+        return skip_step(why.step_id, state)
+    if model is None and why.trigger not in ("user_feedback", "new_information"):
+        return ReplanResult("abort", None)  # the template plan would be the same again
+    situation = _describe(why, state, keep=strategy == "partial")
+    query = context.query
+    if why.feedback and model is None:
+        query = f"{query} {why.feedback}"
+    planning = PlanningContext(
+        query,
+        context.config,
+        context.tools,
+        context.collections,
+        context.bullets,
+        context.bullet_keys,
+        context.experience,
+        context.preferred_collection,
+        situation,
+    )
+    made = await create_plan(planning, model)
+    made = made.model_copy(update={"original_query": context.query, "requires_confirmation": True})
+    if strategy == "full":
+        return ReplanResult("full", made)
+    return _merge(why, state, made)
+
+
+def _use_fallback(step_id: int, state: ExecutionState) -> ReplanResult:
+    """Swap the action of the step. The fallback has no fallback."""
+    steps = [
+        step.model_copy(update={"action": step.fallback, "fallback": None})
+        if step.step_id == step_id
+        else step
+        for step in state.plan.steps
+    ]
+    return _changed(state, steps, "fallback", without={step_id})
+
+
+def skip_step(step_id: int, state: ExecutionState) -> ReplanResult:
+    """Remove the step, also from the dependencies of others."""
+    steps = [
+        step.model_copy(update={"depends_on": [n for n in step.depends_on if n != step_id]})
+        for step in state.plan.steps
+        if step.step_id != step_id
+    ]
+    if not steps:
+        return ReplanResult("abort", None)
+    return _changed(state, steps, "skip", without={step_id})
+
+
+def _changed(
+    state: ExecutionState, steps: list[PlanStep], strategy: Strategy, without: set[int]
+) -> ReplanResult:
+    plan = state.plan.model_copy(
+        update={"steps": steps, "plan_id": new_plan_id(), "requires_confirmation": False}
+    )
+    kept = [n for n, each in state.states.items() if each in USABLE and n not in without]
+    return ReplanResult(strategy, plan, kept)
+
+
+def _merge(why: ReplanContext, state: ExecutionState, made: ExecutionPlan) -> ReplanResult:
+    """The finished steps before the failed one, then the new steps, renumbered. A new step without
+    dependencies depends on the last kept one.
+    """
+    kept = [
+        step
+        for step in state.plan.steps
+        if state.states[step.step_id] in USABLE
+        and (why.step_id is None or step.step_id < why.step_id)
+    ]
+    offset = max((step.step_id for step in kept), default=0)
+    last = [kept[-1].step_id] if kept else []
+    number = {step.step_id: offset + n for n, step in enumerate(made.steps, start=1)}
+    new = [
+        step.model_copy(
+            update={
+                "step_id": number[step.step_id],
+                "depends_on": [number[n] for n in step.depends_on] or last,
+            }
+        )
+        for step in made.steps
+    ]
+    room = max(0, 20 - len(kept))
+    if len(new) > room:
+        return ReplanResult("abort", None)
+    plan = made.model_copy(update={"steps": [*kept, *new]})
+    return ReplanResult("partial", plan, [step.step_id for step in kept])
+
+
+def _describe(why: ReplanContext, state: ExecutionState, *, keep: bool) -> str:
+    """The situation for the planner, fenced: errors and outputs are data."""
+    lines = [f"Reason: {why.trigger}"]
+    if why.step_id is not None:
+        step = state.step(why.step_id)
+        lines.append(f"Step {why.step_id} ({step.action}): {step.description}")
+    if why.error:
+        lines.append(fence_text(why.error[:1_000], label="error"))
+    if why.feedback:
+        lines.append("The person said:\n" + fence_text(why.feedback[:4_000], label="feedback"))
+    done = [
+        f"Step {n} ({result.action}) is finished: {result.output[:200]}"
+        for n, result in state.results.items()
+        if state.states[n] in USABLE
+    ]
+    if done:
+        lines.append(fence_text("\n".join(done), label="finished"))
+    lines.append(
+        "Plan only the remaining steps."
+        if keep
+        else "Plan again from the beginning. Use other words for the searches."
+    )
+    return "\n".join(lines)

@@ -1,0 +1,343 @@
+"""The run `agent`: goes on with an agent run until it ends or waits for a person (S3.7–S3.10).
+
+All state is in rows, and each transaction leaves a state from which another worker can go on:
+
+    queued ─▶ running ─▶ done | failed | cancelled
+                │  ▲
+                ▼  │ answer or timeout
+              waiting
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.collections.queries import list_collections
+from apps.memory_api.grace import queries
+from apps.memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
+from apps.memory_api.grace.config import GraceConfig, ThresholdSection, load_config
+from apps.memory_api.grace.execution_plan import ExecutionPlan, ExecutionState
+from apps.memory_api.grace.executor import AgentRunCancelled, Leg, read_state, run_ready_steps
+from apps.memory_api.grace.experience import find_experience
+from apps.memory_api.grace.interventions import (
+    PENDING_QUESTION,
+    PENDING_REPLAN,
+    PersonQuestion,
+    apply_answer,
+    ask_person,
+    enqueue_leg,
+)
+from apps.memory_api.grace.outcome import finish_agent_run
+from apps.memory_api.grace.planner import PlanningContext, create_plan
+from apps.memory_api.grace.replanning import (
+    ReplanContext,
+    ReplanResult,
+    choose_strategy,
+    make_replan,
+)
+from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
+from apps.memory_api.grace.tools.registry import available_tools
+from apps.memory_api.llm.errors import LLMOverBudget
+from apps.memory_api.llm.untrusted_text import fence_text
+from apps.memory_api.playbooks.errors import PlaybookNotFound
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.retrieval.retrieve import RenderOptions, render_playbook
+from apps.memory_api.runs.lifecycle import StepResult, finish_run
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+
+BULLETS = "bullets"
+"""Key of `options`: the block of the playbook and its keys, as they were when the run began."""
+BULLET_TOKENS = 1_500
+ENDED = ("done", "failed", "cancelled")
+
+
+class AgentRunStep:
+    """How a run of the kind `agent` is executed."""
+
+    kind = "agent"
+
+    def __init__(self, config: GraceConfig | None = None) -> None:
+        self._config = config
+
+    async def execute(self, runtime: Runtime, run: RunRow) -> None:
+        config = self._config or load_config()
+        agent_run_id = UUID(run.input["agent_run_id"])
+        leg = await _open_leg(runtime, run, agent_run_id, config)
+        if leg is not None:
+            try:
+                while await _advance(leg):
+                    pass
+            except AgentRunCancelled:
+                await _end(leg, "cancelled")
+            except (LLMOverBudget, RunOverLimit) as error:
+                await _end(leg, error=str(error))
+        usage = leg.model.llm.usage() if leg is not None and leg.model is not None else None
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            result = StepResult(data={"agent_run_id": str(agent_run_id)}, usage=usage)
+            await finish_run(session, run, result)
+
+
+async def _open_leg(
+    runtime: Runtime, run: RunRow, agent_run_id: UUID, config: GraceConfig
+) -> Leg | None:
+    """What this run works with; None if it has nothing to do: the agent run has ended, or another
+    run goes on with it.
+    """
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        agent_run = await queries.get_agent_run(session, agent_run_id, for_update=True)
+        if agent_run is None or agent_run.active_run_id != run.id or agent_run.state in ENDED:
+            return None
+        if agent_run.state == "waiting" and not await _expire_question(session, agent_run):
+            return None
+        if agent_run.started_at is None:
+            agent_run.started_at = datetime.now(UTC)
+        agent_run.state = "running"
+        calibration = await queries.get_calibration(session, agent_run.project_id)
+    thresholds, temperature = config.thresholds, 1.0
+    if calibration is not None:
+        thresholds = ThresholdSection(
+            silent=calibration.silent, notify=calibration.notify, confirm=calibration.confirm
+        )
+        temperature = calibration.temperature
+    used = RunUsage(agent_run.token_count, agent_run.cost_usd)
+    model = open_agent_model(
+        runtime, config, run.tenant_id, agent_run.project_id, agent_run.playbook, run.id, used
+    )
+    tools = available_tools(config, has_model=model is not None)
+    leg = Leg(runtime, run, agent_run_id, config, tools, thresholds, temperature, model)
+    _use_bullets(leg, agent_run)
+    return leg
+
+
+async def _expire_question(session: AsyncSession, agent_run: AgentRunRow) -> bool:
+    """Answer the open question with its default if its time is over."""
+    row = await queries.get_open_intervention(session, agent_run.id)
+    if row is None or row.expires_at is None:
+        return False
+    if row.expires_at > datetime.now(UTC) + timedelta(seconds=1):
+        return False
+    await apply_answer(session, agent_run, row, row.default_action, None, actor=None)
+    return True
+
+
+def _use_bullets(leg: Leg, agent_run: AgentRunRow) -> None:
+    stored: dict[str, Any] = agent_run.options.get(BULLETS) or {}
+    leg.bullets, leg.bullet_keys = stored.get("text", ""), stored.get("keys", [])
+
+
+async def _advance(leg: Leg) -> bool:
+    """Do the next thing: end, plan, plan again, ask, or run the steps that are ready. False if the
+    agent run has ended or waits.
+    """
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        agent_run = await queries.get_agent_run(session, leg.agent_run_id)
+        assert agent_run is not None
+        steps: Sequence[AgentStepRow] = []
+        if agent_run.plan:
+            steps = await queries.load_steps(session, agent_run)
+    if agent_run.state in (*ENDED, "waiting") or agent_run.active_run_id != leg.run.id:
+        return False
+    if agent_run.cancel_requested:
+        return await _end(leg, "cancelled")
+    if agent_run.plan is None and PENDING_REPLAN not in agent_run.options:
+        return await _plan(leg, agent_run)
+    state = read_state(agent_run, steps)
+    if PENDING_REPLAN in agent_run.options:
+        return await _replan(leg, agent_run, state)
+    if PENDING_QUESTION in agent_run.options or state.plan.requires_confirmation:
+        return await _ask(leg)
+    if state.is_finished:
+        return await _end(leg)
+    await run_ready_steps(leg, agent_run, state)
+    return True
+
+
+async def _plan(leg: Leg, agent_run: AgentRunRow) -> bool:
+    if leg.model is not None and agent_run.playbook is not None:
+        await _render_bullets(leg, agent_run)
+    context = await _planning_context(leg, agent_run)
+    plan = await create_plan(context, leg.model)
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        current = await leg.lock(session)
+        _save_plan(session, current, plan, [])
+        await queries.add_events(session, current, [("plan_created", _plan_event(plan))])
+    return True
+
+
+async def _render_bullets(leg: Leg, agent_run: AgentRunRow) -> None:
+    """Choose the bullets for this run and store them with it."""
+    assert agent_run.playbook is not None
+    playbook = PlaybookRef(agent_run.project_id, agent_run.playbook)
+    options = RenderOptions(query_text=agent_run.query[:10_000], token_budget=BULLET_TOKENS)
+    try:
+        rendered = await render_playbook(leg.runtime, leg.run.tenant_id, playbook, options)
+    except PlaybookNotFound:
+        return
+    keys = list(rendered.block.keys)
+    text = fence_text(rendered.block.text, label="playbook") if keys else ""
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        current = await leg.lock(session)
+        current.retrieval_id = rendered.retrieval_id
+        current.options = current.options | {BULLETS: {"text": text, "keys": keys}}
+    leg.bullets, leg.bullet_keys = text, keys
+
+
+async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext:
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        rows = await list_collections(session, agent_run.project_id)
+        known = await find_experience(session, agent_run.project_id, agent_run.query)
+    chosen = set(agent_run.collections)
+    collections = [(row.name, row.description) for row in rows if not chosen or row.name in chosen]
+    return PlanningContext(
+        agent_run.query,
+        leg.config,
+        leg.tools,
+        collections,
+        leg.bullets,
+        leg.bullet_keys,
+        [each.describe() for each in known],
+        next((each.collection for each in known if each.is_reliable), None),
+    )
+
+
+def _save_plan(
+    session: AsyncSession, agent_run: AgentRunRow, plan: ExecutionPlan, kept: Sequence[AgentStepRow]
+) -> None:
+    """Write the steps of a plan under the next number, the kept ones with their results."""
+    finished = {row.step_id: row for row in kept}
+    agent_run.plan = plan.model_dump(mode="json")
+    agent_run.plan_number += 1
+    for step in plan.steps:
+        old = finished.get(step.step_id)
+        session.add(
+            AgentStepRow(
+                tenant_id=agent_run.tenant_id,
+                agent_run_id=agent_run.id,
+                plan_number=agent_run.plan_number,
+                step_id=step.step_id,
+                spec=step.model_dump(mode="json"),
+                state=old.state if old is not None else "pending",
+                attempt_count=old.attempt_count if old is not None else 0,
+                result=old.result if old is not None else None,
+                confidence=old.confidence if old is not None else None,
+                started_at=old.started_at if old is not None else None,
+                finished_at=old.finished_at if old is not None else None,
+            )
+        )
+
+
+def _plan_event(plan: ExecutionPlan) -> dict[str, Any]:
+    return {
+        "plan_id": plan.plan_id,
+        "complexity": plan.complexity,
+        "engine": plan.engine,
+        "cited_bullets": plan.cited_bullets,
+        "steps": [
+            {"step_id": step.step_id, "action": step.action, "description": step.description,
+             "depends_on": step.depends_on}
+            for step in plan.steps
+        ],
+    }  # fmt: skip
+
+
+async def _replan(leg: Leg, agent_run: AgentRunRow, state: ExecutionState) -> bool:
+    """Make the replan that was decided, once the cool-down since the last one is over."""
+    cooldown = timedelta(seconds=leg.config.executor.cooldown_seconds)
+    since = datetime.now(UTC) - agent_run.replanned_at if agent_run.replanned_at else cooldown
+    if since < cooldown:
+        async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+            current = await leg.lock(session)
+            current.state = "queued"
+            await enqueue_leg(leg.runtime, session, current, cooldown - since)
+        return False
+    pending: dict[str, Any] = agent_run.options[PENDING_REPLAN]
+    why = ReplanContext(
+        pending["trigger"],
+        pending.get("step_id"),
+        pending.get("error", ""),
+        pending.get("feedback", ""),
+    )
+    strategy = choose_strategy(why, state, agent_run.replan_count, leg.config)
+    context = await _planning_context(leg, agent_run)
+    result = await make_replan(strategy, why, state, context, leg.model)
+    await _save_replan(leg, why, result)
+    return True
+
+
+async def _save_replan(leg: Leg, why: ReplanContext, result: ReplanResult) -> None:
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        current = await leg.lock(session)
+        current.options = {k: v for k, v in current.options.items() if k != PENDING_REPLAN}
+        event = {"trigger": why.trigger, "strategy": result.strategy, "step_id": why.step_id,
+                 "error": why.error}  # fmt: skip
+        if result.plan is None:
+            await queries.add_events(session, current, [("replan_aborted", event)])
+            if why.trigger in ("low_confidence",):
+                return  # the plan goes on with what the search has found
+            await _give_up(session, current)
+            return
+        rows = await queries.load_steps(session, current)
+        kept = [row for row in rows if row.step_id in result.kept]
+        current.replan_count += 1
+        current.replanned_at = datetime.now(UTC)
+        plan = result.plan
+        if plan.requires_confirmation and not _asks_about_plans(leg, current):
+            plan = plan.model_copy(update={"requires_confirmation": False})
+        _save_plan(session, current, plan, kept)
+        await queries.add_events(
+            session, current, [("replanned", event), ("plan_created", _plan_event(plan))]
+        )
+
+
+async def _give_up(session: AsyncSession, agent_run: AgentRunRow) -> None:
+    """Skip the steps that are left."""
+    for row in await queries.load_steps(session, agent_run):
+        if row.state in ("pending", "running"):
+            row.state, row.finished_at = "skipped", datetime.now(UTC)
+
+
+def _asks_about_plans(leg: Leg, agent_run: AgentRunRow) -> bool:
+    interactive = agent_run.options.get("interactive", leg.config.intervention.interactive)
+    return bool(interactive) and agent_run.round_count < leg.config.intervention.max_rounds
+
+
+async def _ask(leg: Leg) -> bool:
+    """Ask about a step or about the plan; go on without an answer if no round is left."""
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        current = await leg.lock(session)
+        pending: dict[str, Any] | None = current.options.get(PENDING_QUESTION)
+        if pending is not None:
+            current.options = {k: v for k, v in current.options.items() if k != PENDING_QUESTION}
+            question = PersonQuestion(
+                "step", pending["level"], pending["message"], pending["step_id"]
+            )
+        else:
+            plan = ExecutionPlan.model_validate(current.plan)
+            if not _asks_about_plans(leg, current):
+                current.plan = plan.model_copy(update={"requires_confirmation": False}).model_dump(
+                    mode="json"
+                )
+                return True
+            steps = "; ".join(f"{s.step_id}. {s.action}: {s.description}" for s in plan.steps)
+            question = PersonQuestion("plan", "confirm", f"Carry out this plan? {steps}")
+        await ask_person(leg.runtime, session, current, question, leg.config)
+    return False
+
+
+async def _end(leg: Leg, status: str | None = None, *, error: str | None = None) -> bool:
+    """End the agent run: result, events, and its trace, in one transaction."""
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        current = await leg.lock(session)
+        if error is None and status is None and current.cancel_requested:
+            status = "cancelled"
+        await finish_agent_run(
+            leg.runtime, session, current, leg.config, status=status, error=error,
+            temperature=leg.temperature,
+        )  # fmt: skip
+    return False

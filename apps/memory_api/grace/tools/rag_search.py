@@ -1,0 +1,130 @@
+"""`rag_search`: searches collections, in their fallback order, and measures the result (S3.30)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from math import log
+from statistics import fmean, pvariance
+
+from apps.memory_api.collections.passages import Passage, search_passages
+from apps.memory_api.grace.confidence import ConfidenceFactors
+from apps.memory_api.grace.config import GraceConfig
+from apps.memory_api.grace.tools.port import Source, Tool, ToolContext, ToolInput, ToolResult
+from apps.memory_api.text.terms import document_weights, query_terms
+
+CANDIDATES = 20
+"""Passages that are compared to weight the words of the query."""
+RELEVANCE_EXPONENT = 1.5
+
+
+class RAGSearchTool(Tool):
+    name = "rag_search"
+    description = "Search the collections of documents. Returns passages with their source."
+
+    async def run(self, context: ToolContext, given: ToolInput) -> ToolResult:
+        sources: list[Source] = []
+        for names in _search_order(given.collection, context):
+            sources = await self._search(context, given.query, names)
+            if sources and sources[0].score >= context.config.replan.confidence_threshold:
+                break
+        return ToolResult(
+            "\n\n".join(source.content for source in sources),
+            sources=sources,
+            factors=search_factors(sources),
+            found=bool(sources),
+        )
+
+    async def _search(self, context: ToolContext, query: str, names: Sequence[str]) -> list[Source]:
+        top_k = max(CANDIDATES, context.config.search.top_k)
+        passages = await search_passages(
+            context.runtime, context.tenant_id, context.project_id, names, query, top_k=top_k
+        )
+        scores = relevance_scores(query, [f"{p.title or ''}\n{p.content}" for p in passages])
+        found = [to_source(each, score) for each, score in zip(passages, scores, strict=True)]
+        return select_sources(found, context.config)
+
+
+def _search_order(named: str | None, context: ToolContext) -> list[list[str]]:
+    """The collections to try, one set after the other: the one of the step, those of the run, then
+    all of the project. A run that is limited to collections searches no others.
+    """
+    chosen = list(context.collections)
+    first = [named] if named and (not chosen or named in chosen) else []
+    order = [first] if first else []
+    if not first or chosen != first:
+        order.append(chosen)  # an empty list stands for all collections
+    return order
+
+
+def to_source(passage: Passage, score: float) -> Source:
+    return Source(
+        source=passage.source,
+        content=passage.content,
+        score=score,
+        title=passage.title,
+        collection=passage.collection,
+        document_id=str(passage.document_id),
+        memory_id=str(passage.memory_id),
+        page=passage.page,
+        start=passage.start,
+        end=passage.end,
+    )
+
+
+def relevance_scores(query: str, texts: Sequence[str]) -> list[float]:
+    """For each candidate, the share of the query's terms that it has, each weighted by its inverse
+    frequency among the candidates, to the power of 1.5. Unlike the scores of the search, these are
+    comparable between searches: 0.4 is about where a candidate that does not answer the question is
+    as likely as one that does (docs/grace.md).
+    """
+    terms = query_terms(query)
+    known = [document_weights(text) for text in texts]
+    count = max(len(known), CANDIDATES)  # in a small collection, each word is in few candidates
+    weights: dict[int, float] = {}
+    for term, frequency in terms.items():
+        having = sum(term in each for each in known)
+        weights[term] = frequency * log(1 + (count - having + 0.5) / (having + 0.5))
+    total = sum(weights.values())
+    if not total:
+        return [0.0] * len(known)
+    shares = [sum(w for term, w in weights.items() if term in each) / total for each in known]
+    return [round(share**RELEVANCE_EXPONENT, 4) for share in shares]
+
+
+def select_sources(sources: Sequence[Source], config: GraceConfig) -> list[Source]:
+    """Those that may be used and cited, in the order of the search; only the first if it matches
+    exactly.
+    """
+    usable = [source for source in sources if source.score >= config.search.min_score]
+    usable = usable[: config.search.top_k]
+    return usable[:1] if usable and usable[0].score >= config.search.exact_score else usable
+
+
+def search_factors(sources: Sequence[Source]) -> ConfidenceFactors:
+    scores = [source.score for source in sources]
+    return ConfidenceFactors(
+        search_result_count=len(scores),
+        search_avg_score=fmean(scores) if scores else 0.0,
+        search_max_score=scores[0] if scores else 0.0,
+        search_score_variance=pvariance(scores) if scores else 1.0,
+        source_agreement=source_agreement(sources),
+        source_count=len({(source.source, source.page) for source in sources}),
+        is_search_step=True,
+    )
+
+
+def source_agreement(sources: Sequence[Source]) -> float:
+    """Mean cosine of the word weights of all pairs of passages, 0 to 1; 1 for one passage. It needs
+    no call of an embedding model.
+    """
+    if len(sources) < 2:
+        return float(len(sources))
+    weights = [document_weights(source.content) for source in sources]
+    lengths = [sum(w * w for w in each.values()) ** 0.5 or 1.0 for each in weights]
+    cosines = [
+        sum(w * weights[right].get(term, 0.0) for term, w in weights[left].items())
+        / (lengths[left] * lengths[right])
+        for left, right in combinations(range(len(weights)), 2)
+    ]
+    return min(1.0, fmean(cosines))

@@ -1,0 +1,193 @@
+"""`reasoning`: answers from sources and cites them; says when they do not suffice (S3.31).
+
+With a model, a second call compares the claims of the answer with the sources. Without one, the
+answer consists of the sources' own sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from apps.memory_api.collections.chunking import split_sentences
+from apps.memory_api.grace.agent_model import AgentModel
+from apps.memory_api.grace.confidence import ConfidenceFactors, Groundedness
+from apps.memory_api.grace.tools.port import (
+    Source,
+    Tool,
+    ToolContext,
+    ToolInput,
+    ToolResult,
+    fence_sources,
+)
+from apps.memory_api.grace.tools.rag_search import search_factors
+from apps.memory_api.llm.untrusted_text import fence_text, fit_text
+from apps.memory_api.text.excerpts import detect_language
+from apps.memory_api.text.terms import document_weights, query_terms
+
+MAX_SENTENCES = 3
+MAX_CONTEXT_TOKENS = 4_000
+UNTRUSTED = 0.3
+"""The highest self-evaluation of a judge that found support where there is none."""
+SUPPORT_SHARE = 0.6
+"""Share of the words of a claim that a source must have, for the rules to count it as supported."""
+NOT_FOUND = {
+    "en": "The sources do not answer this question.",
+    "ja": "この質問の答えは情報源に見つかりませんでした。",
+}
+_CITATION = re.compile(r"\[(\d{1,3})\]")
+
+
+class SourcedAnswer(BaseModel):
+    """The answer of a model."""
+
+    answer: str = Field(min_length=1, max_length=20_000)
+    sufficient: bool = Field(description="Whether the sources answer the question.")
+
+
+class ClaimVerdict(BaseModel):
+    claim: str
+    verdict: Literal["supported", "contradicted", "neutral"]
+
+
+class AnswerJudgment(BaseModel):
+    """How the claims of an answer relate to its sources."""
+
+    claims: list[ClaimVerdict] = Field(max_length=50)
+    self_evaluation: float = Field(ge=0, le=1)
+    coverage: float = Field(ge=0, le=1)
+
+
+class ReasoningTool(Tool):
+    name = "reasoning"
+    description = "Answer from the sources of earlier steps, with citations."
+
+    async def run(self, context: ToolContext, given: ToolInput) -> ToolResult:
+        sources = context.sources
+        if context.model is None:
+            return extract_answer(context.query, sources)
+        return await self._ask(context, context.model, given, sources)
+
+    async def _ask(
+        self, context: ToolContext, model: AgentModel, given: ToolInput, sources: list[Source]
+    ) -> ToolResult:
+        values = {
+            "bullets": context.bullets,
+            "context": _format_context(context),
+            "sources": fence_sources(sources),
+            "query": fence_text(context.query, label="question"),
+        }
+        temperature = context.config.llm.temperature
+        answer = await model.ask(SourcedAnswer, "answer", values, temperature=temperature)
+        cited = cited_sources(answer.answer, sources)
+        if not answer.sufficient:
+            return ToolResult(answer.answer, "partial", cited, _factors(cited), found=False)
+        grounded = await judge_answer(context, model, answer.answer, cited or sources)
+        return ToolResult(
+            answer.answer,
+            sources=cited,
+            factors=replace(_factors(cited), llm_self_confidence=grounded.self_evaluation,
+                            query_coverage=grounded.coverage),
+            grounded=grounded,
+        )  # fmt: skip
+
+
+def _factors(sources: Sequence[Source]) -> ConfidenceFactors:
+    return replace(search_factors(sources), is_search_step=False)
+
+
+def _format_context(context: ToolContext) -> str:
+    """Outputs of earlier steps that are no searches: those are in the sources."""
+    texts = [
+        f"Step {number} ({result.action}):\n"
+        + fence_text(fit_text(result.output, MAX_CONTEXT_TOKENS), label="result")
+        for number, result in context.outputs.items()
+        if not result.sources and result.output
+    ]
+    return "\n\n".join(texts)
+
+
+def cited_sources(answer: str, sources: Sequence[Source]) -> list[Source]:
+    """The sources that an answer cites by number, in the order of the numbers."""
+    numbers = sorted({int(number) for number in _CITATION.findall(answer)})
+    return [sources[number - 1] for number in numbers if 0 < number <= len(sources)]
+
+
+async def judge_answer(
+    context: ToolContext, model: AgentModel, answer: str, sources: Sequence[Source]
+) -> Groundedness:
+    """Compare the claims of an answer with the sources: by the model, or by the rules if the
+    configuration says so.
+    """
+    if not context.config.llm.light_model_judgments:
+        return judge_by_rules(answer, sources)
+    values = {
+        "sources": fence_sources(sources),
+        "query": fence_text(context.query, label="question"),
+        "answer": fence_text(answer, label="answer"),
+    }
+    judged = await model.ask(AnswerJudgment, "judge", values, temperature=0)
+    count = dict.fromkeys(("supported", "contradicted", "neutral"), 0)
+    trusted = True
+    for claim in judged.claims:
+        # A judge may be talked into a verdict by the text that it judges: words must agree.
+        verdict = claim.verdict
+        if verdict == "supported" and not _has_words_of(claim.claim, sources):
+            verdict, trusted = "neutral", False
+        count[verdict] += 1
+    own = judged.self_evaluation if trusted else min(judged.self_evaluation, UNTRUSTED)
+    return Groundedness(**count, self_evaluation=own, coverage=judged.coverage)
+
+
+def judge_by_rules(answer: str, sources: Sequence[Source]) -> Groundedness:
+    """A sentence is supported if a source has most of its words. Finds no contradictions."""
+    plain = _CITATION.sub("", answer)
+    sentences = [plain[a:b] for a, b in split_sentences(plain) if plain[a:b].strip()]
+    supported = sum(_has_words_of(sentence, sources) for sentence in sentences)
+    share = supported / len(sentences) if sentences else 0.0
+    return Groundedness(supported, 0, len(sentences) - supported, share, share)
+
+
+def _has_words_of(claim: str, sources: Sequence[Source]) -> bool:
+    terms = document_weights(claim)
+    for source in sources:
+        known = document_weights(f"{source.title or ''}\n{source.content}")
+        if terms and sum(term in known for term in terms) >= SUPPORT_SHARE * len(terms):
+            return True
+    return False
+
+
+def extract_answer(query: str, sources: Sequence[Source]) -> ToolResult:
+    """The sentences of the best source that have most of the query's words, in their order."""
+    if not sources:
+        text = NOT_FOUND[detect_language([query])]
+        return ToolResult(
+            text, "partial", factors=ConfidenceFactors(is_search_step=True), found=False
+        )
+    best = sources[0]
+    spans = _best_sentences(query, best.content)
+    quoted = " ".join(best.content[start:end].strip() for start, end in spans)
+    offset = best.start or 0
+    cited = replace(
+        best,
+        content=best.content,
+        start=offset + spans[0][0] if best.start is not None else None,
+        end=offset + spans[-1][1] if best.start is not None else None,
+    )
+    factors = replace(search_factors(sources), is_search_step=True)
+    return ToolResult(f"{quoted} [1]", sources=[cited], factors=factors)
+
+
+def _best_sentences(query: str, text: str) -> list[tuple[int, int]]:
+    terms = query_terms(query)
+    spans = [(a, b) for a, b in split_sentences(text) if text[a:b].strip()] or [(0, len(text))]
+    known = [document_weights(text[a:b]) for a, b in spans]
+    scores = [sum(w for term, w in terms.items() if term in each) for each in known]
+    ranked = sorted(range(len(spans)), key=lambda n: (-scores[n], n))
+    best = scores[ranked[0]]
+    chosen = [n for n in ranked[:MAX_SENTENCES] if scores[n] >= 0.5 * best]
+    return [spans[n] for n in sorted(chosen)]

@@ -1,0 +1,180 @@
+"""Scores, levels, calibration and thresholds, and that each setting has an effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from apps.memory_api.core.errors import ConfigurationError
+from apps.memory_api.core.resources import packaged_path
+from apps.memory_api.grace.confidence import (
+    ConfidenceFactors,
+    Groundedness,
+    adjust_thresholds,
+    aggregate,
+    agreement,
+    calibrate,
+    decide,
+    expected_calibration_error,
+    fit_temperature,
+    score_grounded,
+    score_step,
+    search_quality,
+)
+from apps.memory_api.grace.config import GraceConfig, ThresholdSection, read_config
+
+CONFIG = GraceConfig()
+SEARCH = ConfidenceFactors(3, 0.5, 0.55, 0.1, 0.4, 2, is_search_step=True)
+ANSWER = ConfidenceFactors(2, 0.5, 0.7, 0.1, 0.6, 2, 0.9, 1.0, 0.8)
+FILE = packaged_path("config") / "grace_config.yml"
+
+
+def test_search_quality() -> None:
+    assert search_quality(ConfidenceFactors(), CONFIG) == 0
+    assert search_quality(ConfidenceFactors(1, 0.7, 0.7), CONFIG) == 0.7
+    assert search_quality(SEARCH, CONFIG) == pytest.approx(0.7 * 0.55 + 0.3 * 0.5 - 0.03)
+
+
+def test_penalties() -> None:
+    nothing = ConfidenceFactors(search_max_score=0.8, is_search_step=True)
+    assert score_step(nothing, CONFIG).penalties == ("no_results", "no_sources")
+    flaky = ConfidenceFactors(3, 0.5, 0.8, tool_success_rate=0.5, source_count=1,
+                              is_search_step=True)  # fmt: skip
+    scored = score_step(flaky, CONFIG)
+    assert (scored.score, scored.penalties) == (pytest.approx(0.8 * 0.5 * 0.9), ("tool_failure",))
+
+
+def test_answer_weighs_present_factors() -> None:
+    score = score_step(ANSWER, CONFIG)
+    expected = (0.25 * 0.7 + 0.2 * 0.6 + 0.25 * 0.9 + 0.15 + 0.15 * 0.8) / 1.0
+    assert score.score == pytest.approx(expected, abs=0.001)
+    assert set(score.breakdown) == set(CONFIG.confidence_weights.model_dump())
+
+
+@pytest.mark.parametrize(
+    ("score", "level"),
+    [(0.9, "silent"), (0.899, "notify"), (0.7, "notify"), (0.4, "confirm"), (0.399, "escalate")],
+)
+def test_levels(score: float, level: str) -> None:
+    assert decide(score, CONFIG.thresholds).level == level
+
+
+def test_contradiction_caps_the_answer() -> None:
+    right = score_grounded(Groundedness(4, 0, 0, 0.9, 1.0), 0.8, 1, CONFIG)
+    wrong = score_grounded(Groundedness(3, 1, 0, 0.9, 1.0), 0.8, 1, CONFIG)
+    assert right.score == pytest.approx(0.8 * (0.6 + 0.225 + 0.15) + 0.2 * 0.8)
+    assert wrong.score == pytest.approx(0.8 * 0.3 + 0.2 * 0.8)
+    assert wrong.penalties == ("contradiction",)
+    neutral = score_grounded(Groundedness(0, 0, 5, 1.0, 1.0), 1.0, 0, CONFIG)
+    assert decide(neutral.score, CONFIG.thresholds).level == "escalate"
+
+
+def test_aggregation() -> None:
+    assert aggregate([0.6, 0.9], CONFIG).score == 0.8
+    assert aggregate([0.2, 0.8], CONFIG).penalties == ("critical_step",)
+    assert aggregate([], CONFIG).score == 0
+
+
+def test_agreement() -> None:
+    assert agreement([[1, 0]]) == 1
+    assert agreement([[1, 0], [0, 1]]) == 0
+    assert agreement([]) == 0
+
+
+def test_calibration_lowers_the_error() -> None:
+    outcomes = [(0.9, n % 2 == 0) for n in range(40)] + [(0.6, n % 2 == 0) for n in range(40)]
+    temperature = fit_temperature(outcomes)
+    calibrated = [(calibrate(score, temperature), right) for score, right in outcomes]
+    assert temperature > 1
+    assert expected_calibration_error(calibrated) < expected_calibration_error(outcomes) / 2
+    assert fit_temperature([(0.9, True)] * 30) == 1
+
+
+def test_thresholds_move_within_bounds() -> None:
+    start = CONFIG.thresholds
+    sure_but_wrong = [(0.95, False)] * 10
+    raised = adjust_thresholds(start, sure_but_wrong, CONFIG)
+    assert (raised.silent, raised.notify, raised.confirm) == (0.95, 0.75, 0.45)
+    for _ in range(9):
+        raised = adjust_thresholds(raised, sure_but_wrong, CONFIG)
+    assert (raised.silent, raised.notify, raised.confirm) == (0.95, 0.85, 0.6)
+    lowered = start
+    for _ in range(9):
+        lowered = adjust_thresholds(lowered, [(0.1, True)] * 10, CONFIG)
+    assert (lowered.silent, lowered.notify, lowered.confirm) == (0.8, 0.6, 0.3)
+    assert adjust_thresholds(start, sure_but_wrong[:9], CONFIG) == start
+
+
+def test_packaged_file_has_the_defaults() -> None:
+    assert read_config(FILE, {}) == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("GRACE_SEARCH_STRONG_SCORE", "0.5"),
+        ("GRACE_PENALTIES_NO_RESULTS", "0.1"),
+        ("GRACE_PENALTIES_NO_SOURCES", "0.1"),
+        ("GRACE_PENALTIES_TOOL_FAILURE_FLOOR", "0"),
+        ("GRACE_THRESHOLDS_NOTIFY", "0.5"),
+        ("GRACE_AGGREGATION_METHOD", "min"),
+        ("GRACE_AGGREGATION_CRITICAL_FACTOR", "0.1"),
+        ("GRACE_GROUNDEDNESS_CONTRADICTION_CAP", "0.1"),
+        ("GRACE_GROUNDEDNESS_SEARCH_SHARE", "0.5"),
+        ("GRACE_GROUNDEDNESS_COVERAGE_DAMPING", "0.9"),
+        ("GRACE_GROUNDEDNESS_NO_SOURCE_PENALTY", "0.1"),
+        ("GRACE_THRESHOLD_ADJUSTMENT_LEARNING_RATE", "0.01"),
+        ("GRACE_THRESHOLD_ADJUSTMENT_MIN_SAMPLES", "30"),
+        ("GRACE_THRESHOLD_ADJUSTMENT_ERROR_SHARE", "1"),
+    ],
+)
+def test_each_setting_changes_a_result(variable: str, value: str) -> None:
+    def results(config: GraceConfig) -> list[object]:
+        missing = ConfidenceFactors(search_max_score=0.8, is_search_step=True)
+        unsourced = ConfidenceFactors(llm_self_confidence=0.7, tool_success_rate=0.2)
+        return [
+            score_step(SEARCH, config),
+            score_step(missing, config),
+            score_step(unsourced, config),
+            score_grounded(Groundedness(3, 0, 5, 0.9, 1.0), 0.1, 0, config),
+            score_grounded(Groundedness(3, 1, 0, 0.9, 1.0), 0.1, 1, config),
+            aggregate([0.2, 0.9], config),
+            decide(0.6, config.thresholds),
+            adjust_thresholds(CONFIG.thresholds, [(0.95, False)] * 10, config),
+        ]
+
+    assert results(read_config(FILE, {variable: value})) != results(CONFIG)
+
+
+def test_each_weight_changes_a_result() -> None:
+    for name in CONFIG.confidence_weights.model_dump():
+        values = dict.fromkeys(CONFIG.confidence_weights.model_dump(), 0.1) | {name: 0.6}
+        environment = {f"GRACE_CONFIDENCE_WEIGHTS_{k.upper()}": str(v) for k, v in values.items()}
+        changed = read_config(FILE, environment)
+        assert score_step(ANSWER, changed).score != score_step(ANSWER, CONFIG).score
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"GRACE_CONFIDENCE_WEIGHTS_TOOL_SUCCESS": "0.9"}, "sum to 1"),
+        ({"GRACE_THRESHOLDS_CONFIRM": "0.95"}, "order"),
+        ({"GRACE_NOTHING_AT_ALL": "1"}, "no effect"),
+        ({"GRACE_SEARCH_TOP_K": "many"}, "search.top_k"),
+        ({"GRACE_SEARCH_TOP": "1"}, "search.top"),
+    ],
+)
+def test_wrong_setting_is_named(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        read_config(FILE, environment)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nothing\.yml"):
+        read_config(tmp_path / "nothing.yml", {})
+
+
+def test_thresholds_are_ordered() -> None:
+    with pytest.raises(ValueError, match="order"):
+        ThresholdSection(silent=0.5, notify=0.6, confirm=0.4)

@@ -1,0 +1,153 @@
+"""Complexity, plans and their checks, and the decision how to plan again."""
+
+from __future__ import annotations
+
+import pytest
+
+from apps.memory_api.grace.config import GraceConfig
+from apps.memory_api.grace.execution_plan import (
+    ExecutionPlan,
+    ExecutionState,
+    PlanStep,
+    PlanStepResult,
+    find_plan_problems,
+)
+from apps.memory_api.grace.planner import (
+    PlanningContext,
+    create_plan,
+    estimate_complexity,
+    keep_keywords,
+)
+from apps.memory_api.grace.replanning import (
+    ReplanContext,
+    choose_strategy,
+    make_replan,
+    skip_step,
+)
+
+CONFIG = GraceConfig()
+ACTIONS = frozenset({"rag_search", "reasoning"})
+
+
+def steps(*dependencies: tuple[int, ...], fallback: str | None = None) -> list[PlanStep]:
+    return [
+        PlanStep(
+            step_id=n,
+            action="rag_search" if n < len(dependencies) else "reasoning",
+            description=f"Step {n}",
+            depends_on=list(depends_on),
+            fallback=fallback if n == 1 else None,
+        )
+        for n, depends_on in enumerate(dependencies, start=1)
+    ]
+
+
+def state_of(*dependencies: tuple[int, ...], fallback: str | None = None) -> ExecutionState:
+    plan = ExecutionPlan(original_query="q", steps=steps(*dependencies, fallback=fallback))
+    return ExecutionState(plan)
+
+
+@pytest.mark.parametrize(
+    ("query", "complexity"),
+    [
+        ("Where is the office?", 0.3),
+        ("Why is the sky blue?", 0.4),
+        ("京都と大阪の違いを詳しく比較してください", 0.75),
+        ("Compare several plans and explain the difference in detail", 0.95),
+        ("x" * 101, 0.4),
+        ("x" * 201, 0.5),
+    ],
+)
+def test_complexity(query: str, complexity: float) -> None:
+    assert estimate_complexity(query) == complexity
+
+
+async def test_template_without_model_prefers_the_default_collection() -> None:
+    context = PlanningContext("q", CONFIG, {}, [("other", ""), ("wikipedia_ja", "")])
+    plan = await create_plan(context, None)
+    assert [step.action for step in plan.steps] == ["rag_search", "reasoning"]
+    assert plan.steps[0].collection == "wikipedia_ja"
+    assert plan.steps[1].depends_on == [1]
+
+
+def test_keywords_are_kept() -> None:
+    assert keep_keywords("opening hours", "When does Shop 24 in Kyoto open?") == (
+        "opening hours 24 Kyoto Shop When"
+    )
+    assert keep_keywords(None, "q") == "q"
+
+
+def test_all_steps_start_pending_and_wait_for_their_dependencies() -> None:
+    state = state_of((), (), (1, 2))
+    assert set(state.states.values()) == {"pending"}
+    assert [step.step_id for step in state.ready()] == [1, 2]
+    state.states |= {1: "success", 2: "failed"}
+    assert state.ready() == []
+    assert [step.step_id for step in state.unmet()] == [3]
+
+
+def test_problems_of_a_plan() -> None:
+    def problems(given: list[PlanStep]) -> list[str]:
+        return find_plan_problems(ExecutionPlan(original_query="q", steps=given), ACTIONS, 3)
+
+    assert problems(steps((), (1,))) == []
+    assert "not earlier" in problems(steps((2,), (1,)))[0]
+    assert "missing" in problems(steps((), (9,)))[0]
+    assert "At most 3" in problems(steps((), (), (), ()))[0]
+    assert "unknown fallback" in problems(steps((), (1,), fallback="dance"))[0]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "step_id", "feedback", "count", "strategy"),
+    [
+        ("step_failed", 2, "", 3, "abort"),
+        ("step_failed", 1, "", 0, "fallback"),
+        ("timeout", 2, "", 0, "full"),
+        ("user_feedback", 2, "Start over", 0, "full"),
+        ("user_feedback", 2, "最初からやり直して", 0, "full"),
+        ("user_feedback", 1, "Use other words", 0, "partial"),
+        ("low_confidence", 2, "", 0, "full"),
+        ("step_failed", 3, "", 0, "partial"),
+    ],
+)
+def test_decision_order(
+    trigger: str, step_id: int, feedback: str, count: int, strategy: str
+) -> None:
+    state = state_of((), (), (1,), (2, 3), fallback="reasoning")
+    why = ReplanContext(trigger, step_id, "", feedback)  # type: ignore[arg-type]
+    assert choose_strategy(why, state, count, CONFIG) == strategy
+
+
+async def test_fallback_swaps_the_action_once() -> None:
+    state = state_of((), (1,), fallback="reasoning")
+    state.states[1] = "failed"
+    context = PlanningContext("q", CONFIG, {})
+    result = await make_replan("fallback", ReplanContext("step_failed", 1), state, context, None)
+    assert result.plan is not None
+    assert (result.plan.steps[0].action, result.plan.steps[0].fallback) == ("reasoning", None)
+    assert result.plan.plan_id != state.plan.plan_id
+
+
+async def test_partial_keeps_finished_steps_and_renumbers() -> None:
+    state = state_of((), (1,), (2,))
+    state.states |= {1: "success", 2: "failed"}
+    state.results[1] = PlanStepResult(step_id=1, status="success", output="found")
+    why = ReplanContext("user_feedback", 2, "", "Use other words")
+    result = await make_replan("partial", why, state, PlanningContext("q", CONFIG, {}), None)
+    assert result.plan is not None
+    assert [(s.step_id, s.depends_on) for s in result.plan.steps] == [(1, []), (2, [1]), (3, [2])]
+    assert list(result.kept) == [1]
+    assert result.plan.requires_confirmation
+
+
+async def test_full_without_model_is_no_new_plan() -> None:
+    state = state_of((), (1,))
+    why = ReplanContext("step_failed", 1)
+    result = await make_replan("full", why, state, PlanningContext("q", CONFIG, {}), None)
+    assert (result.strategy, result.plan) == ("abort", None)
+
+
+def test_skip_drops_the_step_from_dependencies() -> None:
+    result = skip_step(1, state_of((), (1,)))
+    assert result.plan is not None
+    assert [(s.step_id, s.depends_on) for s in result.plan.steps] == [(2, [])]
