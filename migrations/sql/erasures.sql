@@ -57,6 +57,10 @@ create index memories_subject_idx on memories (tenant_id, (metadata ->> 'subject
 
 grant delete on llm_calls to hansei_app, hansei_worker;
 
+-- A retention period is at least a day. Younger calls cannot be deleted, so that nobody spends more than a budget by deleting them.
+create policy llm_calls_retention on llm_calls as restrictive for delete to hansei_app, hansei_worker
+using (created_at < now() - interval '1 day');
+
 do $$
 declare
     tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';

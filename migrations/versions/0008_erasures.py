@@ -15,6 +15,7 @@ depends_on = None
 DOWNGRADE = (
     "drop function hansei_erase_rows",
     "drop function hansei_erase_history",
+    "drop policy llm_calls_retention on llm_calls",
     "revoke delete on llm_calls from hansei_app, hansei_worker",
     "drop index memories_subject_idx",
     "drop index traces_subject_idx",

@@ -180,7 +180,12 @@ def _policies(table: Any, policies: list[Any], rule: str, analyst_rule: str) -> 
     for policy in (policy for policy in policies if policy["roles"] == [ANALYST]):
         if (policy["cmd"], policy["qual"]) != ("SELECT", analyst_rule):
             found.append(f"another rule for analysts: {policy['cmd']} {policy['qual']}")
-    policies = [policy for policy in policies if policy["roles"] != [ANALYST]]
+    # A restrictive policy only takes rows away from what the permissive ones allow.
+    policies = [
+        policy
+        for policy in policies
+        if policy["roles"] != [ANALYST] and policy["permissive"] == "PERMISSIVE"
+    ]
     if not table["relrowsecurity"]:
         found.append("row-level security is off")
     if not table["relforcerowsecurity"]:

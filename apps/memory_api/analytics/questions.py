@@ -17,7 +17,7 @@ from apps.memory_api.core.resources import read_sql
 
 SQL_FILE = "analytics/questions.sql"
 MAX_ROWS = 10_000
-_CONDITION = re.compile(r"^(.*?)\s+-- if (\w+)$")
+_CONDITION = " -- if "
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _FILTERS = ("playbook", "section", "key")
 
@@ -78,8 +78,8 @@ def question_title(question: Question) -> str:
 
 def question_filters(question: Question) -> list[str]:
     """The filters that the question has, out of `playbook`, `section` and `key`."""
-    found = (_CONDITION.match(line) for line in read_sql(SQL_FILE, question).splitlines())
-    return [match[2] for match in found if match]
+    lines = (line.rpartition(_CONDITION) for line in read_sql(SQL_FILE, question).splitlines())
+    return [name for _, condition, name in lines if condition]
 
 
 def build_statement(question: Question, filter: QuestionFilter) -> str:
@@ -95,11 +95,9 @@ def build_statement(question: Question, filter: QuestionFilter) -> str:
             )
     lines: list[str] = []
     for line in read_sql(SQL_FILE, question).splitlines()[1:]:
-        match = _CONDITION.match(line)
-        if match is None:
-            lines.append(line)
-        elif getattr(filter, match[2]) is not None:
-            lines.append(match[1])
+        text, condition, name = line.rpartition(_CONDITION)
+        if not condition or getattr(filter, name) is not None:
+            lines.append(text.rstrip() if condition else line)
     return "\n".join(lines)
 
 

@@ -211,5 +211,6 @@ class _HtmlText(HTMLParser):
             self._parts.append(data if self._in_pre else re.sub(r"\s+", " ", data))
 
     def text(self) -> str:
-        joined = re.sub(r"[ \t]*\n[ \t]*", "\n", "".join(self._parts))
+        lines = "".join(self._parts).split("\n")
+        joined = "\n".join(line.strip(" \t") for line in lines)
         return re.sub(r"\n{3,}", "\n\n", joined).strip()
