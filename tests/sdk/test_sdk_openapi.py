@@ -15,7 +15,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "openapi.json"
 HTTP_METHODS = {"get", "post", "put", "patch", "delete"}
 COMBINED = {
     *("create_traces", "export_playbook", "wait_for_run", "follow_chain"),
-    "get_analytics_csv",
+    *("get_analytics_csv", "follow_agent_run", "execute_plan_generator"),
 }
 """Further methods: they combine several requests or return another format."""
 

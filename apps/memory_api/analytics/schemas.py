@@ -21,6 +21,18 @@ class QuestionInfo(ResponseModel):
 class QuestionList(ResponseModel):
     """All questions."""
 
+    model_config = ResponseModel.model_config | with_examples(
+        {
+            "items": [
+                {
+                    "name": "playbook_sizes",
+                    "title": "How many active bullets did a playbook have at the end of each day?",
+                    "filters": ["playbook"],
+                }
+            ]
+        }
+    )
+
     items: list[QuestionInfo]
 
 

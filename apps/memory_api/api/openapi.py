@@ -40,6 +40,7 @@ TAGS = (
     {"name": "memories", "description": "Any stored item, and search over all of them."},
     {"name": "playbooks", "description": "Playbooks: bullets for a prompt, with versions."},
     {"name": "bullets", "description": "Entries of a playbook, their verdicts and effects."},
+    {"name": "analytics", "description": "Questions about the evolution of playbooks."},
     {"name": "collections", "description": "Documents, split into chunks that searches find."},
     {"name": "agents", "description": "An agent that plans, searches, answers and asks (GRACE)."},
     {"name": "workflow", "description": "Answer a query with a playbook."},
