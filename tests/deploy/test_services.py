@@ -100,6 +100,7 @@ async def test_start_scripts_grant_least_privileges(superuser: Any, migrated: No
         " from pg_roles where rolname like 'hansei%' order by 1"
     )
     assert [tuple(row) for row in rows] == [
+        ("hansei_analyst", False, False, False),
         ("hansei_app", True, False, False),
         ("hansei_owner", True, True, False),
         ("hansei_worker", True, False, False),

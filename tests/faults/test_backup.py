@@ -67,6 +67,8 @@ def test_restored_dump_goes_on(
     dump = elsewhere.folder / "hansei.dump"
     run_program("pg_dump", "--format=custom", f"--file={dump}", installation.pg.url("postgres"))
     url = elsewhere.pg.url("postgres")
+    owner = elsewhere.pg.url("hansei_owner")
+    run_program("psql", owner, "-c", "create role hansei_analyst nologin")
     run_program("pg_restore", "--exit-on-error", f"--dbname={url}", dump)
     asyncio.run(upgrade(elsewhere.pg.url("hansei_owner")))
     elsewhere.run("api")
