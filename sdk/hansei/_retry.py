@@ -73,10 +73,10 @@ class RequestAttempts(Generic[T]):
         return response.is_success or response.status_code == self._request.accepted_status
 
     def _parse_body(self, response: httpx2.Response) -> Any:
-        if response.status_code == 204 or not response.content:
-            return None
         if self._request.response_format == "text":
             return response.text
+        if response.status_code == 204 or not response.content:
+            return None
         try:
             value = response.json()
         except ValueError:

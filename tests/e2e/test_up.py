@@ -116,6 +116,22 @@ def test_commands_work_while_server_runs(running: Up) -> None:
     assert all(one["ok"] for one in json.loads(healthy.stdout))
 
 
+def test_agent_answers_from_a_collection(running: Up) -> None:
+    """The three steps of docs/grace.md, without a model."""
+    home = running.home
+
+    def run(*arguments: str) -> str:
+        done = home.run(*arguments, capture_output=True, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("collection", "create", "handbook", "--description", "How to run Hansei")
+    run("collection", "add", "handbook", str(ROOT / "docs" / "operations.md"))
+    answer = run("agent", "run", "How do I restore a backup?")
+    assert "pg_restore" in answer
+    assert "Back up and restore" in answer
+
+
 def nobody_can_run_python() -> bool:
     """Whether root may become `nobody`, and `nobody` reach the interpreter of these tests."""
     if os.geteuid() != 0:
