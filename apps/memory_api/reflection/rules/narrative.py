@@ -209,9 +209,14 @@ def _failed_calls(f: Findings, w: NarrativeLanguage, reported: str, before: int)
     ):
         is_quoted = last.failure_source == "tool" and last.message == reported
         shown = replace(last, message="") if is_quoted else last
-        parts.append(
-            w.unrepaired(shown, sum(1 for x in f.failed_calls if not x.tool_succeeded_later) - 1)
-        )
+        more = sum(1 for x in f.failed_calls if not x.tool_succeeded_later) - 1
+        crash = f.crash if is_quoted and not more else None
+        if not (
+            crash
+            and crash.event_id == f.last_event_id
+            and crash.preceding_call_event_id == last.event_id
+        ):  # else the sentence on the crash says all of it
+            parts.append(w.unrepaired(shown, more))
         if last.ungrounded_arguments:
             parts.append(w.invented(last))
     if f.repaired_calls and not f.action_deviations and not f.failure_streaks:
