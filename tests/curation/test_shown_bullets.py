@@ -7,8 +7,10 @@ from apps.memory_api.curation.context import CurationContext, LessonEvidence
 from apps.memory_api.curation.lesson_comparison import NearbyBullet
 from apps.memory_api.curation.prompt import (
     MAX_SHOWN_BULLETS_PER_LESSON,
+    MAX_SHOWN_TOOLS,
     MIN_SHOWN_BULLETS_PER_LESSON,
     choose_shown_bullets,
+    list_tools,
 )
 from apps.memory_api.playbooks.models import Bullet
 
@@ -47,3 +49,9 @@ def test_own_tools_are_a_matter_of_each_lesson() -> None:
     many = [near(f"oth-{n:05d}") for n in range(20)]
     limited = CurationContext(near=[many], evidence=[LessonEvidence()])
     assert len(choose_shown_bullets([[0]], limited)) == MAX_SHOWN_BULLETS_PER_LESSON
+
+
+def test_a_list_of_tools_shows_that_it_is_cut() -> None:
+    names = [f"tool_{n}" for n in range(MAX_SHOWN_TOOLS + 2)]
+    assert list_tools(names).endswith("tool_7 and 2 more")
+    assert list_tools(names[:2]) == "tool_0, tool_1"

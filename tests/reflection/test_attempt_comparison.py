@@ -76,6 +76,15 @@ def test_failed_calls_are_not_compared() -> None:
     assert "1111" not in text
 
 
+def test_call_with_an_exit_code_is_not_compared() -> None:
+    won = attempt(WON, ("sh", "make all"), ("sh", "make dist"))
+    stopped = won.events[1].model_copy(update={"metadata": {"exit_code": 2}})
+    won = Attempt(WON, [won.events[0], stopped, *won.events[2:]])
+    text = " ".join(comparison_lines([won], attempt(LOST, ("sh", "make test"))))
+    assert "dist" in text
+    assert "all" not in text
+
+
 def test_attempts_that_an_error_ended_are_not_compared() -> None:
     crashed = attempt(OutcomeType.ERROR, LOOK)
     earlier = [crashed, attempt(LOST, WRONG), attempt(WON, PAY)]

@@ -280,7 +280,7 @@ def test_figure_of_a_team_is_named_with_the_agent_that_stated_it_first() -> None
     shown = facts(rows)
     assert "Values of e0002: 234.70 (first in e0001, Terminal)." in shown
     assert "FINAL ANSWER: 234.70" in " ".join(shown)
-    assert "Events by agent: Manager (1), Terminal (1), Checker (1)." in shown
+    assert "Messages and calls by agent: Manager (1), Terminal (1), Checker (1)." in shown
 
 
 def test_part_of_a_path_is_no_value() -> None:

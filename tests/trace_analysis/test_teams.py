@@ -10,6 +10,7 @@ from apps.memory_api.reflection.rules.reflect import reflect
 from apps.memory_api.reflection.schemas import ReflectionResult
 from apps.memory_api.trace_analysis.decisive_step import MAX_RANKED
 from apps.memory_api.trace_analysis.team import Role, code_blocks, parse_exit_code, parse_steps
+from apps.memory_api.trace_analysis.values import numbers_in
 from apps.memory_api.traces.schemas import Event
 from tests.support.runs import Row, findings, reflection, run, says, user
 
@@ -191,3 +192,7 @@ def test_long_run_is_bounded() -> None:
         rows.append(says(code(f"print({n})") + "x " * 2_000, f"Agent{n % 5}"))
         rows.append(output(str(n)))
     assert len(findings(rows).decisive_event_ids) == MAX_RANKED
+
+
+def test_number_below_one_has_its_zero() -> None:
+    assert numbers_in("0.489 of 007, 0 and 0.50") == {"0.489", "7", "0", "0.5"}

@@ -185,13 +185,19 @@ def _format_bullet(nearby: NearbyBullet, context: CurationContext) -> str:
     if bullet.pinned:
         facts.append("pinned")
     lines = [f"[{bullet.id}] {', '.join(facts)}"]
-    if tools := sorted(context.bullet_tools.get(bullet.id, ()))[:MAX_SHOWN_TOOLS]:
-        lines.append(f"  tools: {', '.join(tools)}")
+    if tools := sorted(context.bullet_tools.get(bullet.id, ())):
+        lines.append(f"  tools: {list_tools(tools)}")
     if bullet.title:
         lines.append(f"  title: {bullet.title}")
     if bullet.when_to_use:
         lines.append(f"  when: {bullet.when_to_use}")
     return "\n".join([*lines, f"  {bullet.content}"])
+
+
+def list_tools(names: Sequence[str]) -> str:
+    """At most `MAX_SHOWN_TOOLS` of the names, and the number of the others."""
+    more = len(names) - MAX_SHOWN_TOOLS
+    return ", ".join(names[:MAX_SHOWN_TOOLS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _format_lesson(number: int, equal: Sequence[Lesson], evidence: LessonEvidence) -> str:
@@ -208,7 +214,7 @@ def _format_lesson(number: int, equal: Sequence[Lesson], evidence: LessonEvidenc
         facts.append(f"successful {evidence.success_count}")
     lines.append(f"  evidence: {', '.join(facts)}")
     if evidence.tools:
-        lines.append(f"  tools: {', '.join(evidence.tools[:MAX_SHOWN_TOOLS])}")
+        lines.append(f"  tools: {list_tools(evidence.tools)}")
     if evidence.task:
         lines.append(f"  task: {excerpt(evidence.task, MAX_TASK_CHARACTERS)}")
     lines += [

@@ -13,6 +13,7 @@ from apps.memory_api.text.differences import excerpt_differences
 from apps.memory_api.text.excerpts import excerpt
 from apps.memory_api.trace_analysis.arguments import Arguments
 from apps.memory_api.trace_analysis.context import Attempt
+from apps.memory_api.trace_analysis.exit_codes import exit_code_of
 from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
 from apps.memory_api.traces.schemas import OutcomeType
 
@@ -42,7 +43,7 @@ class LabeledRun:
         """The distinct calls of the run that did not fail, the first of each."""
         calls: dict[CallKey, ToolCall] = {}
         for call in self.run.calls:
-            if call.tool and not call.failure_message:
+            if call.tool and not call.failure_message and not exit_code_of(self.run, call):
                 calls.setdefault(_key(call), call)
         return calls
 

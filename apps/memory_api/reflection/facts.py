@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from apps.memory_api.reflection.value_facts import (
+    NOTATION,
     argument_origins,
+    call_name,
+    code_name,
+    is_code,
+    notation_of,
     structural_facts,
     where_answer_occurs,
     where_values_occur,
 )
+from apps.memory_api.text.differences import excerpt_differences
 from apps.memory_api.text.excerpts import excerpt
 from apps.memory_api.trace_analysis.arguments import ArgumentChange, is_named
 from apps.memory_api.trace_analysis.context import ReflectionContext
@@ -32,7 +38,8 @@ from apps.memory_api.trace_analysis.ground_truth import (
     compare_calls,
     expected_actions,
 )
-from apps.memory_api.trace_analysis.parser import ParsedTrace, error_message
+from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, error_message
+from apps.memory_api.trace_analysis.team import base_name
 from apps.memory_api.traces.schemas import EventType
 
 MAX_FACTS = 40
@@ -93,12 +100,12 @@ def collect_facts(
         *_missing_outputs(findings),
         *_failed_tests(findings),
         *_crash(trace, findings),
-        *_failed_calls(findings),
-        *(_repaired(item) for item in findings.repaired_calls),
+        *_failed_calls(trace, findings),
+        *_repaired_calls(trace, findings),
         *_repeated_calls(trace, findings),
         *_exit_codes(trace),
-        *(_refusal(item) for item in findings.refusals),
-        *structural_facts(findings),
+        *(_refusal(trace, item) for item in findings.refusals),
+        *structural_facts(trace, findings),
         *_consent(findings),
         *argument_origins(trace, findings),
         *_slowest(findings),
@@ -111,20 +118,34 @@ def _extent(trace: ParsedTrace) -> Iterator[str]:
         return
     failed = sum(1 for call in trace.calls if call.failure_message)
     calls = _plural(len(trace.calls), "tool call")
-    failures = f", {failed} of them failed" if trace.calls and failed else ""
+    failures = f", {failed} of them failed" if failed else ""
+    codes = [exit_code_of(trace, call) for call in trace.calls if not call.failure_message]
+    if nonzero := sum(1 for code in codes if code):
+        failures += f", {nonzero} {'more' if failed else 'of them'} with an exit code other than 0"
     messages = (
         f"{_plural(len(trace.user_positions), 'user message')} and "
         f"{_plural(len(trace.reply_positions), 'agent message')}"
     )
     yield f"The run has {_plural(len(trace.events), 'event')}: {calls}{failures}, {messages}."
-    used = Counter(call.tool for call in trace.calls if call.tool)
+    named = [call for call in trace.calls if call.tool and not is_code(trace, call)]
+    used = Counter(f"`{call.tool}`" for call in named)
     if used:
-        shown = ", ".join(f"`{tool}` ({count})" for tool, count in used.most_common(_MAX_TOOLS))
-        yield f"Calls by tool: {shown}."
-    agents = Counter(event.agent for event in trace.events if event.agent)
+        yield f"Calls by tool: {_counts(used)}."
+    blocks = Counter(call.tool for call in trace.calls if is_code(trace, call))
+    if blocks:
+        yield f"Code blocks of agent messages that count as tool calls: {_counts(blocks)}."
+    kinds = (EventType.LLM_RESPONSE, EventType.TOOL_CALL)
+    agents = Counter(e.agent for e in trace.events if e.agent and e.event_type in kinds)
     if len(agents) > 1:
-        shown = ", ".join(f"{name} ({count})" for name, count in agents.most_common(_MAX_TOOLS))
-        yield f"Events by agent: {shown}."
+        yield f"Messages and calls by agent: {_counts(agents)}."
+        callers = {base_name(trace.events[call.position].agent) for call in trace.calls}
+        without = [name for name in agents if base_name(name) not in callers]
+        if without and callers and "" not in callers:
+            yield f"Agents that made no call: {', '.join(without[:_MAX_TOOLS])}."
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in counter.most_common(_MAX_TOOLS))
 
 
 def _plural(count: int, noun: str) -> str:
@@ -157,7 +178,7 @@ def _final_message(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
         end = trace.events[-1]
         yield (
             f"No message of the agent follows its last call, {last_call.event_id} "
-            f"(`{last_call.tool or 'unnamed'}`). The last event is {trace.event_ids[-1]} "
+            f"({call_name(trace, last_call)}). The last event is {trace.event_ids[-1]} "
             f"({end.event_type.value}): {_quote(excerpt(end.content, 160))}"
         )
 
@@ -201,14 +222,16 @@ def _deviation(item: ActionDeviation) -> str:
 
 def _changes(changes: Iterable[ArgumentChange], before: str, after: str) -> str:
     parts: list[str] = []
-    for change in list(changes)[:_MAX_PER_KIND]:
+    changes = list(changes)
+    only = "only " if len(changes) == 1 else ""
+    for change in changes[:_MAX_PER_KIND]:
         old = "not given" if change.before is None else change.before or "(empty)"
         new = "not given" if change.after is None else change.after or "(empty)"
         if is_named(change) or change.name == "":
             label = f"{change.name}: " if change.name else ""
             parts.append(f"{label}{before} {old}, {after} {new}")
         else:
-            parts.append(f"only the {change.name.strip('~')} of the text differs")
+            parts.append(f"{only}the {change.name.strip('~')} of the text differs")
     return "; ".join(parts)
 
 
@@ -244,28 +267,52 @@ def _crash(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
         yield f"The last call before the error is {crash.preceding_call_event_id}."
 
 
-def _failed_calls(findings: Findings) -> Iterator[str]:
+def _failed_calls(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
+    code_ids = {call.event_id for call in trace.calls if is_code(trace, call)}
     groups: dict[tuple[str, str], list[FailedCall]] = {}
     for call in findings.failed_calls:
         groups.setdefault((call.tool, call.message), []).append(call)
     for (tool, message), calls in list(groups.items())[:_MAX_PER_KIND]:
         ids = ", ".join(call.event_id for call in calls[:_MAX_PER_KIND])
+        ids += f" and {len(calls) - _MAX_PER_KIND} more" if len(calls) > _MAX_PER_KIND else ""
         name = f" of `{tool}`" if tool else ""
         subject = (
             f"The call {ids}{name}" if len(calls) == 1 else f"{len(calls)} calls{name} ({ids})"
         )
+        if calls[0].event_id in code_ids:
+            subject = f"The {code_name(tool)} in {ids}"
         source = (
             ", as the agent's next message says" if calls[0].failure_source == "message" else ""
         )
         yield f"{subject} failed{source}: {_quote(message)}"
 
 
-def _repaired(item: RepairedCall) -> str:
+def _repaired_calls(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
+    calls = {call.event_id: call for call in trace.calls}
+    for item in findings.repaired_calls:
+        before, after = calls[item.failed_event_id], calls[item.event_id]
+        if not is_code(trace, after):
+            yield _repaired(item, before, after)
+            continue
+        code = code_name(item.tool)
+        same = "is the same" if before.content == after.content else "differs"
+        yield (
+            f"The {code} in {item.failed_event_id} failed; the next {code} that returned no error "
+            f"is in {item.event_id}. It {same}."
+        )
+
+
+def _repaired(item: RepairedCall, before: ToolCall, after: ToolCall) -> str:
     changes = _changes(item.argument_changes, "before", "then")
-    differing = f" Its arguments differ: {changes}." if changes else " Its arguments are the same."
+    differing = " Its arguments are the same."
+    if changes:
+        differing = f" Its arguments differ: {changes}."
+    elif notation_of(before) != notation_of(after):
+        old, new = excerpt_differences(before.content.strip(), after.content.strip(), 160)
+        differing = f" Its arguments differ only in {NOTATION}: before {old}, then {new}."
     source = (
-        f" The new value of {item.sourced_argument} is in an earlier response of "
-        f"`{item.source_tool}`."
+        f" The new value of {item.sourced_argument} is in the response to a call of "
+        f"`{item.source_tool}` between these two calls."
         if item.sourced_argument and item.source_tool
         else ""
     )
@@ -282,10 +329,12 @@ def _repeated_calls(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
         more = " and more" if item.count > len(item.event_ids) else ""
         calls = [calls_by_id[i] for i in item.event_ids if i in calls_by_id]
         responses = {call.response for call in calls if call.response}
+        other = f", apart from {NOTATION}," if len(set(map(notation_of, calls))) > 1 else ""
         same = " All responses are the same." if len(responses) == 1 and not more else ""
         failed = f" {item.failed_count} of them failed." if item.failed_count else ""
         yield (
-            f"The same call was made {item.count} times ({ids}{more}): {item.call}.{same}{failed}"
+            f"The same call{other} was made {item.count} times ({ids}{more}): {item.call}."
+            f"{same}{failed}"
         )
 
 
@@ -301,12 +350,14 @@ def _exit_codes(trace: ParsedTrace) -> Iterator[str]:
         yield f"Exit code {code}: {shown}{more}."
 
 
-def _refusal(item: Refusal) -> str:
+def _refusal(trace: ParsedTrace, item: Refusal) -> str:
     if item.kind == "handed_over":
         text = f"With the call {item.event_id} the agent handed the user over"
         return f"{text}: {_quote(item.quote)}" if item.quote else f"{text}."
     request = f" to {item.request_event_id}" if item.request_event_id else ""
     text = f"The message {item.event_id}, the answer{request}, says: {_quote(item.quote)}"
+    if trace.steps:  # agents of a team write to each other
+        text = f"The message {item.event_id} says: {_quote(item.quote)}"
     if item.repeated_event_ids:
         text += f" Repeated in {', '.join(item.repeated_event_ids)}."
     if item.later_call_event_id:

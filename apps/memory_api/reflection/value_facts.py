@@ -4,10 +4,12 @@ model; part of `facts.py`. Pure.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from apps.memory_api.text.excerpts import excerpt
+from apps.memory_api.trace_analysis.arguments import parse_mapping
 from apps.memory_api.trace_analysis.detectors.provenance import SearchableText, trace_arguments
 from apps.memory_api.trace_analysis.findings import Findings, ValueOrigin
 from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
@@ -21,20 +23,46 @@ _VALUE = re.compile(r"(?<![\w.])(?=[\w#-]*\d)[\w#-]+(?:[.,:/-]\d+(?!\w))*%?", re
 _MIN_VALUE_LENGTH = 3
 
 
+def is_code(trace: ParsedTrace, call: ToolCall) -> bool:
+    """Whether the call is a code block of a message. Its `tool` is the language."""
+    return trace.events[call.position].event_type is not EventType.TOOL_CALL
+
+
+def code_name(language: str) -> str:
+    return "code" if language == "code" else f"{language} code"
+
+
+def call_name(trace: ParsedTrace, call: ToolCall) -> str:
+    return code_name(call.tool) if is_code(trace, call) else f"`{call.tool or 'unnamed'}`"
+
+
+NOTATION = "types, case, spaces or order"
+"""What `Arguments` leave out."""
+
+
+def notation_of(call: ToolCall) -> str:
+    """The arguments as they were written: `"14"` and `14` differ, the order of names does not."""
+    mapping = parse_mapping(call.content)
+    if mapping is None:
+        return call.content.strip()
+    return json.dumps(mapping, sort_keys=True, default=str)
+
+
 def where_answer_occurs(trace: ParsedTrace, answer: str, position: int) -> str:
     for call in trace.calls:
         if call.response_position is None or call.response_position >= position:
             continue
         if SearchableText.of(call.response[:_MAX_CHECKED_CHARACTERS]).contains(answer):
             event_id = trace.event_ids[call.response_position]
-            return f"This text is in the response {event_id} of `{call.tool or 'unnamed'}`."
+            return f"This text is in the response {event_id} of {call_name(trace, call)}."
     return "This text is in no tool response of the run."
 
 
 def where_values_occur(trace: ParsedTrace, text: str, position: int) -> Iterator[str]:
-    """The numbers and identifiers of a message, and the first event that has each."""
+    """The numbers and identifiers of a message, and the first events that have each."""
     values = _values_of(text)
-    responses = [c.response_position for c in trace.calls if c.response_position is not None]
+    # A call with the source "message" has the agent's next message in place of a response.
+    responses = {c.response_position for c in trace.calls if c.failure_source != "message"} - {None}
     if not values:
         return
     event_id = trace.event_ids[position]
@@ -46,9 +74,9 @@ def where_values_occur(trace: ParsedTrace, text: str, position: int) -> Iterator
     missing: list[str] = []
     for value in values[:_MAX_VALUES]:
         has_value = [n for n, earlier in enumerate(texts) if earlier.contains(value)]
-        in_response = next((n for n in has_value if n in responses), None)
-        if in_response is not None:
-            found.append(f"{value} ({trace.event_ids[in_response]})")
+        if ids := [trace.event_ids[n] for n in has_value if n in responses]:
+            more = " and more" if len(ids) > _MAX_PER_KIND else ""
+            found.append(f"{value} ({', '.join(ids[:_MAX_PER_KIND])}{more})")
             continue
         if not has_value and task.contains(value):
             missing.append(f"{value} (in the task)")
@@ -98,14 +126,18 @@ def argument_origins(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
     calls = [call for call in trace.calls if call.event_id in wrong_ids[:2]]
     if not calls:
         candidates = [c for c in trace.calls if _may_decide(c)]
-        calls = ([c for c in candidates if c.writes] or candidates)[-1:]
+        writes = [c for c in candidates if c.writes]
+        # The last call of a team is often the one that looks at a result.
+        calls = (writes or ([] if trace.steps else candidates))[-1:]
+    outputs = {c.response_position for c in trace.calls if is_code(trace, c)}
+    output_ids = {trace.event_ids[n] for n in outputs if n is not None}
     for call in calls:
         groups: dict[str, list[str]] = {}
         for origin in trace_arguments(trace, call):
             if origin.source == "instructions" and origin.value.isalpha():
                 continue  # an ordinary word
             value = f"{origin.name}={origin.value}" if origin.name else origin.value
-            groups.setdefault(_source(origin), []).append(value)
+            groups.setdefault(_source(origin, output_ids), []).append(value)
         if groups:
             name = f"`{call.tool}`" if call.tool else "the call"
             parts = [f"{source}: {', '.join(values)}" for source, values in groups.items()]
@@ -121,7 +153,7 @@ def _may_decide(call: ToolCall) -> bool:
     )
 
 
-def _source(origin: ValueOrigin) -> str:
+def _source(origin: ValueOrigin, output_ids: Collection[str]) -> str:
     if origin.source == "task":
         return "the task"
     if origin.source == "none" or origin.event_id is None:
@@ -129,15 +161,21 @@ def _source(origin: ValueOrigin) -> str:
     speaker = {"user": "the user", "instructions": "the instructions", "agent": "the agent"}
     if origin.source in speaker:
         return f"{origin.event_id} ({speaker[origin.source]})"
+    if origin.event_id in output_ids:
+        return f"{origin.event_id} (output of code)"
     tool = f" of `{origin.tool}`" if origin.tool else ""
     return f"{origin.event_id} (response{tool})"
 
 
-def structural_facts(findings: Findings) -> Iterator[str]:
+def structural_facts(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
     """Repetitions, outputs that nobody looked at, and statements without a source."""
     for item in findings.repeated_messages[:_MAX_PER_KIND]:
-        ids = ", ".join(item.event_ids)
-        yield f"{_agent(item.agent)} wrote the same opening {item.count} times ({ids})."
+        ids = ", ".join(item.event_ids) + (" and more" if item.count > len(item.event_ids) else "")
+        written = "made calls with" if _is_call(trace, item.event_id) else "wrote"
+        yield (
+            f"{_agent(item.agent)} {written} the same opening, apart from digits and punctuation, "
+            f"{item.count} times ({ids})."
+        )
     for item in findings.unresolved_outputs[:_MAX_PER_KIND]:
         code = f" with exit code {item.exit_code}" if item.exit_code is not None else ""
         yield (
@@ -154,12 +192,29 @@ def structural_facts(findings: Findings) -> Iterator[str]:
             f"{item.event_id}."
         )
     for item in findings.unsupported_statements[:_MAX_PER_KIND]:
-        yield (
-            f"The message {item.event_id} states values that no earlier event contains: "
-            f"{excerpt(', '.join(item.values), 160)}."
-        )
+        text = trace.content_at(trace.event_ids.index(item.event_id))
+        if values := [value for value in item.values if not _is_fragment(value, text)]:
+            more = item.count - len(item.values) if len(values) == len(item.values) else 0
+            shown = excerpt(", ".join(values), 160) + (f" and {more} more" if more > 0 else "")
+            kind = "call" if _is_call(trace, item.event_id) else "message"
+            yield f"The {kind} {item.event_id} has values that no earlier event contains: {shown}."
     if item := findings.omitted_constraint:
-        yield f"No later step mentions these values of the task: {', '.join(item.values)}."
+        values = ", ".join(item.values)
+        yield f"No later step contains these values of the task word for word: {values}."
+
+
+def _is_call(trace: ParsedTrace, event_id: str) -> bool:
+    event = trace.events[trace.event_ids.index(event_id)]
+    return event.event_type is EventType.TOOL_CALL
+
+
+def _is_fragment(value: str, text: str) -> bool:
+    """Whether a number occurs only as a part of a time or of a date such as 2024-05-01."""
+    if not value.isdigit():
+        return False
+    number = rf"(?<!\d)0*{value}(?!\d)"
+    part = re.search(rf"\d[:/]{number}|{number}[:/]\d|-{number}-\d|\d-\d+-{number}", text)
+    return bool(part) and not re.search(rf"(?<![\d:/-])0*{value}(?![:/-]?\d)", text)
 
 
 def _agent(name: str) -> str:

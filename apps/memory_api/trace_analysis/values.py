@@ -31,7 +31,8 @@ def _normalize(number: str) -> str:
         number = number.replace(",", "")
     if "." in number and number.count(".") == 1 and "," not in number:
         number = number.rstrip("0").rstrip(".")
-    return number.lstrip("0") or "0"
+    number = number.lstrip("0")
+    return number if number[:1].isdigit() else f"0{number}"
 
 
 def names_in(text: str) -> list[str]:

@@ -89,6 +89,18 @@ def test_example_of_the_specification():
     assert result.metadata["task_description"] == "Fetch customer order history"
 
 
+def test_message_of_the_last_error_and_of_the_last_failed_call_is_quoted_once():
+    rows = [
+        {"event_type": "tool_call", "tool_name": "query", "content": '{"sql": "select"}'},
+        {"event_type": "error_event", "content": "Query timeout after 30 s"},
+    ]
+    text = said(reflect(context(rows, "error"))).reflection_text
+    assert text.count("Query timeout after 30 s") == text.count("query(sql=select)") == 1
+    again = said(reflect(context([*rows, said_by("I give up.")], "error"))).reflection_text
+    assert again.count("Query timeout after 30 s") == 1
+    assert "`query(sql=select)` (e0000) failed. No later `query` call succeeded." in again
+
+
 def test_error_event_without_call_is_reported():
     rows = [{"event_type": "error_event", "content": "Timeout", "event_id": "x"}]
     result = said(reflect(context(rows)))

@@ -11,6 +11,7 @@ from apps.memory_api.curation.consolidation.model_output import (
     ModelConsolidation,
 )
 from apps.memory_api.curation.lesson_comparison import NearbyBullet
+from apps.memory_api.curation.prompt import list_tools
 from apps.memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
 from apps.memory_api.llm.structured_output import schema_text
 from apps.memory_api.llm.untrusted_text import fence_text, fit_text
@@ -30,7 +31,6 @@ Bullets:
 {groups}
 """
 """Appended to a prompt file without a placeholder for data."""
-MAX_SHOWN_TOOLS = 8
 MAX_BULLET_TOKENS = 400
 
 
@@ -83,8 +83,8 @@ def _format_bullet(
     lines = [f"[{bullet.id}] {bullet.section}, {counters}, {taught}"]
     if near := group.neighbors.get(bullet.id):
         lines.append(f"  nearest: {', '.join(near)}")
-    if names := sorted(evidence.tools.get(bullet.id, ()))[:MAX_SHOWN_TOOLS]:
-        lines.append(f"  tools: {', '.join(names)}")
+    if names := sorted(evidence.tools.get(bullet.id, ())):
+        lines.append(f"  tools: {list_tools(names)}")
     if bullet.title:
         lines.append(f"  title: {bullet.title}")
     if bullet.when_to_use:

@@ -215,7 +215,8 @@ class EnglishNarrative(EnglishStructure):
             return f"The message after {code(f.call)} ({f.event_id}) says: {quote(f.message)}"
         if f.failure_source == "wording":
             return f"The response to {code(f.call)} ({f.event_id}) is: {quote(f.message)}"
-        text = f"{code(f.call)} ({f.event_id}) failed: {quote(f.message)}"
+        text = f"{code(f.call)} ({f.event_id}) failed"
+        text += f": {quote(f.message)}" if f.message else "."
         text += f" No later {code(f.tool)} call succeeded." if f.tool else ""
         return text + (f" {counted(more, 'other call')} also failed." if more > 0 else "")
 

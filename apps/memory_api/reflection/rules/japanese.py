@@ -226,7 +226,8 @@ class JapaneseNarrative(JapaneseStructure):
             return f"{code(f.call)}（{f.event_id}）の次の発言は{quote(f.message)}"
         if f.failure_source == "wording":
             return f"{code(f.call)}（{f.event_id}）の応答は{quote(f.message)}"
-        text = f"{code(f.call)}（{f.event_id}）が失敗した。応答は{quote(f.message)}"
+        text = f"{code(f.call)}（{f.event_id}）が失敗した。"
+        text += f"応答は{quote(f.message)}" if f.message else ""
         text += f"その後に成功した {code(f.tool)} の呼び出しはない。" if f.tool else ""
         return text + (f"ほかに{more}回の呼び出しも失敗した。" if more > 0 else "")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from apps.memory_api.reflection.rules.language import NarrativeLanguage
 from apps.memory_api.text.excerpts import excerpt
 from apps.memory_api.trace_analysis.findings import (
@@ -64,7 +66,8 @@ def _failure(
     if f.team:
         parts += _team(f, w)
     else:
-        parts += _failed_calls(f, w, len(parts) + (f.repeated_attempt is not None))
+        reported = f.crash.message if f.crash else excerpt(error.error_message) if error else ""
+        parts += _failed_calls(f, w, reported, len(parts) + (f.repeated_attempt is not None))
     if f.dialogue and not f.action_deviations and not f.missing_outputs:
         parts += [w.dialogue(f.dialogue)]
     if f.attempt_contrast and not (
@@ -186,8 +189,10 @@ def _declined_instead(f: Findings) -> Refusal | None:
     return (fitting or (list(f.refusals) if only_missing else [None]))[-1] if f.refusals else None
 
 
-def _failed_calls(f: Findings, w: NarrativeLanguage, before: int) -> list[str]:
-    """Failed and repeated calls; `before` is the number of sentences before them."""
+def _failed_calls(f: Findings, w: NarrativeLanguage, reported: str, before: int) -> list[str]:
+    """Failed and repeated calls. `before` is the number of sentences before them, `reported` the
+    error message that one of these quotes.
+    """
     parts: list[str] = []
     for streak in f.failure_streaks[:1]:
         parts.append(w.streak(streak))
@@ -202,9 +207,16 @@ def _failed_calls(f: Findings, w: NarrativeLanguage, before: int) -> list[str]:
         and before < 3
         and not (f.ends_without_reply and last.event_id == f.last_call_event_id)
     ):
-        parts.append(
-            w.unrepaired(last, sum(1 for x in f.failed_calls if not x.tool_succeeded_later) - 1)
-        )
+        is_quoted = last.failure_source == "tool" and last.message == reported
+        shown = replace(last, message="") if is_quoted else last
+        more = sum(1 for x in f.failed_calls if not x.tool_succeeded_later) - 1
+        crash = f.crash if is_quoted and not more else None
+        if not (
+            crash
+            and crash.event_id == f.last_event_id
+            and crash.preceding_call_event_id == last.event_id
+        ):  # else the sentence on the crash says all of it
+            parts.append(w.unrepaired(shown, more))
         if last.ungrounded_arguments:
             parts.append(w.invented(last))
     if f.repaired_calls and not f.action_deviations and not f.failure_streaks:
