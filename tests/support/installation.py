@@ -228,13 +228,22 @@ class Installation:
 
     def await_drained(self, tenant: Tenant) -> None:
         """Until no run of a tenant waits or is worked on and no ticket of it is left."""
-        until(
-            lambda: (
-                not self.rows(
-                    "select from runs where tenant_id = $1 and state in ('queued', 'running')"
-                    " union all select from pgqueuer where lane = $1 limit 1",
-                    tenant.id,
-                )
-            ),
-            "the end of all work",
+        try:
+            until(lambda: not self._unfinished(tenant), "the end of all work")
+        except AssertionError as error:
+            error.add_note("\n".join(map(str, self._unfinished(tenant))))
+            for name in self.processes:
+                log = (self.folder / f"{name}.log").read_text(errors="replace")
+                error.add_note(f"{name}: ended {self.has_ended(name)}\n{log[-3000:]}")
+            raise
+
+    def _unfinished(self, tenant: Tenant) -> list[tuple[Any, ...]]:
+        return self.rows(
+            "select 'run', id::text, kind, state, attempts, error, lease_owner,"
+            " lease_until - clock_timestamp() from runs"
+            " where tenant_id = $1 and state in ('queued', 'running')"
+            " union all select 'ticket', id::text, status::text, null, null, null,"
+            " queue_manager_id::text, execute_after - clock_timestamp()"
+            " from pgqueuer where lane = $1",
+            tenant.id,
         )
