@@ -157,3 +157,13 @@ select exists (
            where r.tenant_id = :tenant and r.id = cast(:retrieval as uuid)
              and p.project_id = :project and p.name = :playbook
        ) has_retrieval
+
+-- name: count_reviews
+-- The playbooks of a project, with their quarantined bullets and waiting proposals.
+select p.name, p.active_count,
+       (select count(*) from memories m where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.kind = 'bullet' and m.status = 'quarantined'),
+       (select count(*) from playbook_proposals q where q.tenant_id = p.tenant_id and q.scope_id = p.scope_id and q.state = 'waiting')
+from playbooks p
+where p.tenant_id = :tenant and p.project_id = :project and p.deleted_at is null
+order by p.name
+limit 200
