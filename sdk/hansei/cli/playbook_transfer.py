@@ -123,7 +123,7 @@ def _write_agent_file(target: Path, format: AgentFormat, playbook: AgentPlaybook
 
 
 def _watch(write: Callable[[], bool], interval: float) -> None:
-    """A service that cannot be reached is asked again. A file that was edited by hand ends the command."""
+    """A service that cannot be reached is asked again; a file that was edited ends the command."""
     print_message(f"Watching every {interval:g} s. Ctrl-C stops.")
     try:
         while True:
