@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from sqlalchemy import event
 from apps.memory_api.traces import queries
 from apps.memory_api.traces.event_cache import EventCache
 from apps.memory_api.traces.queries import load_attempt_events
-from apps.memory_api.traces.tables import TraceRow
+from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
 CALL = {"event_type": "tool_call", "tool_name": "ls", "content": "ls"}
 
@@ -43,12 +44,18 @@ async def test_cached_events_survive_a_rollback(api, tenant, runtime) -> None:
     answer = await api.post("/api/v1/traces?reflect=never", json=failed(3))
     trace_id = UUID(answer.json()["trace_id"])
     cache = EventCache()
-    with pytest.raises(ConnectionResetError):
+
+    async def load(error: Exception | None = None) -> Sequence[TraceEventRow]:
         async with runtime.sessions.for_tenant(tenant.id) as session:
-            await cache.load(session, await session.get_one(TraceRow, (tenant.id, trace_id)))
-            raise ConnectionResetError
-    async with runtime.sessions.for_tenant(tenant.id) as session:
-        events = await cache.load(session, await session.get_one(TraceRow, (tenant.id, trace_id)))
+            trace = await session.get_one(TraceRow, (tenant.id, trace_id))
+            events = await cache.load(session, trace)
+            if error is not None:
+                raise error
+            return events
+
+    with pytest.raises(ConnectionResetError):
+        await load(ConnectionResetError())
+    events = await load()
     assert [event.content for event in events] == ["ls", "ls", "ls", "No such file"]
 
 
