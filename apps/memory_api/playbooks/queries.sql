@@ -53,7 +53,7 @@ select e.key, e.status,
            'interval', jsonb_build_object('low', e.low, 'high', e.high))) sides
 from analytics.effects(coalesce(cast(:since as timestamptz), '-infinity'), coalesce(cast(:until as timestamptz), 'infinity')) e
 where e.tenant_id = :tenant and e.project_id = :project and e.playbook = :playbook
-  and (cast(:after as text) is null or e.key > cast(:after as text))
+  and (cast(:after as text) is null or e.key > cast(:after as text)) and (cast(:key as text) is null or e.key = cast(:key as text))
 group by e.key, e.status
 order by e.key
 limit :limit

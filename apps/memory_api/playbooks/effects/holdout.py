@@ -59,11 +59,12 @@ async def list_effects(
     playbook: PlaybookRef,
     period: EffectPeriod,
     *,
+    key: str | None = None,
     after: str | None = None,
     limit: int = 50,
 ) -> Sequence[Any]:
     """The effects of the bullets that were returned to a finished run, by key: rows (key, status,
-    sides by basis). Returns `limit` + 1 rows if there is a next page.
+    sides by basis). Returns `limit` + 1 rows if there is a next page. With `key`, only this bullet.
     """
     parameters = {
         "tenant": current_tenant_id(session),
@@ -71,6 +72,7 @@ async def list_effects(
         "playbook": playbook.name,
         "since": period.since,
         "until": period.until,
+        "key": key,
         "after": after,
         "limit": limit + 1,
     }
