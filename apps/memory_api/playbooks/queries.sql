@@ -53,6 +53,7 @@ select e.key,
            'interval', jsonb_build_object('low', e.low, 'high', e.high))) sides
 from bullet_effects e
 where e.tenant_id = :tenant and e.scope_id = :scope and (cast(:after as text) is null or e.key > cast(:after as text))
+  and (cast(:key as text) is null or e.key = cast(:key as text))
 group by e.key
 order by e.key
 limit :limit
@@ -167,3 +168,18 @@ from playbooks p
 where p.tenant_id = :tenant and p.project_id = :project and p.deleted_at is null
 order by p.name
 limit 200
+
+-- name: served_traces
+-- The latest retrievals that handed out one bullet, with the first trace that names each of them.
+select r.id, r.kind, r.query, r.created_at, t.id trace_id, t.outcome, t.task_description
+from retrievals r
+left join lateral (
+    select t.id, t.outcome, t.task_description
+    from traces t
+    where t.tenant_id = :tenant and t.retrieval_id = r.id
+    order by t.created_at, t.id
+    limit 1
+) t on true
+where r.tenant_id = :tenant and r.scope_id = :scope and r.created_at > now() - interval '90 days' and :key = any(r.bullet_keys)
+order by r.created_at desc
+limit :limit

@@ -45,14 +45,20 @@ def draw_holdout(retrieval_id: UUID, keys: Sequence[str], share: float) -> Holdo
 
 
 async def list_effects(
-    session: AsyncSession, scope: int, *, after: str | None = None, limit: int = 50
+    session: AsyncSession,
+    scope: int,
+    *,
+    key: str | None = None,
+    after: str | None = None,
+    limit: int = 50,
 ) -> Sequence[Any]:
     """The effects of the bullets that were returned to a finished run, by key: rows (key, sides by
-    basis). Returns `limit` + 1 rows if there is a next page.
+    basis). Returns `limit` + 1 rows if there is a next page. With `key`, only this bullet.
     """
     parameters = {
         "tenant": current_tenant_id(session),
         "scope": scope,
+        "key": key,
         "after": after,
         "limit": limit + 1,
     }
