@@ -1,4 +1,4 @@
-"""Sessions of the console."""
+"""Secrets with which retrieval IDs are signed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from alembic import op
 
 from migrations.statements import statements
 
-revision = "0021"
+revision = "0016"
 down_revision = "0015"
 branch_labels = None
 depends_on = None
@@ -16,10 +16,10 @@ depends_on = None
 def upgrade() -> None:
     # If a lock is not free in time, the migration fails and the service keeps running.
     op.execute("set local lock_timeout = '5s'")
-    for statement in statements("console"):
+    for statement in statements("retrieval_secrets"):
         op.execute(sa.text(statement.replace(":", r"\:")))
 
 
 def downgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
-    op.execute("drop table console_sessions")
+    op.execute("drop table retrieval_secrets")
