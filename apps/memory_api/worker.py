@@ -90,7 +90,7 @@ MAINTENANCE_KINDS = {upkeep.UPKEEP, tasks.MAINTENANCE, lifecycle.ERASURE}
 
 
 @dataclass(frozen=True)
-class Attempt:
+class RunAttempt:
     """How an attempt of a run ended: with the time to wait before its ticket is delivered again,
     with the next step of its chain, which this process holds, or with neither.
     """
@@ -113,7 +113,7 @@ async def process_ticket(
     owner = runtime.new_lease_holder()
     async with runtime.sessions.for_tenant(ticket.tenant_id) as session:
         claim = await claim_unfinished_step(session, ticket.run_id, owner, runtime.lease_duration)
-    attempt = Attempt(claim.wait, claim.run)
+    attempt = RunAttempt(claim.wait, claim.run)
     while (run := attempt.next_run) is not None:
         with observe_run(run, ticket.traceparent) as observation:
             attempt = await _execute_claimed(runtime, run, steps, observation, may_continue)
@@ -126,7 +126,7 @@ async def _execute_claimed(
     steps: Steps,
     observation: RunObservation,
     may_continue: Callable[[], bool],
-) -> Attempt:
+) -> RunAttempt:
     """Execute a claimed run; see `process_ticket`."""
     observation.result = "lease_lost"  # also if this process is stopped: another one takes over
     try:
@@ -135,25 +135,25 @@ async def _execute_claimed(
     except asyncio.CancelledError:
         raise
     except lifecycle.LeaseLost:
-        return Attempt()
+        return RunAttempt()
     except Exception as error:
         delay = postponement_for(run, error)
         log_run_failure(run, error, postponed=delay is not None)
         async with runtime.sessions.for_tenant(run.tenant_id) as session:
             if delay is not None:
                 observation.result = "postponed"
-                return Attempt(await lifecycle.postpone_run(session, run, error, delay))
+                return RunAttempt(await lifecycle.postpone_run(session, run, error, delay))
             if isinstance(error, TIME_BUDGET_ERRORS):
                 observation.result = "failed"
                 await lifecycle.fail_permanently(session, run, error)
-                return Attempt()
+                return RunAttempt()
             retry_delay = await lifecycle.record_failure(session, run, error)
             observation.result = "dead" if retry_delay is None else "retried"
-            return Attempt(retry_delay)
+            return RunAttempt(retry_delay)
     observation.result = "done"
     if run.kind not in MAINTENANCE_KINDS:
         await runtime.upkeep_schedule.mark_active(run.tenant_id)
-    return Attempt(next_run=next_run)
+    return RunAttempt(next_run=next_run)
 
 
 async def execute_run(

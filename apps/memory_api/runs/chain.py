@@ -1,7 +1,7 @@
 """Chains of runs. The next step is inserted in the transaction that finishes the run before it, so
 no step is lost or executed twice, and each step can be retried alone.
 
-A worker goes on with the next step at once. Its ticket then stands for the rest of the chain: if
+A worker goes on with the next step at once. Its ticket is valid for the rest of the chain: if
 the worker dies, the ticket is delivered again and leads to the step that is not done. Otherwise the
 next step gets a ticket of its own.
 
@@ -15,13 +15,11 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Interval, bindparam, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.run_queue.port import RunQueue, Ticket
 from apps.memory_api.runs.lifecycle import (
-    NOW,
     ClaimResult,
     NextStep,
     QueuedRun,
@@ -48,18 +46,6 @@ that made it.
 NEXT_RUN_ID = "next_run_id"
 """In the result of a run: the ID of the next step. The last step has none."""
 
-_INSERT_STARTED = (
-    insert(RunRow)
-    .values(
-        tenant_id=bindparam("tenant"),
-        state="running",
-        attempts=1,
-        lease_until=NOW + bindparam("lease", type_=Interval),
-        started_at=NOW,
-    )
-    .returning(RunRow)
-)
-
 
 def new_learning_run(
     session: AsyncSession, *, project_id: str, trace_id: UUID, reflect: str, max_attempts: int
@@ -80,24 +66,6 @@ def next_run_id(run: RunRow) -> UUID | None:
     result: dict[str, Any] = run.result or {}
     run_id: str | None = result.get(NEXT_RUN_ID)
     return None if run_id is None else UUID(run_id)
-
-
-async def insert_next_step(
-    session: AsyncSession, run: RunRow, step: NextStep, lease: timedelta
-) -> RunRow:
-    """Insert the step after `run`, held by the process that holds `run`, as its first attempt."""
-    columns = {
-        "id": step.run_id,
-        "kind": step.kind,
-        "project_id": run.project_id,
-        "trace_id": run.trace_id,
-        "parent_id": run.parent_id or run.id,
-        "input": dict(step.input),
-        "max_attempts": run.max_attempts,
-        "lease_owner": run.lease_owner,
-    }
-    parameters = columns | {"tenant": current_tenant_id(session), "lease": lease}
-    return (await session.scalars(_INSERT_STARTED, parameters)).one()
 
 
 async def claim_unfinished_step(

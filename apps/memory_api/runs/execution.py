@@ -32,9 +32,9 @@ from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.chain import (
     enqueue_next_step,
     enqueue_shared_run,
-    insert_next_step,
 )
 from apps.memory_api.runs.lifecycle import StepResult, extend_lease
+from apps.memory_api.runs.queries import insert_next_step
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 
