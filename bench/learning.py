@@ -40,7 +40,14 @@ from apps.memory_api.runtime import Runtime
 from bench.corpus import documents
 from bench.ingest import lines, new_tenant, real_traces, send
 from bench.report import Report
-from bench.server import MeasuredServer, api, connect, measured_server, worker
+from bench.server import (
+    MeasuredServer,
+    api,
+    connect,
+    measured_server,
+    process_cpu_seconds,
+    worker,
+)
 from tests.support.stub_provider import Answer, Call, StubProvider, answer
 
 CALLS = 16
@@ -49,6 +56,8 @@ SEATS = 64
 """Concurrent runs of all workers. More than the calls, so that a prompt is always ready."""
 MANY = 480
 """Number of traces; the model needs half a minute for them."""
+RULES_TRACES = 551
+"""Number of traces for the rules: all sample traces."""
 DELAY = 0.5
 """Response time of the stub, in seconds."""
 PLACE = PlaybookRef("default", "main")
@@ -66,7 +75,7 @@ def main(
         "share the machine.",
     )
     with measured_server() as server:
-        by_rules(server, report, 48 if short else 200)
+        by_rules(server, report, 48 if short else RULES_TRACES)
         by_model(server, report, 48 if short else MANY)
         uvloop.run(as_it_grows(server, report, (100, 1_000) if short else (100, 1_000, 10_000)))
     report.finish(write=not short)
@@ -95,15 +104,18 @@ LAST = FORMS[-1]
 def by_rules(server: MeasuredServer, report: Report, count: int) -> None:
     report.table(
         *("rules", "The whole chain by rules", "workers × slots", "playbooks", "traces"),
-        *("runs done", "bullets", "s", "traces/s", "CPU of the workers a trace, ms"),
+        *("runs done", "bullets", "s", "traces/s"),
+        *("CPU of the workers a trace, ms", "CPU of PostgreSQL a trace, ms", "traces/s of 2 cores"),
     )
     for form in FORMS:
         slug = f"rules-{form.processes}-{form.playbooks}"
-        seconds, busy = learnt(server, slug, form, count, {"HANSEI_LLM_PROVIDER": "none"})
+        taken = learnt(server, slug, form, count, {"HANSEI_LLM_PROVIDER": "none"})
         done = asyncio.run(settled(server, slug))
         report.row(
             *("rules", form, form.playbooks, count, done["runs"], done["bullets"]),
-            *(f"{seconds:.1f}", f"{count / seconds:.1f}", f"{busy / count * 1000:.0f}"),
+            *(f"{taken.seconds:.1f}", f"{count / taken.seconds:.1f}"),
+            *(f"{taken.worker_cpu / count * 1000:.1f}", f"{taken.server_cpu / count * 1000:.1f}"),
+            f"{2 * count / (taken.worker_cpu + taken.server_cpu):.0f}",
         )
 
 
@@ -126,13 +138,13 @@ def by_model(server: MeasuredServer, report: Report, count: int) -> None:
     for form in FORMS:
         slug = f"model-{form.processes}-{form.playbooks}"
         with stub() as url:
-            seconds, busy = learnt(server, slug, form, count, asks(url))
+            taken = learnt(server, slug, form, count, asks(url))
         done = asyncio.run(settled(server, slug))
         ideal = done["calls"] * DELAY / CALLS
         report.row(
             *("model", form, form.playbooks, count, done["dead"], done["calls"]),
-            *(f"{ideal:.1f}", f"{seconds:.1f}", f"{ideal / seconds:.0%}"),
-            f"{busy / count * 1000:.0f}",
+            *(f"{ideal:.1f}", f"{taken.seconds:.1f}", f"{ideal / taken.seconds:.0%}"),
+            f"{taken.worker_cpu / count * 1000:.0f}",
         )
     for step in asyncio.run(steps(server, slug)):
         report.row("steps", *step)
@@ -143,13 +155,21 @@ def by_model(server: MeasuredServer, report: Report, count: int) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Taken:
+    """Seconds from the start of the first run to the end of the last, by the database's clock, and
+    the CPU seconds of the workers and of PostgreSQL in this time.
+    """
+
+    seconds: float
+    worker_cpu: float
+    server_cpu: float
+
+
 def learnt(
     server: MeasuredServer, slug: str, form: Form, count: int, settings: dict[str, str]
-) -> tuple[float, float]:
-    """Send `count` traces of a new tenant and wait until they are processed. Returns the seconds
-    from the start of the first run to the end of the last, by the database's clock, and the CPU
-    seconds of the workers in this time.
-    """
+) -> Taken:
+    """Send `count` traces of a new tenant and wait until they are processed."""
     with api(server) as port:
         key = asyncio.run(new_tenant(server, slug))
         send(port, key, named(count, slug, form.playbooks), "always")
@@ -164,9 +184,7 @@ def learnt(
         return asyncio.run(_watch(server, slug, [psutil.Process(pid) for pid in pids]))
 
 
-async def _watch(
-    server: MeasuredServer, slug: str, workers: Sequence[psutil.Process]
-) -> tuple[float, float]:
+async def _watch(server: MeasuredServer, slug: str, workers: Sequence[psutil.Process]) -> Taken:
     admin = await connect(server.url("postgres"))
     mine = "from runs where tenant_id = $1 and trace_id is not null"
     begun = f"select exists (select {mine} and started_at is not null)"
@@ -174,17 +192,15 @@ async def _watch(
     tenant = to_tenant_id(slug)
     while not await admin.fetchval(begun, tenant):  # noqa: ASYNC110 - other processes work
         await asyncio.sleep(0.05)
-    before = _busy(workers)
+    before, server_before = sum(map(process_cpu_seconds, workers)), await server.cpu_seconds()
     while await admin.fetchval(at_work, tenant):  # noqa: ASYNC110
         await asyncio.sleep(0.25)
+    worker_cpu = sum(map(process_cpu_seconds, workers)) - before
+    server_cpu = await server.cpu_seconds() - server_before
     taken = f"select extract(epoch from max(finished_at) - min(started_at)) {mine}"
     seconds = float(await admin.fetchval(taken, tenant))
     await admin.close()
-    return seconds, _busy(workers) - before
-
-
-def _busy(processes: Sequence[psutil.Process]) -> float:
-    return sum(sum(process.cpu_times()[:2]) for process in processes)
+    return Taken(seconds, worker_cpu, server_cpu)
 
 
 def named(count: int, slug: str, playbooks: int) -> bytes:

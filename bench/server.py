@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
+import psutil
 
 from apps.memory_api.core.migrations import upgrade
 from apps.memory_api.embedded.provisioning import provision_database
@@ -38,6 +39,16 @@ class MeasuredServer:
         login = parts.netloc.rsplit("@", 1)[0]
         return f"postgresql://{login}@{self._host}:5432/{DATABASE}"
 
+    async def cpu_seconds(self) -> float:
+        """CPU time of all processes of the server since its start."""
+        connection = await connect(self.url("postgres"))
+        backend: int = await connection.fetchval("select pg_backend_pid()")
+        await connection.close()
+        postmaster = psutil.Process(backend).parent()
+        assert postmaster is not None
+        ended = postmaster.cpu_times()  # of processes that have ended, too
+        return sum(ended[:4]) + sum(map(process_cpu_seconds, postmaster.children()))
+
 
 @contextmanager
 def measured_server() -> Iterator[MeasuredServer]:
@@ -54,6 +65,14 @@ def measured_server() -> Iterator[MeasuredServer]:
             yield measured
         finally:
             server.destroy()
+
+
+def process_cpu_seconds(process: psutil.Process) -> float:
+    """CPU time of a process, user and system; 0 if it has ended."""
+    try:
+        return sum(process.cpu_times()[:2])
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 async def connect(url: str) -> asyncpg.Connection:

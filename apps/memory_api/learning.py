@@ -7,7 +7,8 @@
 
 Each step is one run. It loads, computes without an open transaction, and saves its results, its
 finished state and the next step in one transaction. So each step counts once, and a step that fails
-is retried alone. The next step is queued only if there is something for it to do.
+is retried alone. There is a next step only if there is something for it to do; the worker goes on
+with it at once.
 """
 
 from __future__ import annotations

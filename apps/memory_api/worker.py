@@ -29,6 +29,7 @@ from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
 from apps.memory_api.maintenance import budget_alerts, reembedding, tasks, upkeep
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.chain import claim_unfinished_step
 from apps.memory_api.runs.execution import (
     TIME_BUDGET_ERRORS,
     RunObservation,
@@ -88,62 +89,90 @@ MAINTENANCE_KINDS = {upkeep.UPKEEP, tasks.MAINTENANCE, lifecycle.ERASURE}
 """Runs that are no activity of their tenant."""
 
 
+@dataclass(frozen=True)
+class RunAttempt:
+    """How an attempt of a run ended: with the time to wait before its ticket is delivered again,
+    with the next step of its chain, which this process holds, or with neither.
+    """
+
+    delay: timedelta | None = None
+    next_run: RunRow | None = None
+
+
 async def process_ticket(
-    runtime: Runtime, ticket: Ticket, steps: Steps = RUN_STEPS
+    runtime: Runtime,
+    ticket: Ticket,
+    steps: Steps = RUN_STEPS,
+    *,
+    may_continue: Callable[[], bool] = lambda: False,
 ) -> timedelta | None:
-    """Execute the run of a ticket. None if the ticket is done; otherwise the time to wait before it
-    is delivered again.
+    """Execute the run of a ticket, and as long as `may_continue` the steps that follow it in its
+    chain; the next step is queued otherwise. None if the ticket is done, or the time to wait before
+    it is delivered again.
     """
     owner = runtime.new_lease_holder()
     async with runtime.sessions.for_tenant(ticket.tenant_id) as session:
-        claim = await lifecycle.claim_run(session, ticket.run_id, owner, runtime.lease_duration)
-    if claim.run is None:
-        return claim.wait
-    with observe_run(claim.run, ticket.traceparent) as observation:
-        return await _execute_claimed(runtime, claim.run, steps, observation)
+        claim = await claim_unfinished_step(session, ticket.run_id, owner, runtime.lease_duration)
+    attempt = RunAttempt(claim.wait, claim.run)
+    while (run := attempt.next_run) is not None:
+        with observe_run(run, ticket.traceparent) as observation:
+            attempt = await _execute_claimed(runtime, run, steps, observation, may_continue)
+    return attempt.delay
 
 
 async def _execute_claimed(
-    runtime: Runtime, run: RunRow, steps: Steps, observation: RunObservation
-) -> timedelta | None:
+    runtime: Runtime,
+    run: RunRow,
+    steps: Steps,
+    observation: RunObservation,
+    may_continue: Callable[[], bool],
+) -> RunAttempt:
     """Execute a claimed run; see `process_ticket`."""
     observation.result = "lease_lost"  # also if this process is stopped: another one takes over
     try:
         async with keep_lease(runtime.sessions, run, runtime.lease_duration):
-            await execute_run(runtime, run, steps)
+            next_run = await execute_run(runtime, run, steps, may_continue=may_continue)
     except asyncio.CancelledError:
         raise
     except lifecycle.LeaseLost:
-        return None
+        return RunAttempt()
     except Exception as error:
         delay = postponement_for(run, error)
         log_run_failure(run, error, postponed=delay is not None)
         async with runtime.sessions.for_tenant(run.tenant_id) as session:
             if delay is not None:
                 observation.result = "postponed"
-                return await lifecycle.postpone_run(session, run, error, delay)
+                return RunAttempt(await lifecycle.postpone_run(session, run, error, delay))
             if isinstance(error, TIME_BUDGET_ERRORS):
                 observation.result = "failed"
                 await lifecycle.fail_permanently(session, run, error)
-                return None
+                return RunAttempt()
             retry_delay = await lifecycle.record_failure(session, run, error)
             observation.result = "dead" if retry_delay is None else "retried"
-            return retry_delay
+            return RunAttempt(retry_delay)
     observation.result = "done"
     if run.kind not in MAINTENANCE_KINDS:
         await runtime.upkeep_schedule.mark_active(run.tenant_id)
-    return None
+    return RunAttempt(next_run=next_run)
 
 
-async def execute_run(runtime: Runtime, run: RunRow, steps: Steps) -> None:
-    """Execute a run that this process holds. Raises `UnknownRunKind`."""
+async def execute_run(
+    runtime: Runtime,
+    run: RunRow,
+    steps: Steps,
+    *,
+    may_continue: Callable[[], bool] = lambda: False,
+) -> RunRow | None:
+    """Execute a run that this process holds. Returns the next step of its chain, if this process
+    holds it now. Raises `UnknownRunKind`.
+    """
     step = steps.get(run.kind)
     if step is None:
         raise lifecycle.UnknownRunKind(run.kind)
-    if isinstance(step, Step):
-        await execute_step(runtime, run, step)
-    else:
+    if not isinstance(step, Step):
         await step.execute(runtime, run)
+        return None
+    return (await execute_step(runtime, run, step, may_continue=may_continue)).next_run
 
 
 def postponement_for(run: RunRow, error: Exception) -> timedelta | None:
@@ -191,7 +220,7 @@ async def process_queue(runtime: Runtime, stop: asyncio.Event, steps: Steps = RU
     """Process tickets until `stop` is set, then finish the runs that have begun."""
 
     async def deliver(ticket: Ticket) -> timedelta | None:
-        return await process_ticket(runtime, ticket, steps)
+        return await process_ticket(runtime, ticket, steps, may_continue=lambda: not stop.is_set())
 
     async def enqueue_upkeep() -> None:
         await upkeep.enqueue_upkeep(runtime)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.memory_api.memories.index.drafts import prepare_memories
-from apps.memory_api.reflection.context import TaskLesson, list_task_lessons, load_trace_context
+from apps.memory_api.reflection.context import TaskLesson, load_task_knowledge, load_trace_context
 from apps.memory_api.reflection.lesson_storage import save_lessons
 from apps.memory_api.reflection.task_comparison import (
     MAX_LESSONS_PER_TASK,
@@ -156,13 +156,14 @@ async def test_comparison_lesson_is_stored_once_and_recognized(
     async def learn(trace_id: UUID) -> list[bool]:
         async with runtime.sessions.for_tenant(tenant.id) as session:
             material = await load_trace_context(session, trace_id)
-            drafts = comparison_drafts(material, await list_task_lessons(session, material.trace))
+            known = await load_task_knowledge(session, material.trace)
+            drafts = comparison_drafts(material, known.lessons)
         items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
         async with runtime.sessions.for_tenant(tenant.id) as session:
             kept = await save_lessons(session, items)
             trace = await get_trace(session, trace_id)
             assert trace is not None
-            known = await list_task_lessons(session, trace)
+            known = (await load_task_knowledge(session, trace)).lessons
         assert len(known) == 1
         assert known[0].of_group
         return [one.is_new for one in kept]

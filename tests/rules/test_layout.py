@@ -64,6 +64,7 @@ IN_FUNCTIONS = {
 SQL_FILES = {
     "analytics/questions.sql",
     "erasures/erasures.sql",
+    "evaluation/queries.sql",
     "maintenance/maintenance.sql",
     "memories/index/index.sql",
     "memories/queries.sql",

@@ -1,4 +1,6 @@
-"""A chain's place in line: what was begun is ended before more is begun."""
+"""A chain's place in line: what was begun is ended before more is begun; and the one ticket that
+leads a worker through its steps.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,21 @@ from pgqueuer.db import AsyncpgDriver
 
 from apps.memory_api.run_queue.pgqueuer import FairQueries, WorkerSlots
 from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.chain import REFLECT, enqueue_next_step, enqueue_runs, new_learning_run
+from apps.memory_api.runs.chain import (
+    EVALUATE,
+    REFLECT,
+    enqueue_next_step,
+    enqueue_runs,
+    new_learning_run,
+    next_run_id,
+)
 from apps.memory_api.runs.lifecycle import NextStep
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import CreateTraceRequest
 from apps.memory_api.traces.storage import store_trace
+from apps.memory_api.worker import RUN_STEPS, FunctionStep, process_ticket
 from tests.conftest import Database, TestTenant
+from tests.support.tickets import waiting_tickets
 from tests.support.worker_processes import TRACE
 
 
@@ -44,3 +55,37 @@ async def test_next_step_comes_before_later_chains_of_batch(
         step = await enqueue_next_step(runtime.queue, session, chains[0], NextStep(REFLECT, {}))
     assert [await take_one() for _ in range(3)] == [step.id, chains[1].id, chains[2].id]
     await connection.close()
+
+
+async def test_one_ticket_leads_through_the_steps_of_a_chain(
+    runtime: Runtime, tenant: TestTenant, queue_run, read_run
+) -> None:
+    run = await queue_run(EVALUATE)
+    (ticket,) = await waiting_tickets(runtime, tenant.id)
+    assert await process_ticket(runtime, ticket, may_continue=lambda: True) is None
+    reflected = await read_run(next_run_id(await read_run(run.id)))
+    assert (reflected.kind, reflected.state, reflected.attempts) == (REFLECT, "done", 1)
+    assert reflected.parent_id == run.id
+    assert await waiting_tickets(runtime, tenant.id) == []
+
+
+async def test_ticket_of_a_done_run_leads_to_the_step_that_failed(
+    runtime: Runtime, tenant: TestTenant, queue_run, read_run
+) -> None:
+    run = await queue_run(EVALUATE)
+    (ticket,) = await waiting_tickets(runtime, tenant.id)
+
+    async def fail(_runtime: Runtime, _run: object) -> None:
+        raise ValueError
+
+    steps = {**RUN_STEPS, REFLECT: FunctionStep(REFLECT, fail)}
+    delay = await process_ticket(runtime, ticket, steps, may_continue=lambda: True)
+    assert delay is not None
+    failed_id = next_run_id(await read_run(run.id))
+    assert (await read_run(failed_id)).state == "queued"
+    assert await process_ticket(runtime, ticket) is None
+    done = await read_run(failed_id)
+    assert (done.state, done.attempts) == ("done", 2)
+    assert (await read_run(run.id)).attempts == 1
+    assert await process_ticket(runtime, ticket) is None  # delivered once more: all is done
+    assert (await read_run(failed_id)).attempts == 2

@@ -71,11 +71,11 @@ steps["reflect"] = worker.FunctionStep("reflect", deadly)
 def queue_run(runtime: Runtime, tenant: TestTenant) -> Callable[..., Awaitable[RunRow]]:
     """Store a trace with a queued run, its ticket in the queue."""
 
-    async def make(**more: Any) -> RunRow:
+    async def make(kind: str = REFLECT, **more: Any) -> RunRow:
         async with runtime.sessions.for_tenant(tenant.id) as session:
             stored = await store_trace(session, CreateTraceRequest.model_validate(TRACE), "default")
             run = lifecycle.new_run(
-                session, REFLECT, project_id="default", trace_id=stored.trace.id, **more
+                session, kind, project_id="default", trace_id=stored.trace.id, **more
             )
             await session.flush()
             await runtime.queue.enqueue(session, [Ticket(tenant.id, run.id)])

@@ -8,8 +8,10 @@ import sys
 from sqlalchemy import func, select
 
 from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.runs.chain import EVALUATE, REFLECT, next_run_id
 from apps.memory_api.runs.tables import RunRow
 from tests.support.paths import ROOT
+from tests.support.tickets import waiting_tickets
 from tests.support.worker_processes import DEADLY, SLOW
 
 
@@ -35,6 +37,25 @@ async def test_run_of_killed_worker_is_done_once_by_another(
     assert (done.state, done.attempts) == ("done", 2)
     assert await count_episodes(runtime, tenant) == 1
     assert await second.stop() == 0
+
+
+async def test_chain_of_killed_worker_is_resumed_at_its_step(
+    runtime, tenant, queue_run, start_worker, wait_for_run, read_run
+) -> None:
+    """The worker goes on with REFLECT without a new ticket, and dies in it."""
+    first_step = await queue_run(EVALUATE)
+    first = await start_worker(lease=1.5, patch=SLOW.format(seconds=600))
+    await first.wait_for_line("AT WORK")
+    await first.kill()
+    evaluated = await read_run(first_step.id)
+    assert (evaluated.state, evaluated.attempts) == ("done", 1)
+    second = await start_worker(lease=1.5)
+    reflected = await wait_for_run(next_run_id(evaluated))
+    assert (reflected.kind, reflected.state, reflected.attempts) == (REFLECT, "done", 2)
+    assert (await read_run(first_step.id)).attempts == 1
+    assert await count_episodes(runtime, tenant) == 1
+    assert await second.stop() == 0
+    assert await waiting_tickets(runtime, tenant.id) == []
 
 
 async def test_poisoned_run_ends_dead_without_affecting_others(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from sqlalchemy import delete, func, select, tuple_
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.resources import load_sql
 from apps.memory_api.evaluation.schemas import CriterionScore
 from apps.memory_api.evaluation.tables import TraceEvaluationRow
+
+REPLACE_SCORES = load_sql("evaluation/queries.sql", "replace_scores")
 
 
 async def list_evaluations(session: AsyncSession, trace_id: UUID) -> Sequence[TraceEvaluationRow]:
@@ -34,44 +37,19 @@ async def replace_scores(
     scores_by_evaluator: Mapping[str, Sequence[CriterionScore]],
 ) -> None:
     """Replaces the scores of a trace (evaluator → scores)."""
-    tenant_id = current_tenant_id(session)
-    current_keys = [
-        (name, score.criterion.value)
+    scores = [
+        {"evaluator": name, "criterion": score.criterion.value, "score": score.score}
+        | {"reasons": list(score.reasons)}
         for name, scores in scores_by_evaluator.items()
         for score in scores
     ]
     await session.execute(
-        delete(TraceEvaluationRow).where(
-            TraceEvaluationRow.tenant_id == tenant_id,
-            TraceEvaluationRow.trace_id == trace_id,
-            TraceEvaluationRow.evaluator.in_(scores_by_evaluator),
-            tuple_(TraceEvaluationRow.evaluator, TraceEvaluationRow.criterion).not_in(current_keys),
-        )
-    )
-    if not current_keys:
-        return
-    rows = [
+        REPLACE_SCORES,
         {
-            "tenant_id": tenant_id,
-            "trace_id": trace_id,
-            "evaluator": name,
-            "criterion": score.criterion.value,
-            "score": score.score,
-            "reasons": list(score.reasons),
-            "run_id": run_id,
-        }
-        for name, scores in scores_by_evaluator.items()
-        for score in scores
-    ]
-    statement = insert(TraceEvaluationRow).values(rows)
-    await session.execute(
-        statement.on_conflict_do_update(
-            constraint="trace_evaluations_pkey",
-            set_={
-                "score": statement.excluded.score,
-                "reasons": statement.excluded.reasons,
-                "run_id": statement.excluded.run_id,
-                "created_at": func.now(),
-            },
-        )
+            "tenant": current_tenant_id(session),
+            "trace": trace_id,
+            "run": run_id,
+            "evaluators": list(scores_by_evaluator),
+            "scores": json.dumps(scores, ensure_ascii=False),
+        },
     )

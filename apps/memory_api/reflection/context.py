@@ -56,8 +56,7 @@ TOOLS = "tools"
 MAX_QUERY_LENGTH = 2_000
 """Characters of the text that related lessons are searched by."""
 
-TASK_LESSONS = load_sql("reflection/context.sql", "task_lessons")
-TASK_HINTS = load_sql("reflection/context.sql", "task_hints")
+TASK_KNOWLEDGE = load_sql("reflection/context.sql", "task_knowledge")
 BULLETS_OF_LESSONS = load_sql("reflection/context.sql", "bullets_of_lessons")
 
 
@@ -183,18 +182,33 @@ class TaskLesson:
     bullet_text: str | None = None
 
 
-async def list_task_lessons(session: AsyncSession, trace: TraceRow) -> list[TaskLesson]:
-    """The known lessons of the trace's task, newest first, each text once."""
+@dataclass(frozen=True)
+class TaskKnowledge:
+    """What is known about a task: lessons and hints of earlier reflections, newest first, each text
+    once.
+    """
+
+    lessons: Sequence[TaskLesson] = ()
+    hints: Sequence[str] = ()
+
+
+async def load_task_knowledge(session: AsyncSession, trace: TraceRow) -> TaskKnowledge:
+    """What is known about the trace's task."""
     if trace.task_key is None:
-        return []
+        return TaskKnowledge()
     parameters = {
         "tenant": current_tenant_id(session),
         "project": trace.project_id,
         "task": trace.task_key,
-        "most": MAX_TASK_LESSONS,
+        "max_lessons": MAX_TASK_LESSONS,
+        "max_hints": MAX_TASK_HINTS,
     }
     lessons: dict[str, TaskLesson] = {}
-    for row in (await session.execute(TASK_LESSONS, parameters)).all():
+    hints: dict[str, None] = {}
+    for row in (await session.execute(TASK_KNOWLEDGE, parameters)).all():
+        if row.kind == MemoryKind.REFLECTION:
+            hints[row.content] = None
+            continue
         known = lessons.get(row.content)
         of_group = row.of_group or (known is not None and known.of_group)
         memory_id = known.memory_id if known else row.id
@@ -202,21 +216,9 @@ async def list_task_lessons(session: AsyncSession, trace: TraceRow) -> list[Task
     known = [PromptLesson(n.text, n.memory_id) for n in lessons.values() if n.memory_id]
     shown = await show_as_bullets(session, known)
     texts: dict[UUID | None, str] = {lesson.memory_id: lesson.text for lesson in shown}
-    return [replace(n, bullet_text=texts.get(n.memory_id)) for n in lessons.values()]
-
-
-async def list_task_hints(session: AsyncSession, trace: TraceRow) -> list[str]:
-    """The hints of earlier reflections for the trace's task, newest first, each once."""
-    if trace.task_key is None:
-        return []
-    parameters = {
-        "tenant": current_tenant_id(session),
-        "project": trace.project_id,
-        "task": trace.task_key,
-        "most": MAX_TASK_HINTS,
-    }
-    rows = (await session.execute(TASK_HINTS, parameters)).scalars()
-    return list(dict.fromkeys(rows))
+    return TaskKnowledge(
+        [replace(n, bullet_text=texts.get(n.memory_id)) for n in lessons.values()], list(hints)
+    )
 
 
 async def find_related_lessons(
@@ -255,6 +257,8 @@ async def show_as_bullets(
     session: AsyncSession, lessons: Sequence[PromptLesson]
 ) -> list[PromptLesson]:
     """The lessons with the texts of the bullets that they became, one for each bullet."""
+    if not lessons:
+        return []
     parameters = {
         "tenant": current_tenant_id(session),
         "lessons": [lesson.memory_id for lesson in lessons],

@@ -1,21 +1,21 @@
--- name: task_lessons
--- What was learnt from the attempts of a task, newest first. `of_group` says that it was learnt from several together.
-select m.id, m.kind, m.content, coalesce((m.metadata ->> 'of_group')::boolean, false) of_group
-from traces t
-join memories m on m.tenant_id = :tenant and m.trace_id = t.id and m.status = 'active'
-  and m.kind in ('strategy', 'insight')
-where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task
-order by m.created_at desc, m.seq desc
-limit :most
-
--- name: task_hints
--- What reflections on the attempts of a task noted for this task only, newest first.
-select m.metadata ->> 'task_hint'
-from traces t
-join memories m on m.tenant_id = :tenant and m.trace_id = t.id and m.status = 'active' and m.kind = 'reflection'
-where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task and m.metadata ->> 'task_hint' is not null
-order by m.created_at desc, m.id desc
-limit :most
+-- name: task_knowledge
+-- What was learnt from the attempts of a task, newest first: lessons, and the hints that reflections noted for this task only. `of_group`
+-- says that a lesson was learnt from several attempts together. OFFSET 0: one look-up by key per attempt, whatever the statistics say.
+with learnt as materialized (
+    select m.*
+    from traces t
+    cross join lateral (
+        select o.id, o.seq, o.kind, o.created_at, coalesce((o.metadata ->> 'of_group')::boolean, false) of_group,
+               case when o.kind = 'reflection' then o.metadata ->> 'task_hint' else o.content end content
+        from memories o
+        where o.tenant_id = :tenant and o.trace_id = t.id and o.status = 'active' and o.kind in ('reflection', 'strategy', 'insight')
+        offset 0
+    ) m
+    where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task and m.content is not null
+)
+(select id, kind, content, of_group from learnt where kind <> 'reflection' order by created_at desc, seq desc limit :max_lessons)
+union all
+(select id, kind, content, of_group from learnt where kind = 'reflection' order by created_at desc, id desc limit :max_hints)
 
 -- name: bullets_of_lessons
 -- The active bullets that lessons became: the bullet itself, or the one that it was merged into.

@@ -16,9 +16,8 @@ from apps.memory_api.llm.model_session import ModelSession
 from apps.memory_api.memories.index.drafts import MemoryDraft
 from apps.memory_api.reflection.context import (
     ReflectionInput,
-    list_task_hints,
-    list_task_lessons,
     load_reflection_input,
+    load_task_knowledge,
 )
 from apps.memory_api.reflection.generate import GeneratedReflection, generate_reflection
 from apps.memory_api.reflection.lesson_storage import (
@@ -63,11 +62,8 @@ class TraceLearner(Learner[ReflectionInput, TraceLessons]):
 
     async def load(self, session: AsyncSession, run: RunRow) -> ReflectionInput:
         input = await load_reflection_input(session, run)
-        return replace(
-            input,
-            task_lessons=await list_task_lessons(session, input.trace),
-            task_hints=await list_task_hints(session, input.trace),
-        )
+        known = await load_task_knowledge(session, input.trace)
+        return replace(input, task_lessons=known.lessons, task_hints=known.hints)
 
     async def generate(
         self, input: ReflectionInput, findings: Findings, model: ModelSession | None

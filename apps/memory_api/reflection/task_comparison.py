@@ -1,5 +1,5 @@
 """Lessons from several attempts at one task: what successful attempts did and failed ones did not.
-Pure except `list_task_lessons`.
+Pure.
 
 A task has at most `MAX_LESSONS_PER_TASK` such lessons. Each names one tool, so a later attempt
 gives the same text, which is counted as another observation of the stored lesson.

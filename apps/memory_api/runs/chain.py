@@ -1,5 +1,9 @@
-"""Chains of runs. The next step is queued in the transaction that finishes the run before it, so no
-step is lost or executed twice, and each step can be retried alone.
+"""Chains of runs. The next step is inserted in the transaction that finishes the run before it, so
+no step is lost or executed twice, and each step can be retried alone.
+
+A worker goes on with the next step at once. Its ticket is valid for the rest of the chain: if
+the worker dies, the ticket is delivered again and leads to the step that is not done. Otherwise the
+next step gets a ticket of its own.
 
 The learning steps have their kinds and the keys of their inputs here, below the folders that
 execute them.
@@ -7,6 +11,7 @@ execute them.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +19,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.run_queue.port import RunQueue, Ticket
-from apps.memory_api.runs.lifecycle import NextStep, QueuedRun, new_run
+from apps.memory_api.runs.lifecycle import (
+    ClaimResult,
+    NextStep,
+    QueuedRun,
+    claim_run,
+    new_run,
+)
+from apps.memory_api.runs.queries import get_run
 from apps.memory_api.runs.tables import RunRow
 
 EVALUATE, REFLECT, CURATE, APPLY = "evaluate", "reflect", "curate", "apply"
@@ -54,6 +66,23 @@ def next_run_id(run: RunRow) -> UUID | None:
     result: dict[str, Any] = run.result or {}
     run_id: str | None = result.get(NEXT_RUN_ID)
     return None if run_id is None else UUID(run_id)
+
+
+async def claim_unfinished_step(
+    session: AsyncSession, run_id: UUID, owner: str, lease: timedelta
+) -> ClaimResult:
+    """Claim a run or, if it is done, the first step after it that is not. The worker that held its
+    ticket may have died while it executed that step.
+    """
+    while True:
+        claim = await claim_run(session, run_id, owner, lease)
+        if claim.run is not None or claim.wait is not None:
+            return claim
+        run = await get_run(session, run_id)
+        following = next_run_id(run) if run is not None and run.state == "done" else None
+        if following is None:
+            return claim
+        run_id = following
 
 
 async def enqueue_runs(queue: RunQueue, session: AsyncSession, *runs: RunRow) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,8 +29,12 @@ from apps.memory_api.llm.deadline import llm_deadline, parse_wait
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.chain import enqueue_next_step, enqueue_shared_run
+from apps.memory_api.runs.chain import (
+    enqueue_next_step,
+    enqueue_shared_run,
+)
 from apps.memory_api.runs.lifecycle import StepResult, extend_lease
+from apps.memory_api.runs.queries import insert_next_step
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 
@@ -119,20 +123,43 @@ def observe_run(run: RunRow, parent: str | None = None) -> Generator[RunObservat
                 active.fail(observation.result)
 
 
-async def execute_step(runtime: Runtime, run: RunRow, step: Step[Input, Output, Result]) -> Result:
-    """Execute a run that this process holds. Raises `LeaseLost` and what the step raises."""
+@dataclass(frozen=True)
+class StepExecution(Generic[Result]):
+    """A finished run. `next_run` is the next step of its chain, if this process holds it."""
+
+    result: Result
+    next_run: RunRow | None = None
+
+
+async def execute_step(
+    runtime: Runtime,
+    run: RunRow,
+    step: Step[Input, Output, Result],
+    *,
+    may_continue: Callable[[], bool] = lambda: False,
+) -> StepExecution[Result]:
+    """Execute a run that this process holds. Raises `LeaseLost` and what the step raises.
+
+    The next step is queued or, with `may_continue`, held by this process. The caller then executes
+    it and keeps the ticket that led to `run`.
+    """
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         input = await step.load(session, run)
     output = await _compute_in_time(runtime, run, step, input)
+    next_run: RunRow | None = None
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         result = await step.save(session, run, output)
-        if result.next_step is not None:
+        if result.next_step is not None and may_continue():
+            next_run = await insert_next_step(
+                session, run, result.next_step, runtime.lease_duration
+            )
+        elif result.next_step is not None:
             await enqueue_next_step(runtime.queue, session, run, result.next_step)
         if result.queued_run is not None:
             await enqueue_shared_run(runtime.queue, session, result.queued_run)
         await lifecycle.finish_run(session, run, result)
     await step.after_commit(runtime, run, result)
-    return result
+    return StepExecution(result, next_run)
 
 
 class RunTimeout(HanseiError):
@@ -172,7 +199,7 @@ async def execute_in_foreground(
         try:
             with llm_deadline(parse_wait(prefer, runtime.settings.request_timeout)):
                 async with keep_lease(runtime.sessions, run, runtime.lease_duration):
-                    return await execute_step(runtime, run, step)
+                    return (await execute_step(runtime, run, step)).result
         except Exception as error:
             observation.result = await _record_foreground_failure(runtime, run, error)
             raise

@@ -110,7 +110,7 @@ class StepResult:
     queued_run: QueuedRun | None = None
 
 
-_NOW = func.clock_timestamp()
+NOW = func.clock_timestamp()
 """The clock of the database. Leases do not depend on the clocks of the workers."""
 
 _CLAIM = (
@@ -122,7 +122,7 @@ _CLAIM = (
             RunRow.state == "queued",
             and_(
                 RunRow.state == "running",
-                func.coalesce(RunRow.lease_until, _NOW) <= _NOW,
+                func.coalesce(RunRow.lease_until, NOW) <= NOW,
             ),
         ),
         RunRow.attempts < RunRow.max_attempts,
@@ -132,9 +132,9 @@ _CLAIM = (
         state="running",
         attempts=RunRow.attempts + 1,
         lease_owner=bindparam("owner"),
-        lease_until=_NOW + bindparam("lease", type_=Interval),
-        started_at=_NOW,
-        updated_at=_NOW,
+        lease_until=NOW + bindparam("lease", type_=Interval),
+        started_at=NOW,
+        updated_at=NOW,
     )
     .returning(RunRow)
     .execution_options(synchronize_session=False)
@@ -197,8 +197,8 @@ def new_run(
 def start_in_foreground(run: RunRow, owner: str, lease: timedelta) -> None:
     """Give a new run to this process, as its first attempt."""
     run.state, run.attempts = "running", 1
-    run.lease_owner, run.lease_until = owner, _NOW + lease
-    run.started_at = _NOW
+    run.lease_owner, run.lease_until = owner, NOW + lease
+    run.started_at = NOW
 
 
 async def claim_run(
@@ -213,7 +213,7 @@ async def claim_run(
 async def _explain_refusal(session: AsyncSession, run_id: UUID) -> ClaimResult:
     """The result for a run that could not be claimed. A run out of attempts becomes `dead`."""
     found = await session.execute(
-        select(RunRow, _NOW)
+        select(RunRow, NOW)
         .where(RunRow.tenant_id == current_tenant_id(session), RunRow.id == run_id)
         .with_for_update()
     )
@@ -242,7 +242,7 @@ async def extend_lease(session: AsyncSession, run: RunRow, lease: timedelta) -> 
             RunRow.lease_owner == run.lease_owner,
             RunRow.state == "running",
         )
-        .values(lease_until=_NOW + lease)
+        .values(lease_until=NOW + lease)
         .returning(RunRow.id)
     )
     return run_id is not None

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import Interval, bindparam, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.pagination import Cursor, keyset_page
+from apps.memory_api.runs.lifecycle import NOW, NextStep
 from apps.memory_api.runs.tables import RunRow
 
 _RUN = select(RunRow).where(RunRow.tenant_id == bindparam("tenant"), RunRow.id == bindparam("run"))
+_INSERT_STARTED = (
+    insert(RunRow)
+    .values(
+        tenant_id=bindparam("tenant"),
+        state="running",
+        attempts=1,
+        lease_until=NOW + bindparam("lease", type_=Interval),
+        started_at=NOW,
+    )
+    .returning(RunRow)
+)
 
 
 async def get_run(session: AsyncSession, run_id: UUID) -> RunRow | None:
@@ -138,3 +150,21 @@ async def latest_run(
         .order_by(RunRow.created_at.desc(), RunRow.id.desc())
         .limit(1)
     )
+
+
+async def insert_next_step(
+    session: AsyncSession, run: RunRow, step: NextStep, lease: timedelta
+) -> RunRow:
+    """Insert the step after `run`, held by the process that holds `run`, as its first attempt."""
+    columns = {
+        "id": step.run_id,
+        "kind": step.kind,
+        "project_id": run.project_id,
+        "trace_id": run.trace_id,
+        "parent_id": run.parent_id or run.id,
+        "input": dict(step.input),
+        "max_attempts": run.max_attempts,
+        "lease_owner": run.lease_owner,
+    }
+    parameters = columns | {"tenant": current_tenant_id(session), "lease": lease}
+    return (await session.scalars(_INSERT_STARTED, parameters)).one()

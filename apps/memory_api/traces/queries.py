@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
     ARRAY,
+    Boolean,
     CollectionAggregate,
-    Select,
     Text,
     any_,
     bindparam,
+    exists,
     func,
     literal,
     or_,
@@ -71,6 +71,34 @@ _EVENT_SIZES = _EVENTS.with_only_columns(
         + func.pg_column_size(TraceEventRow.metadata_)
         + func.coalesce(func.pg_column_size(TraceEventRow.error), 0)
     ).label("size"),
+)
+_ATTEMPTS = (
+    TraceRow.tenant_id == bindparam("tenant"),
+    TraceRow.project_id == bindparam("project"),
+    TraceRow.task_key == bindparam("task"),
+    TraceRow.created_at < bindparam("before"),
+)
+_EARLIER_ATTEMPTS = (
+    select(TraceRow)
+    .where(
+        *_ATTEMPTS,
+        TraceRow.state == "closed",
+        TraceRow.outcome.is_not(None),
+        TraceRow.duplicate_of.is_(None),
+    )
+    .order_by(TraceRow.created_at.desc())
+    .limit(bindparam("limit"))
+)
+_DUPLICATE_CANDIDATES = _EARLIER_ATTEMPTS.where(
+    TraceRow.outcome == bindparam("outcome"),
+    TraceRow.event_count == bindparam("event_count"),
+    TraceRow.playbook.is_not_distinct_from(bindparam("playbook")),
+    TraceRow.retrieval_id.is_not_distinct_from(bindparam("retrieval_id")),
+    TraceRow.test_report.is_not_distinct_from(bindparam("test_report")),
+    or_(bindparam("is_unnamed", type_=Boolean), TraceRow.external_id.is_(None)),
+)
+_HAS_FAILED_ATTEMPT = select(
+    exists().where(*_ATTEMPTS, TraceRow.outcome != OutcomeType.SUCCESS).select_from(TraceRow)
 )
 MAX_PAGE_BYTES = 1024 * 1024
 """Bytes of the events of one page."""
@@ -205,10 +233,8 @@ async def list_earlier_attempts(
     if trace.duplicate_of is not None:
         original = await get_trace(session, trace.duplicate_of)
         before = original.created_at if original else before
-    rows = await session.scalars(
-        _earlier_attempts(session, trace, before).order_by(TraceRow.created_at.desc()).limit(limit)
-    )
-    return rows.all()
+    parameters = _attempt_parameters(session, trace) | {"before": before, "limit": limit}
+    return (await session.scalars(_EARLIER_ATTEMPTS, parameters)).all()
 
 
 MAX_FIRST_EVENTS, MAX_LAST_EVENTS = 100, 300
@@ -248,19 +274,14 @@ async def find_duplicate_candidates(
     """
     if trace.task_key is None:
         return []
-    rows = await session.scalars(
-        _earlier_attempts(session, trace, trace.created_at)
-        .where(
-            TraceRow.outcome == trace.outcome,
-            TraceRow.event_count == trace.event_count,
-            TraceRow.playbook.is_not_distinct_from(trace.playbook),
-            TraceRow.retrieval_id.is_not_distinct_from(trace.retrieval_id),
-            TraceRow.test_report.is_not_distinct_from(trace.test_report),
-            or_(literal(trace.external_id is None), TraceRow.external_id.is_(None)),
-        )
-        .order_by(TraceRow.created_at.desc())
-        .limit(limit)
-    )
+    same = (TraceRow.outcome, TraceRow.event_count, TraceRow.playbook, TraceRow.retrieval_id)
+    parameters = _attempt_parameters(session, trace) | {
+        "limit": limit,
+        "test_report": trace.test_report,
+        "is_unnamed": trace.external_id is None,
+        **{column.key: getattr(trace, column.key) for column in same},
+    }
+    rows = await session.scalars(_DUPLICATE_CANDIDATES, parameters)
     return [
         row
         for row in rows
@@ -268,34 +289,22 @@ async def find_duplicate_candidates(
     ]
 
 
-def _earlier_attempts(session: AsyncSession, trace: TraceRow, before: datetime) -> Select[TraceRow]:
-    return select(TraceRow).where(
-        TraceRow.tenant_id == current_tenant_id(session),
-        TraceRow.project_id == trace.project_id,
-        TraceRow.task_key == trace.task_key,
-        TraceRow.created_at < before,
-        TraceRow.state == "closed",
-        TraceRow.outcome.is_not(None),
-        TraceRow.duplicate_of.is_(None),
-    )
+def _attempt_parameters(session: AsyncSession, trace: TraceRow) -> dict[str, Any]:
+    """The parameters of a statement on the attempts at the trace's task before the trace."""
+    return {
+        "tenant": current_tenant_id(session),
+        "project": trace.project_id,
+        "task": trace.task_key,
+        "before": trace.created_at,
+    }
 
 
 async def has_failed_attempt(session: AsyncSession, trace: TraceRow) -> bool:
     """Whether an earlier attempt at the same task did not succeed."""
     if trace.task_key is None:
         return False
-    count = await session.scalar(
-        select(func.count())
-        .select_from(TraceRow)
-        .where(
-            TraceRow.tenant_id == current_tenant_id(session),
-            TraceRow.project_id == trace.project_id,
-            TraceRow.task_key == trace.task_key,
-            TraceRow.created_at < trace.created_at,
-            TraceRow.outcome != OutcomeType.SUCCESS,
-        )
-    )
-    return bool(count)
+    parameters = _attempt_parameters(session, trace)
+    return bool(await session.scalar(_HAS_FAILED_ATTEMPT, parameters))
 
 
 async def list_stale_open_traces(
