@@ -25,7 +25,7 @@ from hansei.endpoints.agents import (
 )
 from hansei.endpoints.runs import get_run, list_runs
 from hansei.errors import TimedOut
-from hansei.types import Page, ReflectMode, Run, TraceReceipt
+from hansei.types import Page, ReflectMode, Run, TraceFormat, TraceReceipt
 
 T = TypeVar("T")
 
@@ -38,6 +38,8 @@ INITIAL_POLL_SECONDS, MAX_POLL_SECONDS = 0.1, 2.0
 MIN_LIST_POLL_SECONDS, MAX_POLLING_SHARE = 0.4, 0.1
 """Many runs are polled with one list. Polling takes at most this share of the time, so that it does
 not slow the service down."""
+SESSION_FORMATS = ("claude-code", "codex")
+"""Formats of whole files: the lines are one trace."""
 MAX_LINE_RETRIES, LINE_RETRY_SECONDS = 12, 5.0
 TRANSIENT_LINE_CODES = ("queue_full", "unavailable")
 MAX_CHAIN_LENGTH = 4
@@ -71,15 +73,20 @@ def create_traces(
     reflect: ReflectMode = "auto",
     project_id: str | None = None,
     playbook: str | None = None,
+    format: TraceFormat | None = None,
 ) -> Flow[TraceReceipt]:
     """Store many traces and yield one receipt for each, in order.
 
     `source` is an iterable of dicts, an open file, or the path of a JSON or JSONL file of any size.
     The client sends 100 traces at a time. A rejected trace has an `error` in its receipt and does
     not affect the others. If the queue is full, the client retries for about one minute.
-    `project_id` and `playbook` override the fields of the traces.
+    `project_id` and `playbook` override the fields of the traces. `format` is that of the records
+    in `source`, if they are no traces of Hansei; a record may then have several receipts.
     """
     overrides = {"project_id": project_id, "playbook": playbook}
+    if format is not None:
+        yield from _import_records(read_lines(source, overrides), reflect, format)
+        return
     for batch in batch_lines(read_lines(source, overrides)):
         accepted = [line for line in batch if line.error is None]
         receipts = yield from _send_lines(accepted, reflect)
@@ -88,6 +95,19 @@ def create_traces(
                 yield Item[TraceReceipt]({"line": line.number, "error": line.error})
             else:
                 yield Item[TraceReceipt](receipts[line.number] | {"line": line.number})
+
+
+def _import_records(
+    lines: Iterable[Line], reflect: ReflectMode, format: TraceFormat
+) -> Flow[TraceReceipt]:
+    """Send records of another format. A session file is one request."""
+    batches = [list(lines)] if format in SESSION_FORMATS else batch_lines(lines)
+    for batch in batches:
+        response = yield ndjson_request(batch, reflect, format)
+        items: list[TraceReceipt] = response["items"]
+        for item in items:
+            line = batch[(item.get("line") or 1) - 1]
+            yield Item[TraceReceipt]({**item, "line": line.number})
 
 
 def _send_lines(lines: Sequence[Line], reflect: ReflectMode) -> SubFlow[dict[int, TraceReceipt]]:
@@ -123,8 +143,11 @@ def _line_retry_pause(rejected: Iterable[TraceReceipt]) -> float:
     return min(max(pauses), MAX_PAUSE_SECONDS)
 
 
-def ndjson_request(lines: Iterable[Line], reflect: ReflectMode) -> Request[Any]:
-    request: Request[Any] = write_request("POST", f"{API}/traces", params={"reflect": reflect})
+def ndjson_request(
+    lines: Iterable[Line], reflect: ReflectMode, format: TraceFormat | None = None
+) -> Request[Any]:
+    params = {"reflect": reflect, "format": format}
+    request: Request[Any] = write_request("POST", f"{API}/traces", params=params)
     body = b"\n".join(line.text for line in lines)
     headers = request.headers | {"Content-Type": "application/x-ndjson"}
     return Request(request.method, request.path, request.params, body, headers)

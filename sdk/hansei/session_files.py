@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
 from hansei.errors import BadRequest
-from hansei.types import Json
+from hansei.types import Json, TraceFormat
 
 MESSAGE_FIELDS = ("messages", "loglines")
 """The field of a document that holds its messages."""
@@ -27,6 +27,14 @@ _BOM = b"\xef\xbb\xbf"
 _SIGNATURE = re.compile(
     rb'"(events)"\s*:|"message"\s*:\s*\{|"(?:messages|loglines)"\s*:\s*\[|"role"\s*:\s*"\w+"'
 )
+_FORMAT_KEYS: Mapping[TraceFormat, re.Pattern[bytes]] = {
+    "otel": re.compile(rb'"resourceSpans"\s*:\s*\['),
+    "tau-bench": re.compile(rb'"traj"\s*:\s*\['),
+    "swe-agent": re.compile(rb'"trajectory"\s*:\s*\['),
+    "langfuse": re.compile(rb'"observations"\s*:\s*\['),
+    "langsmith": re.compile(rb'"run_type"\s*:\s*"'),
+    "codex": re.compile(rb'"type"\s*:\s*"(?:session_meta|response_item)"'),
+}
 _ENTRY_FIELDS = (
     "type", "message", "uuid", "parentUuid", "sessionId", "timestamp", "agentId", "isSidechain",
     "isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage",
@@ -75,6 +83,13 @@ def detect_session(source: BinaryIO) -> tuple[bool, bytes]:
         if decision is not None or size > MAX_UNDECIDED_BYTES:
             return bool(decision), b"".join(head)
     return False, b"".join(head)
+
+
+def detect_format(head: bytes) -> TraceFormat | None:
+    """The format of another program's export by the keys in its first bytes; None for traces of
+    Hansei and sessions with messages.
+    """
+    return next((name for name, pattern in _FORMAT_KEYS.items() if pattern.search(head)), None)
 
 
 def _is_session_line(line: bytes) -> bool | None:

@@ -10,6 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 
 OutcomeType = Literal["success", "failure", "partial", "timeout", "error"]
+TraceFormat = Literal[
+    "auto", "hansei", "openai", "openai-responses", "anthropic", "claude-code", "codex", "otel",
+    "langfuse", "langsmith", "tau-bench", "swe-agent",
+]  # fmt: skip
+"""The formats of `create_traces` and `hansei reflect --format`."""
 ReflectMode = Literal["auto", "always", "never"]
 MemoryKind = Literal["reflection", "strategy", "insight", "bullet", "verdict", "episode", "chunk"]
 MemoryStatus = Literal["active", "quarantined", "archived"]

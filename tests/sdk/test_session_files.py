@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hansei.errors import BadRequest
-from hansei.session_files import ReplayedInput, detect_session, read_session_file
+from hansei.session_files import ReplayedInput, detect_format, detect_session, read_session_file
 from tests.support.paths import ROOT, SHARED
 
 SESSIONS = sorted(SHARED.glob("data/transcripts/*/*.json*"))
@@ -160,3 +160,18 @@ def test_only_needed_fields_are_sent() -> None:
     entry = {**CLAUDE, **sidechain, "toolUseResult": {"file": "x" * 9}, "cwd": "/tmp"}
     session = read_session_file(lines(SUMMARY, entry))
     assert session.messages == [{**CLAUDE, **sidechain}]
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b'{"task_id": 1, "traj": [{"role": "user"}]}', "tau-bench"),
+        (b'{"trajectory": [{"action": "ls"}], "history": [{"role": "user"}]}', "swe-agent"),
+        (b'{"resourceSpans":[]}', "otel"),
+        (b'{"timestamp":"t","type":"session_meta","payload":{}}', "codex"),
+        (b'{"type":"user","message":{"role":"user","content":"the \\"traj\\": [1]"}}', None),
+        (b'{"events": [{"content": "x"}]}', None),
+    ],
+)
+def test_formats_of_other_programs_are_detected(head: bytes, expected: str | None) -> None:
+    assert detect_format(head) == expected

@@ -36,8 +36,9 @@ from apps.memory_api.core.json_input import parse_json
 from apps.memory_api.run_queue.admission import QueueFull
 from apps.memory_api.runs.chain import EVALUATE, REFLECT
 from apps.memory_api.runs.queries import latest_runs
+from apps.memory_api.traces.importers.formats import PART_FACTOR, ConvertedLine
 from apps.memory_api.traces.intake import TraceIntake, duplicate_receipt
-from apps.memory_api.traces.ndjson import MAX_LINE_BYTES, Line, read_batches
+from apps.memory_api.traces.ndjson import MAX_LINE_BYTES, read_batches
 from apps.memory_api.traces.queries import find_known_external_ids
 from apps.memory_api.traces.redaction import redact_trace
 from apps.memory_api.traces.schemas import CreateTraceRequest, RejectedLine, TraceReceipt
@@ -96,7 +97,7 @@ class ParsedLine:
 LineResult = ParsedLine | RejectedLine
 
 
-async def parse_lines(intake: TraceIntake, lines: Sequence[Line]) -> list[LineResult]:
+async def parse_lines(intake: TraceIntake, lines: Sequence[ConvertedLine]) -> list[LineResult]:
     """Parses, validates and redacts lines. This needs the CPU, so other tasks run after every few
     lines.
     """
@@ -134,8 +135,10 @@ async def accept_lines(
     return [results[line.line] for line in lines]
 
 
-def _parse_line(intake: TraceIntake, line: int, raw: bytes | None) -> LineResult:
+def _parse_line(intake: TraceIntake, line: int, raw: bytes | HanseiError | None) -> LineResult:
     try:
+        if isinstance(raw, HanseiError):
+            raise raw
         if raw is None:
             raise PayloadTooLarge(f"A line can have at most {MAX_LINE_BYTES} bytes.")
         parsed = parse_json(raw)
@@ -284,6 +287,8 @@ class BatchResponseWriter:
         return self.stored + self.duplicates + self.rejected
 
     def add(self, item: TraceReceipt | RejectedLine) -> None:
+        if item.line is not None and item.line >= PART_FACTOR:
+            item = item.model_copy(update={"line": item.line % PART_FACTOR})
         self.file.write((b"," if self.lines else b"") + item.model_dump_json().encode())
         if isinstance(item, RejectedLine):
             self.rejected += 1
@@ -304,14 +309,21 @@ class BatchResponseWriter:
 
 
 async def accept_ndjson(intake: TraceIntake, body: AsyncIterable[bytes]) -> BatchResponseWriter:
-    """Stores the lines of a body. Parses the next batch while one is being stored.
+    """Stores the lines of a body; see `accept_batches`."""
+    return await accept_batches(intake, read_batches(body))
+
+
+async def accept_batches(
+    intake: TraceIntake, batches: AsyncIterable[Sequence[ConvertedLine]]
+) -> BatchResponseWriter:
+    """Stores batches of lines. Parses the next batch while one is being stored.
 
     If the database becomes unavailable, the results so far remain and all later lines are rejected
     as `unavailable`. Raises the error if nothing was stored yet.
     """
     response, is_unavailable = BatchResponseWriter(), False
     try:
-        async with aclosing(prefetch(_parse_batches(intake, body))) as prefetched:
+        async with aclosing(prefetch(_parse_batches(intake, batches))) as prefetched:
             async for lines in prefetched:
                 is_unavailable = is_unavailable or not await _store_batch(intake, lines, response)
                 if is_unavailable:
@@ -325,9 +337,9 @@ async def accept_ndjson(intake: TraceIntake, body: AsyncIterable[bytes]) -> Batc
 
 
 async def _parse_batches(
-    intake: TraceIntake, body: AsyncIterable[bytes]
+    intake: TraceIntake, batches: AsyncIterable[Sequence[ConvertedLine]]
 ) -> AsyncGenerator[list[LineResult]]:
-    async for lines in read_batches(body):
+    async for lines in batches:
         yield await parse_lines(intake, lines)
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -23,7 +23,7 @@ from apps.memory_api.api.deps import (
     Writer,
 )
 from apps.memory_api.api.problems import Responses, problems
-from apps.memory_api.api.request_body import media_type
+from apps.memory_api.api.request_body import MAX_LARGE_BODY, media_type, read_body
 from apps.memory_api.api.route import LargeBodyRoute
 from apps.memory_api.core.log_context import bind_log_context
 from apps.memory_api.core.pagination import Cursor, to_page
@@ -32,8 +32,13 @@ from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.memories.erasure import add_tombstones
 from apps.memory_api.tenants.audit_log import record_audit_event
 from apps.memory_api.traces import examples, open_traces, queries
-from apps.memory_api.traces.batch_intake import accept_ndjson
+from apps.memory_api.traces.batch_intake import accept_batches, accept_ndjson
 from apps.memory_api.traces.deletion import delete_traces
+from apps.memory_api.traces.importers.formats import (
+    TraceFormat,
+    document_batches,
+    read_records,
+)
 from apps.memory_api.traces.intake import TraceIntake
 from apps.memory_api.traces.open_traces import require_trace
 from apps.memory_api.traces.schemas import (
@@ -68,11 +73,15 @@ NDJSON = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines"
 
 
 class NdjsonRoute(LargeBodyRoute):
-    """Matches only NDJSON bodies, so that one path accepts one trace or many."""
+    """Matches only NDJSON bodies and requests with a `format`, so that one path accepts one trace
+    or many.
+    """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         content_type = media_type(Headers(scope=scope).get("content-type", ""))
-        return super().matches(scope) if content_type in NDJSON else (Match.NONE, {})
+        has_format = "format" in QueryParams(scope.get("query_string", b""))
+        matches = content_type in NDJSON or has_format
+        return super().matches(scope) if matches else (Match.NONE, {})
 
 
 def trace_response(row: TraceRow) -> Trace:
@@ -99,17 +108,34 @@ ReflectQuery = Annotated[
 ]
 
 
+FormatQuery = Annotated[
+    TraceFormat,
+    Query(
+        description="The format of the records: a line of NDJSON, or an item of a JSON list. With "
+        "it, the response is a `CreateTracesResponse`. `auto` detects the format of each record."
+    ),
+]
+
+
 async def create_traces(
     request: Request,
     runtime: RuntimeDep,
     caller: Writer,
     reserved: Reservation,
     reflect: ReflectQuery = "auto",
+    format: FormatQuery = "hansei",
 ) -> StreamingResponse:
     """Stores one trace per line, 250 lines per transaction. Each line succeeds or fails alone.
     Answers a `CreateTracesResponse`.
     """
-    batch = await accept_ndjson(TraceIntake(runtime, caller, reflect, reserved), request.stream())
+    intake = TraceIntake(runtime, caller, reflect, reserved)
+    if media_type(request.headers.get("content-type", "")) == "application/json":
+        body = await read_body(request, MAX_LARGE_BODY)
+        batch = await accept_batches(intake, document_batches(body.raw, format))
+    elif format == "hansei":
+        batch = await accept_ndjson(intake, request.stream())
+    else:
+        batch = await accept_batches(intake, read_records(request.stream(), format))
     return StreamingResponse(batch.chunks(), media_type="application/json")
 
 
@@ -145,6 +171,7 @@ async def create_trace(
     session: Session,
     sanitized: Sanitized,
     reflect: ReflectQuery = "auto",
+    format: FormatQuery = "hansei",
 ) -> TraceReceipt:
     """Stores a trace and queues a reflection on it (`reflect`).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -19,7 +20,13 @@ from hansei.cli.terminal import format_count, open_client, print_json, print_mes
 from hansei.client import Hansei
 from hansei.errors import HanseiError
 from hansei.learning_summary import LearningSummary
-from hansei.session_files import ReplayedInput, detect_session, read_session_file
+from hansei.session_files import (
+    ReplayedInput,
+    detect_format,
+    detect_session,
+    read_session_file,
+)
+from hansei.types import TraceFormat
 
 # pyright: reportPrivateUsage=false
 # The client offers the methods that poll many runs to this command only.
@@ -36,6 +43,24 @@ class Input:
     size: int | None
     project: str | None
     playbook: str | None
+    format: TraceFormat | None = None
+
+
+class Format(StrEnum):
+    """The values of `--format`."""
+
+    AUTO = "auto"
+    HANSEI = "hansei"
+    OPENAI = "openai"
+    OPENAI_RESPONSES = "openai-responses"
+    ANTHROPIC = "anthropic"
+    CLAUDE_CODE = "claude-code"
+    CODEX = "codex"
+    OTEL = "otel"
+    LANGFUSE = "langfuse"
+    LANGSMITH = "langsmith"
+    TAU_BENCH = "tau-bench"
+    SWE_AGENT = "swe-agent"
 
 
 def reflect(
@@ -50,6 +75,10 @@ def reflect(
     ],
     project: Annotated[str | None, typer.Option(help="Project of the traces.")] = None,
     playbook: Annotated[str | None, typer.Option(help="Playbook that the traces update.")] = None,
+    format: Annotated[
+        Format | None,
+        typer.Option(help="Format of the file. By default, it is detected by the content."),
+    ] = None,
     retrieval_id: Annotated[
         UUID | None,
         typer.Option(
@@ -74,7 +103,8 @@ def reflect(
     summary = LearningSummary()
     with open_client() as client, open_input(file) as source:
         is_session, head = detect_session(source)
-        if is_session:
+        found = format.value if format is not None else detect_format(head)
+        if is_session and found in (None, "claude-code"):
             session = read_session_file(head + source.read())
             given = outcome.value if outcome else None
             retrieval = str(retrieval_id) if retrieval_id else None
@@ -87,7 +117,8 @@ def reflect(
             )
             raise typer.BadParameter(message)
         size = Path(file).stat().st_size if file != STDIN else None
-        traces = Input(_rewind(source, head), size, project, playbook)
+        sent_format = None if found in (None, "hansei") else found
+        traces = Input(_rewind(source, head), size, project, playbook, sent_format)
         unfinished = _send_and_collect(client, traces, summary, wait=not no_wait)
     seconds = time.monotonic() - started
     if as_json:
@@ -143,7 +174,11 @@ def _send_traces(
 ) -> None:
     bar = progress.add_task("Sending", total=traces.size, status="")
     receipts = client.create_traces(
-        traces.source, reflect="always", project_id=traces.project, playbook=traces.playbook
+        traces.source,
+        reflect="always",
+        project_id=traces.project,
+        playbook=traces.playbook,
+        format=traces.format,
     )
     for receipt in receipts:
         summary.add_receipt(receipt)

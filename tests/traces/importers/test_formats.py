@@ -1,0 +1,236 @@
+"""Records of other programs as traces: conversion, detection, damaged records, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from httpx2 import AsyncClient
+
+from apps.memory_api.core.errors import HanseiError
+from apps.memory_api.traces.importers.formats import (
+    SESSION_CONVERTERS,
+    convert_record,
+    convert_session,
+    detect_format,
+)
+from apps.memory_api.traces.schemas import CreateTraceRequest
+from tests.support.api_calls import NDJSON, ndjson
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"id": 1}'}}
+OPENAI = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Where is it?"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "here"},
+    ],
+    "choices": [{"message": {"role": "assistant", "content": "It is here."}}],
+}
+ANTHROPIC = {
+    "system": "Be brief.",
+    "messages": [
+        {"role": "user", "content": "Where is it?"},
+        {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "c1", "name": "look_up", "input": {"id": 1}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "c1", "content": "here"}]},
+    ],
+    "response": {"role": "assistant", "content": [{"type": "text", "text": "It is here."}]},
+}  # fmt: skip
+RESPONSES = {
+    "instructions": "Be brief.",
+    "input": "Where is it?",
+    "output": [
+        {"type": "reasoning", "encrypted_content": "x"},
+        {"type": "function_call", "call_id": "c1", "name": "look_up", "arguments": '{"id": 1}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "here"},
+        {"type": "message", "role": "assistant", "content": [
+            {"type": "output_text", "text": "It is here."}]},
+    ],
+}  # fmt: skip
+LANGFUSE = {
+    "id": "lf-1", "sessionId": "s-1", "name": "agent", "input": "Where is it?",
+    "output": "It is here.",
+    "observations": [
+        {"id": "o2", "type": "TOOL", "name": "look_up", "startTime": "2026-01-01T00:00:02Z",
+         "input": {"id": 1}, "output": "here"},
+        {"id": "o1", "type": "GENERATION", "startTime": "2026-01-01T00:00:01Z",
+         "input": [{"role": "system", "content": "Be brief."},
+                   {"role": "user", "content": "Where is it?"}], "output": None},
+        {"id": "o3", "type": "GENERATION", "startTime": "2026-01-01T00:00:03Z",
+         "input": None, "output": {"role": "assistant", "content": "It is here."}},
+    ],
+}  # fmt: skip
+LANGSMITH = {
+    "id": "ls-1", "run_type": "chain", "name": "agent", "inputs": {"input": "Where is it?"},
+    "outputs": {"output": "It is here."},
+    "child_runs": [
+        {"run_type": "tool", "id": "r2", "name": "look_up", "start_time": "2",
+         "inputs": {"id": 1}, "outputs": {"output": "here"}},
+        {"run_type": "llm", "id": "r1", "start_time": "1",
+         "inputs": {"messages": [[
+             {"id": ["SystemMessage"], "kwargs": {"type": "system", "content": "Be brief."}},
+             {"id": ["HumanMessage"], "kwargs": {"type": "human", "content": "Where is it?"}}]]},
+         "outputs": None},
+        {"run_type": "llm", "id": "r3", "start_time": "3", "inputs": None, "outputs": {
+            "generations": [[{"message": {"kwargs": {"type": "ai", "content": "It is here."}}}]]}},
+    ],
+}  # fmt: skip
+OTEL = {"resourceSpans": [{"scopeSpans": [{"spans": [
+    {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "chat", "startTimeUnixNano": "1",
+     "endTimeUnixNano": "2", "attributes": [
+        {"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}},
+        {"key": "gen_ai.input.messages",
+         "value": {"stringValue": json.dumps(OPENAI["messages"][:2])}},
+        {"key": "gen_ai.output.messages", "value": {"stringValue": json.dumps([
+            {"role": "assistant", "parts": [{"type": "text", "content": "It is here."}]}])}},
+     ]}]}]}]}  # fmt: skip
+TAU = {
+    "task_id": 7, "reward": 0.0, "trial": 2, "traj": OPENAI["messages"],
+    "info": {"task": {"instruction": "Find it.", "actions": [{"name": "look_up", "kwargs": {}}]}},
+}  # fmt: skip
+SWE = {
+    "environment": "swe_main", "instance_id": "repo__1",
+    "history": [{"role": "user", "content": "Fix it."}],
+    "trajectory": [
+        {"thought": "I list the files.", "action": "ls -F\n", "observation": "setup.py"},
+        {"thought": "Done.", "action": "submit", "observation": ""},
+    ],
+    "info": {"exit_status": "submitted", "submission": "diff --git a b"},
+}  # fmt: skip
+CONVERSATION = [
+    ("system_event", None, "Be brief."),
+    ("user_message", None, "Where is it?"),
+    ("tool_call", "look_up", '{"id": 1}'),
+    ("tool_response", "look_up", "here"),
+    ("llm_response", None, "It is here."),
+]
+CODEX = [
+    {"type": "session_meta", "payload": {"id": "s-9", "cwd": "."}},
+    *({"type": "response_item", "payload": item} for item in (
+        {"type": "message", "role": "developer", "content": [
+            {"type": "input_text", "text": "Be brief."}]},
+        {"type": "message", "role": "user", "content": [
+            {"type": "input_text", "text": "Where is it?"}]},
+        *RESPONSES["output"])),
+    {"type": "event_msg", "payload": {"type": "token_count"}},
+]  # fmt: skip
+
+
+def events_of(trace: dict[str, Any]) -> list[tuple[str, str | None, str]]:
+    body = CreateTraceRequest.model_validate(trace)
+    return [(event.event_type.value, event.tool_name, event.content) for event in body.events]
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "expected"),
+    [
+        ("openai", OPENAI, CONVERSATION),
+        ("anthropic", ANTHROPIC, CONVERSATION),
+        ("openai-responses", RESPONSES, CONVERSATION),
+        ("langfuse", LANGFUSE, CONVERSATION),
+        ("langsmith", LANGSMITH, CONVERSATION),
+        ("otel", OTEL, [CONVERSATION[0], CONVERSATION[1], CONVERSATION[4]]),
+        ("tau-bench", TAU, CONVERSATION[:4]),
+        (
+            "swe-agent",
+            SWE,
+            [
+                ("llm_response", None, "I list the files."),
+                ("tool_call", "ls", "ls -F\n"),
+                ("tool_response", "ls", "setup.py"),
+                ("llm_response", None, "Done."),
+                ("tool_call", "submit", "submit"),
+                ("tool_response", "submit", ""),
+            ],
+        ),
+    ],
+)
+def test_record_is_converted_and_detected(name: Any, record: Any, expected: Any) -> None:
+    (trace,) = convert_record(record, name)
+    assert [
+        (kind, tool, text.replace('{"id":1}', '{"id": 1}')) for kind, tool, text in events_of(trace)
+    ] == expected
+    assert trace["external_id"]
+    (detected,) = convert_record(record | {"playbook": "support"}, "auto")
+    assert events_of(detected) == events_of(trace)
+    assert detected["playbook"] == "support"
+
+
+def test_outcomes_of_benchmarks() -> None:
+    (tau,) = convert_record(TAU, "tau-bench")
+    assert (tau["outcome"], tau["task_key"], tau["task_goal"]) == (
+        "failure",
+        "tau-bench-7",
+        "Find it.",
+    )
+    assert tau["ground_truth"]["actions"][0]["name"] == "look_up"
+    assert convert_record(TAU | {"reward": 1.0}, "tau-bench")[0]["outcome"] == "success"
+    (swe,) = convert_record(SWE, "swe-agent")
+    assert "outcome" not in swe  # "submitted" says nothing about the tests
+    assert (swe["task_description"], swe["generated_answer"]) == ("Fix it.", "diff --git a b")
+
+
+def test_codex_session_with_damaged_line() -> None:
+    lines = [(n, json.dumps(line).encode()) for n, line in enumerate(CODEX, start=1)]
+    lines.insert(3, (99, b'{"type": "respon'))
+    damaged, (number, raw) = convert_session(lines, "codex")
+    assert damaged[0] == 99
+    assert isinstance(damaged[1], HanseiError)
+    assert isinstance(raw, bytes)
+    trace = json.loads(raw)
+    assert events_of(trace) == CONVERSATION
+    assert trace["session_id"] == "s-9"
+    assert number % 1_000_000_000 == 1
+
+
+def test_hostile_records() -> None:
+    """A record is converted or refused; nothing else is raised."""
+    values: list[Any] = [None, 7, "x", [], {}, [None], [{}], {"a": {}}, [[[]]], [{"role": 7}]]
+    keys = {
+        key
+        for each in (OPENAI, ANTHROPIC, RESPONSES, LANGFUSE, LANGSMITH, TAU, SWE)
+        for key in each
+    }
+    for record in (OPENAI, ANTHROPIC, RESPONSES, LANGFUSE, LANGSMITH, OTEL, TAU, SWE):
+        name: Any = detect_format(record)
+        for key in keys:
+            for value in values:
+                with suppress(HanseiError):
+                    convert_record({**record, key: value}, name)
+    for name in SESSION_CONVERTERS:
+        for value in values:
+            convert_session([(1, json.dumps(value).encode())], name)  # type: ignore[arg-type]
+
+
+async def test_damaged_record_is_reported_by_line(api: AsyncClient) -> None:
+    body = ndjson([TAU]) + b"{not json}\n" + ndjson([{"unknown": 1}, OTEL, SWE])
+    path = "/api/v1/traces?format=auto&reflect=never"
+    answer = await api.post(path, content=body, headers=NDJSON)
+    result = answer.json()
+    assert (result["stored"], result["rejected"]) == (3, 2)
+    errors = {item["line"]: item["error"]["code"] for item in result["items"] if "error" in item}
+    assert errors == {2: "malformed_json", 3: "invalid"}
+    again = await api.post(path, content=body, headers=NDJSON)
+    assert again.json()["duplicates"] == 3
+
+
+async def test_json_list_of_an_export(api: AsyncClient) -> None:
+    document = {"data": [LANGFUSE, {**LANGFUSE, "id": "lf-2"}, {"id": "lf-3", "observations": []}]}
+    answer = await api.post("/api/v1/traces?format=langfuse&reflect=never", json=document)
+    result = answer.json()
+    assert (result["stored"], result["rejected"]) == (2, 1)
+    assert [item["line"] for item in result["items"]] == [1, 2, 3]
+
+
+async def test_one_record_with_several_agent_runs(api: AsyncClient) -> None:
+    spans = OTEL["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    both = {
+        "resourceSpans": [{"scopeSpans": [{"spans": [*spans, {**spans[0], "traceId": "ef" * 16}]}]}]
+    }
+    answer = await api.post("/api/v1/traces?format=otel&reflect=never", json=both)
+    assert [item["line"] for item in answer.json()["items"]] == [1, 1]
+    assert answer.json()["stored"] == 2
