@@ -78,7 +78,12 @@ async def two_tenants(
             once = {"Idempotency-Key": "once"}
             (await api.post("/api/v1/traces", json=TRACE, headers=once)).raise_for_status()
             (await api.post("/api/v1/memories", json=MEMORY)).raise_for_status()
+            hook = {"url": "http://127.0.0.1:9/", "event_types": ["proposal.created"]}
+            made = await api.post("/api/v1/webhooks", json=hook)
+            made.raise_for_status()
             await use_playbook(api)
+            log = f"/api/v1/webhooks/{made.json()['id']}/deliveries"
+            assert (await api.get(log)).raise_for_status().json()["items"]
             await use_collection(api)
             limit = {"items": [{"period": "day", "usd": 1}]}
             (await api.put("/api/v1/budgets", json=limit)).raise_for_status()

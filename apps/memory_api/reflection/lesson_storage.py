@@ -45,6 +45,7 @@ from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+from apps.memory_api.webhooks.events import WebhookEvent, add_event
 
 SOURCE = "reflection_engine_v2"
 STRATEGY_IMPORTANCE_FACTOR = 1.1
@@ -214,6 +215,9 @@ async def save_lessons(
         saved.append(SavedLesson(memory_id, is_new=known_id is None))
     if new:
         await insert_memories(session, new)
+    for lesson, item in zip(lessons, saved, strict=True):
+        if item.is_new and lesson.draft.kind == "reflection":
+            _report_reflection(session, lesson.draft)
     if count_observations:
         await add_observation(session, {item.memory_id for item in saved if not item.is_new})
     await add_links(
@@ -225,6 +229,12 @@ async def save_lessons(
         ),
     )
     return saved
+
+
+def _report_reflection(session: AsyncSession, draft: MemoryDraft) -> None:
+    trace_id = None if draft.trace_id is None else str(draft.trace_id)
+    data = {"reflection_id": str(draft.id), "trace_id": trace_id}
+    add_event(session, WebhookEvent("reflection.created", draft.project_id, data))
 
 
 TextKey = tuple[ScopeAddress, bytes]
