@@ -166,3 +166,13 @@ select (
 insert into retrieval_secrets (tenant_id, secret) values (:tenant, :new_secret)
 on conflict (tenant_id) do update set secret = retrieval_secrets.secret
 returning secret
+
+-- name: count_reviews
+-- The playbooks of a project, with their quarantined bullets and waiting proposals.
+select p.name, p.active_count,
+       (select count(*) from memories m where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.kind = 'bullet' and m.status = 'quarantined'),
+       (select count(*) from playbook_proposals q where q.tenant_id = p.tenant_id and q.scope_id = p.scope_id and q.state = 'waiting')
+from playbooks p
+where p.tenant_id = :tenant and p.project_id = :project and p.deleted_at is null
+order by p.name
+limit 200
