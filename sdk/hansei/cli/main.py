@@ -44,7 +44,7 @@ CLIENT_COMMANDS = frozenset(
     }
 )
 SERVER_COMMANDS = frozenset(
-    {"up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key"}
+    {"up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key", "eval"}
 )
 
 
