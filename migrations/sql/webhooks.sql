@@ -19,7 +19,7 @@ create table webhook_deliveries (
     id uuid not null,
     webhook_id uuid not null,
     event_type text not null,
-    payload jsonb not null,
+    payload jsonb default '{}' not null,
     state text default 'queued' not null,
     attempt_count integer default 0 not null,
     response_status integer,

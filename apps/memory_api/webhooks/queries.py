@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
@@ -75,6 +76,16 @@ async def list_deliveries(
         query = query.where(WebhookDeliveryRow.state == state)
     query = keyset_page(query, WebhookDeliveryRow.created_at, WebhookDeliveryRow.id, cursor)
     return (await session.scalars(query.limit(limit + 1))).all()
+
+
+async def delete_finished_deliveries(session: AsyncSession, before: datetime) -> None:
+    """Delete deliveries of the session's tenant that ended before this time."""
+    await session.execute(
+        delete(WebhookDeliveryRow).where(
+            WebhookDeliveryRow.tenant_id == current_tenant_id(session),
+            WebhookDeliveryRow.finished_at < before,
+        )
+    )
 
 
 async def require_delivery(
