@@ -33,7 +33,7 @@ from apps.memory_api.maintenance.budget_alerts import alert_notifier
 from apps.memory_api.run_queue.admission import AdmissionControl
 from apps.memory_api.run_queue.pgqueuer import PgQueuerRunQueue
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.events import delivery_writer
+from apps.memory_api.webhooks.outbox import delivery_writer
 
 log = structlog.get_logger()
 

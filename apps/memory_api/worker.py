@@ -42,7 +42,7 @@ from apps.memory_api.runs.execution import (
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.webhooks.delivery import send_delivery
-from apps.memory_api.webhooks.events import WEBHOOK
+from apps.memory_api.webhooks.outbox import WEBHOOK
 from apps.memory_api.workflow.step import WORKFLOW, AnswerStep
 
 log = structlog.get_logger()

@@ -1,4 +1,4 @@
--- Addresses of a tenant that are told what happened. The secret signs each request, so it is stored as it is.
+-- Addresses of a tenant that receive events. The secret signs each request, so it is stored as it is.
 create table webhooks (
     tenant_id uuid not null,
     id uuid not null,

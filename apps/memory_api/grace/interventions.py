@@ -24,7 +24,7 @@ from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow, Intervention
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs.lifecycle import new_run
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.events import WebhookEvent, add_event
+from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
 
 AGENT = "agent"
 """The kind of run. Its input has the `agent_run_id`."""

@@ -20,7 +20,7 @@ from apps.memory_api.runs.lifecycle import StepResult
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.webhooks.delivery import SignedRequest, post_signed
-from apps.memory_api.webhooks.events import WebhookEvent, add_event
+from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
 
 KIND = "budget_alert"
 """The kind of run."""

@@ -45,7 +45,7 @@ from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
-from apps.memory_api.webhooks.events import WebhookEvent, add_event
+from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
 
 SOURCE = "reflection_engine_v2"
 STRATEGY_IMPORTANCE_FACTOR = 1.1

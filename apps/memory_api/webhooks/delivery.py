@@ -21,7 +21,7 @@ from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.lifecycle import StepResult
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.events import DELIVERY_ID
+from apps.memory_api.webhooks.outbox import DELIVERY_ID
 from apps.memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
 
 TIMEOUT_SECONDS = 10.0

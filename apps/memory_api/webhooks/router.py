@@ -23,7 +23,7 @@ from apps.memory_api.core.pagination import to_page
 from apps.memory_api.core.schemas import body_example
 from apps.memory_api.tenants.audit_log import record_audit_event
 from apps.memory_api.webhooks import queries
-from apps.memory_api.webhooks.events import enqueue_deliveries, new_delivery_run
+from apps.memory_api.webhooks.outbox import enqueue_deliveries, new_delivery_run
 from apps.memory_api.webhooks.schemas import (
     CREATE_EXAMPLE,
     UPDATE_EXAMPLE,

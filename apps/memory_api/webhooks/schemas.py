@@ -17,7 +17,7 @@ from apps.memory_api.core.schemas import (
     UtcDatetime,
     with_examples,
 )
-from apps.memory_api.webhooks.events import EVENT_TYPES, WebhookEventType
+from apps.memory_api.webhooks.outbox import EVENT_TYPES, WebhookEventType
 
 MAX_URL_LENGTH = 2_000
 DeliveryState = TypeAliasType("DeliveryState", Literal["queued", "retrying", "delivered", "failed"])

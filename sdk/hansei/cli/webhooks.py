@@ -1,4 +1,4 @@
-"""`hansei webhook`: addresses that are told what happened, and what was sent to them."""
+"""`hansei webhook`: addresses that receive events, and what was sent to them."""
 
 from __future__ import annotations
 

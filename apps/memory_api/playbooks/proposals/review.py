@@ -26,7 +26,7 @@ from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.playbooks.tables import PlaybookRow, ProposalRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.audit_log import record_audit_event
-from apps.memory_api.webhooks.events import WebhookEvent, add_event
+from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.playbooks.tables import PlaybookRow
 from apps.memory_api.playbooks.usefulness import MIN_HARMFUL_VERDICTS, harm_rate, should_quarantine
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.events import WebhookEvent, add_event
+from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
 
 HARMFUL_BULLETS = load_sql("playbooks/queries.sql", "harmful_bullets")
 MAX_COMPARED_PROPOSALS = 200

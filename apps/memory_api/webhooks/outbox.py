@@ -1,4 +1,4 @@
-"""Events of a tenant: what a webhook can be told.
+"""Events of a tenant: what a webhook can receive.
 
 `add_event` notes an event in the session of the change that it reports. Before this session
 commits, `delivery_writer` writes one delivery and one run for each webhook that wants it, so an
