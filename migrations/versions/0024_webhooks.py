@@ -8,7 +8,7 @@ from alembic import op
 from migrations.statements import statements
 
 revision = "0024"
-down_revision = "0017"
+down_revision = "0019"
 branch_labels = None
 depends_on = None
 

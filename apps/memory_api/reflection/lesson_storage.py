@@ -40,12 +40,13 @@ from apps.memory_api.memories.search.query import EmbeddedQuery, SearchFilters, 
 from apps.memory_api.memories.search.search import embed_query, search_in_session
 from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.reflection.context import TraceContext
+from apps.memory_api.reflection.outside_text import confirm_quoting_advice
 from apps.memory_api.reflection.schemas import QueryReflectionsRequest, ReflectionResult
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
-from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
+from apps.memory_api.webhooks.outbox import report_reflection
 
 SOURCE = "reflection_engine_v2"
 STRATEGY_IMPORTANCE_FACTOR = 1.1
@@ -217,7 +218,9 @@ async def save_lessons(
         await insert_memories(session, new)
     for lesson, item in zip(lessons, saved, strict=True):
         if item.is_new and lesson.draft.kind == "reflection":
-            _report_reflection(session, lesson.draft)
+            report_reflection(session, lesson.draft)
+        if lesson.draft.awaiting_confirmation and not item.is_new:
+            await confirm_quoting_advice(session, item.memory_id, lesson)
     if count_observations:
         await add_observation(session, {item.memory_id for item in saved if not item.is_new})
     await add_links(
@@ -229,12 +232,6 @@ async def save_lessons(
         ),
     )
     return saved
-
-
-def _report_reflection(session: AsyncSession, draft: MemoryDraft) -> None:
-    trace_id = None if draft.trace_id is None else str(draft.trace_id)
-    data = {"reflection_id": str(draft.id), "trace_id": trace_id}
-    add_event(session, WebhookEvent("reflection.created", draft.project_id, data))
 
 
 TextKey = tuple[ScopeAddress, bytes]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
+from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -50,6 +51,23 @@ class WebhookEvent:
 def add_event(session: AsyncSession, event: WebhookEvent) -> None:
     """Report an event if the session commits. Only for sessions of `Sessions.for_tenant`."""
     session.info.setdefault(_EVENTS_KEY, []).append(event)
+
+
+class ReportedReflection(Protocol):
+    """A reflection that was stored."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def trace_id(self) -> UUID | None: ...
+    @property
+    def project_id(self) -> str: ...
+
+
+def report_reflection(session: AsyncSession, reflection: ReportedReflection) -> None:
+    trace_id = reflection.trace_id and str(reflection.trace_id)
+    data = {"reflection_id": str(reflection.id), "trace_id": trace_id}
+    add_event(session, WebhookEvent("reflection.created", reflection.project_id, data))
 
 
 def delivery_writer(queue: RunQueue) -> Callable[[AsyncSession], Awaitable[None]]:
@@ -96,7 +114,9 @@ def _new_delivery(
     return row
 
 
-def new_delivery_run(session: AsyncSession, row: WebhookDeliveryRow, project_id: str | None) -> Any:
+def new_delivery_run(
+    session: AsyncSession, row: WebhookDeliveryRow, project_id: str | None
+) -> UUID:
     """Add the run that sends a delivery, and return its ID."""
     run = new_run(
         session,

@@ -292,6 +292,26 @@ def record_verdict(
     print_text(f"{result['key']}: {counters}.")
 
 
+@playbook_commands.command("confirm")
+def confirm_bullet(
+    name: PlaybookName,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="For example mis-00001.")],
+    reason: Reason = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Activate a quarantined bullet, for example one that awaits confirmation.
+
+    Agents receive it from now on. Read it first: it may quote text of a tool or a user.
+    """
+    with open_playbook_client() as client:
+        result = client.update_bullet(name, key, status="active", reason=reason, project_id=project)
+    if as_json:
+        print_json(result)
+        return
+    print_text(f"{key} is active in version {result['version']}.")
+
+
 @playbook_commands.command("delete")
 def delete_playbook(
     name: PlaybookName, reason: Reason = None, project: Project = None, as_json: AsJson = False

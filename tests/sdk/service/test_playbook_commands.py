@@ -220,6 +220,15 @@ async def test_judge_and_delete_commands(playbook: Command) -> None:
     assert "pref-00002 · 1 helpful" in (await playbook("show", "pay")).stdout
 
 
+async def test_person_confirms_a_bullet(playbook: Command, client: Hansei) -> None:
+    await taken(playbook)
+    client.update_bullet("pay", "pref-00002", status="quarantined")
+    assert "Be brief." not in (await playbook("show", "pay")).stdout
+    confirmed = await playbook("confirm", "pay", "pref-00002", "--reason", "Read.")
+    assert confirmed.stdout == "pref-00002 is active in version 3.\n"
+    assert "Be brief." in (await playbook("show", "pay")).stdout
+
+
 async def test_person_decides_proposal(playbook: Command, command: Command, client: Hansei) -> None:
     await taken(playbook)
     client.update_playbook("pay", review_mode="required")
