@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check openapi
+.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check openapi docs
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ format: setup-dev ## format the code
 
 openapi: setup-dev ## write openapi.json from the code
 	$(BIN)/python -m apps.memory_api openapi openapi.json
+
+docs: setup-dev ## build the documentation as a site in build/site
+	PYTHONPATH=sdk:. $(BIN)/python -m mkdocs build
 
 bench: setup-dev ## run benchmarks and print tables (bench/README.md)
 	$(BIN)/python -m bench $(ARGS)

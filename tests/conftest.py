@@ -45,6 +45,7 @@ pytest_plugins = [
     "tests.support.live_service",
     "tests.support.model_clients",
     "tests.support.model_service",
+    "tests.support.webhook_receiver",
     "tests.support.worker_processes",
 ]
 

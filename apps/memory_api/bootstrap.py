@@ -33,6 +33,7 @@ from apps.memory_api.maintenance.budget_alerts import alert_notifier
 from apps.memory_api.run_queue.admission import AdmissionControl
 from apps.memory_api.run_queue.pgqueuer import PgQueuerRunQueue
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.webhooks.outbox import delivery_writer
 
 log = structlog.get_logger()
 
@@ -84,6 +85,7 @@ async def open_runtime(
         admission=AdmissionControl(settings.queue_limit, settings.queue_limit_total),
     )
     sessions, circuit_breakers = Sessions(engine), CircuitBreakers()
+    sessions.before_commit = delivery_writer(queue)
     accounting = ModelAccounting(sessions, on_alerts=alert_notifier(settings, queue))
     llm = (
         build_model_chain(

@@ -43,6 +43,7 @@ from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.router import router as tenants_router
 from apps.memory_api.traces.otlp.router import router as otlp_router
 from apps.memory_api.traces.router import router as traces_router
+from apps.memory_api.webhooks.router import router as webhooks_router
 from apps.memory_api.workflow.router import router as workflow_router
 
 ROUTERS = (
@@ -56,7 +57,7 @@ ROUTERS = (
     *(playbooks_router, history_router, proposals_router),
     *(bullets_router, verdicts_router, effects_router, curation_router),
     *(collections_router, document_router, grace_router),
-    *(workflow_router, console_router),
+    *(webhooks_router, workflow_router, console_router),
 )
 
 

@@ -42,6 +42,8 @@ from apps.memory_api.runs.execution import (
 )
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.webhooks.delivery import send_delivery
+from apps.memory_api.webhooks.outbox import WEBHOOK
 from apps.memory_api.workflow.step import WORKFLOW, AnswerStep
 
 log = structlog.get_logger()
@@ -77,6 +79,7 @@ RUN_STEPS: Steps = {
     WORKFLOW: AnswerStep(),
     CHUNK: ChunkStep(),
     AGENT: AgentRunStep(),
+    WEBHOOK: FunctionStep(WEBHOOK, send_delivery),
     upkeep.UPKEEP: FunctionStep(upkeep.UPKEEP, upkeep.run_upkeep),
     reembedding.KIND: FunctionStep(reembedding.KIND, reembedding.run_reembedding),
     budget_alerts.KIND: FunctionStep(budget_alerts.KIND, budget_alerts.send_alert),

@@ -38,6 +38,7 @@ from hansei.endpoints import (
     reflections,
     runs,
     traces,
+    webhooks,
 )
 from hansei.errors import NotConfigured
 
@@ -165,6 +166,12 @@ class Methods:
     suspend_tenant = RequestMethod(operations.suspend_tenant)
     resume_tenant = RequestMethod(operations.resume_tenant)
     export_tenant = RequestMethod(operations.export_tenant)
+    create_webhook = RequestMethod(webhooks.create_webhook)
+    list_webhooks = ListMethod(webhooks.list_webhooks)
+    update_webhook = RequestMethod(webhooks.update_webhook)
+    delete_webhook = RequestMethod(webhooks.delete_webhook)
+    list_webhook_deliveries = ListMethod(webhooks.list_webhook_deliveries)
+    replay_webhook_delivery = RequestMethod(webhooks.replay_webhook_delivery)
     delete_trace = RequestMethod(traces.delete_trace)
     get_health = RequestMethod(runs.get_health)
     get_readiness = RequestMethod(runs.get_readiness)

@@ -32,6 +32,7 @@ QUERY = {
 STREAMS = {"GET /api/v1/agents/runs/{agent_run_id}/events"}
 """Routes that answer with server-sent events."""
 NOT_YET = {
+    "POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/replay": 404,
     "POST /api/v1/agents/runs/{agent_run_id}/feedback": 409,
     "POST /api/v1/agents/runs/{agent_run_id}/interventions/{intervention_id}/answer": 404,
 }
@@ -187,7 +188,13 @@ async def new_ids(api: AsyncClient) -> dict[str, str]:
         "key_id": (await api.get("/api/v1/keys")).json()["items"][-1]["id"],
         **await new_playbook(api),
         **await new_document(api),
+        "webhook_id": await new_webhook(api),
+        "delivery_id": str(UUID(int=7)),
     }
+
+
+async def new_webhook(api: AsyncClient) -> str:
+    return (await api.post("/api/v1/webhooks", json={"url": "https://192.0.2.1/"})).json()["id"]
 
 
 async def new_erasure(api: AsyncClient) -> str:

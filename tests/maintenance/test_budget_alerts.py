@@ -6,10 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,47 +19,18 @@ from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.private_addresses import AddressRefused, resolve_url
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.llm.port import LLMRequest, Message
-from apps.memory_api.maintenance.budget_alerts import KIND, sign
+from apps.memory_api.maintenance.budget_alerts import KIND
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.webhooks.delivery import SignedRequest, sign
 from apps.memory_api.worker import process_ticket
 from tests.conftest import Database, TestTenant
 from tests.support.budget_books import limit
 from tests.support.stub_provider import StubProvider, answer
 from tests.support.tickets import waiting_tickets
+from tests.support.webhook_receiver import Receiver
 
 SECRET = "a secret of this test"
-
-
-@dataclass
-class Receiver:
-    """A server that writes down what it is sent, and answers with these statuses in turn."""
-
-    url: str
-    statuses: list[int] = field(default_factory=lambda: [204])
-    received: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            made.received.append(({k.lower(): v for k, v in self.headers.items()}, body))
-            status = made.statuses.pop(0) if len(made.statuses) > 1 else made.statuses[0]
-            self.send_response(status)
-            if status == 302:
-                self.send_header("Location", "/elsewhere")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made = Receiver(f"http://127.0.0.1:{server.server_port}/alerts")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield made
-    server.shutdown()
-    server.server_close()
 
 
 def settings_for(receiver: Receiver, stub: StubProvider, **changes: Any) -> Settings:
@@ -176,10 +144,13 @@ def test_signature_of_the_standard() -> None:
     """The example of the specification (https://www.standardwebhooks.com)."""
     assert (
         sign(
-            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-            "msg_p5jXN8AQM9LWM0D4loKWxJek",
-            "1614265330",
-            b'{"test": 2432232314}',
+            SignedRequest(
+                "https://example.com",
+                "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+                "msg_p5jXN8AQM9LWM0D4loKWxJek",
+                '{"test": 2432232314}',
+            ),
+            datetime.fromtimestamp(1614265330, UTC),
         )
         == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     )

@@ -101,8 +101,10 @@ async def log_in_to_console(api: httpx2.AsyncClient, key: str) -> None:
 
 
 async def use_playbook(api: httpx2.AsyncClient) -> None:
-    """A bullet that is searched for, judged, changed, and about to be changed again."""
+    """A bullet that is searched for, judged, changed, and about to be changed again; a webhook."""
     url = "/api/v1/playbooks/book"
+    hook = {"url": "http://127.0.0.1:9/", "event_types": ["proposal.created"]}
+    webhook = (await api.post("/api/v1/webhooks", json=hook)).raise_for_status().json()
     for path, body in (
         ("/deltas", {"deltas": [{"type": "ADD", "section": "pat", "content": "Ask in pages"}]}),
         ("/search", {"query_text": "pages"}),
@@ -115,6 +117,8 @@ async def use_playbook(api: httpx2.AsyncClient) -> None:
     (await api.patch(url, json={"review_mode": "required"})).raise_for_status()
     held = {"deltas": [{"type": "DELETE", "bullet_id": "pat-00001"}]}
     (await api.post(f"{url}/deltas", json=held)).raise_for_status()
+    sent = await api.get(f"/api/v1/webhooks/{webhook['id']}/deliveries")
+    assert sent.json()["items"], "the proposal is reported"
     for path in ("", "?as_of=1", "/versions", "/diff?from=0", "/bullets", "/proposals",
                  "/bullets/pat-00001/provenance", "/bullets/pat-00001/verdicts"):  # fmt: skip
         (await api.get(url + path)).raise_for_status()

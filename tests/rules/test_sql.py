@@ -44,6 +44,7 @@ TEXT = {
 """Where SQL is written as text in Python, and why."""
 
 STATEMENTS = {
+    "webhooks/outbox.py": "the webhooks of a session that is about to commit",
     "core/db.py": "the time of a transaction",
     "runs/lifecycle.py": "the state machine of a run: each step is one guarded statement",
     "api/idempotency.py": "reserve, remember, release: each is one statement",

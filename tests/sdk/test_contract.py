@@ -35,6 +35,7 @@ from apps.memory_api.runs import schemas as runs_schemas
 from apps.memory_api.tenants import schemas as tenants_schemas
 from apps.memory_api.traces import schemas as traces_schemas
 from apps.memory_api.traces.tools import ToolDefinition
+from apps.memory_api.webhooks import schemas as webhooks_schemas
 from apps.memory_api.workflow import schemas as workflow_schemas
 from hansei import _flows, types
 from hansei._request import Request
@@ -51,6 +52,7 @@ from hansei.endpoints import (
     playbooks,
     reflections,
     runs,
+    webhooks,
 )
 from hansei.endpoints import traces as trace_requests
 from tests.sdk.stub_service import RECORDED
@@ -117,6 +119,9 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (operations.RetentionPolicyRequest, retention_schemas.RetentionPolicyRequest, []),
     (operations.AffectedBullet, erasures_schemas.AffectedBullet, []),
     (operations.Erasure, erasures_schemas.Erasure, []),
+    (webhooks.WebhookEndpoint, webhooks_schemas.WebhookEndpoint, []),
+    (webhooks.CreateWebhookResponse, webhooks_schemas.CreateWebhookResponse, []),
+    (webhooks.WebhookDelivery, webhooks_schemas.WebhookDelivery, []),
     (operations.MaintenanceSchedule, maintenance_schemas.MaintenanceSchedule, []),
     (
         account.CreateTenantResponse,
@@ -334,6 +339,12 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     operations.create_erasure: ("memory", "ID"),
     operations.list_erasures: (),
     operations.get_erasure: ("ID",),
+    webhooks.create_webhook: ("https://example.com",),
+    webhooks.list_webhooks: (),
+    webhooks.update_webhook: ("ID",),
+    webhooks.delete_webhook: ("ID",),
+    webhooks.list_webhook_deliveries: ("ID",),
+    webhooks.replay_webhook_delivery: ("ID", "ID"),
     operations.suspend_tenant: ("ID",),
     operations.resume_tenant: ("ID",),
     operations.export_tenant: (),

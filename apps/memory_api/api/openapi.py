@@ -43,6 +43,7 @@ TAGS = (
     {"name": "analytics", "description": "Questions about the evolution of playbooks."},
     {"name": "collections", "description": "Documents, split into chunks that searches find."},
     {"name": "agents", "description": "An agent that plans, searches, answers and asks (GRACE)."},
+    {"name": "webhooks", "description": "Addresses of yours that receive events."},
     {"name": "workflow", "description": "Answer a query with a playbook."},
 )
 

@@ -11,7 +11,7 @@ handlers send BEGIN, COMMIT and ROLLBACK.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any
@@ -264,6 +264,8 @@ class Sessions:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
+        self.before_commit: Callable[[AsyncSession], Awaitable[None]] | None = None
+        """Called at the end of each transaction of a tenant, inside it."""
 
     @asynccontextmanager
     async def for_tenant(self, tenant_id: UUID) -> AsyncGenerator[AsyncSession]:
@@ -274,6 +276,8 @@ class Sessions:
             await session.connection(execution_options={TENANT_INFO_KEY: tenant_id})
             session.info[TENANT_INFO_KEY] = tenant_id
             yield session
+            if self.before_commit is not None:
+                await self.before_commit(session)
         for callback in session.info.get(AFTER_COMMIT_KEY, ()):
             callback()
 

@@ -24,6 +24,7 @@ from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow, Intervention
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs.lifecycle import new_run
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
 
 AGENT = "agent"
 """The kind of run. Its input has the `agent_run_id`."""
@@ -106,6 +107,9 @@ async def ask_person(
                                      "level": row.level, "step_id": row.step_id,
                                      "message": row.message, "options": options})],
     )  # fmt: skip
+    asked = {"agent_run_id": str(agent_run.id), "intervention_id": str(row.id)}
+    data = {**asked, "level": row.level, "message": row.message, "options": options}
+    add_event(session, WebhookEvent("intervention.requested", agent_run.project_id, data))
     if seconds:
         await enqueue_leg(runtime, session, agent_run, timedelta(seconds=seconds))
         agent_run.state = "waiting"

@@ -35,12 +35,15 @@ from apps.memory_api.traces.open_traces import close_without_outcome, time_out_t
 from apps.memory_api.traces.otlp.genai import SOURCE
 from apps.memory_api.traces.queries import list_stale_open_traces
 from apps.memory_api.traces.storage import is_ready_for_learning
+from apps.memory_api.webhooks.queries import delete_finished_deliveries
 
 log = structlog.get_logger()
 
 UPKEEP = "upkeep"
 LOST_AFTER = timedelta(minutes=15)
 UPKEEP_RUN_RETENTION = timedelta(days=1)
+DELIVERY_RETENTION = timedelta(days=30)
+"""How long the log of webhooks keeps a delivery that has ended."""
 MAX_IDLE_SECONDS = 3600.0
 """After this time without a new event, an open trace ends with outcome `timeout`."""
 
@@ -110,6 +113,7 @@ async def run_upkeep(runtime: Runtime, run: RunRow) -> None:
         result[USES_COUNTED_UNTIL] = await count_new_uses(session)
         for kind in (UPKEEP, CLEANUP):
             await delete_finished_runs(session, kind, datetime.now(UTC) - UPKEEP_RUN_RETENTION)
+        await delete_finished_deliveries(session, datetime.now(UTC) - DELIVERY_RETENTION)
         await finish_upkeep(session, tenant_id, started_at, await next_upkeep(session, run.id))
         await lifecycle.finish_run(session, run, StepResult(data=result))
 

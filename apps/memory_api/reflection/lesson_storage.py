@@ -46,6 +46,7 @@ from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+from apps.memory_api.webhooks.outbox import report_reflection
 
 SOURCE = "reflection_engine_v2"
 STRATEGY_IMPORTANCE_FACTOR = 1.1
@@ -216,6 +217,8 @@ async def save_lessons(
     if new:
         await insert_memories(session, new)
     for lesson, item in zip(lessons, saved, strict=True):
+        if item.is_new and lesson.draft.kind == "reflection":
+            report_reflection(session, lesson.draft)
         if lesson.draft.awaiting_confirmation and not item.is_new:
             await confirm_quoting_advice(session, item.memory_id, lesson)
     if count_observations:

@@ -32,6 +32,7 @@ from hansei.cli.runs import run_commands
 from hansei.cli.search import search
 from hansei.cli.terminal import print_error, print_message, print_text
 from hansei.cli.traces import trace_commands
+from hansei.cli.webhooks import webhook_commands
 from hansei.errors import HanseiError
 
 ENTRY_POINT_GROUP = "hansei.commands"
@@ -39,11 +40,11 @@ CLIENT_COMMANDS = frozenset(
     {
         *("reflect", "search", "playbook", "proposal", "memory", "collection", "agent"),
         *("trace", "run", "budget", "usage", "audit", "analytics", "mcp", "hooks"),
-        "bootstrap",
+        *("bootstrap", "webhook"),
     }
 )
 SERVER_COMMANDS = frozenset(
-    {"up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key"}
+    {"up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key", "eval"}
 )
 
 
@@ -87,6 +88,7 @@ for group in (
     run_commands,
     budget_commands,
     hook_commands,
+    webhook_commands,
 ):
     app.add_typer(group, rich_help_panel=PANEL)
 app.command("usage", rich_help_panel=PANEL)(show_usage)

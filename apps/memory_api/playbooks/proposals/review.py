@@ -26,6 +26,7 @@ from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.playbooks.tables import PlaybookRow, ProposalRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.audit_log import record_audit_event
+from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ def add_proposal(
         run_id=author.run_id,
     )
     session.add(proposal)
+    data = {"playbook": playbook.name, "proposal_id": str(proposal.id), "reason": author.reason}
+    add_event(session, WebhookEvent("proposal.created", playbook.project_id, data))
     return proposal
 
 

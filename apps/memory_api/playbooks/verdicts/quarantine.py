@@ -24,6 +24,7 @@ from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.playbooks.tables import PlaybookRow
 from apps.memory_api.playbooks.usefulness import MIN_HARMFUL_VERDICTS, harm_rate, should_quarantine
 from apps.memory_api.runtime import Runtime
+from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
 
 HARMFUL_BULLETS = load_sql("playbooks/queries.sql", "harmful_bullets")
 MAX_COMPARED_PROPOSALS = 200
@@ -74,6 +75,9 @@ async def quarantine_harmful_bullets(
             await _propose_deletions(session, playbook, reasons, author)
             return empty_plan
         quarantined[:] = reasons
+        for key, reason in reasons.items():
+            data = {"playbook": playbook.name, "bullet_key": key, "reason": reason}
+            add_event(session, WebhookEvent("bullet.quarantined", playbook.project_id, data))
         rows = await find_bullets(session, playbook.scope_id, reasons) if reasons else {}
         bullets = {key: to_bullet(row) for key, row in rows.items()}
         return set_status(empty_plan, bullets, "quarantined", reasons)

@@ -1,0 +1,126 @@
+"""Sends a delivery: signed, to a public address, without following redirects.
+
+The request is signed as Standard Webhooks describe (https://www.standardwebhooks.com). All attempts
+and replays of a delivery have one `webhook-id`, by which a receiver recognizes them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+import httpx2
+from standardwebhooks import Webhook
+
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.errors import HanseiError
+from apps.memory_api.core.private_addresses import AddressRefused, resolve_url
+from apps.memory_api.runs import lifecycle
+from apps.memory_api.runs.lifecycle import StepResult
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.webhooks.outbox import DELIVERY_ID
+from apps.memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
+
+TIMEOUT_SECONDS = 10.0
+SECRET_PREFIX = "whsec_"
+
+
+class WebhookFailed(HanseiError):
+    """The webhook did not accept the request. `response_status` is its answer, if there was one."""
+
+    code = "webhook_failed"
+
+    def __init__(self, detail: str, response_status: int | None = None) -> None:
+        super().__init__(detail)
+        self.response_status = response_status
+
+
+@dataclass(frozen=True)
+class SignedRequest:
+    """`secret` is Base64 with the prefix `whsec_`, or any other text as its bytes."""
+
+    url: str
+    secret: str
+    message_id: str
+    body: str
+
+
+async def send_delivery(runtime: Runtime, run: RunRow) -> None:
+    """Send the delivery of a run and log the attempt. Raises `WebhookFailed` and `AddressRefused`,
+    after which the run is retried.
+    """
+    key = run.tenant_id, UUID(run.input[DELIVERY_ID])
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        delivery = await session.get(WebhookDeliveryRow, key)
+        webhook = delivery and await session.get(WebhookRow, (run.tenant_id, delivery.webhook_id))
+    status, error = None, None
+    if delivery is not None and webhook is not None and webhook.is_active:
+        request = SignedRequest(
+            webhook.url, webhook.secret, f"msg_{delivery.id.hex}", json.dumps(delivery.payload)
+        )
+        try:
+            status = await post_signed(request, runtime.settings.webhook_allow_private)
+        except (WebhookFailed, AddressRefused) as failure:
+            error = failure
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        row = await session.get(WebhookDeliveryRow, (current_tenant_id(session), key[1]))
+        if row is not None:
+            _log_attempt(row, run, status, error)
+        if error is None:
+            await lifecycle.finish_run(session, run, StepResult(data={"status": status}))
+    if error is not None:
+        raise error
+
+
+def _log_attempt(
+    row: WebhookDeliveryRow, run: RunRow, status: int | None, error: HanseiError | None
+) -> None:
+    is_last = run.attempts >= run.max_attempts
+    row.attempt_count += 1
+    row.response_status = error.response_status if isinstance(error, WebhookFailed) else status
+    row.error = None if error is None else error.detail
+    row.state = "delivered" if status is not None else "failed" if is_last else "retrying"
+    if error is None and status is None:
+        row.state, row.error = "failed", "The webhook is not active."
+    if row.state != "retrying":
+        row.finished_at = datetime.now(UTC)
+
+
+async def post_signed(request: SignedRequest, allow_private: bool) -> int:
+    """Send a signed POST and return its status. The name of the host is looked up now, and the
+    request goes to the address that was checked. Raises `AddressRefused` and `WebhookFailed`.
+    """
+    target = await resolve_url(request.url, allow_private=allow_private)
+    now = datetime.now(UTC)
+    headers = {
+        "Content-Type": "application/json",
+        "Host": target.host_header,
+        "User-Agent": "hansei",
+        "webhook-id": request.message_id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": sign(request, now),
+    }
+    try:
+        async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+            response = await client.post(
+                target.url_of_address,
+                content=request.body.encode(),
+                headers=headers,
+                extensions={"sni_hostname": target.host},
+            )
+    except httpx2.HTTPError as error:
+        raise WebhookFailed(f"The webhook cannot be reached: {type(error).__name__}.") from error
+    if not response.is_success:
+        status = response.status_code
+        raise WebhookFailed(f"The webhook answered {status}.", status)
+    return response.status_code
+
+
+def sign(request: SignedRequest, now: datetime) -> str:
+    """The value of `webhook-signature`."""
+    is_encoded = request.secret.startswith(SECRET_PREFIX)
+    key = request.secret if is_encoded else request.secret.encode()
+    return Webhook(key).sign(request.message_id, now, request.body)

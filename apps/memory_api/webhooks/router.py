@@ -1,0 +1,157 @@
+"""Webhooks over HTTP."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from apps.memory_api.api.deps import (
+    Admin,
+    CursorQuery,
+    Limit,
+    RuntimeDep,
+    Session,
+    require_whole_tenant,
+)
+from apps.memory_api.api.problems import problems
+from apps.memory_api.api.route import ApiRoute
+from apps.memory_api.core.errors import Conflict
+from apps.memory_api.core.pagination import to_page
+from apps.memory_api.core.schemas import body_example
+from apps.memory_api.tenants.audit_log import record_audit_event
+from apps.memory_api.webhooks import queries
+from apps.memory_api.webhooks.outbox import enqueue_deliveries, new_delivery_run
+from apps.memory_api.webhooks.schemas import (
+    CREATE_EXAMPLE,
+    UPDATE_EXAMPLE,
+    CreateWebhookRequest,
+    CreateWebhookResponse,
+    DeliveryState,
+    UpdateWebhookRequest,
+    WebhookDelivery,
+    WebhookDeliveryPage,
+    WebhookEndpoint,
+    WebhookPage,
+)
+from apps.memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
+
+
+async def require_tenant_admin(caller: Admin) -> None:
+    require_whole_tenant(caller)
+
+
+router = APIRouter(
+    prefix="/api/v1/webhooks",
+    tags=["webhooks"],
+    route_class=ApiRoute,
+    dependencies=[Depends(require_tenant_admin)],
+)
+
+
+def webhook_response(row: WebhookRow) -> WebhookEndpoint:
+    names = WebhookEndpoint.model_fields
+    return WebhookEndpoint.model_validate({name: getattr(row, name) for name in names})
+
+
+def delivery_response(row: WebhookDeliveryRow) -> WebhookDelivery:
+    return WebhookDelivery.model_validate(row, from_attributes=True)
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Create a webhook",
+    responses=problems(409),
+    openapi_extra=body_example(CREATE_EXAMPLE),
+)
+async def create_webhook(
+    body: CreateWebhookRequest, session: Session, response: Response
+) -> CreateWebhookResponse:
+    """Creates an address that receives events by POST, and returns its secret once.
+
+    Requests are signed as Standard Webhooks describe. A private address is refused when an event is
+    sent, unless the operator allows it.
+    """
+    row = await queries.insert_webhook(session, body)
+    await record_audit_event(session, "webhook.created", f"webhook:{row.id}", {"url": row.url})
+    response.headers["Location"] = f"/api/v1/webhooks/{row.id}"
+    fields = webhook_response(row).model_dump()
+    return CreateWebhookResponse.model_validate(fields | {"secret": row.secret})
+
+
+@router.get("", summary="List webhooks")
+async def list_webhooks(session: Session, cursor: CursorQuery, limit: Limit = 50) -> WebhookPage:
+    """Lists the webhooks of the tenant, newest first, without their secrets."""
+    rows = await queries.list_webhooks(session, cursor=cursor, limit=limit)
+    return to_page(WebhookPage, rows, limit, webhook_response)
+
+
+@router.patch(
+    "/{webhook_id}",
+    summary="Change a webhook",
+    responses=problems(404),
+    openapi_extra=body_example(UPDATE_EXAMPLE),
+)
+async def update_webhook(
+    webhook_id: UUID, body: UpdateWebhookRequest, session: Session
+) -> WebhookEndpoint:
+    """Changes the given fields. To replace the secret, create another webhook."""
+    row = await queries.require_webhook(session, webhook_id)
+    changes: dict[str, Any] = body.model_dump(exclude_unset=True)
+    for name, value in changes.items():
+        if value is not None or name == "description":
+            setattr(row, name, value)
+    row.updated_at = datetime.now(UTC)
+    return webhook_response(row)
+
+
+@router.delete(
+    "/{webhook_id}", status_code=204, summary="Delete a webhook", responses=problems(404)
+)
+async def delete_webhook(webhook_id: UUID, session: Session) -> None:
+    """Deletes a webhook with the log of its deliveries. What waits is not sent."""
+    row = await queries.require_webhook(session, webhook_id)
+    await session.delete(row)
+    await record_audit_event(session, "webhook.deleted", f"webhook:{row.id}", {"url": row.url})
+
+
+@router.get(
+    "/{webhook_id}/deliveries",
+    summary="List the deliveries of a webhook",
+    responses=problems(404),
+)
+async def list_webhook_deliveries(
+    webhook_id: UUID,
+    session: Session,
+    cursor: CursorQuery,
+    state: Annotated[DeliveryState | None, Query(description="Only this state.")] = None,
+    limit: Limit = 50,
+) -> WebhookDeliveryPage:
+    """Lists what was sent or waits, newest first."""
+    await queries.require_webhook(session, webhook_id)
+    rows = await queries.list_deliveries(
+        session, webhook_id, state=state, cursor=cursor, limit=limit
+    )
+    return to_page(WebhookDeliveryPage, rows, limit, delivery_response)
+
+
+@router.post(
+    "/{webhook_id}/deliveries/{delivery_id}/replay",
+    status_code=202,
+    summary="Send a delivery again",
+    responses=problems(404, 409),
+)
+async def replay_webhook_delivery(
+    webhook_id: UUID, delivery_id: UUID, session: Session, runtime: RuntimeDep
+) -> WebhookDelivery:
+    """Sends a delivery that has ended again, with the same `webhook-id`."""
+    row = await queries.require_delivery(session, webhook_id, delivery_id)
+    if row.finished_at is None:
+        raise Conflict("The delivery has not ended yet. It is retried by itself.")
+    row.state, row.finished_at, row.error = "queued", None, None
+    row.run_id = new_delivery_run(session, row, row.payload["data"].get("project_id"))
+    await enqueue_deliveries(runtime.queue, session, [row])
+    return delivery_response(row)

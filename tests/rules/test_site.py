@@ -1,0 +1,63 @@
+"""The documentation as a site, and the snippets in it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.rules.passages import documents
+from tests.rules.sources import ROOT, name_of
+
+SNIPPETS = [
+    (path, kind, text)
+    for path in documents()
+    if path.suffix == ".md"
+    for kind, text in re.findall(
+        r"^ *```(python|json)\n(.*?)^ *```", path.read_text(encoding="utf-8"), re.S | re.M
+    )
+]
+
+
+def dedent(text: str) -> str:
+    margin = len(text) - len(text.lstrip(" "))
+    return re.sub(rf"^ {{0,{margin}}}", "", text, flags=re.M)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "text"),
+    SNIPPETS,
+    ids=[f"{name_of(path)}-{number}" for number, (path, _, _) in enumerate(SNIPPETS)],
+)
+def test_snippet_is_valid_and_imports_what_exists(path: Path, kind: str, text: str) -> None:
+    """The tour of the README and the programs of docs/playbooks.md also run
+    (tests/e2e/test_readme.py)."""
+    if kind == "json":
+        json.loads(dedent(text))
+        return
+    for node in ast.walk(ast.parse(dedent(text))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
+            "hansei",
+            "apps",
+        ):
+            module = importlib.import_module(node.module or "")
+            for alias in node.names:
+                assert hasattr(module, alias.name), alias.name
+
+
+@pytest.mark.slow
+def test_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-d", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in ("tutorial", "reference/cli", "reference/sdk", "reference/http", "comparison"):
+        assert (tmp_path / page / "index.html").is_file(), page
+    assert (tmp_path / "llms.txt").is_file()
+    assert "render_playbook" in (tmp_path / "reference/sdk/index.html").read_text()
