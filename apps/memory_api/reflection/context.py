@@ -47,7 +47,7 @@ from apps.memory_api.traces.tools import ToolDefinition, recorded_tools, to_tool
 LESSON_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
 """Reflections repeat their strategies at greater length."""
 MAX_TASK_LESSONS = 20
-MAX_TASK_HINTS = 5
+MAX_TASK_HINTS = 1
 MAX_RELATED_LESSONS = 5
 MIN_COPY_SIMILARITY = 0.85
 """Wording similarity, 0 to 1, of known lessons of which a prompt shows only one."""
@@ -206,7 +206,9 @@ async def list_task_lessons(session: AsyncSession, trace: TraceRow) -> list[Task
 
 
 async def list_task_hints(session: AsyncSession, trace: TraceRow) -> list[str]:
-    """The hints of earlier reflections for the trace's task, newest first, each once."""
+    """The newest hint of earlier reflections for the trace's task, or nothing. A reflection that
+    writes a hint replaces those before it.
+    """
     if trace.task_key is None:
         return []
     parameters = {

@@ -9,7 +9,7 @@ order by m.created_at desc, m.seq desc
 limit :most
 
 -- name: task_hints
--- What reflections on the attempts of a task noted for this task only, newest first.
+-- What the reflections on the attempts of a task noted for this task only. The newest one replaces the others.
 select m.metadata ->> 'task_hint'
 from traces t
 join memories m on m.tenant_id = :tenant and m.trace_id = t.id and m.status = 'active' and m.kind = 'reflection'

@@ -20,7 +20,11 @@ _MAX_VALUES = 8
 _MAX_PER_KIND = 3
 _MAX_CHECKED_CHARACTERS = 30_000
 """Of one response."""
-_VALUE = re.compile(r"(?<![\w.])(?=[\w#-]*\d)[\w#-]+(?:[.,:/-]\d+(?!\w))*%?", re.ASCII)
+_VALUE = re.compile(
+    r"(?<![\w.])(?:\d{1,3}(?:[,\u00a0\u202f]\d{3})+(?!\d)(?:\.\d+)?%?"  # 1,500 of "1,500k"
+    r"|(?=[\w#-]*\d)[\w#-]+(?:[.,:/-]\d+(?!\w))*%?)",
+    re.ASCII,
+)
 _MIN_VALUE_LENGTH = 3
 
 

@@ -23,10 +23,8 @@ _FILE = re.compile(
     r"(?<![\w@])[\w\-]{1,80}\.(?:csv|tsv|txt|jsonl?|xlsx?|parquet|pdf|md|html?|xml|ya?ml|db|sqlite|"
     r"log|zip|gz|png|jpe?g|gif|svg|mp[34]|wav|docx?|pptx?|py|js|ts|ipynb|sql|dat|cfg|ini|toml)\b"
 )
-_VERSION = re.compile(
-    r"(?:[\W_]*v?\d+|[\W_]+(?:final|new|old|fixed|clean|cleaned|raw|copy|tmp|v))+$"
-)
-_MAX_VERSION_PARTS = 3
+_VERSION = re.compile(r"v?\d*")
+_VERSION_WORDS = {"final", "new", "old", "fixed", "clean", "cleaned", "raw", "copy", "tmp"}
 _LONG_NUMBER = re.compile(r"(?<![\w.,:/\-])\d[\d,]{2,}(?:\.\d+)?(?![\w:/\-])")
 _YEAR = re.compile(r"(?<![\w.,/\-])(?:1[5-9]|20)\d\d(?![\w/\-])")
 _COMPARED = re.compile(r"[<>]=?\s*(\d+(?:\.\d+)?)")
@@ -129,9 +127,10 @@ def _family(name: str) -> str:
     family.
     """
     stem, _, ending = name.casefold().rpartition(".")
-    for _ in range(_MAX_VERSION_PARTS):
-        stem = _VERSION.sub("", stem) or stem
-    return f"{stem}.{ending}"
+    words = re.split(r"[\W_]", stem)
+    while len(words) > 1 and (words[-1] in _VERSION_WORDS or _VERSION.fullmatch(words[-1])):
+        words.pop()
+    return f"{'_'.join(words).rstrip('0123456789')}.{ending}"
 
 
 def _altered_values(run: Conversation) -> Iterator[Divergence]:

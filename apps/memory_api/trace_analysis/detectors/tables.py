@@ -10,11 +10,12 @@ from apps.memory_api.trace_analysis.structure import Divergence
 from apps.memory_api.trace_analysis.team import AgentStep, Role
 from apps.memory_api.trace_analysis.values import normalize_number
 
-_CELLS = (re.compile(r"\s*\|\s*"), re.compile(r"\t+|\s{2,}"), re.compile(r"\s*[,;]\s*"))
+_SEPARATORS = (re.compile(r"\|"), re.compile(r"\t| {2}"), re.compile(r"[,;]"))
 _NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w])")
 _MIN_CELLS, _MIN_ROWS = 3, 2
 _MAX_TABLE_ROWS, _MAX_LINES = 200, 60
 _MAX_GAP = 40
+_MAX_LINE = 2_000
 _TABLES_KEPT = 4
 
 
@@ -52,8 +53,9 @@ def parse_table(step: AgentStep) -> Table | None:
     separated by bars, tabs, wide spaces, commas or semicolons.
     """
     lines = [line.strip() for line in step.text[:20_000].splitlines()]
-    for separator in _CELLS:
-        rows = [tuple(separator.split(line.strip("| \t"))) for line in lines]
+    for separator in _SEPARATORS:
+        is_aligned = separator is _SEPARATORS[1]
+        rows = [_cells(line, separator, is_aligned=is_aligned) for line in lines]
         for start, header in enumerate(rows[:_MAX_LINES]):
             if len(header) < _MIN_CELLS or "" in header:
                 continue
@@ -65,6 +67,12 @@ def parse_table(step: AgentStep) -> Table | None:
             if len(body) >= _MIN_ROWS and sum(map(_is_numeric, body)) * 2 > len(body):
                 return Table(step.event_id, header, tuple(body))
     return None
+
+
+def _cells(line: str, separator: re.Pattern[str], *, is_aligned: bool) -> tuple[str, ...]:
+    """The cells of a line. In an aligned table, more spaces are no empty cells."""
+    cells = (cell.strip() for cell in separator.split(line.strip("| \t")[:_MAX_LINE]))
+    return tuple(cell for cell in cells if cell or not is_aligned)
 
 
 def _is_numeric(row: Sequence[str]) -> bool:
