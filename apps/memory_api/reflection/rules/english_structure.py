@@ -37,7 +37,7 @@ _DIVERGENCES: dict[DivergenceKind, str] = {
     "partial_view": "Output {d.source_event_id} says {found}. No later output says that it shows a later part.",
     "unopened": "{who} answered a request that refers to {stated} (listed in {d.source_event_id}). No call names it.",
     "unread_files": "Output {d.source_event_id} lists {d.found} files of one type. Later calls name {d.stated} of them.",
-    "typed_in": "The program of {who} contains values of earlier outputs and names no file. An earlier program, which names {found}, failed ({d.source_event_id}).",
+    "typed_in": "The program of {who} contains values of earlier events and names no file. An earlier program, which names {found}, failed ({d.source_event_id}).",
     "passed_over": "The expected answer {found} occurs in {d.source_event_id}. {who} states {stated}.",
     "ignored_objection": "{d.source_event_id} says: {quote} {who} repeats {stated}.",
     "stalled_call": "At least three calls of {d.agent} from {d.event_id} to {d.source_event_id} are equal: {stated}.",

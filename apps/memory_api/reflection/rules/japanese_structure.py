@@ -30,7 +30,7 @@ _DIVERGENCES: dict[DivergenceKind, str] = {
     "partial_view": "出力 {d.source_event_id} には{found}とある。それより後の部分を示す出力はない。",
     "unopened": "{who}は、{stated}（{d.source_event_id} の一覧）についての依頼に答えている。これを指定した呼び出しはない。",
     "unread_files": "出力 {d.source_event_id} には同じ種類のファイルが{d.found}個ある。その後の呼び出しが指定したのは{d.stated}個である。",
-    "typed_in": "{who}のプログラムは以前の出力の値を含み、ファイルを指定していない。{found}を指定した以前のプログラム（{d.source_event_id}）は失敗した。",
+    "typed_in": "{who}のプログラムは以前のイベントの値を含み、ファイルを指定していない。{found}を指定した以前のプログラム（{d.source_event_id}）は失敗した。",
     "passed_over": "正解の{found}は {d.source_event_id} に現れる。{who}は{stated}と述べている。",
     "ignored_objection": "{d.source_event_id} の発言：{quote} その後、{who}は{stated}を繰り返している。",
     "stalled_call": "{d.agent} の {d.event_id} から {d.source_event_id} までに、同じ呼び出しが3回以上ある：{stated}。",

@@ -143,7 +143,7 @@ def _altered_values(run: Conversation) -> Iterator[Divergence]:
         stated = {normalize_number(n) for n in _LONG_NUMBER.findall(text.text) if len(n) > 3}
         measures = _measures(text.text)
         if step.is_message and not step.code:
-            for number in sorted(stated - numbers.keys()):
+            for number in missing_values(sorted(stated - numbers.keys()), run.before(step)):
                 near = [
                     (other, event_id)
                     for other, event_id in numbers.items()
@@ -212,7 +212,8 @@ def _substituted_values(run: Conversation) -> Iterator[Divergence]:
                 yield Divergence(
                     "substituted", step.event_id, step.agent, unseen[0], next(iter(numbers))
                 )
-        if years and step.is_blameable and asks and len(new) == 1 and not found & years:
+        is_new = len(new) == 1 and bool(missing_values(new, run.before(step)))
+        if years and step.is_blameable and asks and is_new and not found & years:
             year = next(iter(new))
             yield Divergence(
                 "substituted", step.event_id, step.agent, year, ", ".join(sorted(years))
