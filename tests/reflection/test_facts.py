@@ -62,9 +62,9 @@ def test_numbers_are_whole() -> None:
         says("1,500USD, or $2,750k."),
     ]
     (found,) = [fact for fact in facts(rows) if fact.startswith("Values of") and "that a" in fact]
-    assert "1,500 (" in found
+    assert "1,500USD (" in found
     missing = fact_with(rows, "that no tool response contains")
-    assert "2,750 (" in missing
+    assert "2,750k (" in missing
     assert not re.search(r"(?<!,)\b(?:500|750)", found + missing)
 
 
