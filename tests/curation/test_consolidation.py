@@ -19,6 +19,8 @@ from apps.memory_api.curation.consolidation.groups import (
     group_around_leaders,
     group_by_domain,
 )
+from apps.memory_api.curation.consolidation.prompt import PINNED_HEADING
+from apps.memory_api.curation.content_checks import MAX_BULLET_CHARACTERS
 from apps.memory_api.curation.lesson_comparison import NearbyBullet
 from apps.memory_api.curation.nearness import MIN_NEARNESS, NearnessScale
 from apps.memory_api.playbooks.history.versions import restore_playbook
@@ -108,6 +110,51 @@ async def test_pinned_bullets_are_not_shown(asked: Book, stub: StubProvider) -> 
     assert set(await asked.bullets()) == {first, second}
 
 
+async def test_pinned_bullets_are_context(asked: Book, stub: StubProvider) -> None:
+    pinned, first, second = await asked.add(OTHER, ASK, FIRST)
+    await asked.set(pinned, pinned=True, playbook_version=2)
+    stub.queue(consolidated(merge(first, pinned, content=ASK)))
+    done = await tidied(asked)
+    context = stub.calls[0].user.partition(PINNED_HEADING)[2]
+    assert f"[{pinned}]" in context
+    assert OTHER in context
+    assert f"[{first}]" not in context
+    assert "not in the prompt" in done.consolidation.rejected[0].reason
+    assert set(await asked.bullets()) == {pinned, first, second}
+
+
+async def test_content_that_is_too_long_is_asked_for_again(asked: Book, stub: StubProvider) -> None:
+    first, second = await asked.add(ASK, FIRST)
+    long = " ".join(
+        [ASK, FIRST, START, *[f"Then look at reservation part {n}." for n in range(20)]]
+    )
+    short = "Ask for the user ID, then call get_user_details."
+    stub.queue(
+        consolidated(merge(first, second, content=long)),
+        consolidated(merge(first, second, content=short)),
+    )
+    await tidied(asked)
+    assert f"at most {MAX_BULLET_CHARACTERS} characters" in stub.calls[1].user
+    assert (await asked.bullets())[first].content == short
+
+
+async def test_content_that_stays_too_long_changes_nothing(asked: Book, stub: StubProvider) -> None:
+    first, second = await asked.add(ASK, FIRST)
+    long = " ".join([ASK, FIRST] * 5)
+    stub.behave = lambda call: consolidated(merge(first, second, content=long))
+    before = await asked.bullets()
+    done = await tidied(asked)
+    assert f"longer than {MAX_BULLET_CHARACTERS}" in done.consolidation.rejected[0].reason
+    assert await asked.bullets() == before
+
+
+async def test_long_bullet_is_marked(asked: Book, stub: StubProvider) -> None:
+    await asked.add(" ".join([ASK, FIRST] * 4), OTHER)
+    stub.queue(consolidated())
+    await tidied(asked)
+    assert stub.calls[0].user.count("too long") == 1
+
+
 @pytest.mark.parametrize(
     ("operation", "reason"),
     [
@@ -128,7 +175,7 @@ async def test_operation_that_loses_advice_is_rejected(
         OTHER,
     )
     await asked.set(first, helpful=2)
-    stub.queue(consolidated(operation(first, second, other)))
+    stub.behave = lambda call: consolidated(operation(first, second, other))
     before = await asked.bullets()
     done = await tidied(asked)
     assert reason in done.consolidation.rejected[0].reason

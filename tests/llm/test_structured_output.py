@@ -101,6 +101,25 @@ async def test_second_request_names_invalid_fields(llm: LLM, stub: StubProvider)
     assert "score: Input should be less than or equal to 1" in stub.calls[1].user
 
 
+async def test_answer_that_should_be_better_is_requested_again(
+    llm: LLM, stub: StubProvider
+) -> None:
+    def find_problem(lesson: Lesson) -> str:
+        return "" if len(lesson.text) < 12 else "`text` is too long."
+
+    long = GOOD | {"text": "look first, then look again"}
+    stub.queue(answer(long), answer(GOOD))
+    value, _ = await request_structured(llm, Lesson, QUESTION, find_problem=find_problem)
+    assert value == LESSON
+    assert "`text` is too long." in stub.calls[1].user
+    for second in (answer(long), answer({"text": 7})):
+        stub.queue(answer(long), second)
+        value, reply = await request_structured(llm, Lesson, QUESTION, find_problem=find_problem)
+        assert value.text == long["text"], "nothing is lost"
+        assert long["text"] in reply.text
+    assert len(stub.calls) == 6
+
+
 async def test_two_invalid_answers_raise_error_with_text(llm: LLM, stub: StubProvider) -> None:
     stub.queue(wrong_shape(), answer("still no json"))
     with pytest.raises(LLMUnparseable, match="no JSON object") as caught:

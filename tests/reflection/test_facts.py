@@ -55,6 +55,19 @@ def fact_with(rows: list[Any], words: str, **more: Any) -> str:
     return found[0]
 
 
+def test_numbers_are_whole() -> None:
+    rows = [
+        user("What did it cost?"),
+        *call("price", "{}", "1,500USD"),
+        says("1,500USD, or $2,750k."),
+    ]
+    (found,) = [fact for fact in facts(rows) if fact.startswith("Values of") and "that a" in fact]
+    assert "1,500USD (" in found
+    missing = fact_with(rows, "that no tool response contains")
+    assert "2,750k (" in missing
+    assert not re.search(r"(?<!,)\b(?:500|750)", found + missing)
+
+
 def test_last_message_and_its_event_agree() -> None:
     rows = [
         user("What did I save?"),

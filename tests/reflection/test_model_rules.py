@@ -82,6 +82,35 @@ async def test_task_hint_stays_with_the_reflection(openai: Service) -> None:
     assert ANSWER["task_hint"] not in openai.stub.calls[-1].user
 
 
+async def test_newer_task_hint_replaces_the_older_one(openai: Service) -> None:
+    tell(openai)
+    await openai.learn(task_key="march", playbook="reports")
+    tell(openai, task_hint="The report of March has 43 pages.")
+    await openai.learn(task_key="march", task_description="Bring it again")
+    tell(openai, task_hint=None)
+    for description in ("Bring it a third time", "Bring it a fourth time, please"):
+        await openai.learn(task_key="march", task_description=description)
+        assert "- The report of March has 43 pages." in openai.stub.calls[-1].user
+        assert ANSWER["task_hint"] not in openai.stub.calls[-1].user
+
+
+async def test_success_without_a_comparison_claims_no_cause(openai: Service) -> None:
+    tell(openai, cause_kind="agent_decision")
+    ok = [
+        {"event_type": "user_message", "content": "Bring the report of May"},
+        {"event_type": "tool_call", "tool_name": "fetch", "content": '{"month": "May"}'},
+        {"event_type": "tool_response", "tool_name": "fetch", "content": "Report of May: 12"},
+        {"event_type": "llm_response", "content": "The report of May has 12 lines."},
+    ]
+    body = await openai.learn(events=ok, outcome="success", error=None, task_key="may")
+    assert body["cause_kind"] is None
+    tell(openai)
+    await openai.learn(task_key="june", task_description="Bring June")
+    tell(openai, cause_kind="agent_decision")
+    body = await openai.learn(events=ok, outcome="success", error=None, task_key="june")
+    assert body["cause_kind"] == "agent_decision"
+
+
 @pytest.mark.parametrize(
     "kind", ["outside_agent_control", "succeeded_by_luck", "expected_result_conflicts_with_policy"]
 )

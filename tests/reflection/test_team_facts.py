@@ -120,9 +120,12 @@ def test_part_of_a_time_is_no_value() -> None:
     assert fact.endswith("contains: 640.")
 
 
-def test_exit_code_counts_although_the_call_is_not_called_failed() -> None:
+def test_errors_and_exit_codes_are_one_figure() -> None:
     rows = [
         *call("run", "make", "2 of 9 checks", metadata={"exit_code": 1}),
         *call("run", "ls", "a", metadata={"exit_code": 0}),
     ]
-    assert "2 tool calls, 1 of them with an exit code other than 0," in facts(rows)[0]
+    figure = "of them with an error or an exit code other than 0,"
+    assert f"2 tool calls, 1 {figure}" in facts(rows)[0]
+    rows += call("run", "cat x", "no such file", error={"message": "no such file"})
+    assert f"3 tool calls, 2 {figure}" in facts(rows)[0]

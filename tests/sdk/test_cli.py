@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -407,3 +408,12 @@ def test_consolidation_is_printed(
     assert capsys.readouterr().out.splitlines() == lines
     print_consolidation("pay", run | {"state": "dead", "error": {"message": "429"}})
     assert "pay is unchanged. Run r1:" in capsys.readouterr().out
+
+
+def test_options_of_sessions_are_refused_for_traces(known: StubService) -> None:
+    file = write_traces({"id": "a"})
+    for option in (("--outcome", "failure"), ("--retrieval-id", str(UUID(int=1)))):
+        result = run("reflect", file, *option)
+        assert result.exit_code == 2
+        assert "are for session files" in result.stderr
+    assert known.paths() == []

@@ -7,16 +7,31 @@ the bullets that it replaces, and must not lose their names and numbers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from apps.memory_api.playbooks.models import Bullet
 from apps.memory_api.text.differences import find_difference, names_and_numbers
 from apps.memory_api.text.similarity import containment
 
+MAX_BULLET_CHARACTERS = 500
+"""Characters of the content of a bullet that a model writes: one trigger and one action."""
 MIN_KNOWN_WORD_SHARE = 0.5
 """Share of the words of a new content that the changed bullets contain, 0 to 1."""
+MAX_QUOTED = 5
 MAX_OMITTED_SHARE = 0.5
 """Share of the names and numbers of the changed bullets that a new content may omit, 0 to 1."""
+
+
+def find_long_contents(contents: Iterable[str | None]) -> str:
+    """What to ask a model for if contents are too long; "" if none is."""
+    long = [text for text in contents if text and len(text) > MAX_BULLET_CHARACTERS]
+    if not long:
+        return ""
+    quoted = "; ".join(f"{text[:60]!r}… has {len(text):,}" for text in long[:MAX_QUOTED])
+    return (
+        f"`content` has at most {MAX_BULLET_CHARACTERS} characters, one trigger and one action: "
+        f"{quoted}. Shorten it without losing a name or a number, or write several bullets."
+    )
 
 
 def find_content_problem(

@@ -11,7 +11,11 @@ from uuid import UUID
 import structlog
 
 from apps.memory_api.curation.context import CurationContext, embed_lessons, load_context
-from apps.memory_api.curation.model_output import ModelCuration, validate_operations
+from apps.memory_api.curation.model_output import (
+    ModelCuration,
+    find_long_operations,
+    validate_operations,
+)
 from apps.memory_api.curation.prompt import BUILTIN, NAME, build_messages, group_equal_lessons
 from apps.memory_api.curation.rebase import drop_inapplicable
 from apps.memory_api.curation.rules import RuleDecisions, decide_by_rules
@@ -94,7 +98,9 @@ async def propose_changes(
         prompt_hash=prompt.hash,
     )
     try:
-        answer, _ = await request_structured(metered, ModelCuration, request)
+        answer, _ = await request_structured(
+            metered, ModelCuration, request, find_problem=find_long_operations
+        )
     except LLMError as error:
         if not may_use_rules(error, allowed=model.fallback_to_rules):
             raise

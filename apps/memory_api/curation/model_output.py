@@ -15,7 +15,11 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, Field, field_validator
 
 from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.curation.content_checks import find_content_problem, have_antonyms
+from apps.memory_api.curation.content_checks import (
+    find_content_problem,
+    find_long_contents,
+    have_antonyms,
+)
 from apps.memory_api.curation.context import CurationContext
 from apps.memory_api.curation.lesson_comparison import find_first_duplicate
 from apps.memory_api.curation.rules import MAX_CONTENT_CHARACTERS
@@ -113,6 +117,13 @@ class ModelCuration(BaseModel):
         if not isinstance(value, list):
             return value
         return cast("list[Any]", value)[:MAX_OPERATIONS]
+
+
+def find_long_operations(answer: ModelCuration) -> str:
+    """What to ask for again because texts are too long; "" if none is. A text that stays too long
+    is accepted, because its lessons would be lost: the next consolidation shows it as too long.
+    """
+    return find_long_contents(operation.content for operation in answer.operations)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -162,24 +162,36 @@ _MAX_LISTED_ERRORS = 10
 
 
 async def request_structured(
-    llm: LLM, model_class: type[M], request: LLMRequest, *, omit: frozenset[str] = frozenset()
+    llm: LLM,
+    model_class: type[M],
+    request: LLMRequest,
+    *,
+    omit: frozenset[str] = frozenset(),
+    find_problem: Callable[[M], str] | None = None,
 ) -> tuple[M, LLMReply]:
     """Ask for a `model_class` and return it with its reply. The fields in `omit`, which need
     defaults, are not asked for.
 
     If the answer is not valid, asks again once, with the error in the prompt. If it was truncated,
-    asks again once with twice the tokens. Raises LLMRefused, LLMTruncated or LLMUnparseable with
+    asks again once with twice the tokens. `find_problem` returns what a valid answer should do
+    better, or "": then, too, it asks again once, and returns the first answer if the second one is
+    not valid. Raises LLMRefused, LLMTruncated or LLMUnparseable with
     the last reply, and any error of `llm`.
     """
     request = replace(request, schema=json_schema_of(model_class, omit))
     reply = await llm.complete(request)
     value, problem = _parse_reply(model_class, reply)
     if value is not None:
-        return value, reply
+        problem = find_problem(value) if find_problem else ""
+        if not problem:
+            return value, reply
+    first, first_reply = value, reply
     reply = await llm.complete(_correction_request(request, reply, problem))
     value, problem = _parse_reply(model_class, reply)
     if value is not None:
         return value, reply
+    if first is not None:
+        return first, first_reply
     if reply.finish_reason == "length":
         raise LLMTruncated(problem, reply=reply, request_id=reply.request_id)
     raise LLMUnparseable(problem, reply=reply, request_id=reply.request_id)

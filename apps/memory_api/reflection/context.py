@@ -47,7 +47,7 @@ from apps.memory_api.traces.tools import ToolDefinition, recorded_tools, to_tool
 LESSON_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
 """Reflections repeat their strategies at greater length."""
 MAX_TASK_LESSONS = 20
-MAX_TASK_HINTS = 5
+MAX_TASK_HINTS = 1
 MAX_RELATED_LESSONS = 5
 MIN_COPY_SIMILARITY = 0.85
 """Wording similarity, 0 to 1, of known lessons of which a prompt shows only one."""

@@ -1,6 +1,6 @@
 -- name: task_knowledge
--- What was learnt from the attempts of a task, newest first: lessons, and the hints that reflections noted for this task only. `of_group`
--- says that a lesson was learnt from several attempts together. OFFSET 0: one look-up by key per attempt, whatever the statistics say.
+-- What was learnt from the attempts of a task, newest first: lessons, and the newest hints that reflections noted for this task only. A newer
+-- hint replaces the older ones. `of_group` says that a lesson was learnt from several attempts together. OFFSET 0: one look-up by key per attempt, whatever the statistics say.
 with learnt as materialized (
     select m.*
     from traces t

@@ -116,12 +116,9 @@ def collect_facts(
 def _extent(trace: ParsedTrace) -> Iterator[str]:
     if not trace.events:
         return
-    failed = sum(1 for call in trace.calls if call.failure_message)
+    failed = sum(1 for call in trace.calls if call.failure_message or exit_code_of(trace, call))
     calls = _plural(len(trace.calls), "tool call")
-    failures = f", {failed} of them failed" if failed else ""
-    codes = [exit_code_of(trace, call) for call in trace.calls if not call.failure_message]
-    if nonzero := sum(1 for code in codes if code):
-        failures += f", {nonzero} {'more' if failed else 'of them'} with an exit code other than 0"
+    failures = f", {failed} of them with an error or an exit code other than 0" if failed else ""
     messages = (
         f"{_plural(len(trace.user_positions), 'user message')} and "
         f"{_plural(len(trace.reply_positions), 'agent message')}"

@@ -23,7 +23,9 @@ from apps.memory_api.llm.wrappers import MeteredLLM
 from apps.memory_api.reflection.context import Evidence, analyze, input_size
 from apps.memory_api.reflection.event_text import event_id_of
 from apps.memory_api.reflection.model_output import (
+    CAUSES_WITHOUT_RULES,
     MAX_SOURCE_EVENTS,
+    CauseKind,
     ModelReflection,
     ModelVerdict,
     borrows_from_trace,
@@ -42,6 +44,7 @@ from apps.memory_api.reflection.rules import reflect
 from apps.memory_api.reflection.schemas import ReflectionResult
 from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.trace_analysis.findings import Findings
+from apps.memory_api.traces.schemas import OutcomeType
 
 T = TypeVar("T")
 MIN_COPIED_LENGTH = 40
@@ -174,6 +177,21 @@ def _with_scores_of_rules(
     return answer.model_copy(update=scores)
 
 
+def _claimed_cause(
+    context: ReflectionContext, findings: Findings, answer: ModelReflection
+) -> CauseKind | None:
+    """The cause that the model names. None for a decision of the agent in a successful run without
+    a failed attempt at its task or a failed call that was repaired: without a comparison, nothing
+    shows that the decision determined the outcome.
+    """
+    is_compared = bool(
+        findings.attempt_contrast or findings.earlier_failure_count or findings.repaired_calls
+    )
+    if context.outcome is OutcomeType.SUCCESS and not is_compared:
+        return answer.cause_kind if answer.cause_kind in CAUSES_WITHOUT_RULES else None
+    return answer.cause_kind
+
+
 def _to_result(
     context: ReflectionContext,
     findings: Findings,
@@ -190,7 +208,7 @@ def _to_result(
         strategy_text=rules[0] if rules else None,
         root_cause=redact(answer.root_cause).text or None,
         explanation=redact(answer.explanation).text or None,
-        cause_kind=answer.cause_kind,
+        cause_kind=_claimed_cause(context, findings, answer),
         rules=rules,
         task_hint=redact(answer.task_hint).text if answer.task_hint else None,
         importance=answer.importance,

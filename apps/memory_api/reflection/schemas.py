@@ -124,7 +124,9 @@ class GenerateReflectionResponse(ResponseModel):
         default=None, description="How the root cause led to the outcome. Null as `root_cause`."
     )
     cause_kind: CauseKind | None = Field(
-        default=None, description="What determined the outcome, as the model judges it."
+        default=None,
+        description="What determined the outcome, as the model judges it. Null for a decision of "
+        "the agent in a successful run that no failed attempt or call can be compared with.",
     )
     rules: list[str] = Field(
         default_factory=list, description="At most three rules for tasks of this kind."

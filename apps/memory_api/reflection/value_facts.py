@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Collection, Iterator
 
+from apps.memory_api.reflection.rules.english_structure import EnglishStructure
 from apps.memory_api.text.excerpts import excerpt
 from apps.memory_api.trace_analysis.arguments import parse_mapping
 from apps.memory_api.trace_analysis.detectors.provenance import SearchableText, trace_arguments
@@ -19,7 +20,11 @@ _MAX_VALUES = 8
 _MAX_PER_KIND = 3
 _MAX_CHECKED_CHARACTERS = 30_000
 """Of one response."""
-_VALUE = re.compile(r"(?<![\w.])(?=[\w#-]*\d)[\w#-]+(?:[.,:/-]\d+(?!\w))*%?", re.ASCII)
+_VALUE = re.compile(
+    r"(?<![\w.])(?:\d{1,3}(?:[,\u00a0\u202f]\d{3})+(?!\d)(?:\.\d+)?(?:[A-Za-z]{1,8}|%)?"  # 1,500k
+    r"|(?=[\w#-]*\d)[\w#-]+(?:[.,:/-]\d+(?!\w))*%?)",
+    re.ASCII,
+)
 _MIN_VALUE_LENGTH = 3
 
 
@@ -198,6 +203,7 @@ def structural_facts(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
             shown = excerpt(", ".join(values), 160) + (f" and {more} more" if more > 0 else "")
             kind = "call" if _is_call(trace, item.event_id) else "message"
             yield f"The {kind} {item.event_id} has values that no earlier event contains: {shown}."
+    yield from (EnglishStructure().divergence(item) for item in findings.divergences)
     if item := findings.omitted_constraint:
         values = ", ".join(item.values)
         yield f"No later step contains these values of the task word for word: {values}."

@@ -60,6 +60,14 @@ def first_sentence(text: str, limit: int = MAX_EXCERPT_LENGTH) -> str:
     return excerpt(line[: end.end()] if end and end.end() >= 12 else line, limit)
 
 
+def sentence_around(text: str, position: int) -> str:
+    """The sentence that contains a position, as an excerpt."""
+    start = max(text.rfind(mark, 0, position) for mark in ("。", "\n", ". ", "！")) + 1
+    ends = [text.find(mark, position) for mark in ("。", "\n", ". ")]
+    end = min((end for end in ends if end >= 0), default=len(text))
+    return excerpt(text[start : end + 1])
+
+
 def without_greeting(text: str) -> str:
     """The text after its opening greeting; '' if there is nothing else."""
     return _GREETING.sub("", text[:4_000].strip(), count=1).strip()

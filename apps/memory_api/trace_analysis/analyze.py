@@ -10,7 +10,7 @@ from typing import Any
 
 from apps.memory_api.text.excerpts import excerpt, first_sentence
 from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
-from apps.memory_api.trace_analysis.decisive_step import rank_steps
+from apps.memory_api.trace_analysis.decisive_step import StepEvidence, rank_steps
 from apps.memory_api.trace_analysis.detectors.agents import (
     find_repeated_messages,
     find_team,
@@ -31,7 +31,16 @@ from apps.memory_api.trace_analysis.detectors.claims import (
     find_omitted_constraint,
     find_unsupported_statements,
 )
+from apps.memory_api.trace_analysis.detectors.derivation import (
+    find_answer_steps,
+    find_ignored_objection,
+    find_own_values,
+    find_passed_over,
+    find_stalled_call,
+    find_unsupported_inputs,
+)
 from apps.memory_api.trace_analysis.detectors.dialogue import find_dialogue
+from apps.memory_api.trace_analysis.detectors.hand_offs import find_divergences
 from apps.memory_api.trace_analysis.detectors.outputs import (
     find_repeated_results,
     find_slowest_call,
@@ -51,6 +60,7 @@ from apps.memory_api.trace_analysis.detectors.repetition import (
     find_repaired_calls,
     find_repeated_calls,
 )
+from apps.memory_api.trace_analysis.detectors.tables import find_misread_values
 from apps.memory_api.trace_analysis.detectors.tool_errors import find_crash, find_failed_calls
 from apps.memory_api.trace_analysis.findings import (
     Findings,
@@ -254,6 +264,25 @@ def _with_team(findings: Findings, trace: ParsedTrace, is_success: bool) -> Find
     unresolved = find_unresolved_outputs(steps)
     omitted = find_omitted_constraint(run, trace.full_task)
     repeated = find_repeated_messages(steps)
+    expected = findings.final_answer.expected_answer if findings.final_answer else None
+    divergences = (
+        *find_divergences(run, trace.vocabulary),
+        *find_misread_values(steps),
+        *find_unsupported_inputs(run),
+        *filter(
+            None,
+            (
+                find_passed_over(run, origin, expected),
+                find_ignored_objection(run, origin, trace.vocabulary),
+                find_stalled_call(steps),
+            ),
+        ),
+    )
+    answer = find_answer_steps(run, origin)
+    own_values = find_own_values(run, answer.computed)
+    evidence = StepEvidence(
+        divergences, answer, own_values, unsupported, unresolved, omitted, repeated
+    )
     return replace(
         findings,
         team=find_team(steps),
@@ -262,9 +291,8 @@ def _with_team(findings: Findings, trace: ParsedTrace, is_success: bool) -> Find
         unresolved_outputs=unresolved,
         omitted_constraint=omitted,
         repeated_messages=repeated,
-        decisive_event_ids=()
-        if is_success
-        else rank_steps(steps, origin, unsupported, unresolved, omitted, repeated),
+        divergences=() if is_success else divergences,
+        decisive_event_ids=() if is_success else rank_steps(steps, evidence),
     )
 
 

@@ -17,6 +17,7 @@ from apps.memory_api.trace_analysis.structure import (
     AgentTeam,
     AnswerOrigin,
     Dialogue,
+    Divergence,
     OmittedConstraint,
     RepeatedMessage,
     RepeatedResult,
@@ -344,6 +345,7 @@ class Findings:
     team: AgentTeam | None = None
     answer_origin: AnswerOrigin | None = None
     unsupported_statements: tuple[UnsupportedStatement, ...] = ()
+    divergences: tuple[Divergence, ...] = ()
     omitted_constraint: OmittedConstraint | None = None
     repeated_messages: tuple[RepeatedMessage, ...] = ()
     unresolved_outputs: tuple[UnresolvedOutput, ...] = ()

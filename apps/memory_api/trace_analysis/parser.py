@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.memory_api.text.excerpts import excerpt, first_line, without_greeting
+from apps.memory_api.text.excerpts import excerpt, first_line, sentence_around, without_greeting
 from apps.memory_api.text.quotations import to_safe_name
 from apps.memory_api.trace_analysis.arguments import Arguments, format_call, parse_arguments
 from apps.memory_api.trace_analysis.failures import (
@@ -248,14 +248,7 @@ def _attach_message(
     call.response_position, call.response, call.failure_source = position, "", "message"
     match = vocabulary.search("failure_reply", text[:1_500])
     if match:
-        call.failure_message = _sentence_around(text[:1_500], match.start())
-
-
-def _sentence_around(text: str, position: int) -> str:
-    start = max(text.rfind(mark, 0, position) for mark in ("。", "\n", ". ", "！")) + 1
-    ends = [text.find(mark, position) for mark in ("。", "\n", ". ")]
-    end = min((end for end in ends if end >= 0), default=len(text))
-    return excerpt(text[start : end + 1])
+        call.failure_message = sentence_around(text[:1_500], match.start())
 
 
 def _parse_correctness(text: str, vocabulary: Vocabulary) -> bool | None:

@@ -5,6 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+DivergenceKind = Literal[
+    "misread",
+    "stale_file",
+    "altered_number",
+    "altered_unit",
+    "substituted",
+    "from_statement",
+    "without_call",
+    "partial_view",
+    "unopened",
+    "typed_in",
+    "passed_over",
+    "stalled_call",
+    "stalled_output",
+    "unread_files",
+    "ignored_objection",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
@@ -63,6 +81,45 @@ class UnsupportedStatement:
     agent: str
     count: int
     values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A step of an agent that departs from what the run had shown before. `source_event_id` is the
+    event that it departs from.
+
+    kind: what the step does (`stated`; `found`).
+
+    - misread: gives a value of another cell of a table (label and value; the value of the cell)
+    - stale_file: names a file although a newer one exists (the file; the newer one)
+    - altered_number: gives a number with other digits (the number; the one before)
+    - altered_unit: gives a number with another unit (number and unit; the ones before)
+    - substituted: gives a number in place of one of the task (the number; that of the task)
+    - from_statement: states values that occur in no earlier event; a later call or program,
+      `source_event_id`, uses them (the values)
+    - without_call: states values that occur in no earlier event; its agent has made no call, and
+      another agent uses them (the values)
+    - partial_view: follows a part of a longer output; no later event shows the rest (found: the
+      words of the output, `page 1 of 3`)
+    - unopened: answers a request to open a source that no call opens (the source)
+    - unread_files: follows calls that open some of the files that an output lists (their number;
+      the number of files)
+    - typed_in: is a program with values typed in, after one that opens a file failed (found: the
+      file)
+    - passed_over: gives the final answer although an earlier event has the expected one (the
+      answer; the expected answer)
+    - ignored_objection: repeats the final answer after another agent objected to it (the answer;
+      the objection)
+    - stalled_call, stalled_output: is the first of several calls until the end that are equal (the
+      call), or whose outputs start alike (found: the start); `source_event_id` is the last of them
+    """
+
+    kind: DivergenceKind
+    event_id: str
+    agent: str
+    stated: str = ""
+    found: str = ""
+    source_event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from apps.memory_api.trace_analysis.arguments import as_mapping
+from apps.memory_api.trace_analysis.arguments import as_mapping, parse_mapping
 from apps.memory_api.traces.schemas import Event, EventType
 
 MAX_STEPS = 600
@@ -28,7 +28,9 @@ _CODE_BLOCK = re.compile(
 _ADDRESSED = re.compile(r"^(?P<agent>.*?)\s*\((?:->|→)\s*(?P<other>[^)]{1,80})\)\s*$")
 _ANNOTATED = re.compile(r"^(?P<agent>.*?)\s*\([^)]{1,80}\)\s*$")
 _OUTPUT_LABEL = re.compile(r"^\W{0,3}(?:code )?output\b[^\n:]{0,20}:\s*", re.IGNORECASE)
+_CODE_MARK = re.compile(r"[()=<>*;]")
 _MAX_CODE_CHARACTERS = 20_000
+_MAX_ADDRESSED_CHARACTERS = 4_000
 
 
 class Role(StrEnum):
@@ -47,7 +49,7 @@ class Role(StrEnum):
 class AgentStep:
     """One event of a run. `addressee` is the agent that a coordinator instructs. `code` is the code
     that the step contains, with its `language`; `exit_code` is that of an output. `is_plan`: an
-    agent states the task, usually with a plan.
+    agent states the task, usually with a plan. `is_call`: the event is a tool call.
     """
 
     position: int
@@ -60,11 +62,32 @@ class AgentStep:
     code: str = ""
     exit_code: int | None = None
     is_plan: bool = False
+    is_call: bool = False
 
     @property
     def is_blameable(self) -> bool:
         """Whether an agent decided something in this step."""
         return self.role in (Role.WORKER, Role.COORDINATOR)
+
+    @property
+    def is_message(self) -> bool:
+        """Whether an agent says something in this step, with or without code."""
+        return self.is_blameable and not self.is_call
+
+    @property
+    def program(self) -> str:
+        """The code blocks of the step, or the arguments of a call that are code; else ''."""
+        if self.code or not self.is_call:
+            return self.code
+        mapping = parse_mapping(self.text)
+        values = [self.text] if mapping is None else list(mapping.values())
+        return "\n".join(value for value in values if isinstance(value, str) and _is_code(value))
+
+
+def _is_code(text: str) -> bool:
+    """Whether an argument is code: several lines or four marks of code, and no address."""
+    head = text[:_MAX_CODE_CHARACTERS].strip()
+    return "://" not in head[:12] and ("\n" in head or len(_CODE_MARK.findall(head)) > 3)
 
 
 def parse_exit_code(text: str) -> int | None:
@@ -105,7 +128,7 @@ def parse_steps(events: Sequence[Event], event_ids: Sequence[str], task: str) ->
     known = set(filter(None, names))
     coordinators = {
         base_name(event.agent) for event in events if event.agent and _ADDRESSED.match(event.agent)
-    }
+    } or _find_coordinators(events[:MAX_STEPS], names)
     restated = " ".join(task.split())[:120]
     steps: list[AgentStep] = []
     for position, event in enumerate(events[:MAX_STEPS]):
@@ -114,6 +137,7 @@ def parse_steps(events: Sequence[Event], event_ids: Sequence[str], task: str) ->
         previous = steps[-1] if steps else None
         addressed = _ADDRESSED.match(event.agent or "")
         step.addressee = base_name(addressed["other"]) if addressed else ""
+        step.is_call = event.event_type is EventType.TOOL_CALL
         step.role = _role(event, step, previous, coordinators, known)
         if step.role is Role.OUTPUT:
             step.exit_code = parse_exit_code(text)
@@ -132,6 +156,47 @@ def parse_steps(events: Sequence[Event], event_ids: Sequence[str], task: str) ->
             step.is_plan = not position
         steps.append(step)
     return steps
+
+
+def _find_coordinators(events: Sequence[Event], names: Sequence[str]) -> set[str]:
+    """Agents that instruct others and do nothing themselves: they made no call, wrote no code,
+    address at least one agent by name, and speak first, last, or to several agents.
+    """
+    acting = {
+        name
+        for event, name in zip(events, names, strict=True)
+        if event.event_type is EventType.TOOL_CALL or "```" in event.content
+    }
+    spoken = [
+        (name, event.content)
+        for event, name in zip(events, names, strict=True)
+        if name and event.event_type is EventType.LLM_RESPONSE
+    ]
+    known = {name for name in names if name}
+    addressed: dict[str, set[str]] = {}
+    for name, text in spoken:
+        if name not in acting:
+            addressed.setdefault(name, set()).update(addressees(text, known - {name}))
+    ends = {spoken[0][0], spoken[-1][0]} if spoken else set[str]()
+    return {
+        name for name, others in addressed.items() if len(others) > 1 or (others and name in ends)
+    }
+
+
+def addressees(text: str, agents: Iterable[str]) -> list[str]:
+    """The agents that a message addresses: a sentence starts with the name and a comma or colon, or
+    ends with a comma and the name.
+    """
+    start = text[:_MAX_ADDRESSED_CHARACTERS]
+    return [
+        agent
+        for agent in agents
+        if re.search(
+            rf"(?:^|[.!?:;,)\n*]\s*){re.escape(agent)}\s?(?:[,:]|\s[-–—]|→|->)",
+            start,
+        )
+        or re.search(rf", {re.escape(agent)}\s*[.!?]", start)
+    ]
 
 
 def _role(
@@ -180,10 +245,14 @@ def is_ledger(text: str) -> bool:
 
 
 def _is_short_hand_off(text: str, others: set[str]) -> bool:
-    """Whether a text says no more than who is next: at most four words and an agent's name."""
+    """Whether a text says no more than who is next: at most four words, none of them with a digit,
+    and an agent's name.
+    """
     line = text.strip()
-    return len(line) < 100 and any(
-        other in line and len(line.replace(other, "").split()) <= 4 for other in others
+    return (
+        len(line) < 100
+        and not re.search(r"\d", line)
+        and any(other in line and len(line.replace(other, "").split()) <= 4 for other in others)
     )
 
 

@@ -23,10 +23,11 @@ def numbers_in(text: str) -> set[str]:
     """The numbers of a text without thousands separators and trailing zeros: `1,250.50` is
     `1250.5`.
     """
-    return {_normalize(match) for match in _NUMBER.findall(text[:MAX_SEARCHED_CHARACTERS])}
+    return {normalize_number(match) for match in _NUMBER.findall(text[:MAX_SEARCHED_CHARACTERS])}
 
 
-def _normalize(number: str) -> str:
+def normalize_number(number: str) -> str:
+    """`1,250.50` and `01250.5` are `1250.5`."""
     if _THOUSANDS.fullmatch(number):
         number = number.replace(",", "")
     if "." in number and number.count(".") == 1 and "," not in number:
@@ -92,7 +93,7 @@ class FoldedText:
     def contains(self, value: str) -> bool:
         """Whether a number, or the words of a text, occur as whole words."""
         if _NUMBER.fullmatch(value):
-            return _normalize(value) in self.numbers
+            return normalize_number(value) in self.numbers
         words = fold_for_comparison(value)
         return bool(words) and f" {words} " in self.words
 

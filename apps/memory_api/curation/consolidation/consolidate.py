@@ -23,6 +23,7 @@ from apps.memory_api.curation.consolidation.model_output import (
     ConsolidationEvidence,
     ModelConsolidation,
     ValidatedConsolidation,
+    find_long_operations,
     validate_consolidation,
 )
 from apps.memory_api.curation.consolidation.prompt import (
@@ -32,7 +33,11 @@ from apps.memory_api.curation.consolidation.prompt import (
     count_tokens,
     pack_groups,
 )
-from apps.memory_api.curation.consolidation.queries import count_tasks, list_unpinned_bullets
+from apps.memory_api.curation.consolidation.queries import (
+    count_tasks,
+    list_pinned_bullets,
+    list_unpinned_bullets,
+)
 from apps.memory_api.curation.context import embed_texts, find_nearest_bullets, to_nearby
 from apps.memory_api.curation.lesson_comparison import NearbyBullet
 from apps.memory_api.curation.queries import list_bullet_tools, list_rejected_merges
@@ -59,6 +64,8 @@ MAX_WHOLE_BULLETS = 200
 """A playbook with more bullets is not compared as a whole, even if it fits the prompt."""
 MAX_LEADERS = 200
 """Changed bullets of a large playbook that are compared with their neighbors: the newest."""
+MAX_PINNED = 30
+"""Pinned bullets that a prompt shows as context."""
 MAX_PROMPTS = 4
 """Model calls of one consolidation, for a large playbook."""
 PROMPT_TOKENS_DIVISOR = 3
@@ -84,6 +91,7 @@ class _Material:
     version: int
     prompts: Sequence[Sequence[BulletGroup]] = ()
     evidence: ConsolidationEvidence = field(default_factory=ConsolidationEvidence)
+    pinned: Sequence[NearbyBullet] = ()
 
 
 def is_consolidation_due(
@@ -168,6 +176,8 @@ async def _load_material(
         playbook = await require_playbook(session, ref)
         rows = await list_unpinned_bullets(session, playbook.scope_id, limit=MAX_WHOLE_BULLETS + 1)
         bullets = [to_nearby(row) for row in reversed(rows)]
+        pinned_rows = await list_pinned_bullets(session, playbook.scope_id, limit=MAX_PINNED)
+        pinned = [to_nearby(row) for row in pinned_rows]
         evidence = await _load_evidence(session, playbook, bullets)
     if len(bullets) < 2:
         return _Material(playbook.version)
@@ -177,7 +187,7 @@ async def _load_material(
         vectors = [query.vector for query in queries]
         groups = group_by_domain(bullets, vectors, evidence.tools)
         if sum(count_tokens(group, evidence) for group in groups) <= budget:
-            return _Material(playbook.version, [groups], evidence)
+            return _Material(playbook.version, [groups], evidence, pinned)
     async with runtime.sessions.for_tenant(tenant_id) as session:
         rows = await list_unpinned_bullets(
             session, playbook.scope_id, since=since, limit=MAX_LEADERS
@@ -193,7 +203,7 @@ async def _load_material(
         evidence = await _load_evidence(session, playbook, list(shown.values()))
     groups = group_around_leaders(leaders, nearest, evidence.tools)
     prompts = pack_groups(groups, evidence, budget)[:MAX_PROMPTS]
-    return _Material(playbook.version, prompts, evidence)
+    return _Material(playbook.version, prompts, evidence, pinned)
 
 
 async def _load_evidence(
@@ -217,14 +227,16 @@ async def _consolidate(
     metered = MeteredLLM(model.llm)
     for groups in material.prompts:
         assert prompt is not None, "there are groups"
-        messages = build_messages(prompt, groups, material.evidence)
+        messages = build_messages(prompt, groups, material.evidence, material.pinned)
         request = model.request(
             messages.messages,
             cache_prefix=messages.cache_prefix,
             purpose="consolidate",
             prompt_hash=prompt.hash,
         )
-        answer, _ = await request_structured(metered, ModelConsolidation, request)
+        answer, _ = await request_structured(
+            metered, ModelConsolidation, request, find_problem=find_long_operations
+        )
         answered = validate_consolidation(answer, groups, material.evidence)
         validated.changes += answered.changes
         validated.rejected += answered.rejected

@@ -16,13 +16,14 @@ from pydantic import BaseModel, Field, field_validator
 from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.curation.consolidation.groups import BulletGroup
 from apps.memory_api.curation.content_checks import (
+    MAX_BULLET_CHARACTERS,
     MIN_KNOWN_WORD_SHARE,
     find_content_problem,
+    find_long_contents,
     have_antonyms,
 )
 from apps.memory_api.curation.lesson_comparison import NearbyBullet
 from apps.memory_api.curation.model_output import extract_key
-from apps.memory_api.curation.rules import MAX_CONTENT_CHARACTERS
 from apps.memory_api.curation.schemas import ProposedChange, RejectedLesson, new_delta
 from apps.memory_api.playbooks.models import Bullet
 from apps.memory_api.text.similarity import containment
@@ -114,6 +115,15 @@ class ModelConsolidation(BaseModel):
         return cast("list[Any]", value)[:MAX_OPERATIONS]
 
 
+def find_long_operations(answer: ModelConsolidation) -> str:
+    """What to ask for again because texts are too long; "" if none is."""
+    return find_long_contents(
+        text
+        for operation in answer.operations
+        for text in (operation.content, *(part.content for part in operation.parts))
+    )
+
+
 @dataclass
 class ValidatedConsolidation:
     """The accepted and rejected operations."""
@@ -175,8 +185,9 @@ class _Limits:
         if len({self._group_by_key[key] for key in keys}) > 1:
             return "The bullets are in different groups."
         texts = [operation.content or "", *(part.content for part in operation.parts)]
-        if any(len(text) > MAX_CONTENT_CHARACTERS for text in texts):
-            return f"The content is longer than {MAX_CONTENT_CHARACTERS:,} characters."
+        before = max(len(self.bullets[key].bullet.content) for key in keys)
+        if any(len(text) > max(MAX_BULLET_CHARACTERS, before) for text in texts):
+            return f"The content is longer than {MAX_BULLET_CHARACTERS} characters."
         if operation.type == "MERGE":
             return self._check_merge(operation, keys)
         if operation.type == "UPDATE" and operation.content:

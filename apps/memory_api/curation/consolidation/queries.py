@@ -66,6 +66,25 @@ async def list_unpinned_bullets(
     return rows.all()
 
 
+async def list_pinned_bullets(
+    session: AsyncSession, scope: int, *, limit: int
+) -> Sequence[MemoryRow]:
+    """Active pinned bullets, the oldest first."""
+    rows = await session.scalars(
+        select(MemoryRow)
+        .where(
+            MemoryRow.tenant_id == current_tenant_id(session),
+            MemoryRow.scope_id == scope,
+            MemoryRow.key.is_not(None),
+            MemoryRow.status == MemoryStatus.ACTIVE,
+            MemoryRow.pinned.is_(True),
+        )
+        .order_by(MemoryRow.seq)
+        .limit(limit)
+    )
+    return rows.all()
+
+
 async def count_tasks(session: AsyncSession, bullet_ids: Collection[UUID]) -> dict[UUID, int]:
     """Bullet → the number of tasks whose traces taught it. A trace without a task is one of its
     own.

@@ -15,6 +15,8 @@ from apps.memory_api.reflection.rules.english_phrases import (
 from apps.memory_api.trace_analysis.structure import (
     AgentTeam,
     AnswerOrigin,
+    Divergence,
+    DivergenceKind,
     OmittedConstraint,
     RepeatedMessage,
     RepeatedResult,
@@ -23,6 +25,41 @@ from apps.memory_api.trace_analysis.structure import (
     UnsupportedStatement,
     UnusedResult,
 )
+
+_DIVERGENCES: dict[DivergenceKind, str] = {
+    "misread": "{who} states {stated}. In the table of {d.source_event_id}, that cell contains {found}.",
+    "stale_file": "{who} names the file {stated} and not {found}, which first occurs later ({d.source_event_id}).",
+    "altered_number": "{who} states {stated}, which occurs in no earlier event. {d.source_event_id} contains {found}.",
+    "altered_unit": "{who} states {stated}. {d.source_event_id} contains {found}.",
+    "substituted": "{who} contains {stated}, which occurs in no earlier event, and not {found} of the task.",
+    "from_statement": "{who} states values that occur in no earlier event, and {d.source_event_id} uses them: {stated}.",
+    "without_call": "{who} states values that occur in no earlier event, and had made no call: {stated}.",
+    "partial_view": "Output {d.source_event_id} says {found}. No later output says that it shows a later part.",
+    "unopened": "{who} answered a request that refers to {stated} (listed in {d.source_event_id}). No call names it.",
+    "unread_files": "Output {d.source_event_id} lists {d.found} files of one type. Later calls name {d.stated} of them.",
+    "typed_in": "The program of {who} contains values of earlier events and names no file. An earlier program, which names {found}, failed ({d.source_event_id}).",
+    "passed_over": "The expected answer {found} occurs in {d.source_event_id}. {who} states {stated}.",
+    "ignored_objection": "{d.source_event_id} says: {quote} {who} repeats {stated}.",
+    "stalled_call": "At least three calls of {d.agent} from {d.event_id} to {d.source_event_id} are equal: {stated}.",
+    "stalled_output": "At least three calls of {d.agent} from {d.event_id} to {d.source_event_id} have outputs that start alike: {found}.",
+}
+
+DIVERGENCE_STRATEGIES: dict[DivergenceKind, str] = {
+    "misread": "Before you report a value of a table, read it again by the label of its row and by the label of its column.",
+    "stale_file": "Before you hand over a file, compare its name with the newest version that another step reports.",
+    "altered_number": "When you hand over a number, copy it from the event that contains it.",
+    "altered_unit": "When you report a measured value, copy its unit from the source. Convert it in a separate step.",
+    "substituted": "Before a call or a program, compare its years and limits with the task.",
+    "from_statement": "Before you use a value that another agent stated without a source, look it up.",
+    "without_call": "Before you state a fact that others will use, look it up with a tool.",
+    "partial_view": "When an output says that it shows a part, read the other parts before you count or summarize.",
+    "unopened": "When you are asked to check a source, open it before you confirm anything.",
+    "unread_files": "Before you report on a set of files, compare the files that you opened with the list of all files.",
+    "typed_in": "When a file cannot be opened, read it in another way. Do not type in the rows of a preview.",
+    "ignored_objection": "When another agent objects to a value, check the value again before you report it.",
+    "stalled_call": "When a call was sent twice without a new result, take a different step.",
+    "stalled_output": "When several calls return nothing new, use another source or another tool.",
+}
 
 
 class EnglishStructure:
@@ -50,6 +87,12 @@ class EnglishStructure:
 
     def unsupported(self, u: UnsupportedStatement) -> str:
         return f"{u.agent} ({u.event_id}) states values that occur in no earlier event: {quoted(u.values)}."
+
+    def divergence(self, d: Divergence) -> str:
+        who = f"{d.agent} ({d.event_id})"
+        stated, found = quoted([d.stated]), quoted([d.found])
+        template = _DIVERGENCES[d.kind]
+        return template.format(d=d, who=who, stated=stated, found=found, quote=quote(d.found))
 
     def unresolved(self, u: UnresolvedOutput) -> str:
         result = f"ended with exit code {u.exit_code}" if u.exit_code else "printed nothing"

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from apps.memory_api.reflection.rules.japanese_phrases import code, codes, quoted
+from apps.memory_api.reflection.rules.japanese_structure import DIVERGENCE_STRATEGIES
 from apps.memory_api.reflection.rules.language import (
     argument_names,
     source_entries,
@@ -32,6 +33,7 @@ from apps.memory_api.trace_analysis.findings import (
     UnconfirmedChange,
 )
 from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
+from apps.memory_api.trace_analysis.structure import DivergenceKind
 
 _OBSERVED = "該当したツール"
 _MISSING = "呼ばれなかったツール"
@@ -58,6 +60,9 @@ class JapaneseStrategies:
     A strategy that holds for any tool names the tools in a list at its end, so the same strategy
     for another tool has the same sentence.
     """
+
+    def after_divergence(self, kind: DivergenceKind) -> str | None:
+        return DIVERGENCE_STRATEGIES.get(kind)
 
     def drop_quotes(self, tool: str) -> str:
         rule = "引用符付きの名称が見つからないときは、語を変える前に引用符を外して再検索する。"

@@ -8,6 +8,8 @@ from apps.memory_api.reflection.rules.japanese_phrases import code, codes, liste
 from apps.memory_api.trace_analysis.structure import (
     AgentTeam,
     AnswerOrigin,
+    Divergence,
+    DivergenceKind,
     OmittedConstraint,
     RepeatedMessage,
     RepeatedResult,
@@ -16,6 +18,41 @@ from apps.memory_api.trace_analysis.structure import (
     UnsupportedStatement,
     UnusedResult,
 )
+
+_DIVERGENCES: dict[DivergenceKind, str] = {
+    "misread": "{who}は{stated}と述べている。{d.source_event_id} の表では、そのセルの値は{found}である。",
+    "stale_file": "{who}はファイル{stated}を挙げているが、後から現れた{found}（{d.source_event_id}）を挙げていない。",
+    "altered_number": "{who}の{stated}は、それより前のどのイベントにも現れない。{d.source_event_id} には{found}とある。",
+    "altered_unit": "{who}は{stated}と述べている。{d.source_event_id} には{found}とある。",
+    "substituted": "{who}には、それより前のどのイベントにも現れない{stated}があり、タスクの{found}がない。",
+    "from_statement": "{who}の次の値は、それより前のどのイベントにも現れず、{d.source_event_id} で使われている：{stated}。",
+    "without_call": "{who}は、呼び出しを行わずに、それより前のどのイベントにも現れない値を述べている：{stated}。",
+    "partial_view": "出力 {d.source_event_id} には{found}とある。それより後の部分を示す出力はない。",
+    "unopened": "{who}は、{stated}（{d.source_event_id} の一覧）についての依頼に答えている。これを指定した呼び出しはない。",
+    "unread_files": "出力 {d.source_event_id} には同じ種類のファイルが{d.found}個ある。その後の呼び出しが指定したのは{d.stated}個である。",
+    "typed_in": "{who}のプログラムは以前のイベントの値を含み、ファイルを指定していない。{found}を指定した以前のプログラム（{d.source_event_id}）は失敗した。",
+    "passed_over": "正解の{found}は {d.source_event_id} に現れる。{who}は{stated}と述べている。",
+    "ignored_objection": "{d.source_event_id} の発言：{quote} その後、{who}は{stated}を繰り返している。",
+    "stalled_call": "{d.agent} の {d.event_id} から {d.source_event_id} までに、同じ呼び出しが3回以上ある：{stated}。",
+    "stalled_output": "{d.agent} の {d.event_id} から {d.source_event_id} までに、出力の書き出しが同じ呼び出しが3回以上ある：{found}。",
+}
+
+DIVERGENCE_STRATEGIES: dict[DivergenceKind, str] = {
+    "misread": "表の値を報告する前に、行の見出しと列の見出しの両方で値を確認すること。",
+    "stale_file": "ファイルを引き渡す前に、その名前を、他のステップが報告した最新版と照合すること。",
+    "altered_number": "数値を引き渡すときは、その数値を含むイベントからそのまま写すこと。",
+    "altered_unit": "測定値を報告するときは、単位を情報源からそのまま写し、換算は別のステップで行うこと。",
+    "substituted": "呼び出しやプログラムの前に、その年や限度値をタスクと照合すること。",
+    "from_statement": "他のエージェントが出典なしに述べた値を使う前に、その値を調べること。",
+    "without_call": "他のエージェントが使う事実を述べる前に、ツールで調べること。",
+    "partial_view": "出力が一部だけを示しているときは、数えたり要約したりする前に残りの部分を読むこと。",
+    "unopened": "情報源の確認を頼まれたときは、それを開いてから答えること。",
+    "unread_files": "複数のファイルについて報告する前に、開いたファイルを一覧と照合すること。",
+    "typed_in": "ファイルを開けないときは、別の方法で読み、プレビューの行を手で入力しないこと。",
+    "ignored_objection": "他のエージェントが値に異議を述べたときは、報告する前にその値を確認すること。",
+    "stalled_call": "同じ呼び出しを2回送っても新しい結果がないときは、別の手順を取ること。",
+    "stalled_output": "複数の呼び出しで新しい結果が得られないときは、別の情報源またはツールを使うこと。",
+}
 
 
 class JapaneseStructure:
@@ -41,6 +78,12 @@ class JapaneseStructure:
 
     def unsupported(self, u: UnsupportedStatement) -> str:
         return f"{u.agent} の発言（{u.event_id}）にある{quoted(u.values)}は、それより前のどのイベントにも現れない。"
+
+    def divergence(self, d: Divergence) -> str:
+        who = f"{d.agent}（{d.event_id}）"
+        stated, found = quoted([d.stated]), quoted([d.found])
+        template = _DIVERGENCES[d.kind]
+        return template.format(d=d, who=who, stated=stated, found=found, quote=quote(d.found))
 
     def unresolved(self, u: UnresolvedOutput) -> str:
         result = f"終了コード {u.exit_code} で終わった" if u.exit_code else "何も出力しなかった"

@@ -92,8 +92,11 @@ def _team(f: Findings, w: NarrativeLanguage) -> list[str]:
     items: list[tuple[str, str]] = []
     if f.answer_origin:
         items.append((f.answer_origin.author_event_id, w.answer_origin(f.answer_origin)))
+    items += [(d.event_id, w.divergence(d)) for d in f.divergences]
     items += [(u.event_id, w.unresolved(u)) for u in f.unresolved_outputs[:1]]
-    items += [(u.event_id, w.unsupported(u)) for u in f.unsupported_statements[:2]]
+    stated = {d.event_id for d in f.divergences if d.kind in ("from_statement", "without_call")}
+    unsupported = [u for u in f.unsupported_statements if u.event_id not in stated]
+    items += [(u.event_id, w.unsupported(u)) for u in unsupported[:2]]
     items += [(m.event_id, w.repeated_message(m)) for m in f.repeated_messages[:1]]
     rank = {event_id: n for n, event_id in enumerate(f.decisive_event_ids)}
     items.sort(key=lambda item: rank.get(item[0], len(rank)))

@@ -35,9 +35,14 @@ def choose_strategy(f: Findings, outcome: OutcomeType, say: StrategyLanguage) ->
 
 
 def _from_team(f: Findings, say: StrategyLanguage) -> str | None:
-    """A guess after failed code, an answer without a source, or the same step again and again."""
+    """A guess after failed code, what the decisive step departs from, an answer without a source,
+    or the same step again and again.
+    """
     if any(output.next_event_id for output in f.unresolved_outputs):
         return say.resolve_failed_code()
+    for item in f.divergences:
+        if item.event_id in f.decisive_event_ids[:1] and (rule := say.after_divergence(item.kind)):
+            return rule
     origin = f.answer_origin
     if origin and f.team and f.team.code_count and origin.kind == "message":
         return None if origin.output_event_id else say.verify_answer()
