@@ -7,7 +7,7 @@ from alembic import op
 
 from migrations.statements import statements
 
-revision = "0024"
+revision = "0020"
 down_revision = "0019"
 branch_labels = None
 depends_on = None
