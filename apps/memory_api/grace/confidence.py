@@ -19,6 +19,8 @@ MIN_SELF_EVALUATION = 0.6
 MIN_COVERAGE = 0.1
 MAX_AVERAGE_PENALTY = 0.15
 BIN_COUNT = 10
+CONTRADICTION = "contradiction"
+"""The penalty of an answer with a claim that its sources contradict."""
 TEMPERATURES = tuple(round(0.25 * 1.1**n, 4) for n in range(38))
 """The grid of the calibration: 0.25 to 8.5."""
 
@@ -164,7 +166,7 @@ def score_grounded(
     penalties: list[str] = []
     if grounded.contradicted:
         answer = min(answer, rules.contradiction_cap)
-        penalties.append("contradiction")
+        penalties.append(CONTRADICTION)
     score = (1 - rules.search_share) * answer + rules.search_share * search_score
     if source_count == 0:
         score *= rules.no_source_penalty
