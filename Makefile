@@ -29,6 +29,7 @@ lint: setup-dev ## check formatting, code, layers, types and prose
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
+	$(BIN)/basedpyright -p tests # names that do not exist
 	$(BIN)/python -m tests.rules.prose
 
 format: setup-dev ## format the code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 
@@ -16,6 +16,7 @@ from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.budgets.router import router as budgets_router
 from apps.memory_api.collections.router import document_router
 from apps.memory_api.collections.router import router as collections_router
+from apps.memory_api.console.router import router as console_router
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curation.router import router as curation_router
 from apps.memory_api.erasures.router import router as erasures_router
@@ -24,6 +25,7 @@ from apps.memory_api.grace.config import load_config
 from apps.memory_api.grace.router import router as grace_router
 from apps.memory_api.maintenance.retention.router import router as retention_router
 from apps.memory_api.maintenance.router import router as maintenance_router
+from apps.memory_api.mcp_endpoint import install_mcp
 from apps.memory_api.memories.router import router as memories_router
 from apps.memory_api.playbooks.bullets.router import router as bullets_router
 from apps.memory_api.playbooks.effects.router import router as effects_router
@@ -53,7 +55,7 @@ ROUTERS = (
     *(playbooks_router, history_router, proposals_router),
     *(bullets_router, verdicts_router, effects_router, curation_router),
     *(collections_router, document_router, grace_router),
-    workflow_router,
+    *(workflow_router, console_router),
 )
 
 
@@ -66,13 +68,15 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         open_section_loader(settings).check()  # an invalid section file must prevent the start
         load_config()  # also settings of GRACE that are not valid
-        if runtime is not None:
-            app.state.runtime = runtime
-            yield
-            return
-        async with open_runtime(settings, database_url) as opened:
-            app.state.runtime = opened
-            freeze_startup_objects()
+        async with AsyncExitStack() as stack:
+            if runtime is not None:
+                app.state.runtime = runtime
+            else:
+                app.state.runtime = await stack.enter_async_context(
+                    open_runtime(settings, database_url)
+                )
+                freeze_startup_objects()
+            stack.push_async_callback(mcp.stop)
             yield
 
     app = FastAPI(
@@ -87,6 +91,7 @@ def create_app(
     )
     for router in ROUTERS:
         app.include_router(router)
+    mcp = install_mcp(app)
     install_error_handlers(app)
     install_openapi(app)
     install_docs(app)

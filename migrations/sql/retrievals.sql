@@ -10,7 +10,8 @@ declare
 begin
     if coalesce(v_bound_tenant, '') = '' then
         perform set_config('hansei.tenant_id', p_tenant_id::text, true);
-        -- The row is visible to every process when the call returns. Waiting for the disk would take longer than the call.
+        -- The row is visible to every process when the call returns. Waiting for the disk would take longer than the call. If a crash
+        -- of the server loses the row, the signature of its ID tells that it existed (playbooks/retrieval/log.py).
         perform set_config('synchronous_commit', 'off', true);
     elsif v_bound_tenant::uuid <> p_tenant_id then
         raise exception 'this transaction is bound to another tenant' using errcode = 'insufficient_privilege';

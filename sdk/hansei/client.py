@@ -265,9 +265,11 @@ class AsyncHansei(Methods):
         api_key: str | None = None,
         *,
         timeout: float = TIMEOUT_SECONDS,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
+        """`transport` replaces the network, for example by `httpx2.ASGITransport`."""
         super().__init__(url, api_key, timeout=timeout)
-        self._http = httpx2.AsyncClient(**self._http_options)
+        self._http = httpx2.AsyncClient(transport=transport, **self._http_options)
 
     async def _send(self, request: Request[T]) -> T:
         """Send a request, with retries."""

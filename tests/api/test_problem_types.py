@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
 from pathlib import Path
 
@@ -23,7 +24,10 @@ def subclasses(kind: type[HanseiError]) -> set[type[HanseiError]]:
 def error_classes() -> set[type[HanseiError]]:
     """Every error class of the service."""
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        source = Path(module.module_finder.path) / f"{module.name.rpartition('.')[2]}.py"
+        spec = importlib.util.find_spec(module.name)
+        assert spec is not None
+        assert spec.origin is not None
+        source = Path(spec.origin)
         if not module.ispkg and "class " in source.read_text(encoding="utf-8"):
             defines_errors = any(
                 isinstance(node, ast.ClassDef) and node.bases

@@ -6,6 +6,7 @@ Three rounds of either by default; `make test-faults` makes fifty. HANSEI_SEED c
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
@@ -75,20 +76,29 @@ def test_model_loses_nothing_and_counts_nothing_twice(
 def test_what_a_killed_process_handed_out_is_known(
     installation: Installation, sender: Sender
 ) -> None:
-    """A search and a render are stored when their answers leave."""
+    """A verdict on a search or render is accepted, whatever is killed after the answer."""
     sender.prepare()
     desk = f"{installation.url}/api/v1/playbooks/desk"
     headers = {"Authorization": f"Bearer {sender.tenant.key}"}
-    for kind in ("search", "render"):
+    for kind, victim in itertools.product(("search", "render"), ("api", "postgres")):
         answer = httpx2.post(f"{desk}/{kind}", json={"query_text": "refund"}, headers=headers)
-        installation.kill("api")
+        kill(installation, victim)
         assert answer.status_code == 200, answer.text
-        installation.run("api")
         installation.await_ready()
         verdict = {"tag": "helpful", "retrieval_id": answer.json()["retrieval_id"]}
         url = f"{desk}/bullets/{sender.advice}/verdicts"
         recorded = httpx2.post(url, json=verdict, headers=headers)
         assert recorded.is_success, recorded.text
+
+
+def kill(installation: Installation, victim: str) -> None:
+    """Kill PostgreSQL or a process of the service, and start it again."""
+    if victim == "postgres":
+        installation.kill_postgres()
+        installation.pg.start()
+    else:
+        installation.kill(victim)
+        installation.run(victim)
 
 
 def work_with_one_kill(installation: Installation, sender: Sender, number: int) -> None:
@@ -99,9 +109,4 @@ def work_with_one_kill(installation: Installation, sender: Sender, number: int) 
         if step != "send":
             installation.await_step(sender.tenant, step)
         time.sleep(point)
-        if victim == "postgres":
-            installation.kill_postgres()
-            installation.pg.start()
-        else:
-            installation.kill(victim)
-            installation.run(victim)
+        kill(installation, victim)

@@ -57,6 +57,7 @@ NEVER_IMPORTED = {
 
 IN_FUNCTIONS = {
     "commands/database.py": "SQLAlchemy, without which `hansei up` starts",
+    "mcp_endpoint.py": "the MCP library, which loads with the first request",
 }
 """Modules that import inside a function, and why. Providers are imported by name."""
 

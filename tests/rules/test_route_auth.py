@@ -16,6 +16,9 @@ from tests.support.problems import assert_problem, without_instance
 OPEN = "open"
 """Answers without a key."""
 
+PROTOCOL = "mcp"
+"""Needs a key and is no operation of the OpenAPI document: tests/api/test_mcp.py."""
+
 NEEDS = {
     "GET /docs": OPEN,
     "GET /docs/assets": OPEN,
@@ -23,6 +26,7 @@ NEEDS = {
     "GET /health/ready": OPEN,
     "GET /metrics": OPEN,
     "GET /openapi.json": OPEN,
+    "GET /mcp": PROTOCOL,
     "DELETE /api/v1/agents/calibration": "write",
     "GET /api/v1/agents/calibration": "read",
     "GET /api/v1/agents/runs": "read",
@@ -119,7 +123,7 @@ NEEDS = {
     "POST /api/v1/trajectories/reflect": "write",
     "POST /api/v1/transcripts/reflect": "write",
 }
-GUARDED = sorted(route for route, scope in NEEDS.items() if scope != OPEN)
+GUARDED = sorted(route for route, scope in NEEDS.items() if scope not in (OPEN, PROTOCOL))
 WEAKER = {
     "read": ("operator",),
     "write": ("read", "operator"),
@@ -145,7 +149,8 @@ def routes_of(app: FastAPI) -> set[str]:
     for route in iter_route_contexts(app.routes):
         path = route.path or getattr(route.original_route, "path", "")
         methods = (getattr(route.original_route, "methods", None) or {"GET"}) - {"HEAD"}
-        found |= {f"{method} {path}" for method in methods}
+        if not path.startswith("/console"):  # tests/console checks sessions and scopes of pages
+            found |= {f"{method} {path}" for method in methods}
     return found
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
+import pytest
 from sqlalchemy import event
 
 from apps.memory_api.traces import queries
+from apps.memory_api.traces.event_cache import EventCache
 from apps.memory_api.traces.queries import load_attempt_events
+from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
 CALL = {"event_type": "tool_call", "tool_name": "ls", "content": "ls"}
 
@@ -32,6 +37,26 @@ async def test_events_are_read_once_per_chain(api, tenant, runtime, drain) -> No
     finally:
         event.remove(engine, "before_cursor_execute", note)
     assert len(reads) == 1, reads
+
+
+async def test_cached_events_survive_a_rollback(api, tenant, runtime) -> None:
+    """The database fails while a step loads: the next attempt reads the events from the cache."""
+    answer = await api.post("/api/v1/traces?reflect=never", json=failed(3))
+    trace_id = UUID(answer.json()["trace_id"])
+    cache = EventCache()
+
+    async def load(error: Exception | None = None) -> Sequence[TraceEventRow]:
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            trace = await session.get_one(TraceRow, (tenant.id, trace_id))
+            events = await cache.load(session, trace)
+            if error is not None:
+                raise error
+            return events
+
+    with pytest.raises(ConnectionResetError):
+        await load(ConnectionResetError())
+    events = await load()
+    assert [event.content for event in events] == ["ls", "ls", "ls", "No such file"]
 
 
 async def test_earlier_attempts_are_read_in_part(api, tenant, runtime, monkeypatch) -> None:

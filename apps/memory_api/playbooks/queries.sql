@@ -146,8 +146,11 @@ on conflict (tenant_id, memory_id) do update
 set use_count = u.use_count + excluded.use_count, last_used_at = greatest(u.last_used_at, excluded.last_used_at)
 
 -- name: verdict_references
--- Whether the trace and the retrieval that a verdict names exist in this project and playbook.
-select exists (
+-- Whether the trace and the retrieval that a verdict names exist in this project and playbook, and the playbook's scope.
+select (
+           select p.scope_id from playbooks p where p.tenant_id = :tenant and p.project_id = :project and p.name = :playbook
+       ) scope_id,
+       exists (
            select from traces t
            where t.tenant_id = :tenant and t.id = cast(:trace as uuid) and t.project_id = :project
        ) has_trace,
@@ -157,3 +160,19 @@ select exists (
            where r.tenant_id = :tenant and r.id = cast(:retrieval as uuid)
              and p.project_id = :project and p.name = :playbook
        ) has_retrieval
+
+-- name: retrieval_secret
+-- The secret with which the tenant's retrieval IDs are signed. The update changes nothing; without it, an existing row would not be returned.
+insert into retrieval_secrets (tenant_id, secret) values (:tenant, :new_secret)
+on conflict (tenant_id) do update set secret = retrieval_secrets.secret
+returning secret
+
+-- name: count_reviews
+-- The playbooks of a project, with their quarantined bullets and waiting proposals.
+select p.name, p.active_count,
+       (select count(*) from memories m where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.kind = 'bullet' and m.status = 'quarantined'),
+       (select count(*) from playbook_proposals q where q.tenant_id = p.tenant_id and q.scope_id = p.scope_id and q.state = 'waiting')
+from playbooks p
+where p.tenant_id = :tenant and p.project_id = :project and p.deleted_at is null
+order by p.name
+limit 200

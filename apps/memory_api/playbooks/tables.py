@@ -164,6 +164,16 @@ class BulletVerdictRow(Base):
     updated_at: Mapped[Now]
 
 
+class RetrievalSecretRow(Base):
+    """The secret with which the retrieval IDs of a tenant are signed."""
+
+    __tablename__ = "retrieval_secrets"
+
+    tenant_id: Mapped[TenantId]
+    secret: Mapped[bytes]
+    created_at: Mapped[Now]
+
+
 class RetrievalRow(Base):
     """The bullets that one search or render returned. Traces refer to it by `retrieval_id`."""
 

@@ -44,6 +44,8 @@ class EventCache:
         rows = await list_events(session, trace.id)
         size = sum(len(row.content) + CHARACTERS_PER_EVENT for row in rows)
         if size <= MAX_CHARACTERS_PER_TRACE and len(rows) == trace.event_count:
+            for row in rows:
+                session.expunge(row)  # a rollback of this session would make the rows unreadable
             self._events[key] = (rows, size)
             self._size += size
             while self._size > MAX_CACHED_CHARACTERS:

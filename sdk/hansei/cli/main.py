@@ -21,6 +21,7 @@ from hansei.cli.analytics import show_analytics
 from hansei.cli.audit import list_audit_log
 from hansei.cli.budgets import budget_commands, show_usage
 from hansei.cli.collections import collection_commands
+from hansei.cli.mcp import run_mcp
 from hansei.cli.memories import memory_commands
 from hansei.cli.playbooks import playbook_commands
 from hansei.cli.proposals import proposal_commands
@@ -35,7 +36,7 @@ ENTRY_POINT_GROUP = "hansei.commands"
 CLIENT_COMMANDS = frozenset(
     {
         *("reflect", "search", "playbook", "proposal", "memory", "collection", "agent"),
-        *("trace", "run", "budget", "usage", "audit", "analytics"),
+        *("trace", "run", "budget", "usage", "audit", "analytics", "mcp"),
     }
 )
 SERVER_COMMANDS = frozenset(
@@ -87,6 +88,7 @@ for group in (
 app.command("usage", rich_help_panel=PANEL)(show_usage)
 app.command("analytics", rich_help_panel=PANEL)(show_analytics)
 app.command("audit", rich_help_panel=PANEL)(list_audit_log)
+app.command("mcp", rich_help_panel=PANEL)(run_mcp)
 
 
 def _print_version(requested: bool) -> None:

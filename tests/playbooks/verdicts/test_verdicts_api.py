@@ -7,9 +7,11 @@ from uuid import UUID
 
 import pytest
 from httpx2 import AsyncClient, Response
+from sqlalchemy import delete
 
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.tables import RetrievalRow
 from apps.memory_api.playbooks.verdicts.record import NewVerdict, record_verdicts
 from apps.memory_api.runtime import Runtime
 from tests.support.playbook_api import Book
@@ -101,3 +103,19 @@ async def test_harmful_bullet_is_quarantined_at_once_and_release_is_kept(
     again = (await vote(book, trace_id=await book.trace())).json()
     assert (again["quarantined"], (await bullet(book))["status"]) == (True, "quarantined")
     assert await book.problems() == []
+
+
+async def test_verdict_on_a_lost_retrieval(book: Book, tenant: Any, runtime: Runtime) -> None:
+    """A crash of PostgreSQL may lose the row of a retrieval. Its ID is signed for one playbook."""
+    retrieval_id = (await book.post("render", query_text="no")).json()["retrieval_id"]
+    other = Book(book.api, "other")
+    await other.deltas({"type": "ADD", "section": "pat", "content": "another"})
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        lost = await session.execute(delete(RetrievalRow))
+    assert lost.rowcount == 1
+    answer = await vote(book, retrieval_id=retrieval_id)
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["verdict"]["retrieval_id"] == retrieval_id
+    for playbook, invalid_id in ((other, retrieval_id), (book, str(new_id()))):
+        refused = await vote(playbook, retrieval_id=invalid_id)
+        assert_names(refused, "retrieval_id")

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any, Literal
 
 import anthropic
 from anthropic.lib.bedrock import AsyncAnthropicBedrock
 from anthropic.types import Message as AnthropicMessage
 
-from apps.memory_api.llm.error_mapping import error_from_status
-from apps.memory_api.llm.errors import (
-    LLMBadRequest,
-    LLMConnectionFailed,
-    LLMError,
-    LLMServerError,
-    LLMTimeout,
-)
+from apps.memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
+from apps.memory_api.llm.errors import LLMBadRequest, LLMServerError
 from apps.memory_api.llm.port import (
     FinishReason,
     LLMReply,
@@ -41,6 +32,14 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "tool_use": "tool",
 }
 _CACHE_CONTROL = {"type": "ephemeral"}
+
+_SDK_ERRORS = SdkErrors(
+    timeout=anthropic.APITimeoutError,
+    status=anthropic.APIStatusError,
+    connection=anthropic.APIConnectionError,
+    base=anthropic.APIError,
+    kinds_of=lambda error: (error.type, error.error_code),
+)
 
 
 class AnthropicLLM:
@@ -79,7 +78,7 @@ class AnthropicLLM:
     async def complete(self, request: LLMRequest) -> LLMReply:
         """Send one request. Raises an `LLMError` for a response that is not a message."""
         started = time.perf_counter()
-        with _convert_errors(request.timeout, "a message"):
+        with convert_sdk_errors(_SDK_ERRORS, request.timeout, "a message"):
             async with asyncio.timeout(request.timeout):
                 create: Any = self._client.messages.with_raw_response.create
                 raw: Any = await create(**self._body(request), timeout=request.timeout)
@@ -91,7 +90,7 @@ class AnthropicLLM:
         """See `port.ModelLister`."""
         if isinstance(self._client, AsyncAnthropicBedrock):
             raise LLMBadRequest("Bedrock does not list models.")
-        with _convert_errors(timeout, "a list of models"):
+        with convert_sdk_errors(_SDK_ERRORS, timeout, "a list of models"):
             page: Any = await self._client.models.list(timeout=timeout)
         models: list[Any] = getattr(page, "data", None) or []
         return [str(getattr(model, "id", "")) for model in models]
@@ -158,34 +157,6 @@ def _usage(usage: object) -> TokenUsage:
         output_tokens=getattr(usage, "output_tokens", None) or 0,
         cached_input_tokens=read,
         cache_write_tokens=written,
-    )
-
-
-@contextmanager
-def _convert_errors(timeout: float, expected: str) -> Generator[None]:
-    """Convert the SDK's exceptions to `LLMError`. `expected` names the expected response."""
-    try:
-        yield
-    except (TimeoutError, anthropic.APITimeoutError) as error:
-        raise LLMTimeout(f"The model did not answer within {timeout:g} s.") from error
-    except anthropic.APIStatusError as error:
-        raise _status_error(error) from error
-    except anthropic.APIConnectionError as error:
-        raise LLMConnectionFailed(f"{error} {error.__cause__ or ''}".strip()) from error
-    except (anthropic.APIError, json.JSONDecodeError) as error:
-        raise LLMServerError(
-            f"The provider's response is not {expected}: {error}"[:1000]
-        ) from error
-
-
-def _status_error(error: anthropic.APIStatusError) -> LLMError:
-    kinds = frozenset(str(kind) for kind in (error.type, error.error_code) if kind)
-    return error_from_status(
-        error.status_code,
-        message=error.message,
-        kinds=kinds,
-        headers=error.response.headers,
-        request_id=error.request_id,
     )
 
 

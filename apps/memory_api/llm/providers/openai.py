@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
 from typing import Any, Literal
 
 import openai
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion
 
-from apps.memory_api.llm.error_mapping import error_from_status
-from apps.memory_api.llm.errors import LLMConnectionFailed, LLMError, LLMServerError, LLMTimeout
+from apps.memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
+from apps.memory_api.llm.errors import LLMServerError
 from apps.memory_api.llm.port import (
     FinishReason,
     LLMReply,
@@ -34,6 +31,14 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "tool_calls": "tool",
     "function_call": "tool",
 }
+
+_SDK_ERRORS = SdkErrors(
+    timeout=openai.APITimeoutError,
+    status=openai.APIStatusError,
+    connection=openai.APIConnectionError,
+    base=openai.APIError,
+    kinds_of=lambda error: (error.code, error.type),
+)
 
 
 class OpenAILLM:
@@ -76,7 +81,7 @@ class OpenAILLM:
     async def complete(self, request: LLMRequest) -> LLMReply:
         """Send one request. Raises an `LLMError` for a response that is not a completion."""
         started = time.perf_counter()
-        with _convert_errors(request.timeout, "a completion"):
+        with convert_sdk_errors(_SDK_ERRORS, request.timeout, "a completion"):
             async with asyncio.timeout(request.timeout):
                 create = self._create_method()
                 raw: Any = await create(**self._body(request), timeout=request.timeout)
@@ -86,7 +91,7 @@ class OpenAILLM:
 
     async def list_models(self, timeout: float) -> list[str]:  # noqa: ASYNC109 - passed to the SDK
         """See `port.ModelLister`."""
-        with _convert_errors(timeout, "a list of models"):
+        with convert_sdk_errors(_SDK_ERRORS, timeout, "a list of models"):
             page: Any = await self._client.models.list(timeout=timeout)
         models: list[Any] = getattr(page, "data", None) or []
         return [str(getattr(model, "id", "")) for model in models]
@@ -151,35 +156,6 @@ def _usage(usage: CompletionUsage | None) -> TokenUsage:
         output_tokens=getattr(usage, "completion_tokens", None) or 0,
         cached_input_tokens=getattr(details, "cached_tokens", None) or 0,
         cache_write_tokens=getattr(details, "cache_write_tokens", None) or 0,
-    )
-
-
-@contextmanager
-def _convert_errors(timeout: float, expected: str) -> Generator[None]:
-    """Convert the SDK's exceptions to `LLMError`. `expected` names the expected response."""
-    try:
-        yield
-    except (TimeoutError, openai.APITimeoutError) as error:
-        raise LLMTimeout(f"The model did not answer within {timeout:g} s.") from error
-    except openai.APIStatusError as error:
-        raise _status_error(error) from error
-    except openai.APIConnectionError as error:
-        raise LLMConnectionFailed(f"{error} {error.__cause__ or ''}".strip()) from error
-    except (openai.APIError, json.JSONDecodeError) as error:
-        raise LLMServerError(
-            f"The provider's response is not {expected}: {error}"[:1000]
-        ) from error
-
-
-def _status_error(error: openai.APIStatusError) -> LLMError:
-    kinds = frozenset(kind for kind in (error.code, error.type) if kind)
-    headers: Mapping[str, str] = error.response.headers
-    return error_from_status(
-        error.status_code,
-        message=error.message,
-        kinds=kinds,
-        headers=headers,
-        request_id=error.request_id,
     )
 
 

@@ -1,22 +1,30 @@
 """Records retrievals: what one search or render handed out.
 
-The request inserts its retrieval before it answers, so a verdict that names the `retrieval_id` is
-accepted by any process at once.
+The request inserts its retrieval before it answers, so any process sees it at once. The insert does
+not wait for the disk. So a `retrieval_id` is signed: if a crash of PostgreSQL loses the row, a
+verdict that names the ID is accepted all the same (docs/decisions/pipeline.md).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.core.ids import new_id
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.core.db import Sessions, current_tenant_id
+from apps.memory_api.core.ids import is_signed_id, new_signed_id
+from apps.memory_api.core.resources import load_sql
 
 INSERT_RETRIEVAL = (
     "select hansei_insert_retrieval($1, $2, $3, $4, $5, $6, $7::text[], $8::real[], $9, $10)"
 )
+RETRIEVAL_SECRET = load_sql("playbooks/queries.sql", "retrieval_secret")
+SECRET_BYTES = 32
+MAX_CACHED_SECRETS = 10_000
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,7 @@ class RetrievalRecord:
     bullet of the holdout experiment, if there is one, and `held_out` whether it was withheld.
     """
 
+    retrieval_id: UUID
     scope_id: int
     version: int
     kind: Literal["search", "render"]
@@ -33,7 +42,6 @@ class RetrievalRecord:
     scores: Sequence[float]
     holdout_candidate: str | None = None
     held_out: bool = False
-    retrieval_id: UUID = field(default_factory=new_id)
 
 
 async def insert_retrieval(sessions: Sessions, tenant_id: UUID, record: RetrievalRecord) -> None:
@@ -52,3 +60,31 @@ async def insert_retrieval(sessions: Sessions, tenant_id: UUID, record: Retrieva
             record.holdout_candidate,
             record.held_out,
         )
+
+
+_secrets: dict[UUID, bytes] = {}
+"""Tenant → secret. A secret never changes."""
+
+
+async def new_retrieval_id(sessions: Sessions, tenant_id: UUID, scope_id: int) -> UUID:
+    """Generate the ID of a retrieval from a playbook. Opens a transaction the first time that this
+    process generates one for the tenant.
+    """
+    if tenant_id not in _secrets:
+        async with sessions.for_tenant(tenant_id) as session:
+            secret = await _load_secret(session)
+        if len(_secrets) >= MAX_CACHED_SECRETS:
+            _secrets.clear()
+        _secrets[tenant_id] = secret  # after the commit
+    return new_signed_id(_secrets[tenant_id], scope_id)
+
+
+async def is_retrieval_id(session: AsyncSession, scope_id: int, retrieval_id: UUID) -> bool:
+    """Whether Hansei generated the ID for a retrieval from this playbook."""
+    return is_signed_id(retrieval_id, await _load_secret(session), scope_id)
+
+
+async def _load_secret(session: AsyncSession) -> bytes:
+    """The tenant's secret. Inserts one if there is none."""
+    parameters = {"tenant": current_tenant_id(session), "new_secret": os.urandom(SECRET_BYTES)}
+    return (await session.execute(RETRIEVAL_SECRET, parameters)).scalar_one()

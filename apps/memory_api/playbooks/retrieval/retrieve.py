@@ -20,7 +20,11 @@ from apps.memory_api.playbooks.bullet_rows import parse_sections, to_bullet_list
 from apps.memory_api.playbooks.effects.holdout import draw_holdout
 from apps.memory_api.playbooks.errors import PlaybookNotFound
 from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.retrieval.log import RetrievalRecord, insert_retrieval
+from apps.memory_api.playbooks.retrieval.log import (
+    RetrievalRecord,
+    insert_retrieval,
+    new_retrieval_id,
+)
 from apps.memory_api.playbooks.retrieval.prompt_block import BulletFormat, PromptBlock, render_block
 from apps.memory_api.playbooks.usefulness import is_harmful
 from apps.memory_api.runtime import Runtime
@@ -81,9 +85,10 @@ async def search_bullets(
     header, hits = await _search(runtime, tenant_id, playbook, query_text, **options)
     if without_harmful:
         hits = _drop_harmful(hits)
-    record = _record("search", query_text, header, hits)
+    retrieval_id = await new_retrieval_id(runtime.sessions, tenant_id, header.scope_id)
+    record = _record(retrieval_id, "search", query_text, header, hits)
     await insert_retrieval(runtime.sessions, tenant_id, record)
-    return RetrievedBullets(record.retrieval_id, header.version, hits)
+    return RetrievedBullets(retrieval_id, header.version, hits)
 
 
 async def render_playbook(
@@ -107,22 +112,20 @@ async def _render_bullets(
     block = _render(header, hits, options)
     left_out = block.left_out
     shown = [hit for hit in hits if hit.memory.key in block.keys]
-    record = _record("render", options.query_text, header, shown)
+    retrieval_id = await new_retrieval_id(runtime.sessions, tenant_id, header.scope_id)
     share = options.holdout if options.holdout is not None else header.settings["holdout_share"]
     keys = [hit.memory.key or "" for hit in shown if not hit.memory.pinned]
-    draw = draw_holdout(record.retrieval_id, keys, share)
+    draw = draw_holdout(retrieval_id, keys, share)
     held_out = draw.candidate if draw is not None and draw.held_out else None
     if held_out is not None:
         # No other bullet takes its place: that would be a second difference.
         shown = [hit for hit in shown if hit.memory.key != held_out]
         block = _render(header, shown, options)
-        record = replace(
-            _record("render", options.query_text, header, shown), retrieval_id=record.retrieval_id
-        )
+    record = _record(retrieval_id, "render", options.query_text, header, shown)
     if draw is not None:
         record = replace(record, holdout_candidate=draw.candidate, held_out=draw.held_out)
     await insert_retrieval(runtime.sessions, tenant_id, record)
-    return RenderedPlaybook(record.retrieval_id, header.version, block, left_out, held_out)
+    return RenderedPlaybook(retrieval_id, header.version, block, left_out, held_out)
 
 
 async def _search(
@@ -147,12 +150,14 @@ def _drop_harmful(hits: Sequence[SearchHit]) -> list[SearchHit]:
 
 
 def _record(
+    retrieval_id: UUID,
     kind: Literal["search", "render"],
     query_text: str,
     header: PlaybookHeader,
     hits: Sequence[SearchHit],
 ) -> RetrievalRecord:
     return RetrievalRecord(
+        retrieval_id,
         header.scope_id,
         header.version,
         kind,

@@ -36,6 +36,7 @@ from apps.memory_api.playbooks.queries import (
     update_indexed_confidence,
 )
 from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from apps.memory_api.playbooks.retrieval.log import is_retrieval_id
 from apps.memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow
 from apps.memory_api.playbooks.usefulness import usefulness
 from apps.memory_api.playbooks.verdicts.quarantine import (
@@ -354,7 +355,13 @@ async def _check_references(session: AsyncSession, ref: PlaybookRef, verdict: Ne
     references = (await session.execute(VERDICT_REFERENCES, parameters)).one()
     if verdict.trace_id is not None and not references.has_trace:
         raise InvalidRequest("`trace_id` is not a trace of this project.", field="trace_id")
-    if verdict.retrieval_id is not None and not references.has_retrieval:
+    retrieval_id = verdict.retrieval_id
+    if retrieval_id is None or references.has_retrieval:
+        return
+    is_lost = references.scope_id is not None and await is_retrieval_id(
+        session, references.scope_id, retrieval_id
+    )
+    if not is_lost:
         raise InvalidRequest(
             "`retrieval_id` does not belong to this playbook.", field="retrieval_id"
         )

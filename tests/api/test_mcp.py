@@ -1,0 +1,183 @@
+"""The MCP server with the official client: over HTTP in the service, over stdio in a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.support.paths import ROOT
+from tests.support.problems import assert_problem
+
+TOOLS = {
+    *("list_playbooks", "search_bullets", "render_playbook", "record_verdict", "create_trace"),
+    *("record_outcome", "create_agent_run", "get_agent_run", "answer_intervention"),
+}
+RULE = "Check that the order is shipped before you refund it."
+
+
+@asynccontextmanager
+async def connect(app: FastAPI, tenant: Any, scope: str = "write", mode: Any = "auto"):
+    """An MCP client of this process with a key of the tenant."""
+    transport = httpx2.ASGITransport(app=app)
+    async with (
+        httpx2.AsyncClient(transport=transport, headers=tenant.auth(scope)) as http,
+        Client(streamable_http_client("http://h.example/mcp", http_client=http), mode=mode) as mcp,
+    ):
+        yield mcp
+
+
+async def call(mcp: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    answer = await mcp.call_tool(tool, arguments)
+    assert not answer.is_error, answer.content
+    return json.loads(answer.content[0].text)
+
+
+async def refused(mcp: Client, tool: str, **arguments: Any) -> str:
+    answer = await mcp.call_tool(tool, arguments)
+    assert answer.is_error
+    return answer.content[0].text
+
+
+@pytest.fixture
+async def support(api: httpx2.AsyncClient) -> str:
+    """The key of the only bullet of the playbook `support`."""
+    answer = await api.post("/api/v1/playbooks/support/bullets", json={"content": RULE})
+    assert answer.status_code == 201
+    return answer.json()["bullet"]["id"]
+
+
+async def test_request_without_a_valid_key_is_401(http: httpx2.AsyncClient) -> None:
+    for headers in ({}, {"Authorization": "Bearer hsk_x"}, {"Authorization": "Basic eDp5"}):
+        for method in ("GET", "POST", "DELETE"):
+            answer = await http.request(method, "/mcp", headers=headers, json={})
+            assert_problem(answer, 401, "unauthorized")
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_tools_are_listed_in_old_and_new_protocol(app, tenant, mode: str) -> None:
+    async with connect(app, tenant, mode=mode) as mcp:
+        tools = (await mcp.list_tools()).tools
+        assert {tool.name for tool in tools} == TOOLS
+        assert "render_playbook" in (mcp.instructions or "")
+
+
+async def test_playbook_is_applied_used_and_judged(app, tenant, api, support: str) -> None:
+    async with connect(app, tenant) as mcp:
+        found = await call(mcp, "search_bullets", playbook="support", query="refund an order")
+        assert [hit["content"] for hit in found["results"]] == [RULE]
+        block = await call(mcp, "render_playbook", playbook="support", task="refund order 7")
+        assert RULE in block["text"]
+        assert block["bullet_keys"] == [support]
+        stored = await call(
+            mcp,
+            "create_trace",
+            task="refund order 7",
+            events=[
+                {"event_type": "tool_call", "tool_name": "refund", "content": '{"order": 7}'},
+                {"event_type": "tool_response", "tool_name": "refund", "error": "not shipped"},
+            ],
+            playbook="support",
+            retrieval_id=block["retrieval_id"],
+            used_bullet_keys=block["bullet_keys"],
+        )
+        await call(mcp, "record_outcome", trace_id=stored["trace_id"], outcome="failure")
+        verdict = await call(
+            mcp,
+            "record_verdict",
+            playbook="support",
+            bullet_key=support,
+            tag="harmful",
+            trace_id=stored["trace_id"],
+        )
+        assert verdict["is_counted"]
+    trace = (await api.get(f"/api/v1/traces/{stored['trace_id']}")).json()
+    assert (trace["outcome"], trace["event_count"]) == ("failure", 2)
+    assert trace["used_bullet_keys"] == [support]
+
+
+async def test_playbooks_are_resources_and_a_prompt(app, tenant, support: str) -> None:
+    async with connect(app, tenant) as mcp:
+        (resource,) = (await mcp.list_resources()).resources
+        assert (resource.name, str(resource.uri)) == ("support", "hansei://playbooks/support")
+        text = (await mcp.read_resource(str(resource.uri))).contents[0].text
+        assert f"- [{support}] {RULE}" in text
+        prompt = await mcp.get_prompt("apply_playbook", {"playbook": "support", "task": "refund"})
+        message = prompt.messages[0].content.text
+        assert RULE in message
+        assert "Task: refund" in message
+
+
+async def test_another_tenant_sees_and_changes_nothing(
+    app, make_tenant, tenant, support: str
+) -> None:
+    stranger = await make_tenant()
+    async with connect(app, tenant) as mine, connect(app, stranger) as other:
+        event = {"event_type": "user_message", "content": "refund"}
+        trace = await call(mine, "create_trace", task="refund", events=[event])
+        assert await call(other, "list_playbooks") == {"items": []}
+        assert (await other.list_resources()).resources == []
+        with pytest.raises(MCPError):
+            await other.read_resource("hansei://playbooks/support")
+        assert "not" in await refused(other, "search_bullets", playbook="support")
+        await refused(other, "record_outcome", trace_id=trace["trace_id"], outcome="success")
+        await refused(
+            other, "record_verdict", playbook="support", bullet_key=support, tag="harmful"
+        )
+        assert len((await call(mine, "list_playbooks"))["items"]) == 1
+
+
+async def test_key_scope_and_arguments_are_checked(app, tenant, support: str) -> None:
+    async with connect(app, tenant, "read") as mcp:
+        text = await refused(
+            mcp, "record_verdict", playbook="support", bullet_key=support, tag="helpful"
+        )
+        assert "scope `write`" in text
+        assert "wrong" in await refused(
+            mcp, "record_verdict", playbook="support", bullet_key=support, tag="wrong"
+        )
+
+
+async def test_agent_is_asked_and_its_question_answered(app, tenant, drain) -> None:
+    async with connect(app, tenant) as mcp:
+        run = await call(mcp, "create_agent_run", question="Who may refund?", wait_seconds=0)
+        await drain(tenant.id)
+        asked = {"agent_run_id": run["agent_run_id"]}
+        run = await call(mcp, "get_agent_run", **asked)
+        assert run["state"] == "waiting"
+        assert "input" in run["intervention"]["options"]
+        assert "`input` is needed" in await refused(
+            mcp, "answer_intervention", **asked, action="input"
+        )
+        answered = await call(
+            mcp, "answer_intervention", **asked, action="input", text="Anna.", wait_seconds=0
+        )
+        assert answered["state"] in ("queued", "running")
+        assert answered["intervention"] is None
+        assert "asks nothing" in await refused(mcp, "answer_intervention", **asked, action="cancel")
+
+
+@pytest.mark.slow
+async def test_same_tools_over_stdio(live: str, tenant: Any, support: str) -> None:
+    environment = {
+        **os.environ,
+        "HANSEI_URL": live,
+        "HANSEI_API_KEY": tenant.keys["write"],
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'sdk'}",
+    }
+    command = [sys.executable, "-m", "hansei", "mcp"]
+    server = StdioServerParameters(command=command[0], args=command[1:], env=environment)
+    async with Client(server) as mcp:
+        assert {tool.name for tool in (await mcp.list_tools()).tools} == TOOLS
+        block = await call(mcp, "render_playbook", playbook="support", task="refund")
+        assert RULE in block["text"]
+        assert "not" in await refused(mcp, "search_bullets", playbook="absent")
