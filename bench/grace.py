@@ -3,8 +3,8 @@
 Without a model. For each set (JSQuAD in Japanese, XQuAD in English), 200 questions calibrate the
 confidence, 200 others measure it, and 50 of these are asked again without their passages.
 
-Correct: the cited passage is one that the set lists for the question. Asked back: the run waits for
-a person. Confident: the level is `silent` or `notify`.
+Right: the passage is one that the set lists for the question. Asked back: the run waits for a
+person. Confident: the level is `silent` or `notify`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def main(
     )
     report.table(
         *("answers", "200 questions that the passages answer; goals: cited right ≥ 85 %, ECE ≤ .1"),
-        *("set", "passages", "cited right", "of answered", "answered", "asked back", "confident"),
+        *("set", "passages", "best passage right", "cited right, of answered", "answered"),
+        *("asked back", "confident"),
         *("expected words in the answer", "temperature", "ECE before", "ECE", "ECE of answered"),
     )
     report.table(

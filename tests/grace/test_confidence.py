@@ -89,6 +89,7 @@ def test_calibration_lowers_the_error() -> None:
     assert temperature > 1
     assert expected_calibration_error(calibrated) < expected_calibration_error(outcomes) / 2
     assert fit_temperature([(0.9, True)] * 30) == 1
+    assert fit_temperature([(1.0, False), (1.0, True), (0.0, True), (0.0, False)]) > 8
 
 
 def test_thresholds_move_within_bounds() -> None:

@@ -64,7 +64,11 @@ def choose_strategy(
     step = state.step(why.step_id) if why.step_id is not None else None
     if step is not None and step.fallback and why.trigger not in ("user_feedback",):
         return "fallback"
-    if why.trigger in ("step_failed", "timeout") and step is not None and _can_do_without(step, state):
+    if (
+        why.trigger in ("step_failed", "timeout")
+        and step is not None
+        and _can_do_without(step, state)
+    ):
         return "skip"
     if why.trigger == "timeout":
         return "full"
@@ -105,7 +109,7 @@ async def make_replan(
     situation = _describe(why, state, keep=strategy == "partial")
     query = context.query
     if why.feedback and model is None:
-        query = f"{query} {why.feedback}"
+        query = f"{query} {FROM_THE_START.sub(' ', why.feedback)}".strip()
     planning = PlanningContext(
         query,
         context.config,
