@@ -55,9 +55,9 @@ def choose_strategy(
     why: ReplanContext, state: ExecutionState, replan_count: int, config: GraceConfig
 ) -> Strategy:
     """In this order: limit reached → abort; step with a fallback → fallback; a failed search of
-    which the plan has another with results → skip; timeout → full; user feedback → full if it says so, else
-    partial; low confidence → full if few steps are finished; failure in the first third → full;
-    else partial.
+    which the plan has another with results → skip; timeout → full; user feedback → full if it says
+    so, else partial; low confidence → full if few steps are finished; failure in the first third →
+    full; else partial.
     """
     if replan_count >= config.executor.max_replans:
         return "abort"
