@@ -41,14 +41,16 @@ class RetrievalSet:
     documents: dict[str, str]
     queries: dict[str, str]
     relevant: dict[str, dict[str, float]]
+    answers: dict[str, str]
+    """The expected words by query, where the set has them."""
 
 
 def load(folder: Path) -> RetrievalSet:
     """Load a set, without queries that have no relevant document."""
 
-    def texts(file: str) -> dict[str, str]:
+    def texts(file: str, name: str = "text") -> dict[str, str]:
         lines = (folder / file).read_text("utf8").splitlines()
-        return {row["id"]: row["text"] for row in map(json.loads, lines)}
+        return {row["id"]: row[name] for row in map(json.loads, lines) if name in row}
 
     relevant: dict[str, dict[str, float]] = defaultdict(dict)
     for line in (folder / "qrels.tsv").read_text("utf8").splitlines()[1:]:
@@ -56,7 +58,8 @@ def load(folder: Path) -> RetrievalSet:
         if float(score) > 0:
             relevant[query][document] = float(score)
     queries = {key: text for key, text in texts("queries.jsonl").items() if key in relevant}
-    return RetrievalSet(folder.name, texts("corpus.jsonl"), queries, dict(relevant))
+    answers = texts("queries.jsonl", "answer")
+    return RetrievalSet(folder.name, texts("corpus.jsonl"), queries, dict(relevant), answers)
 
 
 def lexical(

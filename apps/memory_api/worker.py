@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api import learning
 from apps.memory_api.collections.step import CHUNK, ChunkStep
@@ -32,6 +33,7 @@ from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.chain import claim_unfinished_step
 from apps.memory_api.runs.execution import (
     TIME_BUDGET_ERRORS,
+    AbandonableStep,
     RunObservation,
     SelfManagedStep,
     Step,
@@ -116,6 +118,8 @@ async def process_ticket(
     owner = runtime.new_lease_holder()
     async with runtime.sessions.for_tenant(ticket.tenant_id) as session:
         claim = await claim_unfinished_step(session, ticket.run_id, owner, runtime.lease_duration)
+        if claim.dead is not None:
+            await abandon_run(runtime, session, claim.dead, steps)
     attempt = RunAttempt(claim.wait, claim.run)
     while (run := attempt.next_run) is not None:
         with observe_run(run, ticket.traceparent) as observation:
@@ -149,14 +153,28 @@ async def _execute_claimed(
             if isinstance(error, TIME_BUDGET_ERRORS):
                 observation.result = "failed"
                 await lifecycle.fail_permanently(session, run, error)
+                await abandon_run(runtime, session, run, steps)
                 return RunAttempt()
             retry_delay = await lifecycle.record_failure(session, run, error)
             observation.result = "dead" if retry_delay is None else "retried"
+            if retry_delay is None:
+                await abandon_run(runtime, session, run, steps)
             return RunAttempt(retry_delay)
     observation.result = "done"
     if run.kind not in MAINTENANCE_KINDS:
         await runtime.upkeep_schedule.mark_active(run.tenant_id)
     return RunAttempt(next_run=next_run)
+
+
+async def abandon_run(runtime: Runtime, session: AsyncSession, run: RunRow, steps: Steps) -> None:
+    """Let the step of a run that has ended as `dead` or `failed` update what it worked on."""
+    step = steps.get(run.kind)
+    if not isinstance(step, AbandonableStep):
+        return
+    ended = await session.get(RunRow, (run.tenant_id, run.id), populate_existing=True)
+    if ended is not None and ended.state in ("dead", "failed"):  # not if another worker owns it
+        error: dict[str, Any] = ended.error or {}
+        await step.abandon(runtime, session, ended, str(error.get("message", "unknown")))
 
 
 async def execute_run(

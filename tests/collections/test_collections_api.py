@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
@@ -187,3 +188,45 @@ async def test_killed_run_continues_after_its_last_batch(
         )
     assert done["state"] == "done"
     assert count == numbers == done["chunk_count"]
+
+
+async def test_document_of_a_dead_run_is_failed_with_the_reason(
+    api, tenant, drain, handbook: str, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = await add(api, handbook, REFUNDS, "refunds.md")
+
+    async def break_down(*_: Any) -> None:
+        raise RuntimeError("The disk is on fire.")
+
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        await session.execute(text("update runs set max_attempts = 1"))
+    monkeypatch.setattr(chunk_step, "insert_memories", break_down)
+    await drain(tenant.id)
+    url = f"{handbook}/documents/{document['id']}"
+    failed = (await api.get(url)).json()
+    assert (failed["state"], failed["error"]["code"]) == ("failed", "not_loaded")
+    assert failed["error"]["message"].startswith("The worker could not load it: ")
+    monkeypatch.undo()
+    retried = await api.post(f"/api/v1/runs/{document['run_id']}/retry")
+    assert retried.status_code == 202, retried.text
+    await drain(tenant.id)
+    done = (await api.get(url)).json()
+    assert (done["state"], done["error"], done["chunk_count"]) == ("done", None, 2)
+
+
+async def test_document_of_the_largest_size_is_streamed(
+    api, tenant, handbook: str, runtime: Runtime
+) -> None:
+    """50 MB in parts, without a content length."""
+    part = b"A pending order is not refunded. " * (1024 * 1024 // 33) + b"x" * (1024 * 1024 % 33)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(50):
+            yield part
+
+    answer = await api.post(f"{handbook}/documents", params={"source": "a.txt"}, content=parts())
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["byte_count"] == 50 * 1024 * 1024
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        stored = await session.scalar(text("select sum(length(data)) from document_parts"))
+    assert stored == 50 * 1024 * 1024

@@ -89,6 +89,7 @@ def test_calibration_lowers_the_error() -> None:
     assert temperature > 1
     assert expected_calibration_error(calibrated) < expected_calibration_error(outcomes) / 2
     assert fit_temperature([(0.9, True)] * 30) == 1
+    assert fit_temperature([(1.0, False), (1.0, True), (0.0, True), (0.0, False)]) > 8
 
 
 def test_thresholds_move_within_bounds() -> None:
@@ -108,51 +109,6 @@ def test_thresholds_move_within_bounds() -> None:
 
 def test_packaged_file_has_the_defaults() -> None:
     assert read_config(FILE, {}) == CONFIG
-
-
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("GRACE_SEARCH_STRONG_SCORE", "0.5"),
-        ("GRACE_PENALTIES_NO_RESULTS", "0.1"),
-        ("GRACE_PENALTIES_NO_SOURCES", "0.1"),
-        ("GRACE_PENALTIES_TOOL_FAILURE_FLOOR", "0"),
-        ("GRACE_THRESHOLDS_NOTIFY", "0.5"),
-        ("GRACE_AGGREGATION_METHOD", "min"),
-        ("GRACE_AGGREGATION_CRITICAL_FACTOR", "0.1"),
-        ("GRACE_GROUNDEDNESS_CONTRADICTION_CAP", "0.1"),
-        ("GRACE_GROUNDEDNESS_SEARCH_SHARE", "0.5"),
-        ("GRACE_GROUNDEDNESS_COVERAGE_DAMPING", "0.9"),
-        ("GRACE_GROUNDEDNESS_NO_SOURCE_PENALTY", "0.1"),
-        ("GRACE_THRESHOLD_ADJUSTMENT_LEARNING_RATE", "0.01"),
-        ("GRACE_THRESHOLD_ADJUSTMENT_MIN_SAMPLES", "30"),
-        ("GRACE_THRESHOLD_ADJUSTMENT_ERROR_SHARE", "1"),
-    ],
-)
-def test_each_setting_changes_a_result(variable: str, value: str) -> None:
-    def results(config: GraceConfig) -> list[object]:
-        missing = ConfidenceFactors(search_max_score=0.8, is_search_step=True)
-        unsourced = ConfidenceFactors(llm_self_confidence=0.7, tool_success_rate=0.2)
-        return [
-            score_step(SEARCH, config),
-            score_step(missing, config),
-            score_step(unsourced, config),
-            score_grounded(Groundedness(3, 0, 5, 0.9, 1.0), 0.1, 0, config),
-            score_grounded(Groundedness(3, 1, 0, 0.9, 1.0), 0.1, 1, config),
-            aggregate([0.2, 0.9], config),
-            decide(0.6, config.thresholds),
-            adjust_thresholds(CONFIG.thresholds, [(0.95, False)] * 10, config),
-        ]
-
-    assert results(read_config(FILE, {variable: value})) != results(CONFIG)
-
-
-def test_each_weight_changes_a_result() -> None:
-    for name in CONFIG.confidence_weights.model_dump():
-        values = dict.fromkeys(CONFIG.confidence_weights.model_dump(), 0.1) | {name: 0.6}
-        environment = {f"GRACE_CONFIDENCE_WEIGHTS_{k.upper()}": str(v) for k, v in values.items()}
-        changed = read_config(FILE, environment)
-        assert score_step(ANSWER, changed).score != score_step(ANSWER, CONFIG).score
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,9 @@ async def test_run_that_kills_workers_ends_dead_with_cause(
     run = await queue_run(max_attempts=2)
     for worker_name in ("a", "b"):
         assert (await claim(runtime, tenant, run.id, worker_name, SHORT)).run is not None
+    refused = await claim(runtime, tenant, run.id, "c")
+    assert (refused.run, refused.wait) == (None, None)
+    assert refused.dead is not None
     assert await claim(runtime, tenant, run.id, "c") == lifecycle.ClaimResult()
     dead = await read_run(run.id)
     assert (dead.state, dead.attempts, dead.lease_owner) == ("dead", 2, None)

@@ -125,8 +125,8 @@ class Document(ResponseModel):
     )
     error: Any = Field(
         description="Why it failed: `code` (`empty`, `no_text`, `encrypted`, `broken_pdf`, "
-        "`not_text`, `unknown_encoding`, `too_many_pages`, `too_much_text` or `too_slow`) and "
-        "`message`."
+        "`not_text`, `unknown_encoding`, `too_many_pages`, `too_much_text`, `too_slow` or "
+        "`not_loaded`, after which its run can be retried) and `message`."
     )
     progress: float = Field(description="Share of its chunks that are stored, 0 to 1.")
     page_count: int | None

@@ -69,6 +69,15 @@ class ChunkStep:
         async with runtime.sessions.for_tenant(run.tenant_id) as session:
             await finish_run(session, run, StepResult(data=result))
 
+    async def abandon(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, reason: str
+    ) -> None:
+        """Mark the document of a run that is out of attempts as failed. Its bytes stay, so that the
+        run can be tried again.
+        """
+        error = {"code": "not_loaded", "message": f"The worker could not load it: {reason}"}
+        await queries.fail_document(session, UUID(run.input["document_id"]), run.id, error)
+
 
 async def _update_document(
     runtime: Runtime, run: RunRow, document_id: UUID

@@ -178,8 +178,12 @@ async def record_agent_feedback(
     if agent_run.trace_id is None:
         return
     trace = await get_trace(session, agent_run.trace_id, for_update=True)
-    if trace is None or trace.outcome is not None:
+    if trace is None or trace.outcome in ("failure", "partial"):
         return  # a run without an answer was learned from when it ended
+    if trace.outcome == "success":  # by the agent's own confidence, which a person overrules
+        if body.verdict == "right":
+            return
+        trace.outcome = None
     outcome: dict[str, Any] = {"outcome": "success" if body.verdict == "right" else "failure"}
     if body.answer is not None:
         outcome["ground_truth"] = body.answer

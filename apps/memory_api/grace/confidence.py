@@ -19,6 +19,10 @@ MIN_SELF_EVALUATION = 0.6
 MIN_COVERAGE = 0.1
 MAX_AVERAGE_PENALTY = 0.15
 BIN_COUNT = 10
+MIN_CHANCE = 1e-4
+"""Scores of 0 and 1 have no logit, and one wrong answer at 1 an infinite loss."""
+CONTRADICTION = "contradiction"
+"""The penalty of an answer with a claim that its sources contradict."""
 TEMPERATURES = tuple(round(0.25 * 1.1**n, 4) for n in range(38))
 """The grid of the calibration: 0.25 to 8.5."""
 
@@ -164,7 +168,7 @@ def score_grounded(
     penalties: list[str] = []
     if grounded.contradicted:
         answer = min(answer, rules.contradiction_cap)
-        penalties.append("contradiction")
+        penalties.append(CONTRADICTION)
     score = (1 - rules.search_share) * answer + rules.search_share * search_score
     if source_count == 0:
         score *= rules.no_source_penalty
@@ -220,9 +224,13 @@ def agreement(vectors: Sequence[Sequence[float]]) -> float:
 
 def calibrate(score: float, temperature: float) -> float:
     """The score with its logit divided by the temperature."""
-    clipped = min(max(score, 1e-4), 1 - 1e-4)
+    clipped = _clip(score)
     logit = math.log(clipped / (1 - clipped)) / temperature
     return 1 / (1 + math.exp(-logit))
+
+
+def _clip(chance: float) -> float:
+    return min(max(chance, MIN_CHANCE), 1 - MIN_CHANCE)
 
 
 def fit_temperature(outcomes: Sequence[tuple[float, bool]]) -> float:
@@ -237,7 +245,7 @@ def fit_temperature(outcomes: Sequence[tuple[float, bool]]) -> float:
 def _log_loss(outcomes: Sequence[tuple[float, bool]], temperature: float) -> float:
     total = 0.0
     for score, correct in outcomes:
-        chance = calibrate(score, temperature)
+        chance = _clip(calibrate(score, temperature))
         total -= math.log(chance if correct else 1 - chance)
     return total / len(outcomes)
 

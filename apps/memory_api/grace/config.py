@@ -88,7 +88,7 @@ class SearchSection(_Section):
     top_k: Annotated[int, Field(ge=1, le=50)] = 5
     strong_score: Unit = 0.6
     min_score: Unit = 0.2
-    exact_score: Unit = 0.98
+    exact_score: Unit = 0.999
     default_collection: str = "wikipedia_ja"
     web_search_below: Unit = 0.7
 

@@ -10,46 +10,44 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 from pydantic import ValidationError
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.grace import queries
-from apps.memory_api.grace.agent_model import AgentModel, RunOverLimit, RunUsage
+from apps.memory_api.grace.agent_model import RunOverLimit
 from apps.memory_api.grace.confidence import (
+    CONTRADICTION,
     ConfidenceScore,
     calibrate,
     decide,
     score_grounded,
     score_step,
 )
-from apps.memory_api.grace.config import GraceConfig, ThresholdSection
+from apps.memory_api.grace.config import GraceConfig
+from apps.memory_api.grace.decisions import (
+    budget_warning,
+    decide_next,
+    insert_web_search,
+    wants_web_search,
+)
 from apps.memory_api.grace.execution_plan import (
     SEARCH_ACTIONS,
-    ExecutionPlan,
     ExecutionState,
     PlanStep,
     PlanStepResult,
 )
 from apps.memory_api.grace.interventions import (
-    ACCEPTED,
-    PENDING_QUESTION,
-    PENDING_REPLAN,
     PersonQuestion,
     ask_person,
-    describe_doubt,
 )
+from apps.memory_api.grace.leg import Leg
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolResult
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.runs.lifecycle import LeaseLost, extend_lease
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from apps.memory_api.runs.lifecycle import LeaseLost
 
 CANCEL_POLL_SECONDS = 1.0
 MAX_OUTPUT_LENGTH = 40_000
@@ -57,47 +55,6 @@ MAX_OUTPUT_LENGTH = 40_000
 
 class AgentRunCancelled(Exception):
     """A person has cancelled the run while a tool was working."""
-
-
-@dataclass
-class Leg:
-    """What one `run` of the kind `agent` works with."""
-
-    runtime: Runtime
-    run: RunRow
-    agent_run_id: UUID
-    config: GraceConfig
-    tools: Mapping[str, Tool]
-    thresholds: ThresholdSection
-    temperature: float
-    model: AgentModel | None = None
-    bullets: str = ""
-    bullet_keys: Sequence[str] = field(default_factory=tuple[str, ...])
-
-    async def lock(self, session: AsyncSession) -> AgentRunRow:
-        """The agent run, locked. Raises `LeaseLost` if another run or worker has it."""
-        agent_run = await queries.get_agent_run(session, self.agent_run_id, for_update=True)
-        if agent_run is None or agent_run.active_run_id != self.run.id:
-            raise LeaseLost
-        if not await extend_lease(session, self.run, self.runtime.lease_duration):
-            raise LeaseLost
-        if self.model is not None:
-            used: RunUsage = self.model.usage
-            agent_run.token_count, agent_run.cost_usd = used.tokens, used.cost_usd
-        return agent_run
-
-
-def read_state(agent_run: AgentRunRow, steps: Sequence[AgentStepRow]) -> ExecutionState:
-    """The state of a run from its rows."""
-    plan = ExecutionPlan.model_validate(agent_run.plan)
-    current = [PlanStep.model_validate(row.spec) for row in steps]
-    state = ExecutionState(plan.model_copy(update={"steps": current}))
-    for row in steps:
-        state.states[row.step_id] = row.state  # pyright: ignore[reportArgumentType]
-        state.started[row.step_id] = row.attempt_count
-        if row.result is not None:
-            state.results[row.step_id] = PlanStepResult.model_validate(row.result)
-    return state
 
 
 async def run_ready_steps(leg: Leg, agent_run: AgentRunRow, state: ExecutionState) -> None:
@@ -238,6 +195,9 @@ def _to_step_result(
 ) -> PlanStepResult:
     score = score_result(leg.config, step, result, outputs)
     own = calibrate(score.score, leg.temperature) if leg.temperature != 1 else score.score
+    level = decide(own, leg.thresholds).level
+    if CONTRADICTION in score.penalties:
+        level = "escalate"  # however sure the search is
     return PlanStepResult(
         step_id=step.step_id,
         status=result.status,
@@ -247,7 +207,7 @@ def _to_step_result(
         error=redact(result.error).text if result.error else None,
         breakdown=score.breakdown,
         penalties=list(score.penalties),
-        level=decide(own, leg.thresholds).level,
+        level=level,
         action=step.action,
         found=result.found,
         execution_time_ms=milliseconds,
@@ -291,44 +251,14 @@ async def _store_result(
             "error": result.error,
             "sources": [each["source"] for each in result.sources],
         }
-        await queries.add_events(session, agent_run, [(kind, data)])
-        _decide(leg, agent_run, step, result, timed_out)
+        events = [(kind, data), *budget_warning(leg, agent_run)]
+        if wants_web_search(leg, rows, step, result):
+            events.append(("step_inserted", insert_web_search(session, rows, row, step)))
+        else:
+            decide_next(leg, agent_run, step, result, timed_out)
+        await queries.add_events(session, agent_run, events)
 
 
 def _write(row: AgentStepRow, result: PlanStepResult) -> None:
     row.state, row.result = result.status, result.model_dump()
     row.confidence, row.finished_at = result.confidence, datetime.now(UTC)
-
-
-def _decide(
-    leg: Leg, agent_run: AgentRunRow, step: PlanStep, result: PlanStepResult, timed_out: bool
-) -> None:
-    """Notes what the result leads to: a replan, a question, or nothing. The leg carries it out once
-    all steps of this wave have ended.
-    """
-    if {PENDING_REPLAN, PENDING_QUESTION} & agent_run.options.keys():
-        return  # another step of the same wave decided already
-    if result.status == "failed":
-        _plan_again(agent_run, "timeout" if timed_out else "step_failed", step, result.error or "")
-        return
-    accepted = bool(agent_run.options.get(ACCEPTED))
-    if accepted or result.level not in ("confirm", "escalate"):
-        return
-    is_search = step.action in SEARCH_ACTIONS
-    weak = result.confidence < leg.config.replan.confidence_threshold
-    has_another_way = step.fallback is not None or leg.model is not None
-    limit = leg.config.executor.max_replans
-    if is_search and weak and has_another_way and agent_run.replan_count < limit:
-        _plan_again(agent_run, "low_confidence", step, "The search found little that fits.")
-        return
-    interactive = agent_run.options.get("interactive", leg.config.intervention.interactive)
-    rounds_left = agent_run.round_count < leg.config.intervention.max_rounds
-    if rounds_left and (interactive or result.level == "escalate"):
-        level = "confirm" if result.level == "confirm" else "escalate"
-        asked = {"level": level, "message": describe_doubt(step, result), "step_id": step.step_id}
-        agent_run.options = agent_run.options | {PENDING_QUESTION: asked}
-
-
-def _plan_again(agent_run: AgentRunRow, trigger: str, step: PlanStep, error: str) -> None:
-    pending = {"trigger": trigger, "step_id": step.step_id, "error": error}
-    agent_run.options = agent_run.options | {PENDING_REPLAN: pending}

@@ -26,7 +26,9 @@ from apps.memory_api.traces.schemas import CreateTraceRequest
 from apps.memory_api.traces.storage import store_trace
 
 OUTCOMES = {"failed": "failure", "partial": "partial"}
-"""Status of a run → outcome of its trace. A success has none until a person gives feedback."""
+"""Status of a run → outcome of its trace. A success is one if the run was sure enough to go on
+silently; otherwise it has no outcome until a person gives feedback.
+"""
 MAX_EVENT_LENGTH = 20_000
 
 
@@ -39,8 +41,11 @@ async def finish_agent_run(
     status: str | None = None,
     error: str | None = None,
     temperature: float = 1.0,
+    silent_from: float | None = None,
 ) -> ExecutionResult | None:
-    """End a locked agent run. Returns None if it ended before it had a plan."""
+    """End a locked agent run. Returns None if it ended before it had a plan. `silent_from` is the
+    threshold from which a success counts without feedback; None: never.
+    """
     steps: Sequence[AgentStepRow] = []
     if agent_run.plan:
         steps = await queries.load_steps(session, agent_run)
@@ -58,7 +63,11 @@ async def finish_agent_run(
     agent_run.finished_at = agent_run.updated_at = datetime.now(UTC)
     agent_run.active_run_id = None
     if result is not None and steps and overall != "cancelled":
-        await _store_trace(runtime, session, agent_run, result, steps)
+        outcome = OUTCOMES.get(overall)
+        sure = silent_from is not None and result.calibrated_confidence >= silent_from
+        if overall == "success" and sure:
+            outcome = "success"
+        await _store_trace(runtime, session, agent_run, result, steps, outcome)
     data = {
         "state": agent_run.state,
         "final_answer": result.final_answer if result else None,
@@ -116,9 +125,10 @@ async def _store_trace(
     agent_run: AgentRunRow,
     result: ExecutionResult,
     steps: Sequence[AgentStepRow],
+    outcome: str | None,
 ) -> None:
-    """Store the run as a trace of its playbook. A run without an answer is learned from now, a
-    successful one once a person says whether it was right.
+    """Store the run as a trace of its playbook. One with an outcome is learned from now, one
+    without once a person says whether the answer was right.
     """
     plan = ExecutionPlan.model_validate(agent_run.plan)
     body = CreateTraceRequest.model_validate(
@@ -129,7 +139,7 @@ async def _store_trace(
             "task_description": agent_run.query,
             "query": agent_run.query,
             "generated_answer": result.final_answer,
-            "outcome": OUTCOMES.get(result.overall_status),
+            "outcome": outcome,
             "reasoning_steps": [step.description for step in plan.steps],
             "used_bullet_keys": plan.cited_bullets,
             "retrieval_id": agent_run.retrieval_id,

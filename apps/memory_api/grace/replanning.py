@@ -10,6 +10,7 @@ from typing import Literal
 from apps.memory_api.grace.agent_model import AgentModel
 from apps.memory_api.grace.config import GraceConfig
 from apps.memory_api.grace.execution_plan import (
+    SEARCH_ACTIONS,
     USABLE,
     ExecutionPlan,
     ExecutionState,
@@ -53,15 +54,22 @@ class ReplanResult:
 def choose_strategy(
     why: ReplanContext, state: ExecutionState, replan_count: int, config: GraceConfig
 ) -> Strategy:
-    """In this order: limit reached → abort; step with a fallback → fallback; timeout → full; user
-    feedback → full if it says so, else partial; low confidence → full if few steps are finished;
-    failure in the first third → full; else partial.
+    """In this order: limit reached → abort; step with a fallback → fallback; a failed search of
+    which the plan has another with results → skip; timeout → full; user feedback → full if it says
+    so, else partial; low confidence → full if few steps are finished; failure in the first third →
+    full; else partial.
     """
     if replan_count >= config.executor.max_replans:
         return "abort"
     step = state.step(why.step_id) if why.step_id is not None else None
     if step is not None and step.fallback and why.trigger not in ("user_feedback",):
         return "fallback"
+    if (
+        why.trigger in ("step_failed", "timeout")
+        and step is not None
+        and _can_do_without(step, state)
+    ):
+        return "skip"
     if why.trigger == "timeout":
         return "full"
     if why.trigger in ("user_feedback", "new_information"):
@@ -71,6 +79,15 @@ def choose_strategy(
     if step is None or step.step_id / len(state.plan.steps) <= config.replan.full_share:
         return "full"
     return "partial"
+
+
+def _can_do_without(step: PlanStep, state: ExecutionState) -> bool:
+    """Whether the step is a search and another search has found something."""
+    return step.action in SEARCH_ACTIONS and any(
+        result.action in SEARCH_ACTIONS and state.states[number] in USABLE and result.found
+        for number, result in state.results.items()
+        if number != step.step_id
+    )
 
 
 async def make_replan(
@@ -92,7 +109,7 @@ async def make_replan(
     situation = _describe(why, state, keep=strategy == "partial")
     query = context.query
     if why.feedback and model is None:
-        query = f"{query} {why.feedback}"
+        query = f"{query} {FROM_THE_START.sub(' ', why.feedback)}".strip()
     planning = PlanningContext(
         query,
         context.config,

@@ -22,7 +22,7 @@ from apps.memory_api.grace import queries
 from apps.memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
 from apps.memory_api.grace.config import GraceConfig, ThresholdSection, load_config
 from apps.memory_api.grace.execution_plan import ExecutionPlan, ExecutionState
-from apps.memory_api.grace.executor import AgentRunCancelled, Leg, read_state, run_ready_steps
+from apps.memory_api.grace.executor import AgentRunCancelled, run_ready_steps
 from apps.memory_api.grace.experience import find_experience
 from apps.memory_api.grace.interventions import (
     PENDING_QUESTION,
@@ -32,6 +32,7 @@ from apps.memory_api.grace.interventions import (
     ask_person,
     enqueue_leg,
 )
+from apps.memory_api.grace.leg import Leg, read_state
 from apps.memory_api.grace.outcome import finish_agent_run
 from apps.memory_api.grace.planner import PlanningContext, create_plan
 from apps.memory_api.grace.replanning import (
@@ -81,6 +82,19 @@ class AgentRunStep:
         async with runtime.sessions.for_tenant(run.tenant_id) as session:
             result = StepResult(data={"agent_run_id": str(agent_run_id)}, usage=usage)
             await finish_run(session, run, result)
+
+    async def abandon(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, reason: str
+    ) -> None:
+        """End the agent run of a run that is out of attempts."""
+        agent_run = await queries.get_agent_run(
+            session, UUID(run.input["agent_run_id"]), for_update=True
+        )
+        if agent_run is None or agent_run.active_run_id != run.id or agent_run.state in ENDED:
+            return
+        config = self._config or load_config()
+        error = f"The worker could not go on with the run: {reason}"
+        await finish_agent_run(runtime, session, agent_run, config, status="failed", error=error)
 
 
 async def _open_leg(
@@ -338,6 +352,6 @@ async def _end(leg: Leg, status: str | None = None, *, error: str | None = None)
             status = "cancelled"
         await finish_agent_run(
             leg.runtime, session, current, leg.config, status=status, error=error,
-            temperature=leg.temperature,
+            temperature=leg.temperature, silent_from=leg.thresholds.silent,
         )  # fmt: skip
     return False

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -75,6 +75,17 @@ class SelfManagedStep(Protocol):
     def kind(self) -> str: ...
 
     async def execute(self, runtime: Runtime, run: RunRow) -> None: ...
+
+
+@runtime_checkable
+class AbandonableStep(Protocol):
+    """A kind of run that has work to do if a run ends as `dead` or `failed`."""
+
+    async def abandon(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, reason: str
+    ) -> None:
+        """Called in the transaction that ends the run."""
+        ...
 
 
 RunResult = Literal["done", "retried", "postponed", "failed", "dead", "lease_lost"]

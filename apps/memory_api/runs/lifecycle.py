@@ -86,12 +86,13 @@ class QueuedRun:
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """Exactly one of three: the claimed run; how long to wait until the lease of another worker
-    ends; or neither, because the run has ended.
+    """Exactly one of four: the claimed run; how long to wait until the lease of another worker
+    ends; the run that has become `dead` now; or none, because the run has ended.
     """
 
     run: RunRow | None = None
     wait: timedelta | None = None
+    dead: RunRow | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +230,7 @@ async def _explain_refusal(session: AsyncSession, run_id: UUID) -> ClaimResult:
         return ClaimResult(wait=timedelta())
     _end(run, "dead")
     run.error = run.error or {"message": f"Its worker died {run.attempts} times.", "type": "Lost"}
-    return ClaimResult()
+    return ClaimResult(dead=run)
 
 
 async def extend_lease(session: AsyncSession, run: RunRow, lease: timedelta) -> bool:

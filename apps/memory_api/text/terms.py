@@ -105,6 +105,15 @@ def query_terms(text: str) -> dict[int, float]:
     return {i: sqrt(count) for i, count in _count_by_id(chosen).items()}
 
 
+def content_terms(text: str) -> set[int]:
+    """The term IDs of a query without all-hiragana terms, which are mostly endings; all terms if
+    there are no others. At most 64.
+    """
+    terms = query_terms(text).keys()
+    functional = {term_id(term) for term in set(tokenize(text)) if is_function_word(term)}
+    return set(terms - functional) or set(terms)
+
+
 def _count_by_id(counts: Counter[str]) -> Counter[int]:
     ids: Counter[int] = Counter()
     for term, count in counts.items():

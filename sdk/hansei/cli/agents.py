@@ -103,6 +103,10 @@ def _print_event(kind: str, data: dict[str, Any]) -> None:
         print_text(f"confidence {data['confidence']:.2f}", indent=3, style="dim")
     elif kind == "step_failed":
         print_text(f"failed: {data['error']}", indent=3, style="dim")
+    elif kind == "step_inserted":
+        print_text(f"{data['description']}", style="dim")
+    elif kind == "budget_warning":
+        print_text(f"Near the limit of the run: {', '.join(sorted(data.keys() - {'at'}))}.")
     elif kind == "replanned":
         print_text(f"New plan ({data['strategy']}).", style="dim")
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nlargest
 from itertools import combinations
-from math import log
+from math import exp, log
 from statistics import fmean, pvariance
 
 from apps.memory_api.collections.passages import Passage, search_passages
 from apps.memory_api.grace.confidence import ConfidenceFactors
 from apps.memory_api.grace.config import GraceConfig
 from apps.memory_api.grace.tools.port import Source, Tool, ToolContext, ToolInput, ToolResult
-from apps.memory_api.text.terms import document_weights, query_terms
+from apps.memory_api.text.terms import content_terms, document_weights
 
 CANDIDATES = 20
 """Passages that are compared to weight the words of the query."""
-RELEVANCE_EXPONENT = 1.5
+SHARE_WEIGHT, LEAD_WEIGHT, OFFSET = 12.0, 6.0, 6.8
+"""Fitted on every other question of two sets (`bench grace`), with and without their passage."""
 
 
 class RAGSearchTool(Tool):
@@ -73,23 +75,30 @@ def to_source(passage: Passage, score: float) -> Source:
 
 
 def relevance_scores(query: str, texts: Sequence[str]) -> list[float]:
-    """For each candidate, the share of the query's terms that it has, each weighted by its inverse
-    frequency among the candidates, to the power of 1.5. Unlike the scores of the search, these are
-    comparable between searches: 0.4 is about where a candidate that does not answer the question is
-    as likely as one that does (docs/grace.md).
+    """For each candidate, how likely it is the one that answers the query: a logistic function of
+    the share of the query's words that it has, each weighted by its inverse frequency among the
+    candidates, and of how much more it has than any other. Unlike the scores of the search, these
+    are comparable between searches (docs/grace.md).
     """
-    terms = query_terms(query)
+    terms = content_terms(query)
     known = [document_weights(text) for text in texts]
     count = max(len(known), CANDIDATES)  # in a small collection, each word is in few candidates
     weights: dict[int, float] = {}
-    for term, frequency in terms.items():
+    for term in terms:
         having = sum(term in each for each in known)
-        weights[term] = frequency * log(1 + (count - having + 0.5) / (having + 0.5))
+        weights[term] = log(1 + (count - having + 0.5) / (having + 0.5))
     total = sum(weights.values())
     if not total:
         return [0.0] * len(known)
     shares = [sum(w for term, w in weights.items() if term in each) / total for each in known]
-    return [round(share**RELEVANCE_EXPONENT, 4) for share in shares]
+    best, second = nlargest(2, [*shares, 0.0, 0.0])
+    return [
+        round(
+            1 / (1 + exp(OFFSET - SHARE_WEIGHT * share
+                         - LEAD_WEIGHT * (share - (second if share == best else best)))), 4
+        )
+        for share in shares
+    ]  # fmt: skip
 
 
 def select_sources(sources: Sequence[Source], config: GraceConfig) -> list[Source]:

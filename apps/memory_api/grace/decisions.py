@@ -1,0 +1,113 @@
+"""What the result of a step leads to: a replan, a question to a person, a web search, a warning.
+
+The rows are locked by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.grace.execution_plan import SEARCH_ACTIONS, PlanStep, PlanStepResult
+from apps.memory_api.grace.interventions import (
+    ACCEPTED,
+    PENDING_QUESTION,
+    PENDING_REPLAN,
+    describe_doubt,
+)
+from apps.memory_api.grace.leg import Leg
+from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
+
+WEB_SEARCH = "web_search"
+BUDGET_WARNED = "budget_warned"
+"""Key of `options`: the warning about the budget was sent."""
+
+
+def decide_next(
+    leg: Leg, agent_run: AgentRunRow, step: PlanStep, result: PlanStepResult, timed_out: bool
+) -> None:
+    """Notes what the result leads to: a replan, a question, or nothing. The leg carries it out once
+    all steps of this wave have ended.
+    """
+    if {PENDING_REPLAN, PENDING_QUESTION} & agent_run.options.keys():
+        return  # another step of the same wave decided already
+    if result.status == "failed":
+        _plan_again(agent_run, "timeout" if timed_out else "step_failed", step, result.error or "")
+        return
+    accepted = bool(agent_run.options.get(ACCEPTED))
+    if accepted or result.level not in ("confirm", "escalate"):
+        return
+    is_search = step.action in SEARCH_ACTIONS
+    weak = result.confidence < leg.config.replan.confidence_threshold
+    has_another_way = step.fallback is not None or leg.model is not None
+    limit = leg.config.executor.max_replans
+    if is_search and weak and has_another_way and agent_run.replan_count < limit:
+        _plan_again(agent_run, "low_confidence", step, "The search found little that fits.")
+        return
+    interactive = agent_run.options.get("interactive", leg.config.intervention.interactive)
+    rounds_left = agent_run.round_count < leg.config.intervention.max_rounds
+    if rounds_left and (interactive or result.level == "escalate"):
+        level = "confirm" if result.level == "confirm" else "escalate"
+        asked = {"level": level, "message": describe_doubt(step, result), "step_id": step.step_id}
+        agent_run.options = agent_run.options | {PENDING_QUESTION: asked}
+
+
+def _plan_again(agent_run: AgentRunRow, trigger: str, step: PlanStep, error: str) -> None:
+    pending = {"trigger": trigger, "step_id": step.step_id, "error": error}
+    agent_run.options = agent_run.options | {PENDING_REPLAN: pending}
+
+
+def budget_warning(leg: Leg, agent_run: AgentRunRow) -> list[tuple[str, dict[str, Any]]]:
+    """An event when the run has used `warn_cost_share` of its cost or tokens, once per run."""
+    limits = leg.config.executor
+    used = {
+        "cost_usd": (agent_run.cost_usd, limits.max_cost_usd_per_run),
+        "tokens": (agent_run.token_count, limits.max_tokens_per_run),
+    }
+    near = {name: {"used": spent, "limit": limit} for name, (spent, limit) in used.items()
+            if limit and spent >= limits.warn_cost_share * limit}  # fmt: skip
+    if not near or BUDGET_WARNED in agent_run.options:
+        return []
+    agent_run.options = agent_run.options | {BUDGET_WARNED: True}
+    return [("budget_warning", near)]
+
+
+def wants_web_search(
+    leg: Leg, rows: Sequence[AgentStepRow], step: PlanStep, result: PlanStepResult
+) -> bool:
+    """Whether the best hit of a search is so low that the web is searched too, once per plan."""
+    return (
+        step.action == "rag_search"
+        and result.status != "failed"
+        and result.confidence < leg.config.search.web_search_below
+        and WEB_SEARCH in leg.tools
+        and all(row.spec["action"] != WEB_SEARCH for row in rows)
+    )
+
+
+def insert_web_search(
+    session: AsyncSession, rows: Sequence[AgentStepRow], searched: AgentStepRow, step: PlanStep
+) -> dict[str, Any]:
+    """Add a step that the steps after this search also depend on. Returns its event."""
+    number = max(row.step_id for row in rows) + 1
+    added = PlanStep(
+        step_id=number,
+        action=WEB_SEARCH,
+        description="Search the web, because the collections have little that fits.",
+        query=step.query,
+    )
+    session.add(
+        AgentStepRow(
+            tenant_id=searched.tenant_id,
+            agent_run_id=searched.agent_run_id,
+            plan_number=searched.plan_number,
+            step_id=number,
+            spec=added.model_dump(mode="json"),
+        )
+    )
+    for row in rows:
+        if step.step_id in row.spec["depends_on"]:
+            row.spec = row.spec | {"depends_on": [*row.spec["depends_on"], number]}
+    return {"step_id": number, "action": WEB_SEARCH, "description": added.description}

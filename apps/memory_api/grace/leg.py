@@ -1,0 +1,65 @@
+"""What one `run` of the kind `agent` works with, and the state of an agent run from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.grace import queries
+from apps.memory_api.grace.agent_model import AgentModel, RunUsage
+from apps.memory_api.grace.config import GraceConfig, ThresholdSection
+from apps.memory_api.grace.execution_plan import (
+    ExecutionPlan,
+    ExecutionState,
+    PlanStep,
+    PlanStepResult,
+)
+from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
+from apps.memory_api.grace.tools.port import Tool
+from apps.memory_api.runs.lifecycle import LeaseLost, extend_lease
+from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.runtime import Runtime
+
+
+@dataclass
+class Leg:
+    """What one `run` of the kind `agent` works with."""
+
+    runtime: Runtime
+    run: RunRow
+    agent_run_id: UUID
+    config: GraceConfig
+    tools: Mapping[str, Tool]
+    thresholds: ThresholdSection
+    temperature: float
+    model: AgentModel | None = None
+    bullets: str = ""
+    bullet_keys: Sequence[str] = field(default_factory=tuple[str, ...])
+
+    async def lock(self, session: AsyncSession) -> AgentRunRow:
+        """The agent run, locked. Raises `LeaseLost` if another run or worker has it."""
+        agent_run = await queries.get_agent_run(session, self.agent_run_id, for_update=True)
+        if agent_run is None or agent_run.active_run_id != self.run.id:
+            raise LeaseLost
+        if not await extend_lease(session, self.run, self.runtime.lease_duration):
+            raise LeaseLost
+        if self.model is not None:
+            used: RunUsage = self.model.usage
+            agent_run.token_count, agent_run.cost_usd = used.tokens, used.cost_usd
+        return agent_run
+
+
+def read_state(agent_run: AgentRunRow, steps: Sequence[AgentStepRow]) -> ExecutionState:
+    """The state of a run from its rows."""
+    plan = ExecutionPlan.model_validate(agent_run.plan)
+    current = [PlanStep.model_validate(row.spec) for row in steps]
+    state = ExecutionState(plan.model_copy(update={"steps": current}))
+    for row in steps:
+        state.states[row.step_id] = row.state  # pyright: ignore[reportArgumentType]
+        state.started[row.step_id] = row.attempt_count
+        if row.result is not None:
+            state.results[row.step_id] = PlanStepResult.model_validate(row.result)
+    return state

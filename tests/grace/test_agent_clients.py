@@ -1,0 +1,84 @@
+"""The agent through the SDK and the command line, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hansei import AsyncHansei, Hansei
+from hansei.cli.main import app
+from tests.grace.conftest import Agent
+from tests.grace.test_agent_runs import KNOWN, UNKNOWN
+
+
+async def with_worker(agent: Agent, function: Callable[[], Any]) -> Any:
+    """Call a blocking client in a thread while a worker does what is due."""
+    task = asyncio.ensure_future(asyncio.to_thread(function))
+    while not task.done():
+        await agent.work()
+        await asyncio.sleep(0.01)
+    return task.result()
+
+
+async def test_generator_yields_what_happens(agent: Agent, live: str) -> None:
+    seen: list[str] = []
+    async with AsyncHansei(live, agent.tenant.keys["admin"]) as client:
+        async for event in client.execute_plan_generator(KNOWN, interactive=False):
+            seen.append(event["event"])
+            if event["event"] == "run_created":
+                run_id = event["data"]["agent_run_id"]
+                await agent.work()
+        run = await client.get_agent_run(run_id)
+        after = [event["id"] async for event in client.follow_agent_run(run_id, after=4)]
+    assert seen[:3] == ["run_created", "run_queued", "plan_created"]
+    assert seen[-1] == "run_finished"
+    assert "cannot be refunded" in run["answer"]
+    assert after == list(range(5, len(seen)))
+
+
+async def test_client_answers_a_question(agent: Agent, live: str) -> None:
+    def ask() -> Any:
+        with Hansei(live, agent.tenant.keys["admin"]) as client:
+            events = list(client.execute_plan_generator(UNKNOWN))
+            assert events[-1]["event"] == "intervention_requested"
+            run = client.get_agent_run(events[0]["data"]["agent_run_id"])
+            question = run["intervention"]
+            assert question is not None
+            client.answer_intervention(run["id"], question["id"], "input", input=KNOWN)
+            last = [event["event"] for event in client.follow_agent_run(run["id"])][-1]
+            assert last == "run_finished"
+            return client.get_agent_run(run["id"])
+
+    run = await with_worker(agent, ask)
+    assert "cannot be refunded" in run["answer"]
+
+
+async def test_command_asks_and_takes_feedback(
+    agent: Agent, live: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSEI_URL", live)
+    monkeypatch.setenv("HANSEI_API_KEY", agent.tenant.keys["admin"])
+
+    async def command(*arguments: str) -> Result:
+        return await with_worker(agent, lambda: CliRunner().invoke(app, ["agent", *arguments]))
+
+    asked = await command("run", KNOWN)
+    assert asked.exit_code == 0, asked.output
+    assert "1. rag_search" in asked.output
+    assert "A pending order cannot be refunded." in asked.output
+    assert "[1] handbook.md" in asked.output
+    run_id = asked.output.split("Run ")[1].split(".")[0]
+    judged = await command("feedback", run_id, "--wrong", "--answer", "Cancel it.")
+    assert judged.output.strip() == "Recorded: the answer was wrong."
+    assert (await agent.get(run_id))["feedback"] == "wrong"
+    unsure = await command("run", UNKNOWN, "--json")
+    assert unsure.exit_code == 0
+    assert json.loads(unsure.stdout[unsure.stdout.index("{") :])["state"] == "waiting"
+    missing = await command("run", KNOWN, "--collection", "nope")
+    assert missing.exit_code != 0
+    assert "'handbook'" in missing.output

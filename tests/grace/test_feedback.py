@@ -1,0 +1,120 @@
+"""What the agent learns: thresholds, temperature, collections, and the trace of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.grace.conftest import URL, Agent, config
+from tests.grace.test_agent_runs import KNOWN, UNKNOWN
+from tests.support.problems import assert_problem
+
+CALIBRATION = "/api/v1/agents/calibration"
+
+
+async def judge(agent: Agent, run: dict[str, Any], verdict: str, answer: str | None = None) -> Any:
+    body = {"verdict": verdict, "answer": answer}
+    return await agent.api.post(f"{URL}/{run['id']}/feedback", json=body)
+
+
+async def ask_many(agent: Agent, count: int, verdict: str) -> None:
+    started = [await agent.start(KNOWN, interactive=False) for _ in range(count)]
+    await agent.work()
+    for run_id in started:
+        assert (await judge(agent, {"id": run_id}, verdict)).status_code == 200
+
+
+async def read_calibration(agent: Agent) -> dict[str, Any]:
+    return (await agent.api.get(CALIBRATION)).json()
+
+
+async def test_feedback_moves_thresholds_once_and_fits_the_temperature(agent: Agent) -> None:
+    agent.config = config(intervention={"max_rounds": 0})
+    start = await read_calibration(agent)
+    assert (start["silent"], start["temperature"], start["sample_count"]) == (0.9, 1, 0)
+    await ask_many(agent, 9, "wrong")
+    assert (await read_calibration(agent))["silent"] == 0.9
+    await ask_many(agent, 1, "wrong")
+    moved = await read_calibration(agent)
+    assert (moved["silent"], moved["notify"], moved["confirm"]) == (0.95, 0.75, 0.45)
+    await ask_many(agent, 5, "wrong")
+    assert await read_calibration(agent) | {"sample_count": 10, "ece": moved["ece"]} == moved
+    await ask_many(agent, 6, "right")
+    fitted = await read_calibration(agent)
+    assert fitted["sample_count"] == 21
+    assert fitted["temperature"] > 1
+    assert fitted["ece"] < moved["ece"]
+    run = await agent.ask(KNOWN, interactive=False)
+    assert run["confidence"] < run["steps"][1]["confidence"]
+    assert (await agent.api.delete(CALIBRATION)).status_code == 204
+    assert await read_calibration(agent) == start | {"ece": None}
+
+
+async def test_feedback_is_for_ended_runs_and_given_once(agent: Agent) -> None:
+    run = await agent.ask(UNKNOWN)
+    assert_problem(await judge(agent, run, "right"), 409, "conflict")
+    run = await agent.ask(KNOWN, interactive=False)
+    assert_problem(await judge(agent, run, "perhaps"), 422, "invalid")
+    for _ in range(2):
+        assert (await judge(agent, run, "right")).json()["feedback"] == "right"
+    assert_problem(await judge(agent, run, "wrong"), 409, "conflict")
+
+
+async def read_trace(agent: Agent, run: dict[str, Any]) -> dict[str, Any]:
+    return (await agent.api.get(f"/api/v1/traces/{run['trace_id']}")).json()
+
+
+async def kinds_of(agent: Agent, run: dict[str, Any]) -> list[str]:
+    runs = await agent.api.get("/api/v1/runs", params={"trace_id": run["trace_id"]})
+    return [each["kind"] for each in runs.json()["items"]]
+
+
+async def test_sure_success_is_learned_from_and_feedback_overrules_it(agent: Agent) -> None:
+    run = await agent.ask(KNOWN, interactive=False)
+    assert (await read_trace(agent, run))["outcome"] == "success"
+    learned = await kinds_of(agent, run)
+    assert "evaluate" in learned
+    assert (await judge(agent, run, "wrong", "It can be cancelled.")).status_code == 200
+    trace = await read_trace(agent, run)
+    assert (trace["outcome"], trace["ground_truth"]) == ("failure", "It can be cancelled.")
+    await agent.work()
+    assert len(await kinds_of(agent, run)) > len(learned)
+
+
+async def test_unsure_success_is_learned_from_when_a_person_says_so(agent: Agent) -> None:
+    agent.config = config(thresholds={"silent": 1.0})
+    run = await agent.ask(KNOWN, interactive=False)
+    assert (await read_trace(agent, run))["outcome"] is None
+    assert await kinds_of(agent, run) == []
+    await judge(agent, run, "right")
+    await agent.work()
+    assert (await read_trace(agent, run))["outcome"] == "success"
+    assert "evaluate" in await kinds_of(agent, run)
+
+
+async def test_collection_that_answered_similar_questions_is_preferred(agent: Agent) -> None:
+    (await agent.api.post("/api/v1/collections", json={"name": "archive"})).raise_for_status()
+    assert (await agent.ask(KNOWN, interactive=False))["steps"][0]["collection"] is None
+    for _ in range(2):
+        await agent.ask(KNOWN, interactive=False)
+    run = await agent.ask("Can pending orders be refunded at all?", interactive=False)
+    assert run["steps"][0]["collection"] == "handbook"
+    other = await agent.ask("How long do parcels to Norway take?", interactive=False)
+    assert other["steps"][0]["collection"] is None
+
+
+@pytest.mark.parametrize("words", ["Start over. A pending order", "最初からやり直して"])
+async def test_modify_plans_everything_again_and_the_plan_is_confirmed(
+    agent: Agent, words: str
+) -> None:
+    agent.config = config(thresholds={"silent": 1.0, "notify": 1.0, "confirm": 0.01})
+    run = await agent.ask(KNOWN)
+    assert (run["intervention"]["kind"], run["intervention"]["level"]) == ("step", "confirm")
+    assert run["intervention"]["options"] == ["proceed", "modify", "cancel"]
+    run = await agent.go_on(run, "modify", words)
+    assert (run["intervention"]["kind"], run["replan_count"]) == ("plan", 1)
+    assert "1. rag_search" in run["intervention"]["message"]
+    run = await agent.go_on(run, "proceed")
+    run = await agent.go_on(run, "proceed")
+    assert (run["state"], run["found"]) == ("done", True)
