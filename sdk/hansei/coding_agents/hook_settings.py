@@ -19,7 +19,7 @@ from hansei.types import Json
 Scope = Literal["user", "project", "local"]
 
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "SubagentStop", "SessionEnd")
-HOOK_TIMEOUT_SECONDS = 10
+HOOK_TIMEOUT_SECONDS = 15
 """The limit in the settings. A hook ends itself earlier, see `hooks.TIME_LIMIT_SECONDS`."""
 _OUR_COMMAND = re.compile(r"\bhansei\b.* hooks run\b")
 
