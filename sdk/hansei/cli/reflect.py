@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 from uuid import UUID
 
 import typer
@@ -16,10 +16,12 @@ from hansei.cli.options import STDIN, AsJson, Outcome, check_readable, open_inpu
 from hansei.cli.reflect_session import SessionOptions, reflect_on_session
 from hansei.cli.report import print_report
 from hansei.cli.terminal import format_count, open_client, print_json, print_message, stderr
-from hansei.client import Hansei
 from hansei.errors import HanseiError
 from hansei.learning_summary import LearningSummary
 from hansei.session_files import ReplayedInput, detect_session, read_session_file
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 # pyright: reportPrivateUsage=false
 # The client offers the methods that poll many runs to this command only.

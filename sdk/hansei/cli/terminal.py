@@ -8,15 +8,18 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hansei.client import Hansei
+import hansei
 from hansei.credentials import CredentialsWarning
 from hansei.errors import HanseiError, ServerError, TimedOut, Unauthorized, Unreachable
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 stdout = Console(highlight=False, markup=False)
 stderr = Console(stderr=True, highlight=False, markup=False)
@@ -32,7 +35,7 @@ def open_client() -> Hansei:
     """A client with the URL and key of the environment or of the credentials file."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CredentialsWarning)
-        client = Hansei()
+        client = hansei.Hansei()  # imported only now: `hansei --help` needs no client
     for warning in caught:
         print_message(f"warning: {warning.message}")
     return client
