@@ -31,11 +31,12 @@ unwrapped = Console(highlight=False, markup=False, width=10_000)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def open_client() -> Hansei:
+def open_client(*, timeout: float | None = None) -> Hansei:
     """A client with the URL and key of the environment or of the credentials file."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CredentialsWarning)
-        client = hansei.Hansei()  # imported only now: `hansei --help` needs no client
+        # The client is imported only now, because `hansei --help` needs none.
+        client = hansei.Hansei() if timeout is None else hansei.Hansei(timeout=timeout)
     for warning in caught:
         print_message(f"warning: {warning.message}")
     return client
