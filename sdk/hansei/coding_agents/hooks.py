@@ -13,10 +13,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import hansei
 from hansei.coding_agents.session_store import (
     SessionRange,
     SessionStore,
@@ -55,6 +55,11 @@ TRY_LATER = (Unreachable, ServerError, Busy, Unauthorized, UnexpectedResponse, N
 """Errors after which a range stays in the spool."""
 
 
+def open_client(**options: Any) -> Hansei:
+    """A client. Its module is imported only now, because the help of `hansei` needs none."""
+    return import_module("hansei.client").Hansei(**options)
+
+
 @dataclass(frozen=True)
 class HookOptions:
     playbook: str
@@ -85,7 +90,7 @@ def _advise(store: SessionStore, event: Mapping[str, Any], options: HookOptions)
         return ""
     limits: Json = {"token_budget": SESSION_TOKENS} if starts else {"top_k": PROMPT_BULLETS}
     try:
-        with hansei.Hansei(timeout=RENDER_TIMEOUT_SECONDS, max_retries=0) as client:
+        with open_client(timeout=RENDER_TIMEOUT_SECONDS, max_retries=0) as client:
             block = client.render_playbook(
                 options.playbook, prompt, project_id=options.project_id, **limits
             )
@@ -225,7 +230,7 @@ def _session_file(event: Mapping[str, Any]) -> Path:
 
 def _current_account() -> str | None:
     try:
-        with hansei.Hansei() as client:
+        with open_client() as client:
             return account_of(client.url, client.http_headers)
     except NotConfigured:
         return None
