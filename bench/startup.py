@@ -1,4 +1,6 @@
-"""Start-up time of `hansei up`, from an empty directory and again, and memory of its processes."""
+"""Start-up time of `hansei up`, from an empty directory and again, and memory of its processes; CPU
+time of `import hansei` and of the help.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import os
 import platform
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,6 +47,28 @@ def start(folder: Path) -> tuple[float, list[tuple[str, float]]]:
     return seconds, sizes
 
 
+COMMANDS = {
+    "import hansei": (["-c", "import hansei"], 120),
+    "hansei --help": (["-m", "hansei", "--help"], 250),
+}
+"""Name → arguments of Python, and the goal in milliseconds."""
+REPEATS = 9
+
+
+def cpu_milliseconds(arguments: list[str]) -> float:
+    """The median CPU time of a Python process, which other processes of the machine affect less
+    than its duration.
+    """
+    taken: list[float] = []
+    for _ in range(REPEATS):
+        before = os.times()
+        subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+        after = os.times()
+        seconds = after.children_user + after.children_system
+        taken.append(1000 * (seconds - before.children_user - before.children_system))
+    return statistics.median(taken)
+
+
 def main() -> None:
     report = Report(
         "startup",
@@ -51,6 +76,9 @@ def main() -> None:
         f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start. The "
         "first start creates the database. Resident memory before any request.",
     )
+    report.table("commands", "Commands", "command", "CPU, ms (median)", "goal, ms")
+    for name, (arguments, goal) in COMMANDS.items():
+        report.row("commands", name, f"{cpu_milliseconds(arguments):.0f}", f"≤ {goal}")
     report.table("starts", "Start-up", "start", "ready, s", "resident, MB")
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"

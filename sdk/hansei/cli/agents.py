@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from hansei.cli.options import AsJson, Project
 from hansei.cli.terminal import open_client, print_json, print_message, print_text
-from hansei.client import Hansei
 from hansei.endpoints.agents import AgentRun, Intervention, InterventionAction
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 ENDED = ("done", "failed", "cancelled")
 NEEDS_TEXT = ("input", "modify")

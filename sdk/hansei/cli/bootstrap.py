@@ -6,7 +6,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -22,7 +22,6 @@ from hansei.cli.terminal import (
     print_text,
     stderr,
 )
-from hansei.client import Hansei
 from hansei.coding_agents.hooks import (
     SEND_TIMEOUT_SECONDS,
     HookOptions,
@@ -32,6 +31,9 @@ from hansei.coding_agents.hooks import (
 )
 from hansei.coding_agents.session_store import SessionStore
 from hansei.learning_summary import LearningSummary
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 # pyright: reportPrivateUsage=false
 # The client offers the methods that poll many runs to the command line only.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hansei.cli.options import AsJson
 from hansei.cli.terminal import format_count, open_client, print_json, print_message, print_text
-from hansei.client import Hansei
 from hansei.endpoints.account import Budget, BudgetLimit, Period, Usage, WhenSpent
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 budget_commands = typer.Typer(
     name="budget", help="Show and set the budgets for model calls.", no_args_is_help=True

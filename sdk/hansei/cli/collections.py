@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,8 +19,10 @@ from hansei.cli.terminal import (
     print_text,
     truncate,
 )
-from hansei.client import Hansei
 from hansei.endpoints.collections import ChunkHit, Document
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 SUFFIXES = (".txt", ".text", ".md", ".markdown", ".html", ".htm", ".pdf")
 """Files of a folder that are added. A file that is named is sent whatever its suffix is."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import typer
 
+import hansei
 from hansei.cli.terminal import print_message
-from hansei.client import AsyncHansei
+
+if TYPE_CHECKING:
+    from hansei.client import AsyncHansei
 
 
 def run_mcp() -> None:
@@ -27,7 +31,7 @@ def run_mcp() -> None:
         raise typer.Exit(1) from None
 
     async def serve() -> None:
-        async with AsyncHansei() as client:
+        async with hansei.AsyncHansei() as client:
 
             @asynccontextmanager
             async def connect(_headers: Mapping[str, str] | None) -> AsyncGenerator[AsyncHansei]:

@@ -10,14 +10,16 @@ from datetime import datetime
 from enum import StrEnum
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hansei.cli.terminal import open_client
-from hansei.client import Hansei
 from hansei.endpoints.playbooks import PointInTime
 from hansei.errors import NotFound
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 STDIN = "-"
 BUFFER_BYTES = 64 * 1024

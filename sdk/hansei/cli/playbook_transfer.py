@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -28,7 +28,6 @@ from hansei.cli.terminal import (
     print_message,
     print_text,
 )
-from hansei.client import Hansei
 from hansei.endpoints.bullets import Bullet
 from hansei.endpoints.playbooks import PlaybookFormat
 from hansei.errors import BadRequest, NotFound, ServerError, Unreachable
@@ -39,6 +38,9 @@ from hansei.playbook_import import (
     merge_lessons,
     parse_lessons,
 )
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 AgentFormat = Literal["skill", "agents-md", "claude-md"]
 ExportFormat = PlaybookFormat | AgentFormat

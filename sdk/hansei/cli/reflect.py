@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 from uuid import UUID
 
 import typer
@@ -17,7 +17,6 @@ from hansei.cli.options import STDIN, AsJson, Outcome, check_readable, open_inpu
 from hansei.cli.reflect_session import SessionOptions, reflect_on_session
 from hansei.cli.report import print_report
 from hansei.cli.terminal import format_count, open_client, print_json, print_message, stderr
-from hansei.client import Hansei
 from hansei.errors import HanseiError
 from hansei.learning_summary import LearningSummary
 from hansei.session_files import (
@@ -27,6 +26,9 @@ from hansei.session_files import (
     read_session_file,
 )
 from hansei.types import TraceFormat
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 # pyright: reportPrivateUsage=false
 # The client offers the methods that poll many runs to this command only.

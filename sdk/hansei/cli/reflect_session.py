@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,11 +17,13 @@ from hansei.cli.terminal import (
     print_text,
     stderr,
 )
-from hansei.client import Hansei
 from hansei.endpoints.reflections import ReflectOnTranscriptResponse
 from hansei.learning_summary import LearningSummary
 from hansei.session_files import SessionFile
 from hansei.types import Json, OutcomeType, Run
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 MAX_LINES_NAMED = 20
 

@@ -8,15 +8,18 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hansei.client import TIMEOUT_SECONDS, Hansei
+import hansei
 from hansei.credentials import CredentialsWarning
 from hansei.errors import HanseiError, ServerError, TimedOut, Unauthorized, Unreachable
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 stdout = Console(highlight=False, markup=False)
 stderr = Console(stderr=True, highlight=False, markup=False)
@@ -28,11 +31,12 @@ unwrapped = Console(highlight=False, markup=False, width=10_000)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def open_client(*, timeout: float = TIMEOUT_SECONDS) -> Hansei:
+def open_client(*, timeout: float | None = None) -> Hansei:
     """A client with the URL and key of the environment or of the credentials file."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CredentialsWarning)
-        client = Hansei(timeout=timeout)
+        # The client is imported only now, because `hansei --help` needs none.
+        client = hansei.Hansei() if timeout is None else hansei.Hansei(timeout=timeout)
     for warning in caught:
         print_message(f"warning: {warning.message}")
     return client

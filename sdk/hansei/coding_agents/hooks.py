@@ -13,10 +13,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hansei.client import Hansei
 from hansei.coding_agents.session_store import (
     SessionRange,
     SessionStore,
@@ -35,6 +35,9 @@ from hansei.errors import (
 )
 from hansei.types import Json
 
+if TYPE_CHECKING:
+    from hansei.client import Hansei
+
 TIME_LIMIT_SECONDS = 8.0
 """After this, the process of a hook ends, whatever it does."""
 RENDER_TIMEOUT_SECONDS = 4.0
@@ -50,6 +53,11 @@ TRANSCRIPT_EVENTS = frozenset({"PreCompact", "SessionEnd"})
 SUB_AGENT_EVENT = "SubagentStop"
 TRY_LATER = (Unreachable, ServerError, Busy, Unauthorized, UnexpectedResponse, NotConfigured)
 """Errors after which a range stays in the spool."""
+
+
+def open_client(**options: Any) -> Hansei:
+    """A client. Its module is imported only now, because the help of `hansei` needs none."""
+    return import_module("hansei.client").Hansei(**options)
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def _advise(store: SessionStore, event: Mapping[str, Any], options: HookOptions)
         return ""
     limits: Json = {"token_budget": SESSION_TOKENS} if starts else {"top_k": PROMPT_BULLETS}
     try:
-        with Hansei(timeout=RENDER_TIMEOUT_SECONDS, max_retries=0) as client:
+        with open_client(timeout=RENDER_TIMEOUT_SECONDS, max_retries=0) as client:
             block = client.render_playbook(
                 options.playbook, prompt, project_id=options.project_id, **limits
             )
@@ -222,7 +230,7 @@ def _session_file(event: Mapping[str, Any]) -> Path:
 
 def _current_account() -> str | None:
     try:
-        with Hansei() as client:
+        with open_client() as client:
             return account_of(client.url, client.http_headers)
     except NotConfigured:
         return None
