@@ -30,7 +30,7 @@ from apps.memory_api.maintenance import budget_alerts, reembedding, tasks, upkee
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.execution import (
-    TIME_BUDGET_ERRORS,
+    BUDGET_ERRORS,
     RunObservation,
     SelfManagedStep,
     Step,
@@ -122,7 +122,7 @@ async def _execute_claimed(
             if delay is not None:
                 observation.result = "postponed"
                 return await lifecycle.postpone_run(session, run, error, delay)
-            if isinstance(error, TIME_BUDGET_ERRORS):
+            if isinstance(error, BUDGET_ERRORS):
                 observation.result = "failed"
                 await lifecycle.fail_permanently(session, run, error)
                 return None
