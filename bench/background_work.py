@@ -39,7 +39,7 @@ class Form:
     slow_bytes: int
 
 
-FULL = Form(waiting=10_000, modelled=960, idle=100, others=10, slow=8, slow_bytes=20_000_000)
+FULL = Form(waiting=10_000, modelled=960, idle=100, others=10, slow=8, slow_bytes=15_000_000)
 SHORT = Form(waiting=1_000, modelled=64, idle=20, others=4, slow=4, slow_bytes=10_000_000)
 
 
@@ -180,8 +180,8 @@ def crowd(lab: Lab, pid: int) -> None:
 
 
 def slow_neighbor(lab: Lab) -> None:
-    """Tenant A learns from traces that take seconds of analysis each, while tenant B sends one small
-    trace at a time.
+    """Tenant A learns from traces that take seconds of analysis each, while tenant B sends one
+    small trace at a time.
     """
     a, b = lab.tenant("slow"), lab.tenant("neighbor")
     output = "Error: no such column, see line 17 of the report\n" * (lab.form.slow_bytes // 49)
