@@ -181,3 +181,13 @@ update memories m
 set status = 'deleted', playbook_version = :version, change_reason = :reason, change_actor = :actor, change_run_id = cast(:run as uuid)
 from bullets b
 where m.tenant_id = :tenant and m.id = b.id
+
+-- name: count_reviews
+-- The playbooks of a project, with their quarantined bullets and waiting proposals.
+select p.name, p.active_count,
+       (select count(*) from memories m where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.kind = 'bullet' and m.status = 'quarantined'),
+       (select count(*) from playbook_proposals q where q.tenant_id = p.tenant_id and q.scope_id = p.scope_id and q.state = 'waiting')
+from playbooks p
+where p.tenant_id = :tenant and p.project_id = :project and p.deleted_at is null
+order by p.name
+limit 200
