@@ -190,8 +190,8 @@ def slow_neighbor(lab: Lab) -> None:
         {"event_type": "tool_response", "tool_name": "shell", "content": output},
         {"event_type": "error_event", "content": "The report failed."},
     ]
-    lab.send(b, 1, "warm")
-    lab.until(lambda: lab.drained("neighbor"))
+    lab.send(lab.tenant("warm"), 1, "warm")  # until the worker has started
+    lab.until(lambda: lab.drained("warm"))
     for n in range(lab.form.slow):
         trace = {"task_description": f"report {n}", "outcome": "failure", "events": events}
         send(lab.port, a, lines([trace], 1, f"slow-{n}"), "always")
