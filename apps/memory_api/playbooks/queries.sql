@@ -45,16 +45,17 @@ join memories m on m.id = g.bullet_id
 where m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and s.status <> 'deleted'
 
 -- name: bullet_effects
--- The outcomes of agent runs with each bullet of a playbook and without it: one page of bullets, by key.
-select e.key,
+-- The outcomes of the agent runs of a period with each bullet of a playbook and without it: one page of bullets, by key.
+select e.key, e.status,
        jsonb_object_agg(e.basis, jsonb_build_object(
            'with', jsonb_build_object('runs', e.with_runs, 'successes', e.with_successes, 'rate', e.with_rate),
            'without', jsonb_build_object('runs', e.without_runs, 'successes', e.without_successes, 'rate', e.without_rate),
            'difference', e.difference,
            'interval', jsonb_build_object('low', e.low, 'high', e.high))) sides
-from bullet_effects e
-where e.tenant_id = :tenant and e.scope_id = :scope and (cast(:after as text) is null or e.key > cast(:after as text))
-group by e.key
+from analytics.effects(coalesce(cast(:since as timestamptz), '-infinity'), coalesce(cast(:until as timestamptz), 'infinity')) e
+where e.tenant_id = :tenant and e.project_id = :project and e.playbook = :playbook
+  and (cast(:after as text) is null or e.key > cast(:after as text)) and (cast(:key as text) is null or e.key = cast(:key as text))
+group by e.key, e.status
 order by e.key
 limit :limit
 
@@ -191,3 +192,18 @@ from playbooks p
 where p.tenant_id = :tenant and p.project_id = :project and p.deleted_at is null
 order by p.name
 limit 200
+
+-- name: served_traces
+-- The latest retrievals that handed out one bullet, with the first trace that names each of them.
+select r.id, r.kind, r.query, r.created_at, t.id trace_id, t.outcome, t.task_description
+from retrievals r
+left join lateral (
+    select t.id, t.outcome, t.task_description
+    from traces t
+    where t.tenant_id = :tenant and t.retrieval_id = r.id
+    order by t.created_at, t.id
+    limit 1
+) t on true
+where r.tenant_id = :tenant and r.scope_id = :scope and r.created_at > now() - interval '90 days' and :key = any(r.bullet_keys)
+order by r.created_at desc
+limit :limit
