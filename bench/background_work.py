@@ -35,10 +35,12 @@ class Form:
     modelled: int
     idle: int
     others: int
+    slow: int
+    slow_bytes: int
 
 
-FULL = Form(waiting=10_000, modelled=960, idle=100, others=10)
-SHORT = Form(waiting=1_000, modelled=64, idle=20, others=4)
+FULL = Form(waiting=10_000, modelled=960, idle=100, others=10, slow=8, slow_bytes=15_000_000)
+SHORT = Form(waiting=1_000, modelled=64, idle=20, others=4, slow=4, slow_bytes=10_000_000)
 
 
 def failures(count: int) -> list[dict[str, Any]]:
@@ -177,6 +179,46 @@ def crowd(lab: Lab, pid: int) -> None:
     )
 
 
+def slow_neighbor(lab: Lab) -> None:
+    """Tenant A learns from traces that take seconds of analysis each, while tenant B sends one
+    small trace at a time.
+    """
+    a, b = lab.tenant("slow"), lab.tenant("neighbor")
+    output = "Error: no such column, see line 17 of the report\n" * (lab.form.slow_bytes // 49)
+    events = [
+        {"event_type": "tool_call", "tool_name": "shell", "content": "make report"},
+        {"event_type": "tool_response", "tool_name": "shell", "content": output},
+        {"event_type": "error_event", "content": "The report failed."},
+    ]
+    lab.send(lab.tenant("warm"), 1, "warm")  # until the worker has started
+    lab.until(lambda: lab.drained("warm"))
+    for n in range(lab.form.slow):
+        trace = {"task_description": f"report {n}", "outcome": "failure", "events": events}
+        send(lab.port, a, lines([trace], 1, f"slow-{n}"), "always")
+    sent = 0
+    while not lab.drained("slow"):
+        lab.send(b, 1, f"small-{sent}")
+        lab.until(lambda: lab.drained("neighbor"), every=0.05)
+        sent += 1
+    slowest = lab.one(
+        "select max(extract(epoch from finished_at - started_at)) from runs where tenant_id = $1",
+        to_tenant_id("slow"),
+    )
+    total = lab.one(
+        "select max(extract(epoch from finished_at - created_at)) from runs where tenant_id = $1",
+        to_tenant_id("neighbor"),
+    )
+    mb = lab.form.slow_bytes // 1_000_000
+    lab.report.row(
+        *("figures", f"longest wait of B beside {lab.form.slow} traces of {mb} MB of A, of {sent}"),
+        *(f"{max(lab.waits('neighbor')):.0f} ms", "≤ 2 s"),
+    )
+    lab.report.row(
+        *("figures", "longest run of B meanwhile, with its wait; longest run of A"),
+        *(f"{float(total):.2f} s; {float(slowest):.1f} s", ""),
+    )
+
+
 def resident(process: psutil.Process) -> float:
     return process.memory_info().rss / 2**20
 
@@ -269,6 +311,7 @@ def main(short: Annotated[bool, typer.Option(help="A tenth, writes no file.")] =
         lab = Lab(server, port, report, SHORT if short else FULL)
         with worker(server, {}) as pid:
             idle(lab)
+            slow_neighbor(lab)
             crowd(lab, pid)
         lab.rows("delete from pgqueuer")  # the remaining tickets of A are not needed
         rules(lab)

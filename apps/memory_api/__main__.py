@@ -267,7 +267,7 @@ def tenant_export(
     data_dir: DataDir = None,
 ) -> None:
     """Write all rows of a tenant as NDJSON, without vectors and secrets."""
-    _run("tenants", "export_tenant", name=name, output=output, data_dir=data_dir)
+    _run("tenant_export", "export_tenant", name=name, output=output, data_dir=data_dir)
 
 
 def tenant_sql_role(

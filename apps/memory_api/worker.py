@@ -32,7 +32,7 @@ from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.chain import claim_unfinished_step
 from apps.memory_api.runs.execution import (
-    TIME_BUDGET_ERRORS,
+    BUDGET_ERRORS,
     AbandonableStep,
     RunObservation,
     SelfManagedStep,
@@ -150,7 +150,7 @@ async def _execute_claimed(
             if delay is not None:
                 observation.result = "postponed"
                 return RunAttempt(await lifecycle.postpone_run(session, run, error, delay))
-            if isinstance(error, TIME_BUDGET_ERRORS):
+            if isinstance(error, BUDGET_ERRORS):
                 observation.result = "failed"
                 await lifecycle.fail_permanently(session, run, error)
                 await abandon_run(runtime, session, run, steps)

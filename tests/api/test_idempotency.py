@@ -114,6 +114,18 @@ async def test_key_is_reserved_until_request_ends(api, tenant, runtime, monkeypa
     assert (await count(runtime, tenant.id))["traces"] == 600
 
 
+async def test_lease_follows_the_clock_of_the_database(tenant, runtime) -> None:
+    """Clocks of API processes may differ."""
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        await idempotency.reserve_key(session, "POST /x", "k", b"body")
+        row = await session.scalar(text("select lease_until - now() from idempotency_keys"))
+        assert row == idempotency.LEASE
+        await session.execute(text("update idempotency_keys set lease_until = now()"))
+        await idempotency.extend_reservation(session, "POST /x", "k")
+        row = await session.scalar(text("select lease_until - now() from idempotency_keys"))
+        assert row == idempotency.LEASE
+
+
 async def test_response_is_replayed_for_a_day(api, tenant, runtime) -> None:
     first = await api.post("/api/v1/memories", json={"content": "x"}, headers=named("d"))
     async with runtime.sessions.for_tenant(tenant.id) as session:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from apps.memory_api.curation import cleanup
 from apps.memory_api.playbooks.editing import plan
+from apps.memory_api.playbooks.formats import transfer
 from apps.memory_api.playbooks.tables import PlaybookRow
 from apps.memory_api.runs.tables import RunRow
 from tests.support.problems import assert_problem
@@ -32,6 +33,16 @@ async def test_playbook_has_a_highest_number_of_bullets(api, monkeypatch) -> Non
     )
     assert "more than 3 active bullets" in problem["detail"]
     (await api.patch(f"{URL}/bullets/pat-00001", json={"content": "Wait"})).raise_for_status()
+
+
+async def test_import_of_too_many_bullets_is_refused_at_once(api, monkeypatch) -> None:
+    monkeypatch.setattr(transfer, "MAX_ACTIVE_BULLETS", 3)
+    document = {"bullets": [{"id": f"pat-0000{n}", "section": "pat", "content": word}
+                            for n, word in enumerate(WORDS[:4], 1)]}  # fmt: skip
+    problem = assert_problem(await api.put(URL, json=document), 422, "invalid")
+    assert "at most 3 active bullets, this one 4" in str(problem)
+    document["bullets"][0]["status"] = "archived"
+    (await api.put(URL, json=document)).raise_for_status()
 
 
 async def test_cleanup_takes_turns_and_is_queued_once(
@@ -67,3 +78,24 @@ async def test_cleanup_takes_turns_and_is_queued_once(
         assert book.cleaned_version > 0
     assert states == [("done", False), *[("done", True)] * (len(states) - 1)]
     assert len(states) >= 3
+
+
+async def test_deleted_playbook_leaves_search_and_can_be_restored(api, tenant, runtime) -> None:
+    texts = [f"Inspect the {word} before you continue" for word in WORDS[:4]]
+    (await api.post(f"{URL}/deltas", json=bullets(texts))).raise_for_status()
+    (await api.delete(f"{URL}/bullets/pat-00002")).raise_for_status()
+    (await api.delete(URL, params={"reason": "Moved."})).raise_for_status()
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        for table in ("memory_vectors", "postings"):
+            rows = text(f"select count(*) from {table} where tenant_id = :tenant")
+            assert await session.scalar(rows, {"tenant": tenant.id}) == 0, table
+        total = text("select coalesce(sum(delta), 0) from scope_stats where tenant_id = :tenant")
+        assert await session.scalar(total, {"tenant": tenant.id}) == 0
+    (await api.post(f"{URL}/restore", json={"version": 2})).raise_for_status()
+    found = await api.post(f"{URL}/search", json={"query_text": "inspect"})
+    assert {hit["bullet"]["id"] for hit in found.json()["results"]} == {
+        *("pat-00001", "pat-00003", "pat-00004"),
+    }
+    history = (await api.get(f"{URL}/bullets/pat-00001/versions")).json()["items"]
+    assert [version["change_type"] for version in history] == ["created", "deleted", "restored"]
+    assert history[1]["reason"] == "Moved."

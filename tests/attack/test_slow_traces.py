@@ -16,6 +16,7 @@ from apps.memory_api.core.isolated_work import ISOLATION, MAX_INLINE_SIZE, WorkT
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.trace_analysis.analyze import analyze_trace
 from apps.memory_api.trace_analysis.context import ReflectionContext
+from apps.memory_api.traces import event_cache
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 from tests.support.api_calls import event, new_trace
 
@@ -74,6 +75,24 @@ async def test_stopped_run_fails_with_a_clear_error(
     failed = [run for run in runs if run["state"] == "failed"]
     assert [run["attempts"] for run in failed] == [1], "it is not tried again by itself"
     assert "took too long" in failed[0]["error"]["message"]
+
+
+async def test_trace_past_its_size_budget_is_not_read(
+    api: AsyncClient, drain: Any, tenant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_cache, "MAX_TRACE_BYTES", 50_000)
+    trace_id = await new_trace(api, state="open", outcome=None, events=[event("x " * 15_000)])
+    path = f"/api/v1/traces/{trace_id}"
+    added = await api.post(f"{path}/events", json={"events": [event("y " * 15_000)]})
+    assert added.status_code == 200, added.text
+    end = {"outcome": "failure", "reflect": "always"}
+    closed = await api.post(f"{path}/close", json=end)
+    assert closed.is_success, closed.text
+    await drain(tenant.id)
+    (run,) = (await api.get("/api/v1/runs", params={"trace_id": trace_id})).json()["items"]
+    assert (run["state"], run["attempts"]) == ("failed", 1)
+    assert run["error"]["code"] == "trace_too_large"
+    assert "several smaller traces" in run["error"]["message"]
 
 
 async def test_run_past_its_time_budget_fails(

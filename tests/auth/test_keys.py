@@ -101,3 +101,29 @@ async def test_database_does_not_contain_secret(server, database, tenant) -> Non
     assert rows
     for key in tenant.keys.values():
         assert key.split("_", 2)[2] not in rows
+
+
+async def test_list_of_keys_is_paged(api, tenant) -> None:
+    for n in range(4):
+        (await api.post("/api/v1/keys", json={"name": f"n{n}"})).raise_for_status()
+    whole = (await api.get("/api/v1/keys", params={"limit": 200})).json()
+    assert whole["next_cursor"] is None
+    found, cursor = [], None
+    while cursor is not None or not found:
+        asked = {"limit": 3} | ({"cursor": cursor} if cursor else {})
+        page = (await api.get("/api/v1/keys", params=asked)).json()
+        assert len(page["items"]) <= 3
+        found += page["items"]
+        cursor = page["next_cursor"]
+    assert [key["id"] for key in found] == [key["id"] for key in whole["items"]]
+
+
+async def test_key_of_a_project_lists_and_revokes_its_own(api, tenant, make_tenant) -> None:
+    body = {"name": "bound", "scopes": ["admin"], "project_id": "one"}
+    bound = (await api.post("/api/v1/keys", json=body)).json()
+    other = (await api.post("/api/v1/keys", json={"name": "other"})).json()
+    headers = {"Authorization": f"Bearer {bound['key']}"}
+    items = (await api.get("/api/v1/keys", headers=headers)).json()["items"]
+    assert [key["id"] for key in items] == [bound["id"]]
+    assert (await api.delete(f"/api/v1/keys/{other['id']}", headers=headers)).status_code == 404
+    assert (await api.delete(f"/api/v1/keys/{bound['id']}", headers=headers)).status_code == 204

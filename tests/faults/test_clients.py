@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import httpx2
 
@@ -74,6 +75,35 @@ def test_client_that_stops_in_mid_line(installation: Installation, sender: Sende
     )
     assert installation.ready().status_code == 200
     assert "ClientDisconnect" not in (installation.folder / "api.log").read_text()
+
+
+def test_slow_readers_cost_little_memory(installation: Installation, sender: Sender) -> None:
+    """20 clients ask for a trace with one event of 15 MB and read nothing: 540 MB once."""
+    auth = {"Authorization": f"Bearer {sender.tenant.key}"}
+    event = {"event_type": "tool_response", "tool_name": "cat", "content": "a b " * 3_750_000}
+    stored = httpx2.post(
+        f"{installation.url}/api/v1/traces?reflect=never",
+        json={"events": [event]},
+        headers=auth,
+        timeout=60,
+    )
+    path = f"/api/v1/traces/{stored.json()['trace_id']}"
+    head = f"Host: hansei\r\nAuthorization: {auth['Authorization']}\r\n\r\n"
+    request = f"GET {path} HTTP/1.1\r\n{head}"
+    before = installation.resident("api")
+    with ExitStack() as stack:
+        readers = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", installation.port)))
+            for _ in range(20)
+        ]
+        for reader in readers:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            reader.sendall(request.encode())
+        for reader in readers:
+            reader.settimeout(60)
+            assert reader.recv(12) == b"HTTP/1.1 200"
+        assert installation.resident("api") - before < 200 * 1024 * 1024
+        assert installation.ready().status_code == 200
 
 
 def test_client_that_does_not_wait_for_response(installation: Installation, sender: Sender) -> None:

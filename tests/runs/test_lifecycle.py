@@ -10,12 +10,14 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 from sqlalchemy import func, select, update
 
 from apps.memory_api import worker
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.errors import Conflict, InvalidRequest
 from apps.memory_api.core.ids import new_id
+from apps.memory_api.core.metrics import LEASE_LOSSES, REGISTRY
 from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
@@ -292,3 +294,24 @@ async def test_connection_closed_by_server_is_not_reused(
         await asyncio.gather(use(), use(), use())
     finally:
         await sessions.close()
+
+
+async def test_lost_lease_is_counted_once(runtime, tenant, queue_run) -> None:
+    run = await queue_run()
+    late = (await claim(runtime, tenant, run.id, "me", SHORT)).run
+    assert late is not None
+    assert (await claim(runtime, tenant, run.id, "you")).run is not None
+    before = LEASE_LOSSES._value.get()
+
+    async def finish_late() -> None:
+        async with (
+            keep_lease(runtime.sessions, late, LEASE),
+            runtime.sessions.for_tenant(tenant.id) as session,
+        ):
+            await lifecycle.finish_run(session, late, StepResult(data={}))
+
+    with pytest.raises(lifecycle.LeaseLost):
+        await finish_late()
+    assert LEASE_LOSSES._value.get() == before + 1
+    exposed = generate_latest(REGISTRY).decode()
+    assert f"hansei_lease_losses_total {before + 1}" in exposed

@@ -150,6 +150,11 @@ class Installation:
     def signal(self, name: str, number: int) -> None:
         self.processes[name].send_signal(number)
 
+    def resident(self, name: str) -> int:
+        """Bytes of memory that a process and its children use."""
+        process = psutil.Process(self.processes[name].pid)
+        return sum(p.memory_info().rss for p in (process, *process.children(recursive=True)))
+
     def kill_postgres(self) -> None:
         """kill -9 of the postmaster; its backends notice and leave."""
         victim = self._postmaster()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Index, delete, select, update
+from sqlalchemy import Index, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column
@@ -75,7 +75,6 @@ async def reserve_key(
     """Reserve a key, or return the response stored under it. Raises `IdempotencyKeyReused` for
     another body, `RequestInProgress` while the first request is executed.
     """
-    now = datetime.now(UTC)
     created_at = await session.scalar(
         insert(IdempotencyKeyRow)
         .values(
@@ -83,15 +82,15 @@ async def reserve_key(
             route=route,
             key=key,
             body_hash=body_hash,
-            lease_until=now + LEASE,
+            lease_until=func.now() + LEASE,  # the clock of the database, which all processes share
         )
         .on_conflict_do_nothing()
         .returning(IdempotencyKeyRow.created_at)
     )
     if created_at is not None:
         return IdempotencyReservation(route, key, created_at)
-    row = await session.scalar(
-        select(IdempotencyKeyRow)
+    found = await session.execute(
+        select(IdempotencyKeyRow, func.now())
         .where(
             IdempotencyKeyRow.tenant_id == current_tenant_id(session),
             IdempotencyKeyRow.route == route,
@@ -99,8 +98,10 @@ async def reserve_key(
         )
         .with_for_update()
     )
-    if row is None:  # released by the first request between the two statements
+    stored = found.one_or_none()
+    if stored is None:  # released by the first request between the two statements
         raise RequestInProgress
+    row, now = stored[0], stored[1]
     if row.created_at < now - RETENTION:
         row.body_hash, row.response_status = body_hash, None
         row.response_body = row.response_headers = None
@@ -126,7 +127,7 @@ async def extend_reservation(session: AsyncSession, route: str, key: str) -> Non
             IdempotencyKeyRow.key == key,
             IdempotencyKeyRow.response_status.is_(None),
         )
-        .values(lease_until=datetime.now(UTC) + LEASE)
+        .values(lease_until=func.now() + LEASE)
     )
 
 

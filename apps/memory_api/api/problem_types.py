@@ -246,6 +246,13 @@ _TYPES = (
         "Send a smaller trace: leave out long output, or split the run.",
     ),
     ProblemType(
+        "trace_too_large",
+        422,
+        "Trace too large to learn from",
+        "The events of the trace have more than 64 MiB. It is stored, but not learned from.",
+        "Split the run into several traces, or leave out long output.",
+    ),
+    ProblemType(
         "run_timeout",
         504,
         "Run stopped",

@@ -130,13 +130,30 @@ async def mark_key_used(session: AsyncSession, key: ApiKeyRow) -> None:
         key.last_used_at = now
 
 
-async def list_keys(session: AsyncSession) -> Sequence[ApiKeyRow]:
-    rows = await session.scalars(
-        select(ApiKeyRow)
-        .where(ApiKeyRow.tenant_id == current_tenant_id(session))
-        .order_by(ApiKeyRow.id)
+async def list_keys(
+    session: AsyncSession,
+    *,
+    project_id: str | None = None,
+    after: UUID | None = None,
+    limit: int | None = None,
+) -> Sequence[ApiKeyRow]:
+    """API keys by ID, one more than `limit`. With `project_id`, only those bound to the project."""
+    query = select(ApiKeyRow).where(ApiKeyRow.tenant_id == current_tenant_id(session))
+    if project_id is not None:
+        query = query.where(ApiKeyRow.project_id == project_id)
+    if after is not None:
+        query = query.where(ApiKeyRow.id > after)
+    if limit is not None:
+        query = query.limit(limit + 1)
+    return (await session.scalars(query.order_by(ApiKeyRow.id))).all()
+
+
+async def get_api_key(session: AsyncSession, key_id: UUID) -> ApiKeyRow | None:
+    return await session.scalar(
+        select(ApiKeyRow).where(
+            ApiKeyRow.tenant_id == current_tenant_id(session), ApiKeyRow.id == key_id
+        )
     )
-    return rows.all()
 
 
 async def revoke_key(session: AsyncSession, key_id: UUID) -> bool:

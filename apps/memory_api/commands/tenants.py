@@ -26,7 +26,6 @@ from apps.memory_api.commands.database import (
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.tenants.audit_log import record_audit_event, record_key_event
-from apps.memory_api.tenants.export import export_rows
 
 
 def create_tenant(name: str, data_dir: Path | None, json: bool) -> None:
@@ -64,24 +63,6 @@ def set_tenant_status(name: str, status: str, data_dir: Path | None) -> None:
         typer.echo(f"Tenant {name} is {status}.")
 
     run_as_owner(data_dir, change)
-
-
-def export_tenant(name: str, output: Path | None, data_dir: Path | None) -> None:
-    async def export(sessions: Sessions) -> None:
-        tenant_id = to_tenant_id(name)
-        async with sessions.for_tenant(tenant_id) as session:
-            if await queries.get_tenant(session) is None:
-                raise CommandFailed(f"Tenant '{name}' not found. `hansei tenant list` lists all.")
-        if output is None:
-            async for line in export_rows(sessions, tenant_id):
-                typer.echo(line, nl=False)
-            return
-        with output.open("w", encoding="utf-8") as file:
-            async for line in export_rows(sessions, tenant_id):
-                file.write(line)
-        typer.echo(f"Wrote {output}.")
-
-    run_as_owner(data_dir, export)
 
 
 def create_key(

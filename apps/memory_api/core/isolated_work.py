@@ -37,6 +37,12 @@ class WorkTimeout(HanseiError):
     status, code = 422, "analysis_timeout"
 
 
+class TraceTooLarge(HanseiError):
+    """The events of this trace are too large to learn from. Send several smaller traces."""
+
+    status, code = 422, "trace_too_large"
+
+
 class ProcessIsolation:
     """Whether this process may start others. Off by default: a program that uses the library need
     not expect to be imported again. `hansei serve` and `hansei worker` switch it on.

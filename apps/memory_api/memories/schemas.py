@@ -211,8 +211,9 @@ class Memory(ResponseModel):
     status: str = Field(description="`active`, `quarantined` or `archived`.")
     pinned: bool = Field(description="True if learning may not change it.")
     awaiting_confirmation: bool = Field(
+        default=False,
         description="True if it is quarantined because it quotes text of a tool or a user from one "
-        "trace. A second independent trace or a person activates it."
+        "trace. A second independent trace or a person activates it.",
     )
     source: str
     error_category: str | None

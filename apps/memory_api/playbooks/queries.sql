@@ -169,6 +169,20 @@ insert into retrieval_secrets (tenant_id, secret) values (:tenant, :new_secret)
 on conflict (tenant_id) do update set secret = retrieval_secrets.secret
 returning secret
 
+-- name: delete_bullets
+-- Sets the status of all bullets of a playbook to `deleted`. Locks them in the order of all other changes of several bullets.
+with bullets as materialized (
+    select m.id
+    from memories m
+    where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.status <> 'deleted'
+    order by m.id
+    for update
+)
+update memories m
+set status = 'deleted', playbook_version = :version, change_reason = :reason, change_actor = :actor, change_run_id = cast(:run as uuid)
+from bullets b
+where m.tenant_id = :tenant and m.id = b.id
+
 -- name: count_reviews
 -- The playbooks of a project, with their quarantined bullets and waiting proposals.
 select p.name, p.active_count,

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.core.isolated_work import WorkTimeout
+from apps.memory_api.core.isolated_work import TraceTooLarge, WorkTimeout
 from apps.memory_api.core.log_context import bound_log_context
 from apps.memory_api.core.metrics import LEASE_LOSSES, RUN_DURATION, RUNS
 from apps.memory_api.core.tracing import span
@@ -179,7 +179,7 @@ class RunTimeout(HanseiError):
     status, code = 504, "run_timeout"
 
 
-TIME_BUDGET_ERRORS = (RunTimeout, WorkTimeout)
+BUDGET_ERRORS = (RunTimeout, WorkTimeout, TraceTooLarge)
 """A retry would take as long: the run ends as `failed`."""
 
 
@@ -220,7 +220,7 @@ async def _record_foreground_failure(runtime: Runtime, run: RunRow, error: Excep
     """Record the failure, and queue the run again if a worker retries it."""
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         fails_at_once = isinstance(error, LLMError) and runtime.settings.on_model_failure == "fail"
-        if fails_at_once or isinstance(error, TIME_BUDGET_ERRORS):
+        if fails_at_once or isinstance(error, BUDGET_ERRORS):
             await lifecycle.fail_permanently(session, run, error)
             return "failed"
         if isinstance(error, LLMOverBudget):

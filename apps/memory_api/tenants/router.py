@@ -23,10 +23,16 @@ from apps.memory_api.api.problems import Responses, problems
 from apps.memory_api.api.route import ApiRoute
 from apps.memory_api.auth import queries
 from apps.memory_api.auth.identity import Identity, KeyScope, to_tenant_id
-from apps.memory_api.auth.queries import create_key, get_tenant, list_keys, revoke_key
+from apps.memory_api.auth.queries import (
+    create_key,
+    get_api_key,
+    get_tenant,
+    list_keys,
+    revoke_key,
+)
 from apps.memory_api.auth.tables import ApiKeyRow
 from apps.memory_api.core.errors import Forbidden, NotFound
-from apps.memory_api.core.pagination import to_page
+from apps.memory_api.core.pagination import Cursor, parse_cursor_id, to_page
 from apps.memory_api.core.schemas import body_example
 from apps.memory_api.tenants.audit_log import record_audit_event, record_key_event
 from apps.memory_api.tenants.export import export_rows
@@ -182,13 +188,20 @@ async def create_api_key(
 
 
 @router.get("/keys", tags=["keys"], summary="List API keys")
-async def list_api_keys(session: Session, caller: Admin) -> ApiKeyPage:
-    """Lists the API keys of the tenant without their secrets.
+async def list_api_keys(
+    session: Session, caller: Admin, cursor: CursorQuery, limit: Limit = 50
+) -> ApiKeyPage:
+    """Lists the API keys of the tenant without their secrets, the oldest first.
 
     An admin key bound to a project sees the keys of that project.
     """
-    keys = await list_keys(session)
-    return ApiKeyPage(items=[key_response(key) for key in keys if _may_manage(caller, key)])
+    after = parse_cursor_id(cursor.text("api_keys")) if cursor else None
+    keys = await list_keys(session, project_id=caller.project_id, after=after, limit=limit)
+    return to_page(ApiKeyPage, keys, limit, key_response, _key_cursor)
+
+
+def _key_cursor(key: ApiKeyRow) -> Cursor:
+    return Cursor("api_keys", (key.id.hex,))
 
 
 @router.delete(
@@ -201,11 +214,11 @@ async def list_api_keys(session: Session, caller: Admin) -> ApiKeyPage:
 async def revoke_api_key(key_id: UUID, runtime: RuntimeDep, caller: Admin) -> None:
     """Revokes an API key, immediately in this process and within five seconds in others."""
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
-        keys = {key.id: key for key in await list_keys(session) if _may_manage(caller, key)}
-        if key_id not in keys:
+        key = await get_api_key(session, key_id)
+        if key is None or not _may_manage(caller, key):
             raise NotFound("API key not found.")
         await revoke_key(session, key_id)
-        await record_key_event(session, "key.revoked", keys[key_id])
+        await record_key_event(session, "key.revoked", key)
     runtime.key_cache.remove(key_id)
 
 

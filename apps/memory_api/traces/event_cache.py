@@ -14,13 +14,18 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.traces.queries import list_events
+from apps.memory_api.core.isolated_work import TraceTooLarge
+from apps.memory_api.traces.queries import list_events, measure_events
 from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
 MAX_CACHED_CHARACTERS = 8_000_000
 MAX_CHARACTERS_PER_TRACE = 2_000_000
 CHARACTERS_PER_EVENT = 500
 """Added to the length of an event's content, for its other fields."""
+MAX_TRACE_BYTES = 64 * 1024 * 1024
+"""Bytes of the events of a trace that learning reads. A request sends at most half of it; an open
+trace can grow further.
+"""
 
 _Key = tuple[UUID, UUID]
 
@@ -33,15 +38,17 @@ class EventCache:
         self._size = 0
 
     async def load(self, session: AsyncSession, trace: TraceRow) -> Sequence[TraceEventRow]:
-        """The events of a trace of the session's tenant, in order. Treat them as read-only."""
+        """The events of a trace of the session's tenant, in order. Treat them as read-only. Raises
+        `TraceTooLarge` before it reads more than `MAX_TRACE_BYTES`.
+        """
         key = (current_tenant_id(session), trace.id)
         if trace.state != "closed" or trace.events_deleted_at is not None:
             self._remove(key)
-            return await list_events(session, trace.id)
+            return await _read(session, trace)
         if key in self._events:
             self._events.move_to_end(key)
             return self._events[key][0]
-        rows = await list_events(session, trace.id)
+        rows = await _read(session, trace)
         size = sum(len(row.content) + CHARACTERS_PER_EVENT for row in rows)
         if size <= MAX_CHARACTERS_PER_TRACE and len(rows) == trace.event_count:
             for row in rows:
@@ -55,6 +62,13 @@ class EventCache:
     def _remove(self, key: _Key) -> None:
         _, size = self._events.pop(key, ((), 0))
         self._size -= size
+
+
+async def _read(session: AsyncSession, trace: TraceRow) -> Sequence[TraceEventRow]:
+    came_at_once = trace.closed_at == trace.created_at  # the request had a limit
+    if not came_at_once and await measure_events(session, trace.id) > MAX_TRACE_BYTES:
+        raise TraceTooLarge
+    return await list_events(session, trace.id)
 
 
 EVENT_CACHE = EventCache()

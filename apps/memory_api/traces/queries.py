@@ -324,6 +324,14 @@ async def list_stale_open_traces(
     return rows.all()
 
 
+async def measure_events(session: AsyncSession, trace_id: UUID) -> int:
+    """Bytes of the contents of a trace's events. PostgreSQL reads no content for it."""
+    total = select(func.coalesce(func.sum(func.octet_length(TraceEventRow.content)), 0)).where(
+        TraceEventRow.tenant_id == current_tenant_id(session), TraceEventRow.trace_id == trace_id
+    )
+    return await session.scalar(total) or 0
+
+
 async def list_trace_identities(
     session: AsyncSession, trace_ids: Collection[UUID], limit: int
 ) -> Sequence[Any]:

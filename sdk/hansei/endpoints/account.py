@@ -123,9 +123,9 @@ class Usage(TypedDict):
     usd: float
 
 
-def list_api_keys() -> Request[Page[ApiKey]]:
-    """List the API keys of your tenant, without their secrets."""
-    return get_request(f"{API}/keys")
+def list_api_keys(*, limit: int = MAX_PAGE_SIZE) -> Request[Page[ApiKey]]:
+    """List the API keys of your tenant, without their secrets, the oldest first."""
+    return get_request(f"{API}/keys", limit=limit)
 
 
 def create_api_key(

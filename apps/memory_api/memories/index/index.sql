@@ -159,6 +159,16 @@ delete from postings p
 using unnest(cast(:scopes as int[]), cast(:terms as int[]), cast(:seqs as bigint[])) g(scope_id, term_id, seq)
 where p.tenant_id = :tenant and p.scope_id = g.scope_id and p.term_id = g.term_id and p.seq = g.seq
 
+-- name: delete_scope_vectors
+-- Deletes all vectors of a scope. Returns the number of memories that had one.
+with deleted as (
+    delete from memory_vectors v where v.tenant_id = :tenant and v.scope_id = :scope returning v.seq
+)
+select count(distinct seq) from deleted
+
+-- name: delete_scope_postings
+delete from postings p where p.tenant_id = :tenant and p.scope_id = :scope
+
 -- name: find_labels
 -- The IDs of the labels that exist. The lists are parallel.
 select l.type, l.name, l.id

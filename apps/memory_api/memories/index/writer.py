@@ -36,6 +36,8 @@ INSERT_MEMORIES = load_sql("memories/index/index.sql", "insert_memories")
 INSERT_VECTORS = load_sql("memories/index/index.sql", "insert_vectors")
 INSERT_POSTINGS = load_sql("memories/index/index.sql", "insert_postings")
 DELETE_POSTINGS = load_sql("memories/index/index.sql", "delete_postings")
+DELETE_SCOPE_VECTORS = load_sql("memories/index/index.sql", "delete_scope_vectors")
+DELETE_SCOPE_POSTINGS = load_sql("memories/index/index.sql", "delete_scope_postings")
 _INSERT_STATS = insert(ScopeStatRow.__table__)  # pyright: ignore[reportArgumentType] - a Table
 BATCH_SIZE = 1_000
 """Maximum number of memories in one statement, which limits the memory that the server needs."""
@@ -240,6 +242,15 @@ async def unindex_memories(session: AsyncSession, memories: Sequence[MemoryRow])
     if terms:
         await delete_postings(session, terms)
     await _add_to_stats(session, [memory.scope_id for memory in removed], -1)
+
+
+async def unindex_scope(session: AsyncSession, scope: int) -> None:
+    """Removes all memories of a scope from the search index. The caller prevents new ones."""
+    parameters = {"tenant": current_tenant_id(session), "scope": scope}
+    count = await session.scalar(DELETE_SCOPE_VECTORS, parameters)
+    await session.execute(DELETE_SCOPE_POSTINGS, parameters)
+    if count:
+        await _insert_deltas(session, {scope: -count})
 
 
 async def delete_postings(session: AsyncSession, postings: Sequence[tuple[int, int, int]]) -> None:

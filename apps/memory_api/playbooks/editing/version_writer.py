@@ -10,6 +10,8 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
+from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.resources import load_sql
 from apps.memory_api.memories.index.drafts import PreparedMemory, fingerprint
 from apps.memory_api.memories.index.writer import (
     Columns,
@@ -18,6 +20,7 @@ from apps.memory_api.memories.index.writer import (
     insert_rows,
     to_columns,
     unindex_memories,
+    unindex_scope,
 )
 from apps.memory_api.memories.queries import NewLink, add_links
 from apps.memory_api.memories.tables import MemoryRow
@@ -36,6 +39,7 @@ from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.playbooks.tables import PlaybookRow
 from apps.memory_api.text.terms import TOKENIZER_VERSION
 
+DELETE_BULLETS = load_sql("playbooks/queries.sql", "delete_bullets")
 MAX_REASON_LENGTH = 2_000
 """Characters of the reason of a version that consists of the reasons of its bullets."""
 
@@ -64,10 +68,15 @@ async def write_version(
     stores_sections = sections_changed or playbook.version == 0
     playbook.version += 1
     playbook.active_count += plan.active_count_change
-    affected = {*deleted, *changed, *positions, *plan.sources, *plan.absorbed}
+    affected = {*changed, *positions, *plan.sources, *plan.absorbed}
+    if plan.deletes_playbook:
+        await _delete_all_bullets(session, playbook, author)
+    else:
+        affected |= {*deleted}
     rows = await find_bullets(session, playbook.scope_id, affected, lock=True)
     writer = _BulletWriter(session, playbook, ref, author, rows, prepared, plan)
-    await writer.delete(deleted)
+    if not plan.deletes_playbook:
+        await writer.delete(deleted)
     await writer.write(changed)
     for key in positions.keys() & rows.keys():
         rows[key].position = positions[key]
@@ -89,6 +98,24 @@ async def write_version(
     playbook.deleted_at = created_at if plan.deletes_playbook else None
     await session.flush()
     return ChangeResult(playbook.version, True, playbook.active_count, plan.results)
+
+
+async def _delete_all_bullets(
+    session: AsyncSession, playbook: PlaybookRow, author: ChangeAuthor
+) -> None:
+    """In four statements: a row at a time took 28 s for 20,000 bullets."""
+    await unindex_scope(session, playbook.scope_id)
+    await session.execute(
+        DELETE_BULLETS,
+        {
+            "tenant": current_tenant_id(session),
+            "scope": playbook.scope_id,
+            "version": playbook.version,
+            "reason": author.reason,
+            "actor": author.actor,
+            "run": author.run_id,
+        },
+    )
 
 
 def _version_reason(plan: ChangePlan, author: ChangeAuthor, keys: Sequence[str]) -> str | None:

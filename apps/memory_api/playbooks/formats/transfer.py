@@ -12,7 +12,12 @@ from apps.memory_api.core.json_input import replace_unstorable
 from apps.memory_api.core.schemas import MAX_TAGS
 from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.playbooks.bullet_rows import bullets_by_key, sections_of, to_bullets, to_state
-from apps.memory_api.playbooks.editing.plan import ChangeConditions, ChangePlan, ChangeResult
+from apps.memory_api.playbooks.editing.plan import (
+    MAX_ACTIVE_BULLETS,
+    ChangeConditions,
+    ChangePlan,
+    ChangeResult,
+)
 from apps.memory_api.playbooks.editing.transaction import change_playbook
 from apps.memory_api.playbooks.errors import invalid_document
 from apps.memory_api.playbooks.formats.serialization import ParsedPlaybook, parse_playbook
@@ -180,7 +185,11 @@ def _update_bullet(before: Bullet | None, imported: Bullet) -> Bullet:
 
 
 def _check_limits(playbook: Playbook) -> None:
-    """Raises CorruptPlaybook for a bullet that cannot be stored."""
+    """Raises CorruptPlaybook for a bullet that cannot be stored, or too many."""
+    active_count = sum(bullet.status == "active" for bullet in playbook.bullets)
+    if active_count > MAX_ACTIVE_BULLETS:
+        reason = f"a playbook has at most {MAX_ACTIVE_BULLETS:,} active bullets"
+        raise CorruptPlaybook("bullets", f"{reason}, this one {active_count:,}")
     for index, bullet in enumerate(playbook.bullets):
         if not bullet.content.strip():
             raise CorruptPlaybook(f"bullets[{index}].content", f"{bullet.id} has no content")

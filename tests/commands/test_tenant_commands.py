@@ -1,0 +1,92 @@
+"""`hansei tenant suspend`, `resume` and `export`, and `hansei maintain`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from httpx2 import AsyncClient
+from typer.testing import CliRunner, Result
+
+from apps.memory_api.__main__ import register
+from apps.memory_api.commands import maintain
+from apps.memory_api.core.db import Base
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.tenants.export import LEFT_OUT
+from tests.conftest import Database, TestTenant
+from tests.support.api_calls import new_memory, new_trace
+
+
+async def run(*arguments: str) -> Result:
+    app = typer.Typer()
+    register(app)
+    return await asyncio.to_thread(CliRunner().invoke, app, [*arguments])
+
+
+@pytest.fixture(autouse=True)
+def environment(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, role in (
+        ("OWNER_URL", "hansei_owner"),
+        ("WORKER_URL", "hansei_worker"),
+        ("DATABASE_URL", "hansei_app"),
+    ):
+        monkeypatch.setenv(f"HANSEI_{name}", database.url(role))
+    # The logs of this process would go to the output of the command, which is closed afterwards.
+    monkeypatch.setattr(maintain, "configure_logging", lambda *_: None)
+
+
+async def test_suspended_tenant_is_refused_until_it_is_resumed(
+    api: AsyncClient, tenant: TestTenant, runtime: Runtime
+) -> None:
+    suspended = await run("tenant", "suspend", tenant.slug)
+    assert suspended.exit_code == 0, suspended.output
+    runtime.key_cache._entries.clear()  # five seconds later
+    assert (await api.get("/api/v1/memories")).status_code in (401, 403)
+    resumed = await run("tenant", "resume", tenant.slug)
+    assert resumed.exit_code == 0, resumed.output
+    runtime.key_cache._entries.clear()
+    assert (await api.get("/api/v1/memories")).status_code == 200
+    missing = await run("tenant", "suspend", "no-such-tenant")
+    assert (missing.exit_code, "not found" in missing.output) == (1, True)
+
+
+async def test_export_contains_the_rows_of_one_tenant(
+    api: AsyncClient, tenant: TestTenant, tmp_path: Path
+) -> None:
+    await new_memory(api, "A fact worth a backup")
+    trace_id = await new_trace(api)
+    file = tmp_path / "export.ndjson"
+    # A process of its own: this one has imported all tables, the command may not.
+    command = [sys.executable, "-m", "apps.memory_api", "tenant", "export", tenant.slug]
+    exported = await asyncio.to_thread(
+        subprocess.run, [*command, "--output", str(file)], capture_output=True, text=True
+    )
+    assert exported.returncode == 0, exported.stderr
+    *rows, last = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert sum(last["counts"].values()) == len(rows)
+    assert {"tenants", "api_keys", "memories", "traces"} <= {row["table"] for row in rows}
+    owned = {t.name for t in Base.metadata.tables.values() if "tenant_id" in t.columns}
+    assert last["counts"].keys() == {"tenants", *owned} - LEFT_OUT
+    assert {row["row"]["tenant_id"] for row in rows if "tenant_id" in row["row"]} == {
+        str(tenant.id)
+    }
+    assert trace_id in {row["row"]["id"] for row in rows if row["table"] == "traces"}
+    assert tenant.keys["admin"].rsplit("_", 1)[1] not in file.read_text(encoding="utf-8")
+
+
+async def test_maintenance_task_runs_for_one_tenant(tenant: TestTenant) -> None:
+    done = await run("maintain", "decay", "--tenant", tenant.slug, "--json")
+    assert done.exit_code == 0, done.output
+    (item,) = json.loads(done.stdout)
+    assert (item["tenant"], "run_id" in item) == (tenant.slug, True)
+    for arguments, message in (
+        (("nonsense", "--tenant", tenant.slug), "The tasks are:"),
+        (("decay",), "Pass --tenant NAME or --all."),
+    ):
+        refused = await run("maintain", *arguments)
+        assert (refused.exit_code, message in refused.output) == (2, True), refused.output
