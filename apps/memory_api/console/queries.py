@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy import delete, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.auth.queries import tenant_is_active
@@ -33,7 +33,7 @@ async def get_valid_session(
             ConsoleSessionRow.last_used_at > idle_since,
             key.revoked_at.is_(None),
             key.expires_at.is_(None) | (key.expires_at > func.now()),
-            tenant_is_active(ConsoleSessionRow.tenant_id),
+            tenant_is_active(literal(current_tenant_id(session))),
         )
     )
     row = (await session.execute(statement)).first()

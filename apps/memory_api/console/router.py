@@ -12,6 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials
 from apps.memory_api.api.deps import RuntimeDep, authenticate
 from apps.memory_api.auth.identity import KeyScope
 from apps.memory_api.auth.rate_limits import RateLimited
+from apps.memory_api.console.bullets.router import router as bullets_router
 from apps.memory_api.console.overview.router import router as overview_router
 from apps.memory_api.console.pages import (
     ConsoleRoute,
@@ -19,7 +20,9 @@ from apps.memory_api.console.pages import (
     Form,
     PublicConsoleRoute,
 )
+from apps.memory_api.console.playbooks.router import router as playbooks_router
 from apps.memory_api.console.rendering import load_static_file, render_page
+from apps.memory_api.console.review.router import router as review_router
 from apps.memory_api.console.session import (
     COOKIE_PATH,
     LOGIN_COOKIE,
@@ -29,6 +32,7 @@ from apps.memory_api.console.session import (
     delete_console_session,
     set_cookie,
 )
+from apps.memory_api.console.timeline.router import router as timeline_router
 from apps.memory_api.console.translations import LANGUAGES
 from apps.memory_api.console.visit import (
     LANGUAGE_COOKIE,
@@ -39,7 +43,7 @@ from apps.memory_api.console.visit import (
 )
 from apps.memory_api.core.errors import Forbidden, NotFound, Unauthorized
 
-PAGES = (overview_router,)
+PAGES = (overview_router, playbooks_router, bullets_router, review_router, timeline_router)
 """The routers of the pages."""
 PREFERENCE_SECONDS = 365 * 86_400
 

@@ -178,3 +178,18 @@ from playbooks p
 where p.tenant_id = :tenant and p.project_id = :project and p.deleted_at is null
 order by p.name
 limit 200
+
+-- name: served_traces
+-- The latest retrievals that handed out one bullet, with the first trace that names each of them.
+select r.id, r.kind, r.query, r.created_at, t.id trace_id, t.outcome, t.task_description
+from retrievals r
+left join lateral (
+    select t.id, t.outcome, t.task_description
+    from traces t
+    where t.tenant_id = :tenant and t.retrieval_id = r.id
+    order by t.created_at, t.id
+    limit 1
+) t on true
+where r.tenant_id = :tenant and r.scope_id = :scope and r.created_at > now() - interval '90 days' and :key = any(r.bullet_keys)
+order by r.created_at desc
+limit :limit
