@@ -45,7 +45,7 @@ class Conversation:
             for message in inputs:
                 writer.write(message, {})
             for message in outputs:
-                writer.write(message, {"model": model})
+                writer.write(message, {"model": model} if model else {})
         except Exception as error:
             log.warning("A model call is not recorded: %r", error)
 
