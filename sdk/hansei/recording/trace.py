@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, Unpack
 from uuid import uuid4
 
 from hansei.endpoints.bullets import RenderPlaybookOptions, RenderPlaybookResponse
-from hansei.errors import HanseiError
+from hansei.errors import HanseiError, NotFound
 from hansei.recording.encoding import MAX_CONTENT_CHARACTERS, to_json, to_text
 from hansei.recording.recorder import Recorder, default_recorder
 from hansei.types import OutcomeType, ReflectMode
@@ -132,7 +132,8 @@ class RecordedTrace:
 
     def render(self, query: str | None = None, **options: Unpack[RenderPlaybookOptions]) -> str:
         """The prompt block of the playbook for the task, or for `query`. "" without a playbook,
-        and if the service is unavailable. The trace gets its `retrieval_id`.
+        if it does not exist yet, and if the service is unavailable. The trace gets its
+        `retrieval_id`.
         """
         if self._recorder is None or self.playbook is None:
             return ""
@@ -140,6 +141,8 @@ class RecordedTrace:
         text = self.task if query is None else query
         try:
             block = self._recorder.client.render_playbook(self.playbook, text, **options)
+        except NotFound:
+            return ""  # nothing was learned yet
         except HanseiError as error:
             log.warning("The agent runs without its playbook. %s", error.detail)
             return ""

@@ -30,13 +30,19 @@ class Call:
     def system(self) -> str:
         """All system text."""
         own = self.body.get("system") or self.body.get("instructions") or ""
-        turns = [_text(m["content"]) for m in self._turns if m["role"] in ("system", "developer")]
+        turns = [
+            _text(m.get("content") or "")
+            for m in self._turns
+            if m.get("role") in ("system", "developer")
+        ]
         return "\n".join(filter(None, [_text(own), *turns]))
 
     @property
     def user(self) -> str:
         """All user text."""
-        return "\n".join(_text(m["content"]) for m in self._turns if m["role"] == "user")
+        return "\n".join(
+            _text(m.get("content") or "") for m in self._turns if m.get("role") == "user"
+        )
 
     @property
     def text(self) -> str:
@@ -47,7 +53,9 @@ class Call:
         if self.api == "models":
             return ""
         own = self.body.get("system") or self.body.get("instructions") or ""
-        return "\n".join(filter(None, [_text(own), *(_text(m["content"]) for m in self._turns)]))
+        return "\n".join(
+            filter(None, [_text(own), *(_text(m.get("content") or "") for m in self._turns)])
+        )
 
     @property
     def schema(self) -> dict[str, Any] | None:

@@ -208,7 +208,7 @@ def _marked_prefix(body: dict[str, Any]) -> str | None:
     texts: list[str] = []
     marked = None
     for block in [*_blocks(body.get("system") or []), *turns]:
-        texts.append(block["text"])
+        texts.append(block.get("text", ""))
         if "cache_control" in block:
             marked = "\n".join(texts)
     return marked
