@@ -1,0 +1,161 @@
+"""100 runs of the agent at once: latency of events, time of a step, loading of pages, idle waits.
+
+    python -m bench agent_load [--short]
+
+API and worker are processes of their own. Latency of an event: from the start of the transaction
+that stores it until the client has read it. Time of a step: from the plan to the end of the run,
+divided by its steps; it includes the search itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import asyncpg
+import numpy as np
+import typer
+from httpx2 import AsyncClient, Limits
+
+from apps.memory_api.core.telemetry import configure_logging
+from bench.ingest import new_tenant
+from bench.report import Report
+from bench.retrieval_quality import DEFAULT, RetrievalSet, load
+from bench.server import api, connect, measured_server, worker
+from tests.support.pdf import make_pdf
+
+RUNS, PAGES, PAGES_PER_DOCUMENT = 100, 2_000, 100
+URL = "/api/v1/agents/runs"
+UNKNOWN = "Who piloted the zeppelin over Madagascar yesterday?"
+
+
+def main(short: Annotated[bool, typer.Option(help="A tenth, writes no file.")] = False) -> None:
+    configure_logging("console", "error")
+    report = Report(
+        "agent_load",
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load "
+        f"{os.getloadavg()[0]:.1f} at the start. One API, one worker, PostgreSQL and the client "
+        "share the machine. Without a model.",
+    )
+    report.table("load", "PDF pages loaded; goal ≥ 50/s", "pages", "chunks", "s", "pages/s")
+    report.table(
+        *("runs", "Runs of two steps; goals: p95 of an event ≤ 200 ms, overhead of a step ≤ 15 ms"),
+        *("runs at once", "s", "event p50, ms", "event p95, ms", "time of a step p50, ms"),
+    )
+    report.table(
+        *("idle", "Connections to PostgreSQL; goal: waiting runs need none"),
+        *("waiting runs", "connections", "runs that a worker holds"),
+    )
+    with measured_server() as server, api(server) as port, worker(server, {}):
+        admin_url = server.url("postgres")
+        key = asyncio.run(new_tenant(server, "agents"))
+        asyncio.run(measure(report, port, key, admin_url, 10 if short else 1))
+    report.finish(write=not short)
+
+
+async def measure(report: Report, port: int, key: str, admin_url: str, divisor: int) -> None:
+    data = load(DEFAULT / "en-xquad")
+    admin = await connect(admin_url)
+    async with AsyncClient(
+        base_url=f"http://127.0.0.1:{port}",
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=300,
+        limits=Limits(max_connections=None),
+    ) as client:
+        await load_pages(report, client, data, PAGES // divisor)
+        queries = list(data.queries.values())
+        await follow_runs(report, client, queries[:1])
+        for count in (1, RUNS // divisor):
+            await follow_runs(report, client, queries[:count])
+        await count_connections(report, admin, 0)
+        runs = [await start(client, UNKNOWN) for _ in range(RUNS // divisor)]
+        await asyncio.gather(*(follow(client, run["id"]) for run in runs))
+        await asyncio.sleep(15)  # idle connections of the pools are closed meanwhile, if ever
+        await count_connections(report, admin, len(runs))
+    await admin.close()
+
+
+async def load_pages(report: Report, client: AsyncClient, data: RetrievalSet, pages: int) -> None:
+    texts = list(data.documents.values())
+    documents = [
+        make_pdf([texts[n % len(texts)] for n in range(start, start + PAGES_PER_DOCUMENT)])
+        for start in range(0, pages, PAGES_PER_DOCUMENT)
+    ]
+    (await client.post("/api/v1/collections", json={"name": "books"})).raise_for_status()
+    since = time.perf_counter()
+    for number, content in enumerate(documents):
+        answer = await client.post(
+            "/api/v1/collections/books/documents",
+            params={"source": f"{number}.pdf"},
+            content=content,
+        )
+        answer.raise_for_status()
+    url = "/api/v1/collections/books/documents"
+    while True:
+        rows = (await client.get(url, params={"limit": 200})).json()["items"]
+        if all(row["state"] in ("done", "failed") for row in rows):
+            break
+        await asyncio.sleep(0.1)
+    seconds = time.perf_counter() - since
+    loaded = sum(row["page_count"] or 0 for row in rows if row["state"] == "done")
+    chunks = sum(row["chunk_count"] or 0 for row in rows)
+    report.row("load", loaded, chunks, f"{seconds:.1f}", f"{loaded / seconds:.0f}")
+
+
+async def start(client: AsyncClient, query: str) -> dict[str, Any]:
+    answer = await client.post(URL, json={"query": query, "interactive": False})
+    answer.raise_for_status()
+    return answer.json()
+
+
+async def follow(client: AsyncClient, run_id: str) -> list[float]:
+    """Seconds from each event to its arrival."""
+    late: list[float] = []
+    async with client.stream("GET", f"{URL}/{run_id}/events") as response:
+        async for line in response.aiter_lines():
+            if line.startswith("data: "):
+                at = datetime.fromisoformat(line.rsplit('"at": "', 1)[1].split('"')[0])
+                late.append((datetime.now(UTC) - at).total_seconds())
+    return late[1:]  # the first one is older than the stream
+
+
+async def follow_runs(report: Report, client: AsyncClient, queries: Sequence[str]) -> None:
+    since = time.perf_counter()
+
+    async def one(query: str) -> tuple[str, list[float]]:
+        run = await start(client, query)
+        return run["id"], await follow(client, run["id"])
+
+    ended = await asyncio.gather(*(one(query) for query in queries))
+    seconds = time.perf_counter() - since
+    late = [each * 1000 for _, times in ended for each in times]
+    spent: list[float] = []
+    for run_id, _ in ended:
+        text = (await client.get(f"{URL}/{run_id}/events")).text
+        times = [
+            datetime.fromisoformat(line.rsplit('"at": "', 1)[1].split('"')[0])
+            for line in text.splitlines()
+            if line.startswith("data: ")
+        ]
+        spent.append((times[-1] - times[1]).total_seconds() * 1000 / 2)
+    report.row(
+        *("runs", len(queries), f"{seconds:.1f}", f"{np.percentile(late, 50):.0f}"),
+        *(f"{np.percentile(late, 95):.0f}", f"{np.percentile(spent, 50):.0f}"),
+    )
+
+
+async def count_connections(report: Report, admin: asyncpg.Connection, waiting: int) -> None:
+    used = await admin.fetchval(
+        "select count(*) from pg_stat_activity where usename like 'hansei%'"
+    )
+    held = await admin.fetchval("select count(*) from runs where state = 'running'")
+    report.row("idle", waiting, used, held)
+
+
+if __name__ == "__main__":
+    typer.run(main)
