@@ -79,6 +79,13 @@ _TYPES = (
         "Use a key with the scope, tenant or project that `detail` names.",
     ),
     ProblemType(
+        "invalid_csrf_token",
+        403,
+        "Invalid form token",
+        "The form of the console is too old, or another site sent it.",
+        "Load the page again and send the form again.",
+    ),
+    ProblemType(
         "under_review",
         403,
         "Review required",
