@@ -1,5 +1,6 @@
 """Pictures of every page at both widths and in both themes: `python -m tests.console.screenshots
-FOLDER [WORD]`. With WORD, only the pages whose name contains it.
+FOLDER [WORD]`. With WORD, only the pictures whose name contains it; with `readme`, those of
+`README_PICTURES`, without what is below the window.
 
 Starts an embedded PostgreSQL and a service in a temporary folder, and fills them with the sample.
 """
@@ -36,6 +37,12 @@ from tests.support.tickets import waiting_tickets
 DATABASE = "pictures"
 WIDTHS = {"wide": 1280, "narrow": 390}
 THEMES = ("light", "dark")
+README_PICTURES = {
+    "overview-wide-light",
+    "harmful-wide-light",
+    "review-wide-dark",
+    "bullets-narrow-dark",
+}
 
 
 @contextmanager
@@ -78,24 +85,25 @@ async def take_pictures(
     browser: Browser, url: str, key: str, sample: Sample, to: tuple[Path, str]
 ) -> None:
     folder, word = to
+    is_readme = word == "readme"
     for width_name, width in WIDTHS.items():
         for theme in THEMES:
             context = await browser.new_context(
-                viewport={"width": width, "height": 900},
+                viewport={"width": width, "height": 860},
                 color_scheme=theme,
-                device_scale_factor=1.5,
+                device_scale_factor=1 if is_readme else 1.5,
             )
             page = await context.new_page()
             await page.goto(f"{url}/console/login")
-            if word in "login":
-                await page.screenshot(path=folder / f"login-{width_name}-{theme}.png")
+            login = f"login-{width_name}-{theme}"
+            if word in login:
+                await page.screenshot(path=folder / f"{login}.png")
             await log_in(page, url, key)
-            for name, path in pages_of(sample).items():
-                if word not in name:
-                    continue
-                await page.goto(f"{url}{path}")
-                picture = folder / f"{name}-{width_name}-{theme}.png"
-                await page.screenshot(path=picture, full_page=True)
+            for page_name, path in pages_of(sample).items():
+                name = f"{page_name}-{width_name}-{theme}"
+                if name in README_PICTURES if is_readme else word in name:
+                    await page.goto(f"{url}{path}")
+                    await page.screenshot(path=folder / f"{name}.png", full_page=not is_readme)
             await context.close()
 
 
