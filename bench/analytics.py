@@ -11,7 +11,7 @@ import os
 import platform
 from datetime import UTC, datetime
 from typing import Annotated, Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import typer
@@ -29,7 +29,7 @@ from apps.memory_api.core.db import Sessions, open_engine
 from bench.analytics_rows import History, fill
 from bench.report import Report
 from bench.server import MeasuredServer, connect, measured_server
-from bench.timing import spread
+from bench.timing import Call, spread
 
 BEGUN = datetime(2025, 11, 1, tzinfo=UTC)
 FULL = History(10_000, 1_000_000, 1_000_000, 100_000, 365, BEGUN)
@@ -43,12 +43,30 @@ MONTH = QuestionFilter(
 TIMES = 8
 
 
-async def measure(server: MeasuredServer, report: Report, history: History) -> None:
+EXAMPLES = {
+    "days": "select * from analytics.days where day between '2026-05-01' and '2026-05-31'",
+    "playbook_at": "select * from analytics.playbook_at('support', '2026-05-01')",
+    "playbook_diff": "select * from analytics.playbook_diff('support', '2026-05-01', '2026-06-01')",
+    "effects, 90 days": "select * from analytics.effects('2026-03-03', '2026-06-01')"
+    " where playbook = 'support'",
+}
+"""What no question asks: the other view and functions, and the effects of all stored retrievals,
+which the default retention deletes after 90 days.
+"""
+
+
+async def prepare(server: MeasuredServer, history: History) -> UUID:
+    """Fills a tenant."""
     tenant = uuid4()
     await fill(server.url("postgres"), tenant, history)
     superuser = await connect(server.url("postgres"))
     await superuser.execute("vacuum analyze")
     await superuser.close()
+    return tenant
+
+
+async def measure(server: MeasuredServer, report: Report, tenant: UUID) -> None:
+    """Times each question as the service asks it and as a read-only login does."""
     owner = Sessions(open_engine(server.url("hansei_owner"), pool_size=1))
     password = uuid4().hex
     async with owner.for_tenant(tenant) as session:
@@ -60,13 +78,24 @@ async def measure(server: MeasuredServer, report: Report, history: History) -> N
     try:
         for question in Question:
             await _measure_question(report, question, sessions, analyst, tenant)
+        for name, statement in EXAMPLES.items():
+            rows = len(await analyst.fetch(statement))
+            spent = await spread(_asking(analyst, statement), TIMES, warm=2)
+            report.row("questions", name, rows, "", spent)
     finally:
         await analyst.close()
         await sessions.close()
 
 
+def _asking(analyst: Any, statement: str) -> Call:
+    async def ask(_: int) -> None:
+        await analyst.fetch(statement)
+
+    return ask
+
+
 async def _measure_question(
-    report: Report, question: Question, sessions: Sessions, analyst: Any, tenant: Any
+    report: Report, question: Question, sessions: Sessions, analyst: Any, tenant: UUID
 ) -> None:
     shown = render_statement(build_statement(question, MONTH), MONTH, tenant)
     counts: list[int] = []
@@ -75,29 +104,32 @@ async def _measure_question(
         async with sessions.for_tenant(tenant) as session:
             counts.append(len((await load_answer(session, question, MONTH)).rows))
 
-    async def ask_as_login(_: int) -> None:
-        await analyst.fetch(shown)
-
     service = await spread(ask, TIMES, warm=2)
-    report.row(
-        "questions", question, counts[-1], service, await spread(ask_as_login, TIMES, warm=2)
+    login = await spread(_asking(analyst, shown), TIMES, warm=2)
+    report.row("questions", question, counts[-1], service, login)
+
+
+def open_report(history: History) -> Report:
+    about = (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"load {os.getloadavg()[0]:.1f} at the start. One month of one playbook with "
+        f"{history.bullets:,} bullets, {history.revisions:,} revisions, {history.verdicts:,} "
+        f"verdicts, {history.traces:,} traces and {history.traces // 4:,} agent runs in "
+        f"{history.days} days. p50 / p95 in ms."
     )
+    report = Report("analytics", about)
+    report.table("questions", "Questions", "question", "rows", "service", "login")
+    return report
 
 
 def main(
     short: Annotated[bool, typer.Option(help="A twentieth of the rows; writes no file.")] = False,
 ) -> None:
     history = SHORT if short else FULL
-    about = (
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"load {os.getloadavg()[0]:.1f} at the start. One month of one playbook with "
-        f"{history.bullets:,} bullets, {history.revisions:,} revisions, {history.verdicts:,} "
-        f"verdicts and {history.traces:,} traces in {history.days} days. p50 / p95 in ms."
-    )
-    report = Report("analytics", about)
-    report.table("questions", "Questions", "question", "rows", "service", "login")
     with measured_server() as server:
-        asyncio.run(measure(server, report, history))
+        tenant = asyncio.run(prepare(server, history))
+        report = open_report(history)
+        asyncio.run(measure(server, report, tenant))
     report.finish(write=not short)
 
 

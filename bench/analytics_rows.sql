@@ -148,6 +148,9 @@ from (
 ) v
 on conflict do nothing;
 
+-- The transaction's own rows have no statistics yet.
+analyze memories, bullet_verdicts, retrievals;
+
 update memories m set helpful = c.helpful, harmful = c.harmful, neutral = c.neutral
 from (select tenant_id, bullet_id, count(*) filter (where tag = 'helpful') helpful, count(*) filter (where tag = 'harmful') harmful,
              count(*) filter (where tag = 'neutral') neutral
@@ -155,10 +158,14 @@ from (select tenant_id, bullet_id, count(*) filter (where tag = 'helpful') helpf
 where m.tenant_id = c.tenant_id and m.id = c.bullet_id;
 
 insert into memory_usage (tenant_id, memory_id, use_count, last_used_at)
-select r.tenant_id, m.id, count(*), max(r.created_at)
-from retrievals r cross join lateral unnest(r.bullet_keys) k(key)
-join memories m on m.tenant_id = r.tenant_id and m.scope_id = r.scope_id and m.key = k.key
-where r.tenant_id in (select tenant_id from wanted) group by r.tenant_id, m.id;
+select m.tenant_id, m.id, u.use_count, u.last_used_at
+from (
+    select r.tenant_id, r.scope_id, k.key, count(*) use_count, max(r.created_at) last_used_at
+    from retrievals r cross join lateral unnest(r.bullet_keys) k(key)
+    where r.tenant_id in (select tenant_id from wanted)
+    group by r.tenant_id, r.scope_id, k.key
+) u
+join memories m on m.tenant_id = u.tenant_id and m.scope_id = u.scope_id and m.key = u.key;
 
 -- Words of each bullet: two rare ones that it shares with at most a few others, and common ones.
 insert into postings (tenant_id, scope_id, term_id, seq, weight)
@@ -171,3 +178,14 @@ select m.tenant_id, 1, 1, m.seq, 1, 0.5, 0.5, m.created_at, '{}',
        (select array_agg(case when i = (m.seq / 2 * 7) % 64 then 1 else 0.01 * (m.seq % 2) end) from generate_series(0, 63) i)::vector::halfvec
 from memories m
 where m.tenant_id in (select tenant_id from wanted) and m.scope_id = 1 and m.status = 'active';
+
+insert into agent_runs (tenant_id, id, project_id, query, playbook, state, result, feedback, round_count, replan_count, token_count, cost_usd, trace_id,
+                        created_at, started_at, finished_at)
+select w.tenant_id, pg_temp.id(w.tenant_id, 'agent', n), 'default', 'how to call tool ' || n % 97, 'support',
+       case when n % 19 = 3 then 'failed' else 'done' end,
+       case when n % 19 <> 3 then jsonb_build_object('calibrated_confidence', 0.35 + pg_temp.h(n, 'c') % 60 / 100.0) end,
+       case when n % 19 <> 3 and n % 3 = 0 then (case when pg_temp.h(n, 'f') < 350 + pg_temp.h(n, 'c') % 60 * 10 then 'right' else 'wrong' end) end,
+       (n % 7 = 0)::int, (n % 11 = 0)::int, 3000 + n % 500, 0.004, pg_temp.id(w.tenant_id, 'trace', n), t.at, t.at, t.at + make_interval(secs => 5 + n % 40)
+from wanted w
+cross join lateral generate_series(0, w.traces - 1, 4) n
+cross join lateral (select w.starts_at + make_interval(secs => (n + 0.45) / w.traces * w.days * 86400) as at) t;

@@ -107,19 +107,3 @@ create table agent_calibrations (
     updated_at timestamptz default now() not null,
     constraint agent_calibrations_pkey primary key (tenant_id, project_id)
 );
-
-do $$
-declare
-    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
-    new_table text;
-begin
-    foreach new_table in array array['agent_runs', 'agent_steps', 'agent_events', 'interventions', 'agent_calibrations'] loop
-        execute format('alter table %I enable row level security', new_table);
-        execute format('alter table %I force row level security', new_table);
-        execute format(
-            'create policy %I on %I to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
-            new_table || '_tenant', new_table, tenant_rule, tenant_rule
-        );
-        execute format('grant select, insert, update, delete on %I to hansei_app, hansei_worker', new_table);
-    end loop;
-end $$;

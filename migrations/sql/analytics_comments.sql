@@ -27,8 +27,6 @@ begin
              'The cause: the bullet, its tasks or its judges may have changed. Among 20 bullets without a change, one is significant by chance. The function verdict_drift(since, until) has any period.'),
             ('funnel', 'How many traces, reflections, lessons and bullets were there each day, and how many bullets were served, cited and judged?',
              'One group over time: each stage counts what happened on that day. Bullets of several days are counted once for each day.'),
-            ('effects', 'How did agent runs of the last 30 days end with each bullet and without it?',
-             'A cause, where basis is correlation: the two sides may differ in their tasks. Partial and unknown outcomes do not count. The function effects(since, until) has any period.'),
             ('coverage', 'How many queries found no bullet or only weak ones each day?',
              'Whether a bullet helped. A best score below 0.3 is called weak; scores of different embedding models are not comparable. Retrievals are deleted after HANSEI_RETRIEVAL_RETENTION_DAYS.'),
             ('uncovered_queries', 'Which queries found no bullet or only weak ones?', 'Queries with an empty text, and retrievals that retention has deleted.'),
@@ -99,11 +97,6 @@ begin
             ('verdict_drift', 'is_significant', 'Whether the interval excludes 0.'),
             ('funnel', 'stage_number', 'Order of the stages, 1 to 8.'), ('funnel', 'stage', 'Name of the stage.'),
             ('funnel', 'count', 'Traces or lessons of the day, or distinct bullets from bullets_served on.'),
-            ('effects', 'basis', 'randomized: from the holdout experiment. correlation: from all runs of the playbook.'),
-            ('effects', 'with_runs', 'Agent runs with the bullet.'), ('effects', 'with_successes', 'Successes among them.'), ('effects', 'with_rate', 'Share of successes, 0 to 1.'),
-            ('effects', 'with_low', 'Lower end of its 95 % Wilson interval.'), ('effects', 'with_high', 'Upper end of its 95 % Wilson interval.'),
-            ('effects', 'without_runs', 'Agent runs without the bullet.'), ('effects', 'without_successes', 'Successes among them.'), ('effects', 'without_rate', 'Share of successes, 0 to 1.'),
-            ('effects', 'without_low', 'Lower end of its 95 % Wilson interval.'), ('effects', 'without_high', 'Upper end of its 95 % Wilson interval.'),
             ('coverage', 'retrieval_count', 'Searches and renders with a query.'), ('coverage', 'empty_count', 'Those without a bullet.'),
             ('coverage', 'weak_count', 'Those with a best score below 0.3.'), ('coverage', 'median_best_score', 'Median of the best score, 0 to 1.'),
             ('uncovered_queries', 'kind', 'search or render.'), ('uncovered_queries', 'query', 'Text of the query.'), ('uncovered_queries', 'best_score', 'Best score, 0 to 1; null without a bullet.'),
@@ -129,7 +122,6 @@ end $$;
 
 comment on function analytics.movers is 'The view movers for the verdicts from p_since, included, to p_until, excluded.';
 comment on function analytics.verdict_drift is 'The view verdict_drift for a period, compared with the equally long period before it.';
-comment on function analytics.effects is 'The view effects for the agent runs from p_since, included, to p_until, excluded.';
 comment on function analytics.playbook_at is 'Which bullets did a playbook have at a time?
 Does not show: Counters of the past. Deleted bullets.';
 comment on function analytics.playbook_diff is 'Which bullets differ between two times of a playbook?

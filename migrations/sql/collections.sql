@@ -63,19 +63,3 @@ create table document_pages (
     constraint document_pages_pkey primary key (tenant_id, document_id, number),
     constraint document_pages_tenant_id_document_id_fkey foreign key(tenant_id, document_id) references documents (tenant_id, id) on delete cascade
 );
-
-do $$
-declare
-    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
-    new_table text;
-begin
-    foreach new_table in array array['collections', 'documents', 'document_parts', 'document_pages'] loop
-        execute format('alter table %I enable row level security', new_table);
-        execute format('alter table %I force row level security', new_table);
-        execute format(
-            'create policy %I on %I to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
-            new_table || '_tenant', new_table, tenant_rule, tenant_rule
-        );
-        execute format('grant select, insert, update, delete on %I to hansei_app, hansei_worker', new_table);
-    end loop;
-end $$;

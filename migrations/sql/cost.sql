@@ -107,28 +107,6 @@ where m.trace_id is not null and m.kind in ('reflection', 'strategy', 'insight')
 
 grant select on llm_call_details, playbook_costs, lesson_costs to hansei_app, hansei_worker;
 
-do $$
-declare
-    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
-    bound record;
-begin
-    for bound in
-        select * from (values
-            ('budget_totals', 'select, insert, update, delete'),
-            ('budget_alerts', 'select, insert, delete'),
-            ('llm_replies', 'select, insert, delete')
-        ) as bound_tables (table_name, privileges)
-    loop
-        execute format('alter table %I enable row level security', bound.table_name);
-        execute format('alter table %I force row level security', bound.table_name);
-        execute format(
-            'create policy %I on %I to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
-            bound.table_name || '_tenant', bound.table_name, tenant_rule, tenant_rule
-        );
-        execute format('grant %s on %I to hansei_app, hansei_worker', bound.privileges, bound.table_name);
-    end loop;
-end $$;
-
 -- The totals of the current day and month from the calls that are recorded. Each tenant is bound in turn: the owner too sees one at a time.
 do $$
 declare

@@ -61,28 +61,6 @@ grant delete on llm_calls to hansei_app, hansei_worker;
 create policy llm_calls_retention on llm_calls as restrictive for delete to hansei_app, hansei_worker
 using (created_at < now() - interval '1 day');
 
-do $$
-declare
-    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
-    bound record;
-begin
-    for bound in
-        select * from (values
-            ('retention_policies', 'select, insert, update, delete'),
-            ('tombstones', 'select, insert'),
-            ('erasures', 'select, insert, update')
-        ) as bound_tables (table_name, privileges)
-    loop
-        execute format('alter table %I enable row level security', bound.table_name);
-        execute format('alter table %I force row level security', bound.table_name);
-        execute format(
-            'create policy %I on %I to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
-            bound.table_name || '_tenant', bound.table_name, tenant_rule, tenant_rule
-        );
-        execute format('grant %s on %I to hansei_app, hansei_worker', bound.privileges, bound.table_name);
-    end loop;
-end $$;
-
 -- The service cannot change history. These two functions, with the owner's rights, are the only way, and only for the tenant that the
 -- transaction is bound to. The first removes the texts of memories from their history; a bullet disappears from earlier versions.
 create function hansei_erase_history(p_tenant_id uuid, p_memory_ids uuid[]) returns bigint

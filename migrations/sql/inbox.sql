@@ -29,19 +29,3 @@ create table playbook_curations (
     constraint playbook_curations_pkey primary key (tenant_id, scope_id),
     constraint playbook_curations_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id)
 );
-
-do $$
-declare
-    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
-    new_table text;
-begin
-    foreach new_table in array array['inbox_lessons', 'playbook_curations'] loop
-        execute format('alter table %I enable row level security', new_table);
-        execute format('alter table %I force row level security', new_table);
-        execute format(
-            'create policy %I on %I to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
-            new_table || '_tenant', new_table, tenant_rule, tenant_rule
-        );
-        execute format('grant select, insert, update, delete on %I to hansei_app, hansei_worker', new_table);
-    end loop;
-end $$;

@@ -12,14 +12,6 @@ create table audit_log (
 );
 create index audit_log_created_at_idx on audit_log (tenant_id, created_at desc, id desc);
 
--- Rows are added and never changed: the service roles have no other right.
-alter table audit_log enable row level security;
-alter table audit_log force row level security;
-create policy audit_log_tenant on audit_log to hansei_app, hansei_worker, current_user
-    using (tenant_id = nullif(current_setting('hansei.tenant_id', true), '')::uuid)
-    with check (tenant_id = nullif(current_setting('hansei.tenant_id', true), '')::uuid);
-grant select, insert on audit_log to hansei_app, hansei_worker;
-
 -- Requests of one caller in one period. `name` has the ID of an API key or a tenant, or the hash of an address; no tenant's data.
 -- A crash may empty the table, which only forgets the requests of the current period.
 create unlogged table rate_limit_counters (

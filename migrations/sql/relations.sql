@@ -34,19 +34,3 @@ create table memory_clusters (
 );
 
 create index memory_clusters_cluster_id_idx on memory_clusters (tenant_id, cluster_id);
-
-do $$
-declare
-    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
-    new_table text;
-begin
-    foreach new_table in array array['entities', 'memory_entities', 'memory_clusters'] loop
-        execute format('alter table %I enable row level security', new_table);
-        execute format('alter table %I force row level security', new_table);
-        execute format(
-            'create policy %I on %I to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
-            new_table || '_tenant', new_table, tenant_rule, tenant_rule
-        );
-        execute format('grant select, insert, update, delete on %I to hansei_app, hansei_worker', new_table);
-    end loop;
-end $$;

@@ -545,89 +545,13 @@ create table budget_reservations (
 
 create index budget_reservations_created_at_idx on budget_reservations (tenant_id, created_at) include (amount_usd, expires_at, settled_at);
 
--- The share of successes among some runs and its 95 % interval (Wilson 1927). All null without runs.
-create function wilson(runs bigint, successes bigint, out rate float8, out low float8, out high float8)
-language sql immutable parallel safe as $$
+-- The share of successes among some runs and its 95 % interval (Wilson 1927). All null without runs. It returns a set, because
+-- PostgreSQL inlines no other function in FROM.
+create function wilson(runs bigint, successes bigint) returns table (rate float8, low float8, high float8)
+language sql immutable parallel safe rows 1 as $$
     select share, (share + z * z / (2 * total) - margin) / (1 + z * z / total), (share + z * z / (2 * total) + margin) / (1 + z * z / total)
     from (
         select nullif(runs, 0)::float8 total, successes / nullif(runs, 0)::float8 share, 1.959963984540054::float8 z
     ) sample
     cross join lateral (select z * sqrt(share * (1 - share) / total + z * z / (4 * total * total)) margin) spread
 $$;
-
--- How many runs succeeded with each bullet and without it.
---   randomized     each render draws one bullet and withholds it at random; only runs that drew this bullet are compared,
---                  so the two sides differ in nothing else
---   observational  runs that had the bullet (from a render or a search; without a retrieval: named or judged) against all
---                  other runs of the playbook since the bullet exists; the two sides may differ in their tasks. Runs
---                  without a retrieval count from the oldest retrieval that is still stored, so that both sides cover
---                  the same time
--- A run counts once per retrieval, as success or not (failure, error, timeout). Partial and unknown outcomes do not count.
--- low and high: 95 % interval of the difference, Newcombe's hybrid of two Wilson intervals (1998, method 10).
-create view bullet_effects with (security_invoker = true) as
-with outcomes as not materialized (
-    select r.tenant_id, r.scope_id, r.created_at, r.bullet_keys, r.holdout_candidate, r.held_out, p.aliases,
-           (ended.outcome = 'success')::int success
-    from retrievals r
-    join playbooks p on p.tenant_id = r.tenant_id and p.scope_id = r.scope_id
-    cross join lateral (
-        select t.outcome from traces t
-        where t.tenant_id = r.tenant_id and t.retrieval_id = r.id
-          and t.outcome in ('success', 'failure', 'error', 'timeout')
-        order by t.created_at, t.id
-        limit 1
-    ) ended
-    union all
-    select p.tenant_id, p.scope_id, t.created_at, t.used_bullet_keys || judged.bullet_keys, null, false, p.aliases,
-           (t.outcome = 'success')::int
-    from playbooks p
-    join traces t on t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
-    cross join lateral (
-        select coalesce(array_agg(m.key), '{}') bullet_keys
-        from bullet_verdicts v
-        join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id and m.scope_id = p.scope_id
-        where v.tenant_id = t.tenant_id and v.trace_id = t.id
-    ) judged
-    where t.retrieval_id is null and t.outcome in ('success', 'failure', 'error', 'timeout')
-      and t.created_at >= (select min(r.created_at) from retrievals r
-                           where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id)
-), uses as (
-    select o.tenant_id, o.scope_id, used.key, count(*) runs, sum(o.success) successes
-    from outcomes o
-    cross join lateral (
-        select distinct coalesce(o.aliases ->> served.key, served.key) from unnest(o.bullet_keys) served(key)
-    ) used(key)
-    group by o.tenant_id, o.scope_id, used.key
-), moments as (
-    select tenant_id, scope_id, created_at, null::text as key, 1 runs, success successes from outcomes
-    union all
-    select m.tenant_id, m.scope_id, m.created_at, m.key, 0, 0
-    from memories m
-    where m.kind = 'bullet' and m.key is not null and m.status <> 'deleted'
-), totals as (
-    select tenant_id, scope_id, key, sum(runs) over later runs, sum(successes) over later successes
-    from moments
-    window later as (partition by tenant_id, scope_id order by created_at desc range unbounded preceding)
-), sides as (
-    select t.tenant_id, t.scope_id, t.key, 'observational' basis, u.runs with_runs, u.successes with_successes,
-           greatest(t.runs - u.runs, 0) without_runs,
-           least(greatest(t.successes - u.successes, 0), greatest(t.runs - u.runs, 0)) without_successes
-    from totals t
-    join uses u on u.tenant_id = t.tenant_id and u.scope_id = t.scope_id and u.key = t.key
-    union all
-    select o.tenant_id, o.scope_id, coalesce(o.aliases ->> o.holdout_candidate, o.holdout_candidate), 'randomized',
-           count(*) filter (where not o.held_out), coalesce(sum(o.success) filter (where not o.held_out), 0),
-           count(*) filter (where o.held_out), coalesce(sum(o.success) filter (where o.held_out), 0)
-    from outcomes o
-    where o.holdout_candidate is not null
-    group by 1, 2, 3
-)
-select s.tenant_id, s.scope_id, s.key, s.basis, s.with_runs, s.with_successes, s.without_runs, s.without_successes,
-       with_it.rate with_rate, without_it.rate without_rate, with_it.rate - without_it.rate difference,
-       with_it.rate - without_it.rate
-           - sqrt((with_it.rate - with_it.low) ^ 2 + (without_it.high - without_it.rate) ^ 2) low,
-       with_it.rate - without_it.rate
-           + sqrt((with_it.high - with_it.rate) ^ 2 + (without_it.rate - without_it.low) ^ 2) high
-from sides s
-cross join lateral wilson(s.with_runs, s.with_successes) with_it
-cross join lateral wilson(s.without_runs, s.without_successes) without_it;

@@ -41,16 +41,3 @@ create index budget_totals_starts_on_idx on budget_totals (tenant_id, starts_on)
 -- The episodes of a session, which a session summary reads.
 create index memories_session_id_idx on memories (tenant_id, project_id, session_id, created_at)
     where session_id is not null and kind = 'episode';
-
-do $$
-declare
-    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
-begin
-    alter table maintenance_tasks enable row level security;
-    alter table maintenance_tasks force row level security;
-    execute format(
-        'create policy maintenance_tasks_tenant on maintenance_tasks to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
-        tenant_rule, tenant_rule
-    );
-    grant select, insert, update, delete on maintenance_tasks to hansei_app, hansei_worker;
-end $$;

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 from alembic import op
 
+from migrations.rls import protect
 from migrations.search import definition
 from migrations.statements import statements
 
@@ -14,6 +15,13 @@ revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
+
+WRITABLE_TABLES = (
+    *("runs", "idempotency_keys", "traces", "trace_events", "trace_evaluations", "scopes"),
+    *("labels", "memory_vectors", "postings", "scope_stats", "memory_links", "memory_usage"),
+    *("playbooks", "playbook_proposals", "bullet_verdicts", "retrievals", "curated_lessons"),
+    *("embedding_models", "budgets", "budget_reservations"),
+)
 
 DROP_STATEMENTS = """
 select format('drop view %I', relname) from pg_class
@@ -36,6 +44,11 @@ def upgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
     for statement in _schema():
         op.execute(sa.text(statement.replace(":", r"\:")))
+    protect(*WRITABLE_TABLES)
+    protect("api_keys", "memories", privileges="select, insert, update")
+    protect("playbook_versions", "llm_calls", privileges="select, insert")
+    # Only the history triggers write these.
+    protect("memory_revisions", "bullet_spans", privileges="select")
 
 
 def _schema() -> Iterator[str]:

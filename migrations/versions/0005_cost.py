@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from migrations.rls import protect
 from migrations.statements import statements
 
 revision = "0005"
@@ -33,6 +34,8 @@ def upgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
     for statement in statements("cost"):
         op.execute(sa.text(statement.replace(":", r"\:")))
+    protect("budget_totals")
+    protect("budget_alerts", "llm_replies", privileges="select, insert, delete")
 
 
 def downgrade() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from migrations.rls import protect
 from migrations.statements import statements
 
 revision = "0006"
@@ -18,6 +19,8 @@ def upgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
     for statement in statements("limits"):
         op.execute(sa.text(statement.replace(":", r"\:")))
+    # Rows are added and never changed.
+    protect("audit_log", privileges="select, insert")
 
 
 def downgrade() -> None:

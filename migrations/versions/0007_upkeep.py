@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from migrations.rls import protect
 from migrations.statements import statements
 
 revision = "0007"
@@ -27,6 +28,7 @@ def upgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
     for statement in statements("upkeep"):
         op.execute(sa.text(statement.replace(":", r"\:")))
+    protect("maintenance_tasks")
 
 
 def downgrade() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from migrations.rls import protect
 from migrations.statements import statements
 
 revision = "0008"
@@ -32,6 +33,9 @@ def upgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
     for statement in statements("erasures"):
         op.execute(sa.text(statement.replace(":", r"\:")))
+    protect("retention_policies")
+    protect("tombstones", privileges="select, insert")
+    protect("erasures", privileges="select, insert, update")
 
 
 def downgrade() -> None:

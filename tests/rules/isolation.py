@@ -112,7 +112,7 @@ async def tenant_tables(connection: Any) -> list[str]:
 
 
 async def expected_rule(connection: Any, rule: str = f"tenant_id = {TENANT}") -> str:
-    """A rule as PostgreSQL prints it. By default, that of `migrations/sql/policies.sql`."""
+    """A rule as PostgreSQL prints it. By default, that of `migrations/rls.py`."""
     async with rolled_back(connection):
         await connection.execute("create table policy_probe (tenant_id uuid, id uuid)")
         await connection.execute(f"create policy probe on policy_probe using ({rule})")

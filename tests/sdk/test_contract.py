@@ -376,7 +376,7 @@ FILTERS: dict[Callable[..., Request[Any]], dict[str, Any]] = {
     playbooks.delete_playbook: {"reason": "r", "project_id": "p"},
     playbooks.list_playbook_versions: {"project_id": "p"},
     playbooks.diff_playbook: {"to_version": 2, "project_id": "p"},
-    playbooks.list_bullet_effects: {"project_id": "p"},
+    playbooks.list_bullet_effects: {"since": "2026-10-01", "until": "2026-11-01"},
     playbooks.list_proposals: {"state": "accepted", "project_id": "p"},
     playbooks.list_lessons: {"decision": "rejected", "project_id": "p"},
     playbooks.consolidate_playbook: {"project_id": "p"},

@@ -101,6 +101,12 @@ select month, cost_usd, trace_count, surviving_count, usd_per_trace, usd_per_sur
 from analytics.unit_costs
 where playbook = 'support' and trace_count > 0 order by month
 
+-- name: agent_runs
+select confidence_band, state, sum(run_count) run_count, sum(right_count) right_count, sum(wrong_count) wrong_count
+from analytics.agent_runs
+where playbook = 'support' and day between '2025-07-01' and '2025-07-31'
+group by confidence_band, state order by confidence_band, state
+
 -- name: error_categories
 select error_category, sum(reflection_count) reflections, sum(failed_count) failed
 from analytics.error_categories

@@ -45,6 +45,7 @@ class Question(StrEnum):
     LESSON_COSTS = "lesson_costs"
     BULLET_COSTS = "bullet_costs"
     UNIT_COSTS = "unit_costs"
+    AGENT_RUNS = "agent_runs"
     ERROR_CATEGORIES = "error_categories"
 
 

@@ -195,6 +195,16 @@ where tenant_id = :tenant and project_id = :project
 order by playbook, month
 limit :limit
 
+-- name: agent_runs
+-- How sure were the runs of the agent each day, how did they end, and were their answers right?
+select playbook, day, confidence_band, state, run_count, right_count, wrong_count, mean_confidence, question_count, replan_count, mean_seconds,
+       token_count, cost_usd
+from analytics.agent_runs
+where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
+  and playbook = :playbook -- if playbook
+order by day, playbook, confidence_band, state
+limit :limit
+
 -- name: error_categories
 -- Which categories of errors did reflections find each day?
 select playbook, day, error_category, reflection_count, failed_count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, Double, ForeignKeyConstraint, Index, text
+from sqlalchemy import CheckConstraint, Computed, Double, ForeignKeyConstraint, Index, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -74,6 +74,10 @@ class AgentRunRow(Base):
     feedback: Mapped[OptStr]
     feedback_at: Mapped[OptTime]
     feedback_answer: Mapped[OptStr]
+    confidence: Mapped[float | None] = mapped_column(
+        Double,
+        Computed("(result ->> 'calibrated_confidence')::double precision", persisted=True),
+    )
     created_at: Mapped[Now]
     started_at: Mapped[OptTime]
     finished_at: Mapped[OptTime]

@@ -147,6 +147,7 @@ class BulletEffect(TypedDict):
     """Only `randomized` measures a causal effect."""
 
     key: str
+    status: str
     randomized: OutcomeComparison | None
     observational: OutcomeComparison | None
 
@@ -320,10 +321,18 @@ def restore_playbook(
 
 
 def list_bullet_effects(
-    name: str, *, project_id: str | None = None, limit: int = MAX_PAGE_SIZE
+    name: str,
+    *,
+    since: str | None = None,
+    until: str | None = None,
+    project_id: str | None = None,
+    limit: int = MAX_PAGE_SIZE,
 ) -> Request[Page[BulletEffect]]:
-    """List outcomes with and without each bullet, by key. `limit` is the page size."""
-    return get_request(api_path("playbooks", name, "effects"), project_id=project_id, limit=limit)
+    """List outcomes with and without each bullet, by key, for retrievals from `since` to `until`
+    (ISO 8601 times). `limit` is the page size.
+    """
+    path = api_path("playbooks", name, "effects")
+    return get_request(path, since=since, until=until, project_id=project_id, limit=limit)
 
 
 def list_lessons(

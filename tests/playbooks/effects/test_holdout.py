@@ -222,6 +222,30 @@ async def test_runs_of_merged_bullet_count_for_survivor(book: Book, app: FastAPI
     assert await effect(book, KEYS[1]) == {}
 
 
+async def test_list_and_analytics_agree(book: Book, app: FastAPI) -> None:
+    """Also about a deleted bullet, and about a period that ends before the runs."""
+    for n in range(12):
+        await run(book, app, "success" if n % 3 else "failure", holdout_share=0.5)
+    await book.deltas({"type": "DELETE", "target_id": KEYS[0]})
+    url = f"/api/v1/analytics/effects?playbook={book.name}"
+    rows = (await book.api.get(url)).json()["rows"]
+    items = (await book.api.get(f"{book.url}/effects")).json()["items"]
+    listed = {
+        (item["key"], item["status"], basis): (side["with"]["runs"], side["without"]["successes"])
+        for item in items
+        for basis in ("randomized", "observational")
+        if (side := item[basis])
+    }
+    asked = {
+        (row["key"], row["status"], row["basis"]): (row["with_runs"], row["without_successes"])
+        for row in rows
+    }
+    assert listed == asked
+    assert (KEYS[0], "deleted", "observational") in asked
+    past = {"until": "2020-01-01T00:00:00Z"}
+    assert (await book.api.get(f"{book.url}/effects", params=past)).json()["items"] == []
+
+
 async def test_pages_and_unknown_playbooks(book: Book, app: FastAPI) -> None:
     await run(book, app, "success")
     first = (await book.api.get(f"{book.url}/effects?limit=3")).json()

@@ -2,8 +2,8 @@
 
 Each render draws one bullet of its prompt block and withholds it with a probability. The drawn
 bullet is stored in both cases. Renders that drew the same bullet differ only in whether it was
-withheld, so the outcomes of their runs can be compared directly (view `bullet_effects`). Both
-random decisions are deterministic for a `retrieval_id`.
+withheld, so the outcomes of their runs can be compared directly (function
+`analytics.effects`). Both random decisions are deterministic for a `retrieval_id`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.resources import load_sql
+from apps.memory_api.playbooks.ref import PlaybookRef
 
 EFFECTS = load_sql("playbooks/queries.sql", "bullet_effects")
 _RANGE = 2.0**64  # number of values of 8 random bytes
@@ -44,20 +46,32 @@ def draw_holdout(retrieval_id: UUID, keys: Sequence[str], share: float) -> Holdo
     return HoldoutDraw(candidate, random_share / _RANGE < share)
 
 
+@dataclass(frozen=True)
+class EffectPeriod:
+    """The time of the retrievals: `since` is included, `until` excluded; None is unlimited."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+
 async def list_effects(
     session: AsyncSession,
-    scope: int,
+    playbook: PlaybookRef,
+    period: EffectPeriod,
     *,
     key: str | None = None,
     after: str | None = None,
     limit: int = 50,
 ) -> Sequence[Any]:
-    """The effects of the bullets that were returned to a finished run, by key: rows (key, sides by
-    basis). Returns `limit` + 1 rows if there is a next page. With `key`, only this bullet.
+    """The effects of the bullets that were returned to a finished run, by key: rows (key, status,
+    sides by basis). Returns `limit` + 1 rows if there is a next page. With `key`, only this bullet.
     """
     parameters = {
         "tenant": current_tenant_id(session),
-        "scope": scope,
+        "project": playbook.project_id,
+        "playbook": playbook.name,
+        "since": period.since,
+        "until": period.until,
         "key": key,
         "after": after,
         "limit": limit + 1,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from apps.memory_api.api.deps import CursorQuery, Limit, ProjectQuery, Reader, Session
 from apps.memory_api.api.problems import problems
 from apps.memory_api.api.route import RedactingRoute
 from apps.memory_api.core.pagination import Cursor, to_page
+from apps.memory_api.core.schemas import UtcDatetime
 from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.effects.holdout import list_effects
+from apps.memory_api.playbooks.effects.holdout import EffectPeriod, list_effects
 from apps.memory_api.playbooks.effects.schemas import BulletEffect, BulletEffectPage
 from apps.memory_api.playbooks.ref import PlaybookRef
 
@@ -25,7 +26,7 @@ def _key_cursor(row: Any) -> Cursor:
 
 
 def _effect_response(row: Any) -> BulletEffect:
-    return BulletEffect.model_validate({"key": row.key, **row.sides})
+    return BulletEffect.model_validate({"key": row.key, "status": row.status, **row.sides})
 
 
 @router.get("", summary="List the measured effect of each bullet", responses=problems(404))
@@ -35,16 +36,21 @@ async def list_bullet_effects(
     caller: Reader,
     project_id: ProjectQuery,
     cursor: CursorQuery,
+    since: Annotated[
+        UtcDatetime | None, Query(description="Start, included. Default: the oldest retrieval.")
+    ] = None,
+    until: Annotated[UtcDatetime | None, Query(description="End, excluded. Default: now.")] = None,
     limit: Limit = 50,
 ) -> BulletEffectPage:
     """Lists how agent runs ended with and without each bullet, by key.
 
-    A trace counts if it has an outcome and a `retrieval_id`. `randomized` needs a playbook with a
-    holdout share: the share of renders that leave out one random bullet.
+    The question `effects` of analytics has the same numbers. `randomized` needs a playbook with a
+    holdout share: the share of renders that leave out one random bullet. Deleted bullets are
+    included; runs with a merged bullet count for the bullet that replaced it.
     """
-    playbook = await require_playbook(
-        session, PlaybookRef(caller.resolve_project(project_id), name)
-    )
+    playbook = PlaybookRef(caller.resolve_project(project_id), name)
+    await require_playbook(session, playbook)
     after = cursor.text("bullet_effects") if cursor else None
-    rows = await list_effects(session, playbook.scope_id, after=after, limit=limit)
+    period = EffectPeriod(since, until)
+    rows = await list_effects(session, playbook, period, after=after, limit=limit)
     return to_page(BulletEffectPage, rows, limit, _effect_response, _key_cursor)

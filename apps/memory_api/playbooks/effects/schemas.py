@@ -37,6 +37,7 @@ class BulletEffect(ResponseModel):
     model_config = ResponseModel.model_config | with_examples(
         {
             "key": "mis-00001",
+            "status": "active",
             "randomized": {
                 "with": {"runs": 60, "successes": 45, "rate": 0.75},
                 "without": {"runs": 55, "successes": 28, "rate": 0.509},
@@ -48,6 +49,7 @@ class BulletEffect(ResponseModel):
     )
 
     key: str
+    status: str = Field(description="active, quarantined, archived or deleted.")
     randomized: OutcomeComparison | None = Field(
         default=None, description="Renders that drew this bullet at random, and withheld it or not."
     )
