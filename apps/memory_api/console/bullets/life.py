@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.console.comparison import Comparison, compare_texts
-from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.playbooks import queries
 from apps.memory_api.playbooks.bullets.router import bullet_response
 from apps.memory_api.playbooks.bullets.schemas import StoredBullet
@@ -23,6 +23,7 @@ from apps.memory_api.playbooks.tables import BulletVerdictRow
 MAX_VERSIONS = 200
 MAX_VERDICTS = 50
 MAX_SERVED = 20
+EFFECT_DAYS = 90
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ async def load_life(session: AsyncSession, ref: PlaybookRef, key: str) -> Bullet
         has_more_verdicts=len(verdicts) > MAX_VERDICTS,
         origin=await queries.list_provenance_links(session, row.id),
         served=await list_served_traces(session, scope, key, limit=MAX_SERVED),
-        effects=await _load_effects(session, ref, row),
+        effects=await _load_effects(session, ref, key),
     )
 
 
@@ -102,7 +103,10 @@ def _difference(before: str | None, after: str | None) -> Comparison | None:
     return None if compared.is_same else compared
 
 
-async def _load_effects(session: AsyncSession, ref: PlaybookRef, row: MemoryRow) -> dict[str, Any]:
-    """Basis (`randomized`, `observational`) → outcomes with and without the bullet."""
-    found = await list_effects(session, ref, EffectPeriod(), key=row.key, limit=1)
+async def _load_effects(session: AsyncSession, ref: PlaybookRef, key: str) -> dict[str, Any]:
+    """Basis (`randomized`, `observational`) → outcomes with and without the bullet, of the runs of
+    the last `EFFECT_DAYS`.
+    """
+    period = EffectPeriod(since=datetime.now(UTC) - timedelta(days=EFFECT_DAYS))
+    found = await list_effects(session, ref, period, key=key, limit=1)
     return dict(found[0].sides) if found else {}
