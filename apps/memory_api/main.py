@@ -16,6 +16,7 @@ from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.budgets.router import router as budgets_router
 from apps.memory_api.collections.router import document_router
 from apps.memory_api.collections.router import router as collections_router
+from apps.memory_api.console.router import router as console_router
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.curation.router import router as curation_router
 from apps.memory_api.erasures.router import router as erasures_router
@@ -54,7 +55,7 @@ ROUTERS = (
     *(playbooks_router, history_router, proposals_router),
     *(bullets_router, verdicts_router, effects_router, curation_router),
     *(collections_router, document_router, grace_router),
-    workflow_router,
+    *(workflow_router, console_router),
 )
 
 

@@ -8,7 +8,7 @@ from alembic import op
 from migrations.statements import statements
 
 revision = "0022"
-down_revision = "0016"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 

@@ -1,6 +1,49 @@
-"""The Hansei client: `Hansei`, `AsyncHansei` and the error base class `HanseiError`."""
+"""Hansei: record agent runs with `trace`, `traced` and `tool`; call the service with `Hansei` or
+`AsyncHansei`. Each name is imported when it is first used.
+"""
 
-from hansei.client import AsyncHansei, Hansei
-from hansei.errors import HanseiError
+from __future__ import annotations
 
-__all__ = ["AsyncHansei", "Hansei", "HanseiError"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hansei.client import AsyncHansei, Hansei
+    from hansei.errors import HanseiError
+    from hansei.recording.decorators import tool, traced
+    from hansei.recording.recorder import Recorder, flush
+    from hansei.recording.trace import RecordedTrace, current_trace, trace
+
+__all__ = [
+    "AsyncHansei",
+    "Hansei",
+    "HanseiError",
+    "RecordedTrace",
+    "Recorder",
+    "current_trace",
+    "flush",
+    "tool",
+    "trace",
+    "traced",
+]
+
+_MODULES = {
+    "AsyncHansei": "hansei.client",
+    "Hansei": "hansei.client",
+    "HanseiError": "hansei.errors",
+    "RecordedTrace": "hansei.recording.trace",
+    "Recorder": "hansei.recording.recorder",
+    "current_trace": "hansei.recording.trace",
+    "flush": "hansei.recording.recorder",
+    "tool": "hansei.recording.decorators",
+    "trace": "hansei.recording.trace",
+    "traced": "hansei.recording.decorators",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'hansei' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value

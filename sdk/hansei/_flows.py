@@ -99,7 +99,7 @@ def _send_lines(lines: Sequence[Line], reflect: ReflectMode) -> SubFlow[dict[int
             break
         if attempt:
             yield Pause(_line_retry_pause([receipts[line.number] for line in remaining]))
-        items: list[TraceReceipt] = (yield _ndjson_request(remaining, reflect))["items"]
+        items: list[TraceReceipt] = (yield ndjson_request(remaining, reflect))["items"]
         for line, item in zip(remaining, items, strict=True):
             receipts[line.number] = item
         remaining = _lines_to_retry(remaining, receipts)
@@ -123,7 +123,7 @@ def _line_retry_pause(rejected: Iterable[TraceReceipt]) -> float:
     return min(max(pauses), MAX_PAUSE_SECONDS)
 
 
-def _ndjson_request(lines: Iterable[Line], reflect: ReflectMode) -> Request[Any]:
+def ndjson_request(lines: Iterable[Line], reflect: ReflectMode) -> Request[Any]:
     request: Request[Any] = write_request("POST", f"{API}/traces", params={"reflect": reflect})
     body = b"\n".join(line.text for line in lines)
     headers = request.headers | {"Content-Type": "application/x-ndjson"}

@@ -80,6 +80,7 @@ async def two_tenants(
             (await api.post("/api/v1/memories", json=MEMORY)).raise_for_status()
             await use_playbook(api)
             await use_collection(api)
+            await log_in_to_console(api, tenant.keys["read"])
             limit = {"items": [{"period": "day", "usd": 1}]}
             (await api.put("/api/v1/budgets", json=limit)).raise_for_status()
             for path in ("/api/v1/budgets", "/api/v1/usage"):
@@ -90,6 +91,13 @@ async def two_tenants(
         async with runtime.sessions.for_tenant(tenant.id) as session:  # upkeep does it later
             await count_uses(session, datetime.min.replace(tzinfo=UTC), datetime.now(UTC))
     return TwoTenants(*(tenant.id for tenant in tenants))
+
+
+async def log_in_to_console(api: httpx2.AsyncClient, key: str) -> None:
+    page = await api.get("/console/login")
+    token = page.text.split('name="csrf" value="')[1].split('"')[0]
+    answer = await api.post("/console/login", data={"csrf": token, "key": key})
+    assert answer.status_code == 303
 
 
 async def use_playbook(api: httpx2.AsyncClient) -> None:

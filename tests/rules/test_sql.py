@@ -19,7 +19,15 @@ from sqlalchemy import event
 from apps.memory_api.core.db import Base
 from apps.memory_api.maintenance import upkeep
 from apps.memory_api.runtime import Runtime
-from tests.rules.conftest import MEMORY, NOT_FILLED, TRACE, use_agent, use_collection, use_playbook
+from tests.rules.conftest import (
+    MEMORY,
+    NOT_FILLED,
+    TRACE,
+    log_in_to_console,
+    use_agent,
+    use_collection,
+    use_playbook,
+)
 from tests.rules.sources import calls, files, name_of, tree
 
 API = "apps/memory_api/"
@@ -165,6 +173,8 @@ async def test_every_statement_sent_names_the_tenant_of_every_table(
         await api.delete(path)
         await use_playbook(api)
         await use_collection(api)
+        await log_in_to_console(api, tenant.keys["read"])
+        (await api.get("/console")).raise_for_status()
         await use_agent(api, partial(drain, tenant.id))
         await run_upkeep(worker_runtime, tenant.id, drain)
     touched: set[str] = set()

@@ -152,7 +152,7 @@ class StubService:
         if not trace.get("events"):
             error = {"code": "invalid", "detail": "At least one is needed.", "field": "events"}
             return {"line": number, "error": error}
-        name = trace.get("id") or uuid4().hex
+        name = trace.get("external_id") or trace.get("id") or uuid4().hex
         if name in self.no_room:
             error = {"code": self.no_room.pop(name), "detail": "Later.", "retry_after": 0}
             return {"line": number, "error": error}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -35,6 +36,7 @@ CURRENT_VERSION = 2**31 - 1
 BULLETS_AS_OF = read_sql("playbooks/queries.sql", "bullets_as_of")
 PROVENANCE = load_sql("playbooks/queries.sql", "provenance")
 COUNT_USES = load_sql("playbooks/queries.sql", "count_uses")
+COUNT_REVIEWS = load_sql("playbooks/queries.sql", "count_reviews")
 BULLET_VERSIONS = load_sql("playbooks/queries.sql", "bullet_versions")
 
 
@@ -90,6 +92,22 @@ async def list_playbooks(
     if after is not None:
         query = query.where(PlaybookRow.name > after)
     return (await session.scalars(query.order_by(PlaybookRow.name).limit(limit + 1))).all()
+
+
+@dataclass(frozen=True)
+class ReviewCount:
+    """What waits for a person in a playbook."""
+
+    name: str
+    active_count: int
+    quarantined_count: int
+    proposal_count: int
+
+
+async def count_reviews(session: AsyncSession, project_id: str) -> Sequence[ReviewCount]:
+    """The playbooks of a project by name, at most 200, with their waiting reviews."""
+    values = {"tenant": current_tenant_id(session), "project": project_id}
+    return [ReviewCount(*row) for row in await session.execute(COUNT_REVIEWS, values)]
 
 
 async def list_all_bullets(session: AsyncSession, scope: int) -> Sequence[Any]:

@@ -167,3 +167,28 @@ select (
 insert into retrieval_secrets (tenant_id, secret) values (:tenant, :new_secret)
 on conflict (tenant_id) do update set secret = retrieval_secrets.secret
 returning secret
+
+-- name: count_reviews
+-- The playbooks of a project, with their quarantined bullets and waiting proposals.
+select p.name, p.active_count,
+       (select count(*) from memories m where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.kind = 'bullet' and m.status = 'quarantined'),
+       (select count(*) from playbook_proposals q where q.tenant_id = p.tenant_id and q.scope_id = p.scope_id and q.state = 'waiting')
+from playbooks p
+where p.tenant_id = :tenant and p.project_id = :project and p.deleted_at is null
+order by p.name
+limit 200
+
+-- name: served_traces
+-- The latest retrievals that handed out one bullet, with the first trace that names each of them.
+select r.id, r.kind, r.query, r.created_at, t.id trace_id, t.outcome, t.task_description
+from retrievals r
+left join lateral (
+    select t.id, t.outcome, t.task_description
+    from traces t
+    where t.tenant_id = :tenant and t.retrieval_id = r.id
+    order by t.created_at, t.id
+    limit 1
+) t on true
+where r.tenant_id = :tenant and r.scope_id = :scope and r.created_at > now() - interval '90 days' and :key = any(r.bullet_keys)
+order by r.created_at desc
+limit :limit

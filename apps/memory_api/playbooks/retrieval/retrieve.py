@@ -91,6 +91,20 @@ async def search_bullets(
     return RetrievedBullets(retrieval_id, header.version, hits)
 
 
+async def preview_search(
+    runtime: Runtime,
+    tenant_id: UUID,
+    playbook: PlaybookRef,
+    query_text: str,
+    **options: Unpack[SearchOptions],
+) -> Sequence[SearchHit]:
+    """What `search_bullets` would return. A person looks at it: it is not stored as a retrieval and
+    changes no statistics. Raises `PlaybookNotFound`.
+    """
+    _header, hits = await _search(runtime, tenant_id, playbook, query_text, **options)
+    return hits
+
+
 async def render_playbook(
     runtime: Runtime, tenant_id: UUID, playbook: PlaybookRef, options: RenderOptions
 ) -> RenderedPlaybook:

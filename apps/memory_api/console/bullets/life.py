@@ -1,0 +1,111 @@
+"""Everything that is known about one bullet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.console.comparison import Comparison, compare_texts
+from apps.memory_api.playbooks import queries
+from apps.memory_api.playbooks.bullets.router import bullet_response
+from apps.memory_api.playbooks.bullets.schemas import StoredBullet
+from apps.memory_api.playbooks.editing.edits import require_bullet
+from apps.memory_api.playbooks.effects.holdout import EffectPeriod, list_effects
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.retrieval.queries import list_served_traces
+from apps.memory_api.playbooks.tables import BulletVerdictRow
+
+MAX_VERSIONS = 200
+MAX_VERDICTS = 50
+MAX_SERVED = 20
+EFFECT_PERIOD = timedelta(days=30)
+"""The effect of all stored retrievals of a large playbook takes too long for a page."""
+
+
+@dataclass(frozen=True)
+class BulletRevision:
+    """One version of the bullet, and how its text differs from the version before."""
+
+    row: Any
+    text: Comparison | None
+    when_to_use: Comparison | None
+    moved_from: str | None
+    """The section before, if it changed."""
+
+
+@dataclass(frozen=True)
+class BulletLife:
+    """A bullet with its versions (newest first), verdicts, origin, use and effect. `merged_into` is
+    the key of the bullet that replaced it.
+    """
+
+    bullet: StoredBullet | None
+    status: str
+    merged_into: str | None
+    changes: Sequence[BulletRevision]
+    verdicts: Sequence[BulletVerdictRow]
+    has_more_verdicts: bool
+    origin: Sequence[Any]
+    served: Sequence[Any]
+    effects: dict[str, Any]
+
+    @property
+    def traces(self) -> list[Any]:
+        """The links of the origin to traces, each trace once."""
+        seen: dict[Any, Any] = {}
+        for link in self.origin:
+            if link.trace_id is not None:
+                seen.setdefault(link.trace_id, link)
+        return list(seen.values())
+
+
+async def load_life(session: AsyncSession, ref: PlaybookRef, key: str) -> BulletLife:
+    """Also of a bullet that was deleted or merged. Raises `BulletNotFound`."""
+    row = await require_bullet(session, ref, key, deleted=True)
+    versions = await queries.list_bullet_versions(session, row.id, after=0, limit=MAX_VERSIONS)
+    verdicts = await queries.list_verdicts(session, row.id, None, MAX_VERDICTS)
+    scope = row.scope_id
+    return BulletLife(
+        bullet=None if row.status == "deleted" else bullet_response(row),
+        status=row.status,
+        merged_into=next((v.merged_into for v in reversed(versions) if v.merged_into), None),
+        changes=_changes(versions)[::-1],
+        verdicts=verdicts[:MAX_VERDICTS],
+        has_more_verdicts=len(verdicts) > MAX_VERDICTS,
+        origin=await queries.list_provenance_links(session, row.id),
+        served=await list_served_traces(session, scope, key, limit=MAX_SERVED),
+        effects=await _load_effects(session, ref, key),
+    )
+
+
+def _changes(versions: Sequence[Any]) -> list[BulletRevision]:
+    first = [BulletRevision(row, None, None, None) for row in versions[:1]]
+    return first + [_compare(before, row) for before, row in pairwise(versions)]
+
+
+def _compare(before: Any, row: Any) -> BulletRevision:
+    if row.change_type in ("deleted", "merged"):
+        return BulletRevision(row, None, None, None)
+    return BulletRevision(
+        row,
+        _difference(before.content, row.content),
+        _difference(before.when_to_use, row.when_to_use),
+        before.section if before.section != row.section else None,
+    )
+
+
+def _difference(before: str | None, after: str | None) -> Comparison | None:
+    compared = compare_texts(before or "", after or "")
+    return None if compared.is_same else compared
+
+
+async def _load_effects(session: AsyncSession, ref: PlaybookRef, key: str) -> dict[str, Any]:
+    """Basis (`randomized`, `observational`) → outcomes of the last days with and without it."""
+    period = EffectPeriod(since=datetime.now(UTC) - EFFECT_PERIOD)
+    found = await list_effects(session, ref, period, key=key, limit=1)
+    return dict(found[0].sides) if found else {}

@@ -1,0 +1,188 @@
+"""A bullet's life: versions, verdicts, origin, use and effect; edit, pin, judge and delete it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+
+from apps.memory_api.api.deps import Reader, RuntimeDep, Session, Writer
+from apps.memory_api.console.bullets.life import load_life
+from apps.memory_api.console.comparison import compare_texts
+from apps.memory_api.console.forms import SentForm, validate_body
+from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from apps.memory_api.console.rendering import render_page
+from apps.memory_api.console.visit import Visit
+from apps.memory_api.core.errors import HanseiError, InvalidRequest
+from apps.memory_api.playbooks.bullets.router import (
+    delete_bullet,
+    get_bullet,
+    update_bullet,
+)
+from apps.memory_api.playbooks.bullets.schemas import StoredBullet, UpdateBulletRequest
+from apps.memory_api.playbooks.editing.edits import require_playbook
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.router import playbook_response
+from apps.memory_api.playbooks.schemas import PlaybookSummary
+from apps.memory_api.playbooks.verdicts.router import record_verdict
+from apps.memory_api.playbooks.verdicts.schemas import RecordVerdictRequest
+from apps.memory_api.runtime import Runtime
+
+router = APIRouter(
+    prefix="/console/playbooks/{name}/bullets/{key}",
+    route_class=ConsoleRoute,
+    include_in_schema=False,
+)
+
+COMPARED_FIELDS = ("section", "content", "when_to_use", "title", "tags")
+
+
+@router.get("")
+async def show_bullet(
+    name: str, key: str, visit: CurrentVisit, session: Session, caller: Reader, done: str = ""
+) -> Response:
+    life = await load_life(session, PlaybookRef(visit.project, name), key)
+    return render_page(visit, "bullets/life.html", name=name, key=key, life=life, done=done)
+
+
+@router.get("/edit")
+async def show_edit(
+    name: str, key: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer
+) -> Response:
+    subject = await _load_subject(runtime, visit, name, key)
+    return _edit_page(visit, subject, _to_form(subject.bullet))
+
+
+@router.post("/edit")
+async def edit_bullet(
+    name: str, key: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer, form: Form
+) -> Response:
+    """First shows the difference; `confirmed` saves it, unless the playbook changed meanwhile."""
+    subject = await _load_subject(runtime, visit, name, key)
+    try:
+        body = validate_body(UpdateBulletRequest, _changes(visit, subject.bullet, form))
+        if not form.is_set("confirmed"):
+            return _confirm_page(visit, subject, form)
+        version = form.integer("version")
+        await update_bullet(name, key, body, Response(), runtime, caller, version, False)
+    except HanseiError as error:
+        return _edit_page(visit, subject, form, error)
+    return RedirectResponse(visit.link("playbooks", name, "bullets", key, done="changed"), 303)
+
+
+@router.post("/settings")
+async def set_bullet_settings(
+    name: str, key: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer, form: Form
+) -> Response:
+    """Pin or unpin a bullet, or change its status: quarantine, release, archive."""
+    values: dict[str, Any] = {"project_id": visit.project, "reason": form.text("reason") or None}
+    if form.text("pinned"):
+        values["pinned"] = form.text("pinned") == "yes"
+    if form.text("status"):
+        values["status"] = form.text("status")
+    body = validate_body(UpdateBulletRequest, values)
+    await update_bullet(name, key, body, Response(), runtime, caller, None, False)
+    return _go_back(visit, form, name, key, "changed")
+
+
+@router.post("/verdicts")
+async def judge_bullet(
+    name: str, key: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer, form: Form
+) -> Response:
+    body = validate_body(
+        RecordVerdictRequest,
+        {
+            "project_id": visit.project,
+            "tag": form.text("tag"),
+            "reason": form.text("reason") or None,
+            "trace_id": form.text("trace_id") or None,
+        },
+    )
+    done = await record_verdict(name, key, body, Response(), runtime, caller, False)
+    return _go_back(visit, form, name, done.key, "quarantined" if done.quarantined else "judged")
+
+
+@router.post("/delete")
+async def remove_bullet(
+    name: str, key: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer, form: Form
+) -> Response:
+    if not form.text("reason"):
+        raise InvalidRequest("Enter a reason. It becomes part of the history.", field="reason")
+    reason = form.text("reason")[:2_000]
+    await delete_bullet(name, key, runtime, caller, visit.project, None, reason)
+    return _go_back(visit, form, name, key, "deleted")
+
+
+def _go_back(visit: Visit, form: SentForm, name: str, key: str, done: str) -> Response:
+    """To the page that the form was on: the review of the playbook, or the bullet."""
+    if form.text("from") == "review":
+        return RedirectResponse(visit.link("playbooks", name, "review", done=done), 303)
+    return RedirectResponse(visit.link("playbooks", name, "bullets", key, done=done), 303)
+
+
+def _to_form(bullet: StoredBullet) -> SentForm:
+    values = {name: getattr(bullet, name) for name in COMPARED_FIELDS}
+    return SentForm({name: [_to_text(value)] for name, value in values.items()})
+
+
+def _to_text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _changes(visit: Visit, bullet: StoredBullet, form: SentForm) -> dict[str, Any]:
+    """The fields that differ from the bullet."""
+    old = _to_form(bullet)
+    changed = [name for name in COMPARED_FIELDS if form.text(name) != old.text(name)]
+    values: dict[str, Any] = {name: form.text(name) for name in changed}
+    if "tags" in values:
+        values["tags"] = form.words("tags")
+    return values | {"project_id": visit.project, "reason": form.text("reason") or None}
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A bullet that is edited, in its playbook."""
+
+    bullet: StoredBullet
+    playbook: PlaybookSummary
+
+
+async def _load_subject(runtime: Runtime, visit: Visit, name: str, key: str) -> _Subject:
+    caller = visit.caller
+    async with runtime.sessions.for_tenant(caller.tenant_id) as session:
+        bullet = await get_bullet(name, key, session, caller, visit.project)
+        playbook = await require_playbook(session, PlaybookRef(visit.project, name))
+        return _Subject(bullet, playbook_response(playbook))
+
+
+def _edit_page(
+    visit: Visit, subject: _Subject, form: SentForm, error: HanseiError | None = None
+) -> Response:
+    return render_page(
+        visit,
+        "bullets/edit.html",
+        error.status if error else 200,
+        name=subject.playbook.name,
+        bullet=subject.bullet,
+        form=form,
+        sections=[section.name for section in subject.playbook.sections],
+        error=error,
+    )
+
+
+def _confirm_page(visit: Visit, subject: _Subject, form: SentForm) -> Response:
+    old = _to_form(subject.bullet)
+    compared = [
+        (field, compare_texts(old.text(field), form.text(field))) for field in COMPARED_FIELDS
+    ]
+    return render_page(
+        visit,
+        "bullets/confirm.html",
+        name=subject.playbook.name,
+        bullet=subject.bullet,
+        form=form,
+        version=subject.playbook.version,
+        comparisons=[(field, one) for field, one in compared if not one.is_same],
+    )

@@ -1,0 +1,218 @@
+"""Charts as SVG: positions of bars, lines, steps, axes and labels. `components.html` draws them,
+with a table of the same values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+ChartKind = Literal["bar", "line", "step"]
+WIDE = 720
+NARROW = 340
+HEIGHT = 220
+MARGIN_LEFT = 48
+MARGIN_RIGHT = 12
+MARGIN_TOP = 12
+MARGIN_BOTTOM = 28
+TICK_COUNT = 4
+LABEL_WIDTH = 92
+"""Pixels that a label of the horizontal axis needs."""
+MAX_BAR_WIDTH = 28
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line, or one color of bars. A value of None is a gap."""
+
+    name: str
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A bar or a point, with the text that a pointer shows."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+@dataclass(frozen=True)
+class DrawnSeries:
+    """Positions of one series. `path` is the line, empty for bars."""
+
+    name: str
+    path: str
+    marks: Sequence[Mark]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A label of an axis and its position."""
+
+    position: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart at one width, in pixels."""
+
+    width: int
+    height: int
+    left: float
+    right: float
+    base: float
+    """Vertical position of zero."""
+    series: Sequence[DrawnSeries]
+    y_ticks: Sequence[Tick]
+    x_ticks: Sequence[Tick]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart at both widths, and its values for the table. `rows` has a label and a text for each
+    series.
+    """
+
+    title: str
+    summary: str
+    names: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    drawings: Sequence[tuple[str, Drawing]]
+    label: str
+    """The heading of the first column of the table."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.rows
+
+
+def draw_chart(
+    kind: ChartKind,
+    title: str,
+    labels: Sequence[str],
+    series: Sequence[Series],
+    *,
+    format: Callable[[float | None], str],
+    summary: str = "",
+    label: str = "",
+) -> Chart:
+    """Draw a chart. Each series has a value for each label. `format` makes the text of a value."""
+    sizes = (("wide", WIDE), ("narrow", NARROW))
+    return Chart(
+        title=title,
+        summary=summary,
+        names=[one.name for one in series],
+        rows=[
+            (name, [format(one.values[index]) for one in series])
+            for index, name in enumerate(labels)
+        ],
+        drawings=[(name, _draw(kind, width, labels, series, format)) for name, width in sizes],
+        label=label,
+    )
+
+
+def nice_ticks(low: float, high: float, count: int = TICK_COUNT) -> list[float]:
+    """Round numbers that cover `low` to `high`, about `count` of them, with zero."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    if high == low:
+        return [0.0, 1.0]
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(index * step, 10) for index in range(first, last + 1)]
+
+
+def _draw(
+    kind: ChartKind,
+    width: int,
+    labels: Sequence[str],
+    series: Sequence[Series],
+    format: Callable[[float | None], str],
+) -> Drawing:
+    values = [v for one in series for v in one.values if v is not None]
+    ticks = nice_ticks(min(values, default=0.0), max(values, default=0.0))
+    inner_width = width - MARGIN_LEFT - MARGIN_RIGHT
+    inner_height = HEIGHT - MARGIN_TOP - MARGIN_BOTTOM
+    slot = inner_width / max(1, len(labels))
+
+    def y(value: float) -> float:
+        share = (value - ticks[0]) / (ticks[-1] - ticks[0])
+        return round(MARGIN_TOP + inner_height * (1 - share), 1)
+
+    def x(index: int) -> float:
+        return round(MARGIN_LEFT + slot * (index + 0.5), 1)
+
+    every = max(1, math.ceil(LABEL_WIDTH / slot))
+    shown = range(0, len(labels), every)
+    drawn: list[DrawnSeries] = []
+    for number, one in enumerate(series):
+        marks = _marks(kind, one, (number, len(series)), labels, (x, y, slot, format))
+        drawn.append(DrawnSeries(one.name, _path(kind, one, x, y), marks))
+    return Drawing(
+        width=width,
+        height=HEIGHT,
+        left=MARGIN_LEFT,
+        right=width - MARGIN_RIGHT,
+        base=y(0.0),
+        series=drawn,
+        y_ticks=[Tick(y(value), format(value)) for value in ticks],
+        x_ticks=[Tick(x(index), labels[index]) for index in shown],
+    )
+
+
+def _marks(
+    kind: ChartKind,
+    series: Series,
+    place: tuple[int, int],
+    labels: Sequence[str],
+    scale: tuple[
+        Callable[[int], float], Callable[[float], float], float, Callable[[float | None], str]
+    ],
+) -> list[Mark]:
+    """Bars next to each other, or points. `place` is the number of the series and their count."""
+    x, y, slot, format = scale
+    number, count = place
+    width = max(1.0, min(MAX_BAR_WIDTH, slot * 0.7) / count)
+    marks: list[Mark] = []
+    for index, value in enumerate(series.values):
+        if value is None:
+            continue
+        text = f"{labels[index]}: {series.name} {format(value)}"
+        top, base = min(y(value), y(0.0)), y(0.0)
+        if kind == "bar":
+            left = round(x(index) - width * count / 2 + width * number, 1)
+            height = round(abs(base - y(value)), 1)
+            marks.append(Mark(left, top, round(width, 1), height, text))
+        else:
+            marks.append(Mark(x(index), y(value), 0, 0, text))
+    return marks
+
+
+def _path(
+    kind: ChartKind, series: Series, x: Callable[[int], float], y: Callable[[float], float]
+) -> str:
+    """The line of a series: straight, or in steps that hold a value until the next one."""
+    if kind == "bar":
+        return ""
+    parts: list[str] = []
+    is_drawing = False
+    for index, value in enumerate(series.values):
+        if value is None:
+            is_drawing = False
+            continue
+        if not is_drawing:
+            parts.append(f"M{x(index)} {y(value)}")
+        elif kind == "step":
+            parts.append(f"H{x(index)}V{y(value)}")
+        else:
+            parts.append(f"L{x(index)} {y(value)}")
+        is_drawing = True
+    return "".join(parts)

@@ -1,0 +1,57 @@
+"""The first page of the console."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from apps.memory_api.api.deps import Reader, RuntimeDep, Session
+from apps.memory_api.console.charts import Chart, Series, draw_chart
+from apps.memory_api.console.overview.summary import OverviewData, load_overview
+from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
+from apps.memory_api.console.rendering import format_day, format_number, format_usd, render_page
+from apps.memory_api.console.visit import Visit
+
+router = APIRouter(prefix="/console", route_class=ConsoleRoute, include_in_schema=False)
+
+
+@router.get("")
+@router.get("/")
+async def show_overview(
+    visit: CurrentVisit, session: Session, caller: Reader, runtime: RuntimeDep
+) -> Response:
+    data = await load_overview(session, visit.project)
+    return render_page(
+        visit,
+        "overview.html",
+        data=data,
+        has_model=runtime.llm is not None,
+        activity=_activity_chart(visit, data),
+        cost=_cost_chart(visit, data),
+    )
+
+
+def _activity_chart(visit: Visit, data: OverviewData) -> Chart:
+    _, locale = visit.translation.gettext, visit.translation.locale
+    return draw_chart(
+        "bar",
+        _("Traces and new bullets by day"),
+        [format_day(day, locale) for day in data.traces_by_day],
+        [
+            Series(_("Traces"), list(data.traces_by_day.values())),
+            Series(_("New bullets"), list(data.bullets_by_day.values())),
+        ],
+        format=lambda value: format_number(value, locale),
+        summary=_("Last 30 days"),
+    )
+
+
+def _cost_chart(visit: Visit, data: OverviewData) -> Chart:
+    _, locale = visit.translation.gettext, visit.translation.locale
+    return draw_chart(
+        "bar",
+        _("Cost of model calls by day"),
+        [format_day(day, locale) for day in data.cost_by_day],
+        [Series(_("Cost"), list(data.cost_by_day.values()))],
+        format=lambda value: format_usd(value, locale),
+        summary=_("Last 30 days, US dollars"),
+    )

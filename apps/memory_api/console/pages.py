@@ -1,0 +1,133 @@
+"""The route class of the console. It checks the session before a page is made, and the CSRF token
+of every form. Errors become pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+import structlog
+from fastapi import Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
+from fastapi.routing import APIRoute
+
+from apps.memory_api.api.deps import runtime_of
+from apps.memory_api.api.problems import to_problem
+from apps.memory_api.api.spooled_response import spool_large_response
+from apps.memory_api.console.forms import CSRF_FIELD, SentForm, read_form
+from apps.memory_api.console.rendering import render_page
+from apps.memory_api.console.session import (
+    COOKIE_PATH,
+    LOGIN_COOKIE,
+    csrf_token,
+    is_csrf_token,
+)
+from apps.memory_api.console.visit import LoginRequired, Visit, anonymous_visit, begin_visit
+from apps.memory_api.core.errors import Forbidden, HanseiError
+
+log = structlog.get_logger()
+
+CONSOLE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""`Content-Security-Policy` of all pages: no inline script or style, nothing from other hosts."""
+LOGIN_PATH = f"{COOKIE_PATH}/login"
+SAFE_METHODS = {"GET", "HEAD"}
+
+
+class InvalidCsrfToken(Forbidden):
+    """This form is too old or was not made by the console. Load the page again."""
+
+    code = "invalid_csrf_token"
+
+
+class ConsoleRoute(APIRoute):
+    """A page that needs a session. A form also needs its CSRF token."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        run_route = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            request.state.visit = anonymous_visit(request)
+            try:
+                await self.admit(request)
+                response = await run_route(request)
+            except LoginRequired:
+                response = _go_to_login(request)
+            except (HanseiError, RequestValidationError) as error:
+                response = error_page(request.state.visit, error)
+            response.headers.setdefault("Content-Security-Policy", CONSOLE_POLICY)
+            response.headers.setdefault("Cache-Control", "no-store")
+            return await spool_large_response(response)
+
+        return handle
+
+    async def admit(self, request: Request) -> None:
+        runtime = runtime_of(request)
+        visit = await begin_visit(request, runtime)
+        request.state.visit = visit
+        if request.method not in SAFE_METHODS:
+            await runtime.upkeep_schedule.mark_active(visit.caller.tenant_id)
+            await check_form(request, visit.csrf)
+
+
+class PublicConsoleRoute(ConsoleRoute):
+    """A page without a session. A form needs the token of the login cookie."""
+
+    async def admit(self, request: Request) -> None:
+        if request.method not in SAFE_METHODS:
+            await check_form(request, csrf_token(request.cookies.get(LOGIN_COOKIE, "")))
+
+
+async def check_form(request: Request, token: str) -> None:
+    """Read the form into `request.state.form`. Raises `InvalidCsrfToken`."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise InvalidCsrfToken
+    form = await read_form(request)
+    if not token or not is_csrf_token(form.text(CSRF_FIELD), token):
+        raise InvalidCsrfToken
+    request.state.form = form
+
+
+def _go_to_login(request: Request) -> Response:
+    visit = anonymous_visit(request)
+    target = visit.link("login", next=visit.here if request.method in SAFE_METHODS else None)
+    if visit.is_partial:
+        return Response(headers={"HX-Redirect": target})
+    return RedirectResponse(target, 303)
+
+
+def error_page(visit: Visit, error: Exception) -> Response:
+    """An error as a page, with the status and the text of the API."""
+    problem = to_problem(error)
+    detail = error.detail if isinstance(error, HanseiError) else str(_first_message(error))
+    response = render_page(
+        visit, "error.html", status=problem.status_code, detail=detail, code=problem.status_code
+    )
+    if isinstance(error, HanseiError):
+        for name, value in error.headers.items():
+            if name.lower() == "retry-after":
+                response.headers[name] = value
+    return response
+
+
+def _first_message(error: Exception) -> str:
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(str(part) for part in first['loc'][1:])}: {first['msg']}"
+    return ""
+
+
+async def _get_visit(request: Request) -> Visit:
+    return request.state.visit
+
+
+async def _get_form(request: Request) -> SentForm:
+    return request.state.form
+
+
+CurrentVisit = Annotated[Visit, Depends(_get_visit)]
+Form = Annotated[SentForm, Depends(_get_form)]

@@ -1,0 +1,150 @@
+"""The playbooks of a project; one playbook with its bullets, a search in it, and a new bullet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import RedirectResponse
+
+from apps.memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from apps.memory_api.console.forms import SentForm, validate_body
+from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from apps.memory_api.console.rendering import render_page
+from apps.memory_api.console.visit import Visit
+from apps.memory_api.core.errors import HanseiError
+from apps.memory_api.memories.schemas import SettableStatus
+from apps.memory_api.memories.search.query import to_search_options
+from apps.memory_api.playbooks.bullet_rows import to_bullet_list
+from apps.memory_api.playbooks.bullets.router import create_bullet, list_bullets
+from apps.memory_api.playbooks.bullets.schemas import CreateBulletRequest
+from apps.memory_api.playbooks.editing.edits import require_playbook
+from apps.memory_api.playbooks.queries import count_reviews
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.retrieval.retrieve import preview_search
+from apps.memory_api.playbooks.retrieval.schemas import SearchBulletsRequest
+from apps.memory_api.playbooks.router import list_playbooks, playbook_response
+from apps.memory_api.runtime import Runtime
+
+router = APIRouter(prefix="/console/playbooks", route_class=ConsoleRoute, include_in_schema=False)
+
+PAGE_SIZE = 50
+SHOWN_HITS = 10
+Text = Annotated[str, Query(max_length=10_000)]
+
+
+@router.get("")
+async def show_playbooks(
+    visit: CurrentVisit, session: Session, caller: Reader, cursor: CursorQuery
+) -> Response:
+    page = await list_playbooks(session, caller, visit.project, cursor)
+    reviews = {r.name: r for r in await count_reviews(session, visit.project)}
+    return render_page(
+        visit, "playbooks/list.html", page=page, reviews=reviews, is_first=cursor is None
+    )
+
+
+@router.get("/{name}")
+async def show_playbook(
+    name: str,
+    visit: CurrentVisit,
+    session: Session,
+    caller: Reader,
+    cursor: CursorQuery,
+    section: Text = "",
+    status: SettableStatus | None = None,
+    tag: Text = "",
+) -> Response:
+    playbook = await require_playbook(session, PlaybookRef(visit.project, name))
+    page = await list_bullets(
+        name,
+        session,
+        caller,
+        visit.project,
+        cursor,
+        section or None,
+        status,
+        tag or None,
+        PAGE_SIZE,
+    )
+    filters = {"section": section, "status": status or "", "tag": tag}
+    return render_page(
+        visit,
+        "playbooks/bullets.html",
+        playbook=playbook_response(playbook),
+        page=page,
+        filters=filters,
+        is_first=cursor is None,
+    )
+
+
+@router.get("/{name}/search")
+async def show_search(
+    name: str,
+    visit: CurrentVisit,
+    runtime: RuntimeDep,
+    caller: Reader,
+    q: Text = "",
+    top_k: Annotated[int, Query(ge=1, le=100)] = SHOWN_HITS,
+) -> Response:
+    """What an agent would find, with each score explained. It is not counted as a retrieval."""
+    body = validate_body(SearchBulletsRequest, {"query_text": q, "top_k": top_k, "explain": True})
+    options = to_search_options(body, runtime.settings)
+    ref = PlaybookRef(visit.project, name)
+    hits = await preview_search(runtime, caller.tenant_id, ref, body.query_text, **options)
+    bullets = to_bullet_list(hit.memory for hit in hits)
+    return render_page(
+        visit,
+        "playbooks/hits.html" if visit.is_partial else "playbooks/search.html",
+        name=name,
+        q=q,
+        top_k=top_k,
+        hits=[(bullet, hit, hit.explain()) for bullet, hit in zip(bullets, hits, strict=True)],
+    )
+
+
+@router.get("/{name}/new")
+async def show_new_bullet(
+    name: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer
+) -> Response:
+    return await _new_bullet_page(visit, runtime, name, SentForm({}))
+
+
+@router.post("/{name}/new")
+async def add_new_bullet(
+    name: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer, form: Form
+) -> Response:
+    try:
+        body = validate_body(
+            CreateBulletRequest,
+            {
+                "project_id": visit.project,
+                "content": form.text("content"),
+                "section": form.text("section") or "OTHERS",
+                "when_to_use": form.text("when_to_use"),
+                "tags": form.words("tags"),
+                "pinned": form.is_set("pinned"),
+                "reason": form.text("reason") or None,
+            },
+        )
+        made = await create_bullet(name, body, Response(), runtime, caller, None, False)
+    except HanseiError as error:
+        return await _new_bullet_page(visit, runtime, name, form, error)
+    target = visit.link("playbooks", name, "bullets", made.bullet.id, done="created")
+    return RedirectResponse(target, 303)
+
+
+async def _new_bullet_page(
+    visit: Visit, runtime: Runtime, name: str, form: SentForm, error: HanseiError | None = None
+) -> Response:
+    async with runtime.sessions.for_tenant(visit.caller.tenant_id) as session:
+        playbook = await require_playbook(session, PlaybookRef(visit.project, name))
+    return render_page(
+        visit,
+        "playbooks/new.html",
+        error.status if error else 200,
+        name=name,
+        sections=playbook_response(playbook).sections,
+        form=form,
+        error=error,
+    )

@@ -1,0 +1,148 @@
+"""Pages from templates, and how they show times, numbers and money."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from babel import dates, numbers
+from babel.core import Locale
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from apps.memory_api.console.navigation import NAVIGATION
+from apps.memory_api.console.translations import LANGUAGES, Translation, load_translation
+from apps.memory_api.console.visit import THEMES, Visit
+from apps.memory_api.core.errors import NotFound
+
+FOLDER = Path(__file__).parent
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+NO_VALUE = "–"
+
+
+@cache
+def load_static_file(name: str) -> tuple[bytes, str]:
+    """The content and media type of a file in `static/`. Raises `NotFound`."""
+    path = FOLDER / "static" / name
+    if path.suffix not in MEDIA_TYPES or path.name != name or not path.is_file():
+        raise NotFound
+    return path.read_bytes(), MEDIA_TYPES[path.suffix]
+
+
+def static_address(name: str) -> str:
+    """The address of a static file. It changes with the content, so that browsers may store it."""
+    digest = hashlib.sha256(load_static_file(name)[0]).hexdigest()[:12]
+    return f"/console/static/{name}?v={digest}"
+
+
+@cache
+def _environment(language: str) -> Environment:
+    translation = load_translation(language)
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        extensions=["jinja2.ext.i18n"],
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.install_gettext_callables(  # type: ignore[attr-defined]
+        translation.gettext, translation.ngettext, newstyle=True
+    )
+    environment.filters.update(_filters(translation))
+    available = cast("dict[str, Any]", environment.globals)
+    available |= {"static": cache(static_address), "navigation": NAVIGATION}
+    available |= {"languages": LANGUAGES, "themes": THEMES}
+    return environment
+
+
+def _filters(translation: Translation) -> Mapping[str, Any]:
+    locale = translation.locale
+
+    def when(value: datetime | None) -> Markup | str:
+        """A time in UTC, to the minute."""
+        if value is None:
+            return NO_VALUE
+        moment = value.astimezone(UTC)
+        shown = dates.format_datetime(moment, "medium", locale=locale, tzinfo=UTC)
+        short = f"{format_day(moment.date(), locale)} {moment:%H:%M}"
+        return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+            moment.isoformat(), shown, short
+        )
+
+    def number(value: float | None, digits: int = 0) -> str:
+        return format_number(value, locale, digits)
+
+    def percent(value: float | None) -> str:
+        return NO_VALUE if value is None else numbers.format_percent(value, "0 %", locale=locale)
+
+    def usd(value: float | None) -> str:
+        return format_usd(value, locale)
+
+    def day(value: date | None) -> str:
+        return NO_VALUE if value is None else format_day(value, locale)
+
+    def cell(value: object) -> Markup | str:
+        return _cell(value, locale)
+
+    return {
+        "when": when,
+        "number": number,
+        "percent": percent,
+        "usd": usd,
+        "day": day,
+        "cell": cell,
+    }
+
+
+def format_day(value: date, locale: Locale) -> str:
+    return dates.format_date(value, "medium", locale=locale)
+
+
+def format_number(value: float | None, locale: Locale, digits: int = 0) -> str:
+    if value is None:
+        return NO_VALUE
+    pattern = "#,##0" + ("." + "0" * digits if digits else "")
+    return numbers.format_decimal(value, pattern, locale=locale)
+
+
+def format_usd(value: float | None, locale: Locale) -> str:
+    """US dollars. Small amounts get more digits."""
+    if value is None:
+        return NO_VALUE
+    amount = float(value)
+    pattern = "¤#,##0.00" if amount == 0 or abs(amount) >= 0.1 else "¤0.0000"
+    return numbers.format_currency(amount, "USD", pattern, locale=locale)
+
+
+def _cell(value: object, locale: Locale) -> Markup | str:
+    """Any value of a table as text."""
+    if value is None:
+        return NO_VALUE
+    if isinstance(value, bool):
+        return "✓" if value else NO_VALUE
+    if isinstance(value, int):
+        return format_number(value, locale)
+    if isinstance(value, float):
+        return numbers.format_decimal(value, "#,##0.####", locale=locale)
+    if isinstance(value, datetime):
+        return f"{format_day(value.date(), locale)} {value:%H:%M}"
+    if isinstance(value, date):
+        return format_day(value, locale)
+    if isinstance(value, UUID):
+        return Markup('<code title="{}">{}</code>').format(value, str(value)[:8])
+    return escape(str(value))
+
+
+def render_page(visit: Visit, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page, or a part of one, as a response."""
+    environment = _environment(visit.translation.language)
+    context = {"visit": visit, "link": visit.link, "may": visit.may, "project": visit.project}
+    html = environment.get_template(template).render(context | values)
+    return HTMLResponse(html, status, headers={"Vary": "Accept-Language, Cookie, HX-Request"})

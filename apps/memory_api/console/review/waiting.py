@@ -1,0 +1,107 @@
+"""Proposals with what they would change, and quarantined bullets with their verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from apps.memory_api.console.comparison import Comparison, compare_texts
+from apps.memory_api.core.errors import HanseiError
+from apps.memory_api.core.pagination import Cursor, time_and_id_cursor
+from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.playbooks import queries
+from apps.memory_api.playbooks.editing.edits import require_playbook
+from apps.memory_api.playbooks.models import DeltaResult
+from apps.memory_api.playbooks.proposals.review import accept_proposal
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.tables import BulletVerdictRow, ProposalRow
+from apps.memory_api.runtime import Runtime
+
+MAX_PROPOSALS = 10
+"""Proposals of a page. Each one is tried on the playbook as it is now."""
+MAX_QUARANTINED = 20
+MAX_SHOWN_VERDICTS = 5
+
+
+@dataclass(frozen=True)
+class DeltaPreview:
+    """One delta of a proposal, and the text of the bullet before and after it."""
+
+    result: DeltaResult
+    comparison: Comparison
+    absorbed: Sequence[str]
+    """The bullets that a merge would remove: key and text."""
+
+
+@dataclass(frozen=True)
+class WaitingProposal:
+    """A proposal. `problem` states why it no longer fits the playbook."""
+
+    row: ProposalRow
+    previews: Sequence[DeltaPreview]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class WaitingProposals:
+    """A page of proposals, newest first."""
+
+    items: Sequence[WaitingProposal]
+    next_cursor: str | None
+
+
+async def load_waiting_proposals(
+    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, cursor: Cursor | None
+) -> WaitingProposals:
+    """Raises `PlaybookNotFound`."""
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        playbook = await require_playbook(session, ref)
+        rows = await queries.list_proposals(
+            session, playbook.scope_id, "waiting", cursor, MAX_PROPOSALS
+        )
+    shown = rows[:MAX_PROPOSALS]
+    items = [await _preview(runtime, tenant_id, ref, row) for row in shown]
+    has_more = len(rows) > MAX_PROPOSALS
+    return WaitingProposals(items, time_and_id_cursor(shown[-1]).encode() if has_more else None)
+
+
+async def _preview(
+    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, row: ProposalRow
+) -> WaitingProposal:
+    try:
+        outcome = await accept_proposal(runtime, tenant_id, ref, row.id, "", dry_run=True)
+    except HanseiError as error:
+        return WaitingProposal(row, (), error.detail)
+    return WaitingProposal(row, [_to_preview(result) for result in outcome.results])
+
+
+def _to_preview(result: DeltaResult) -> DeltaPreview:
+    before = result.before.content if result.before else ""
+    after = result.after.content if result.after else ""
+    absorbed = [f"{bullet.id}: {bullet.content}" for bullet in result.absorbed]
+    return DeltaPreview(result, compare_texts(before, after), absorbed)
+
+
+@dataclass(frozen=True)
+class QuarantinedBullet:
+    """A bullet that is no longer served, and its latest verdicts."""
+
+    row: MemoryRow
+    verdicts: Sequence[BulletVerdictRow]
+
+
+async def load_quarantined(
+    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef
+) -> Sequence[QuarantinedBullet]:
+    """At most `MAX_QUARANTINED` bullets by key. Raises `PlaybookNotFound`."""
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        playbook = await require_playbook(session, ref)
+        rows = await queries.list_bullets(
+            session, playbook.scope_id, status="quarantined", limit=MAX_QUARANTINED
+        )
+        found: list[QuarantinedBullet] = []
+        for row in rows[:MAX_QUARANTINED]:
+            verdicts = await queries.list_verdicts(session, row.id, None, MAX_SHOWN_VERDICTS)
+            found.append(QuarantinedBullet(row, verdicts[:MAX_SHOWN_VERDICTS]))
+    return found

@@ -1,0 +1,138 @@
+"""One moment of a playbook: its bullets, how it differs from another moment, and its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.console.charts import Chart, Series, draw_chart
+from apps.memory_api.console.comparison import Comparison, compare_texts
+from apps.memory_api.core.pagination import Cursor
+from apps.memory_api.playbooks import queries
+from apps.memory_api.playbooks.editing.edits import require_playbook
+from apps.memory_api.playbooks.history.schemas import PlaybookDiff, diff_response
+from apps.memory_api.playbooks.history.versions import (
+    diff_versions,
+    load_as_of,
+    parse_version_or_time,
+)
+from apps.memory_api.playbooks.models import Bullet
+from apps.memory_api.playbooks.ref import PlaybookRef
+from apps.memory_api.playbooks.tables import PlaybookRow, PlaybookVersionRow
+
+VERSIONS_OF_PAGE = 50
+MAX_SHOWN_BULLETS = 100
+MAX_SHOWN_CHANGES = 100
+
+
+@dataclass(frozen=True)
+class ComparedBullet:
+    """A bullet that differs between two moments. `kind` is `added`, `removed` or `changed`."""
+
+    key: str
+    kind: str
+    section: str
+    text: Comparison
+    notes: Sequence[tuple[str, str, str]]
+    """Other fields that differ: name, before, after."""
+
+
+@dataclass(frozen=True)
+class PlaybookMoment:
+    """The playbook at a version. `compared_with` is the version that `changes` start from."""
+
+    playbook: PlaybookRow
+    version: int
+    bullets: Sequence[Bullet]
+    bullet_count: int
+    compared_with: int
+    changes: Sequence[ComparedBullet]
+    change_count: int
+    versions: Sequence[PlaybookVersionRow]
+    next_cursor: str | None
+
+    @property
+    def is_current(self) -> bool:
+        return self.version == self.playbook.version
+
+
+async def load_moment(
+    session: AsyncSession, ref: PlaybookRef, at: str, since: str, cursor: Cursor | None
+) -> PlaybookMoment:
+    """`at` and `since` are a version number, an ISO 8601 time, or empty. Raises `PlaybookNotFound`,
+    `VersionNotFound` and `InvalidRequest`.
+    """
+    playbook = await require_playbook(session, ref, deleted=True)
+    moment = parse_version_or_time(at, "at") if at else playbook.version
+    version, content = await load_as_of(session, playbook, moment)
+    first = parse_version_or_time(since, "since") if since else max(0, version - 1)
+    diff = diff_response(await diff_versions(session, playbook, first, version))
+    changes = compare_diff(diff)
+    below = cursor.integer("playbook_versions") if cursor else None
+    rows = await queries.list_versions(
+        session, playbook.scope_id, below=below, limit=VERSIONS_OF_PAGE
+    )
+    shown = rows[:VERSIONS_OF_PAGE]
+    has_more = len(rows) > VERSIONS_OF_PAGE
+    active = [bullet for bullet in content.bullets if bullet.status == "active"]
+    return PlaybookMoment(
+        playbook=playbook,
+        version=version,
+        bullets=active[:MAX_SHOWN_BULLETS],
+        bullet_count=len(active),
+        compared_with=diff.from_version,
+        changes=changes[:MAX_SHOWN_CHANGES],
+        change_count=len(changes),
+        versions=shown,
+        next_cursor=(
+            Cursor("playbook_versions", (str(shown[-1].version),)).encode() if has_more else None
+        ),
+    )
+
+
+def compare_diff(diff: PlaybookDiff) -> list[ComparedBullet]:
+    """The changes of a difference, by key."""
+    changes = [
+        *(
+            ComparedBullet(b.id, "added", b.section, compare_texts("", b.content), ())
+            for b in diff.added
+        ),
+        *(
+            ComparedBullet(b.id, "removed", b.section, compare_texts(b.content, ""), ())
+            for b in diff.removed
+        ),
+        *(
+            ComparedBullet(
+                c.key,
+                "changed",
+                c.after.section,
+                compare_texts(c.before.content, c.after.content),
+                _other_changes(c.before, c.after),
+            )
+            for c in diff.changed
+        ),
+    ]
+    return sorted(changes, key=lambda change: change.key)
+
+
+def _other_changes(before: Bullet, after: Bullet) -> list[tuple[str, str, str]]:
+    names = ("section", "status", "when_to_use", "title", "pinned")
+    pairs = [(name, str(getattr(before, name)), str(getattr(after, name))) for name in names]
+    return [pair for pair in pairs if pair[1] != pair[2]]
+
+
+def size_chart(
+    moment: PlaybookMoment, _: Callable[[str], str], format: Callable[[float | None], str]
+) -> Chart:
+    """Active bullets after each of the listed versions."""
+    rows = list(reversed(moment.versions))
+    return draw_chart(
+        "step",
+        _("Active bullets by version"),
+        [str(row.version) for row in rows],
+        [Series(_("Active bullets"), [float(row.active_count) for row in rows])],
+        format=format,
+        label=_("Version"),
+    )

@@ -1,0 +1,88 @@
+"""The time slider: a playbook as of any version or time, the difference of two, and restore."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import RedirectResponse
+
+from apps.memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from apps.memory_api.console.forms import validate_body
+from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from apps.memory_api.console.rendering import format_number, render_page
+from apps.memory_api.console.timeline.moment import compare_diff, load_moment, size_chart
+from apps.memory_api.core.errors import InvalidRequest
+from apps.memory_api.playbooks.history.router import restore_playbook
+from apps.memory_api.playbooks.history.schemas import RestorePlaybookRequest
+from apps.memory_api.playbooks.ref import PlaybookRef
+
+router = APIRouter(
+    prefix="/console/playbooks/{name}", route_class=ConsoleRoute, include_in_schema=False
+)
+
+Moment = Annotated[str, Query(max_length=64, description="A version number or a time.")]
+
+
+@router.get("/timeline")
+async def show_timeline(
+    name: str,
+    visit: CurrentVisit,
+    session: Session,
+    caller: Reader,
+    cursor: CursorQuery,
+    at: Moment = "",
+    since: Moment = "",
+    done: str = "",
+) -> Response:
+    """`at` is the moment that is shown (default: now); `since` is the one that it is compared with
+    (default: the version before).
+    """
+    ref = PlaybookRef(visit.project, name)
+    moment = await load_moment(session, ref, at.strip(), since.strip(), cursor)
+    locale = visit.translation.locale
+    return render_page(
+        visit,
+        "timeline/moment.html" if visit.is_partial else "timeline/timeline.html",
+        name=name,
+        moment=moment,
+        chart=size_chart(moment, visit.translation.gettext, lambda v: format_number(v, locale)),
+        is_first=cursor is None,
+        done=done,
+    )
+
+
+@router.post("/restore")
+async def restore(
+    name: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer, form: Form
+) -> Response:
+    """First shows what would change; `confirmed` restores the version, unless the playbook changed
+    meanwhile.
+    """
+    version = form.integer("version")
+    if version is None:
+        raise InvalidRequest("Choose a version to restore.", field="version")
+    body = validate_body(
+        RestorePlaybookRequest,
+        {
+            "project_id": visit.project,
+            "version": version,
+            "reason": form.text("reason") or None,
+        },
+    )
+    is_confirmed = form.is_set("confirmed")
+    if_match = form.integer("current") if is_confirmed else None
+    outcome = await restore_playbook(
+        name, body, Response(), runtime, caller, if_match, not is_confirmed
+    )
+    if not is_confirmed:
+        return render_page(
+            visit,
+            "timeline/restore.html",
+            name=name,
+            version=version,
+            current=outcome.version,
+            comparisons=compare_diff(outcome.diff) if outcome.diff else (),
+            reason=form.text("reason"),
+        )
+    return RedirectResponse(visit.link("playbooks", name, "timeline", done="restored"), 303)

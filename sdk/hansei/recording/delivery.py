@@ -1,0 +1,199 @@
+"""Sends recorded traces. Sending one again is harmless: its `external_id` identifies it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from hansei._flows import TRANSIENT_LINE_CODES, ndjson_request
+from hansei._ndjson import MAX_BATCH_BYTES, MAX_BATCH_LINES, Line
+from hansei.client import Hansei
+from hansei.errors import BadRequest, Conflict, HanseiError
+from hansei.recording.encoding import to_json
+from hansei.recording.spool import Spool
+from hansei.types import ReflectMode, TraceReceipt
+
+# pyright: reportPrivateUsage=false
+# A batch is one request of the client that no method offers.
+
+log = logging.getLogger("hansei")
+
+MAX_SINGLE_REQUEST_BYTES = 4 * 1024 * 1024
+MAX_SINGLE_REQUEST_EVENTS = 5_000
+"""A larger trace is sent in several requests."""
+MAX_EVENTS = 20_000
+"""Events of one trace that the service accepts."""
+MAX_LINE_ATTEMPTS = 5
+"""Attempts at a trace that the service fails to store."""
+INITIAL_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 30.0
+NO_EVENTS = '{"event_type":"system_event","content":"The agent run recorded no events."}'
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A trace as it was recorded: its fields, and its events as JSON."""
+
+    name: str
+    fields: Mapping[str, Any]
+    events: list[str]
+    reflect: ReflectMode
+
+    @property
+    def is_large(self) -> bool:
+        size = sum(map(len, self.events))
+        return size > MAX_SINGLE_REQUEST_BYTES or len(self.events) > MAX_SINGLE_REQUEST_EVENTS
+
+    def to_line(self) -> bytes:
+        fields = to_json(self.fields)
+        return f'{fields[:-1]},"events":[{",".join(self.events)}]}}'.encode()
+
+
+class Delivery:
+    """Sends the traces of a spool, in the thread that calls it."""
+
+    def __init__(self, client: Hansei, spool: Spool) -> None:
+        self._client = client
+        self._spool = spool
+        self._pause = INITIAL_PAUSE_SECONDS
+        self._attempts: dict[str, int] = {}
+        self._last_problem = ""
+
+    def send_ready(self) -> float | None:
+        """Send all traces that have ended. Returns the seconds until the next attempt is due, or
+        None if nothing is left.
+        """
+        while names := self._spool.list_ready()[:MAX_BATCH_LINES]:
+            try:
+                remaining = self._send(names)
+            except HanseiError as error:
+                return self._wait(error.detail, error.retry_after)
+            if remaining:
+                return self._wait("The service cannot store more traces now.", None)
+            self._pause, self._last_problem = INITIAL_PAUSE_SECONDS, ""
+        return None
+
+    def _wait(self, problem: str, seconds: float | None) -> float:
+        if problem != self._last_problem:
+            log.warning("Traces are not sent yet. Hansei retries. %s", problem)
+        self._last_problem = problem
+        pause = seconds if seconds is not None else self._pause
+        self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
+        return pause
+
+    def _send(self, names: list[str]) -> bool:
+        """Returns whether a trace of these must be sent again."""
+        batch: list[RecordedRun] = []
+        size = 0
+        for name in names:
+            run = _parse_run(name, self._spool.read(name))
+            if run.is_large:
+                self._send_large(run)
+                continue
+            length = sum(map(len, run.events))
+            if batch and (size + length > MAX_BATCH_BYTES or run.reflect != batch[0].reflect):
+                break  # the rest follows in the next batch
+            batch.append(run)
+            size += length
+        return self._send_batch(batch) if batch else False
+
+    def _send_batch(self, batch: list[RecordedRun]) -> bool:
+        lines = [Line(number, run.to_line()) for number, run in enumerate(batch, start=1)]
+        try:
+            response = self._client._send(ndjson_request(lines, batch[0].reflect))
+        except (BadRequest, Conflict) as error:
+            if error.code == "in_progress":
+                raise
+            if len(batch) == 1:
+                self._reject(batch[0].name, error.detail)
+                return False
+            remaining = [self._send_batch([run]) for run in batch]
+            return any(remaining)
+        items: list[TraceReceipt] = response["items"]
+        results = [
+            self._accept(run, item.get("error")) for run, item in zip(batch, items, strict=True)
+        ]
+        return not all(results)
+
+    def _accept(self, run: RecordedRun, error: Mapping[str, Any] | None) -> bool:
+        """Whether the trace needs no other attempt."""
+        if error is None:
+            self._attempts.pop(run.name, None)
+            self._spool.remove(run.name)
+            return True
+        code = error.get("code")
+        if code in TRANSIENT_LINE_CODES:
+            return False
+        self._attempts[run.name] = self._attempts.get(run.name, 0) + 1
+        if code == "internal_error" and self._attempts[run.name] < MAX_LINE_ATTEMPTS:
+            return False
+        self._reject(run.name, str(error.get("detail")))
+        return True
+
+    def _reject(self, name: str, reason: str) -> None:
+        self._attempts.pop(name, None)
+        log.error("The service refuses a recorded trace: %s", reason)
+        self._spool.reject(name)
+
+    def _send_large(self, run: RecordedRun) -> None:
+        """Send a trace in parts. The service counts the events that it has, so an interrupted
+        attempt continues where it ended.
+        """
+        fields = {name: run.fields[name] for name in run.fields if name not in ("outcome", "error")}
+        try:
+            receipt = self._client.create_trace({**fields, "state": "open"})
+            trace_id = receipt.get("trace_id", "")
+            stored = self._client.get_trace(trace_id)
+            if stored["state"] == "open":
+                self._append(trace_id, run.events[:MAX_EVENTS], stored["event_count"])
+                self._client.close_trace(
+                    trace_id,
+                    run.fields.get("outcome"),
+                    error=run.fields.get("error"),
+                    reflect=run.reflect,
+                )
+        except (BadRequest, Conflict) as error:
+            if error.code == "in_progress":
+                raise
+            self._reject(run.name, error.detail)
+            return
+        self._spool.remove(run.name)
+
+    def _append(self, trace_id: str, events: list[str], first: int) -> None:
+        part: list[Any] = []
+        size = 0
+        for event in events[first:]:
+            if part and (size + len(event) > MAX_SINGLE_REQUEST_BYTES or len(part) == 1_000):
+                self._client.append_events(trace_id, part)
+                part, size = [], 0
+            part.append(json.loads(event))
+            size += len(event)
+        if part:
+            self._client.append_events(trace_id, part)
+
+
+def _parse_run(name: str, text: str) -> RecordedRun:
+    """Reads the lines of a spool. Skips lines that were cut when the process ended."""
+    fields: dict[str, Any] = {"metadata": {}}
+    events: list[str] = []
+    for line in text.split("\n"):
+        value = _parse_object(line[1:])
+        if value is None:
+            continue
+        if line.startswith("E"):
+            events.append(line[1:])
+        elif line.startswith("T"):
+            metadata = fields["metadata"] | value.pop("metadata", {})
+            fields |= value | {"metadata": metadata}
+    reflect: ReflectMode = fields.pop("_reflect", "auto")
+    return RecordedRun(name, fields, events or [NO_EVENTS], reflect)
+
+
+def _parse_object(text: str) -> dict[str, Any] | None:
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None

@@ -1,0 +1,241 @@
+"""Stores recorded traces until they are sent: on disk, or in memory if no folder is writable.
+
+Each process has a folder of its own and holds its lock while it lives. A trace is one file: `.open`
+while the agent runs, `.ready` when it has ended. A line is `T` and fields of the trace as JSON, or
+`E` and an event. A process that starts adopts the folders of processes that have ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+MAX_DISK_BYTES = 512 * 1024 * 1024
+"""Traces of one process that are not sent yet. More is not recorded."""
+MAX_MEMORY_BYTES = 64 * 1024 * 1024
+INTERRUPTED = 'T{"metadata":{"interrupted":"The process ended before the agent run."}}\n'
+REJECTED_FOLDER = "rejected"
+UNUSED_SECONDS = 3600.0
+_LOCK = ".lock"
+
+
+class Spool(Protocol):
+    """All methods may raise `OSError`. One thread writes, one reads."""
+
+    def append(self, name: str, text: str) -> None:
+        """Add lines to a trace, all or none."""
+        ...
+
+    def finish(self, name: str) -> None:
+        """The trace has all its lines."""
+        ...
+
+    def list_ready(self) -> list[str]:
+        """Traces to send, oldest first."""
+        ...
+
+    def read(self, name: str) -> str: ...
+
+    def remove(self, name: str) -> None: ...
+
+    def reject(self, name: str) -> None:
+        """The service refuses the trace: store it where it is not sent again, if possible."""
+        ...
+
+
+class MemorySpool:
+    """Traces in memory. They are lost when the process ends."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[str]] = {}
+        self._ready: dict[str, str] = {}
+        self._size = 0
+
+    def append(self, name: str, text: str) -> None:
+        if self._size + len(text) > MAX_MEMORY_BYTES:
+            raise OSError(errno.ENOSPC, "The buffer is full.")
+        self._open.setdefault(name, []).append(text)
+        self._size += len(text)
+
+    def finish(self, name: str) -> None:
+        self._ready[name] = "".join(self._open.pop(name, []))
+
+    def list_ready(self) -> list[str]:
+        return list(self._ready)
+
+    def read(self, name: str) -> str:
+        return self._ready[name]
+
+    def remove(self, name: str) -> None:
+        self._size -= len(self._ready.pop(name, ""))
+
+    def reject(self, name: str) -> None:
+        self.remove(name)
+
+
+class DiskSpool:
+    """Traces as files below `folder`, readable by this user only."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises `OSError` if the folder cannot be written."""
+        self._folder = folder
+        self._own = folder / f"{os.getpid()}-{uuid4().hex[:8]}"
+        self._own.mkdir(mode=0o700, parents=True)
+        _require_own(folder)
+        self._locks = [_take_lock(self._own)]
+        self._folders = [self._own]
+        self._size = 0
+        for other in _other_folders(folder, self._own):
+            self._adopt(other)
+
+    def append(self, name: str, text: str) -> None:
+        data = text.encode()
+        if self._size + len(data) > MAX_DISK_BYTES:
+            raise OSError(errno.ENOSPC, "The spool folder is full.")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        descriptor = os.open(self._own / f"{name}.open", flags, 0o600)
+        try:
+            before = os.fstat(descriptor).st_size
+            try:
+                written = os.write(descriptor, data)
+                if written < len(data):
+                    raise OSError(errno.ENOSPC, "The disk is full.")
+            except OSError:
+                os.ftruncate(descriptor, before)  # no half-written line
+                raise
+        finally:
+            os.close(descriptor)
+        self._size += len(data)
+
+    def finish(self, name: str) -> None:
+        os.replace(self._own / f"{name}.open", self._own / f"{name}.ready")
+
+    def list_ready(self) -> list[str]:
+        found = [path for folder in self._folders for path in folder.glob("*.ready")]
+        dated = sorted((path.stat().st_mtime_ns, str(path)) for path in found)
+        return [path for _, path in dated]
+
+    def read(self, name: str) -> str:
+        return Path(name).read_text(encoding="utf-8", errors="replace")
+
+    def remove(self, name: str) -> None:
+        path = Path(name)
+        self._release(path, path.stat().st_size)
+        path.unlink()
+        self._drop_if_empty(path.parent)
+
+    def reject(self, name: str) -> None:
+        target = self._folder / REJECTED_FOLDER
+        target.mkdir(mode=0o700, exist_ok=True)
+        path = Path(name)
+        self._release(path, path.stat().st_size)
+        os.replace(path, target / path.name)
+        self._drop_if_empty(path.parent)
+
+    def close(self) -> None:
+        """Let other processes adopt what was not sent."""
+        if _is_empty(self._own):
+            shutil.rmtree(self._own, ignore_errors=True)
+        for lock in self._locks:
+            os.close(lock)
+        self._locks.clear()
+
+    def _release(self, path: Path, size: int) -> None:
+        if path.parent == self._own:
+            self._size -= size
+
+    def _adopt(self, folder: Path) -> None:
+        """Take over the traces of a process that has ended; do nothing if it runs."""
+        with suppress(OSError):
+            self._locks.append(_take_lock(folder))
+            for path in folder.glob("*.open"):
+                with path.open("a", encoding="utf-8") as file:
+                    file.write("\n" + INTERRUPTED)  # the last line may be cut
+                path.replace(path.with_suffix(".ready"))
+            self._folders.append(folder)
+            self._drop_if_empty(folder)
+
+    def _drop_if_empty(self, folder: Path) -> None:
+        if folder != self._own and _is_empty(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            self._folders.remove(folder)
+
+
+def open_spool(folder: Path) -> DiskSpool | MemorySpool:
+    """The spool of this process in `folder`, otherwise in memory."""
+    try:
+        return DiskSpool(folder)
+    except OSError:
+        return MemorySpool()
+
+
+def spool_folder(url: str, api_key: str | None, root: str | os.PathLike[str] | None) -> Path:
+    """The folder of the traces for this service and key. Another key may belong to another tenant
+    and never sends them. `root` defaults to HANSEI_SPOOL_DIR, then to the state folder of the user.
+    """
+    chosen = root or os.environ.get("HANSEI_SPOOL_DIR")
+    if chosen:
+        base = Path(chosen)
+    else:
+        state = os.environ.get("XDG_STATE_HOME")
+        base = (Path(state) if state else _home() / ".local" / "state") / "hansei" / "spool"
+    return base / sha256(f"{url}\0{api_key or ''}".encode()).hexdigest()[:16]
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # no HOME and no user entry, as in some containers
+        return Path(tempfile.gettempdir()) / f"hansei-{uuid4().hex}"
+
+
+def _require_own(folder: Path) -> None:
+    """Raises `OSError` if another user could have prepared the folder."""
+    if sys.platform != "win32" and folder.stat().st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "Another user owns the spool folder.")
+
+
+def _is_empty(folder: Path) -> bool:
+    return all(path.name == _LOCK for path in folder.iterdir())
+
+
+def _other_folders(folder: Path, own: Path) -> Iterator[Path]:
+    for other in folder.iterdir():
+        if other != own and other.name != REJECTED_FOLDER and other.is_dir():
+            yield other
+
+
+def _take_lock(folder: Path) -> int:
+    """The descriptor that holds the lock of a folder. Raises `OSError` if a process holds it."""
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _lock(descriptor, folder)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+if sys.platform == "win32":
+
+    def _lock(descriptor: int, folder: Path) -> None:
+        """Windows has no such locks. A folder without changes for an hour is free."""
+        is_recent = time.time() - folder.stat().st_mtime < UNUSED_SECONDS
+        if is_recent and any(path.name != _LOCK for path in folder.iterdir()):
+            raise PermissionError(errno.EACCES, "The folder may be in use.")
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int, folder: Path) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

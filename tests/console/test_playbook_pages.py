@@ -1,0 +1,216 @@
+"""Pages of playbooks: bullets, search, a bullet's life, review, timeline."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import httpx2
+import pytest
+
+HARMFUL_TEXT = "Always retry a payment at once."
+BULLETS = [
+    {"type": "ADD", "section": "MISTAKES TO AVOID", "content": HARMFUL_TEXT},
+    {"type": "ADD", "section": "OTHERS", "content": "返金の前に注文を確認する。"},
+]
+HOSTILE = "<script>alert(1)</script> [x](javascript:alert(2)) " + "w" * 10_000
+BOOK = "/console/playbooks/support"
+
+
+async def fill(api: httpx2.AsyncClient, project: str = "default") -> list[str]:
+    """A playbook with two bullets. Returns their keys."""
+    body = {"deltas": BULLETS, "project_id": project}
+    answer = await api.post("/api/v1/playbooks/support/deltas", json=body)
+    return [result["key"] for result in answer.json()["results"]]
+
+
+def plain(page: httpx2.Response) -> str:
+    """The text of a page."""
+    return html.unescape(re.sub(r"<[^>]+>", "", page.text))
+
+
+async def test_empty_pages_say_what_to_do(owner_of) -> None:
+    assert "No playbook yet" in (await owner_of.get("/console/playbooks")).text
+    assert "Nothing has been learned yet" in (await owner_of.get("/console")).text
+    assert (await owner_of.get(BOOK)).status_code == 404
+
+
+async def test_bullets_are_listed_and_filtered(owner_of, api) -> None:
+    await fill(api)
+    assert "support" in (await owner_of.get("/console/playbooks")).text
+    assert HARMFUL_TEXT in (await owner_of.get(BOOK)).text
+    others = await owner_of.get(f"{BOOK}?section=others")
+    assert "返金" in others.text
+    assert HARMFUL_TEXT not in others.text
+    assert "No bullet matches" in (await owner_of.get(f"{BOOK}?tag=none")).text
+
+
+async def test_search_explains_scores_and_is_no_retrieval(owner_of, api) -> None:
+    await fill(api)
+    page = await owner_of.get(f"{BOOK}/search?q=retry+a+payment")
+    assert "cosine" in page.text
+    assert "BM25" in page.text
+    part = await owner_of.http.get(f"{BOOK}/search?q=x", headers={"HX-Request": "true"})
+    assert "<html" not in part.text
+    coverage = await api.get("/api/v1/analytics/coverage")
+    assert coverage.json()["rows"] == []
+
+
+async def test_edit_shows_difference_before_it_saves(owner_of, api) -> None:
+    key, _ = await fill(api)
+    fields = {"content": "Never retry a payment at once.", "section": "MISTAKES TO AVOID"}
+    shown = await owner_of.send(f"{BOOK}/bullets/{key}/edit", **fields)
+    assert "<del>Always</del>" in shown.text
+    assert "<ins>Never</ins>" in shown.text
+    url = f"/api/v1/playbooks/support/bullets/{key}"
+    assert (await api.get(url)).json()["content"] == HARMFUL_TEXT
+    confirmed = fields | {"confirmed": "1", "version": "1", "reason": "It charged twice."}
+    saved = await owner_of.send(f"{BOOK}/bullets/{key}/edit", **confirmed)
+    assert saved.status_code == 303
+    assert (await api.get(url)).json()["content"] == fields["content"]
+    life = await owner_of.get(f"{BOOK}/bullets/{key}")
+    assert "It charged twice." in life.text
+    assert "<del>Always</del>" in life.text
+
+
+async def test_edit_of_outdated_version_loses_no_input(owner_of, api) -> None:
+    key, _ = await fill(api)
+    await api.patch(f"/api/v1/playbooks/support/bullets/{key}", json={"pinned": True})
+    fields = {"content": "My long text.", "confirmed": "1", "version": "1", "section": "OTHERS"}
+    answer = await owner_of.send(f"{BOOK}/bullets/{key}/edit", **fields)
+    assert answer.status_code == 412
+    assert "My long text." in answer.text
+    duplicate = await owner_of.send(f"{BOOK}/new", content=HARMFUL_TEXT, tags="a, b")
+    assert duplicate.status_code == 409
+    assert HARMFUL_TEXT in plain(duplicate)
+    assert 'value="a, b"' in duplicate.text
+
+
+async def test_new_bullet_verdict_pin_and_delete(owner_of, api) -> None:
+    made = await owner_of.send(
+        f"{BOOK}/new", content="Look up the order.", section="OTHERS", tags="orders, refunds"
+    )
+    key = made.headers["location"].split("/")[-1].split("?")[0]
+    url = f"/api/v1/playbooks/support/bullets/{key}"
+    assert (await api.get(url)).json()["tags"] == ["orders", "refunds"]
+    page = f"{BOOK}/bullets/{key}"
+    await owner_of.send(f"{page}/verdicts", tag="helpful", reason="password: hunter2secret")
+    verdict = (await api.get(f"{url}/verdicts")).json()["items"][0]
+    assert verdict["judge"] == "human"
+    assert "hunter2secret" not in verdict["reason"]
+    await owner_of.send(f"{page}/settings", pinned="yes")
+    assert (await api.get(url)).json()["pinned"] is True
+    assert (await owner_of.send(f"{page}/delete")).status_code == 422
+    assert (await owner_of.send(f"{page}/delete", reason="Wrong.")).status_code == 303
+    assert "Wrong." in (await owner_of.get(page)).text
+    assert (await api.get(url)).status_code == 404
+
+
+async def test_proposal_and_quarantine_are_reviewed(owner_of, console, tenant, api) -> None:
+    key, other = await fill(api)
+    await api.patch(f"/api/v1/playbooks/support/bullets/{other}", json={"status": "quarantined"})
+    await api.patch("/api/v1/playbooks/support", json={"review_mode": "required"})
+    writer = {"Authorization": f"Bearer {tenant.keys['write']}"}
+    delta = {"type": "UPDATE", "bullet_id": key, "content": "Never retry a payment at once."}
+    held = await api.post(
+        "/api/v1/playbooks/support/deltas", json={"deltas": [delta]}, headers=writer
+    )
+    proposal = held.json()["proposal_id"]
+    assert "2 to review" in (await owner_of.get("/console/playbooks")).text
+    review = await owner_of.get(f"{BOOK}/review")
+    assert "<ins>Never</ins>" in review.text
+    assert "返金" in review.text
+    by_writer = await console(tenant.keys["write"])
+    refused = await by_writer.send(f"{BOOK}/review/{proposal}", decision="accept")
+    assert refused.status_code == 403
+    accepted = await owner_of.send(f"{BOOK}/review/{proposal}", decision="accept")
+    assert accepted.headers["location"].endswith("review?done=accepted")
+    bullet = (await api.get(f"/api/v1/playbooks/support/bullets/{key}")).json()
+    assert bullet["content"] == "Never retry a payment at once."
+    path = f"{BOOK}/bullets/{other}/settings"
+    back = await owner_of.send(path, status="active", **{"from": "review"})
+    assert back.headers["location"].endswith("review?done=changed")
+
+
+async def test_timeline_compares_and_restores(owner_of, api) -> None:
+    key, _ = await fill(api)
+    await api.delete(f"/api/v1/playbooks/support/bullets/{key}")
+    page = await owner_of.get(f"{BOOK}/timeline")
+    assert "From version 1 to version 2" in page.text
+    assert f"<del>{HARMFUL_TEXT}</del>" in page.text
+    past = await owner_of.get(f"{BOOK}/timeline?at=1&since=0")
+    assert f"<ins>{HARMFUL_TEXT}</ins>" in past.text
+    shown = await owner_of.send(f"{BOOK}/restore", version="1")
+    assert f"<ins>{HARMFUL_TEXT}</ins>" in shown.text
+    assert (await api.get("/api/v1/playbooks/support")).headers["etag"] == '"2"'
+    done = await owner_of.send(f"{BOOK}/restore", version="1", confirmed="1", current="2")
+    assert done.status_code == 303
+    assert (await api.get(f"/api/v1/playbooks/support/bullets/{key}")).status_code == 200
+    for moment in ("99", "nonsense", "2020-13-01"):
+        answer = await owner_of.get(f"{BOOK}/timeline?at={moment}")
+        assert answer.status_code in (404, 422)
+
+
+async def test_hostile_text_is_shown_as_text(owner_of, api) -> None:
+    body = {"content": HOSTILE, "when_to_use": HOSTILE[:9_000], "title": "<img src=x onerror=1>"}
+    made = (await api.post("/api/v1/playbooks/support/bullets", json=body)).json()
+    key = made["bullet"]["id"]
+    for page in ("", "/search?q=alert", "/timeline", f"/bullets/{key}", f"/bullets/{key}/edit"):
+        answer = await owner_of.get(BOOK + page)
+        assert answer.status_code == 200, page
+        assert "alert(1)" in answer.text
+        assert "<script>alert" not in answer.text
+        assert 'href="javascript' not in answer.text
+        assert "<img" not in answer.text
+
+
+async def test_other_tenant_and_project_see_nothing(console, make_tenant, tenant, api) -> None:
+    key, _ = await fill(api)
+    await fill(api, "secret")
+    stranger = await console((await make_tenant()).keys["admin"])
+    for page in ("", "/search?q=retry", "/review", "/timeline", f"/bullets/{key}"):
+        answer = await stranger.get(BOOK + page)
+        assert answer.status_code == 404, page
+        assert HARMFUL_TEXT not in answer.text
+    assert (await stranger.send(f"{BOOK}/bullets/{key}/delete", reason="x")).status_code == 404
+    made = await api.post("/api/v1/keys", json={"scopes": ["write"], "project_id": "secret"})
+    bound = await console(made.json()["key"])
+    assert HARMFUL_TEXT in (await bound.get(BOOK)).text
+    assert (await bound.get(f"{BOOK}?project=default")).status_code == 403
+    await bound.send(f"{BOOK}/bullets/{key}/delete", reason="x")
+    assert (await api.get(f"/api/v1/playbooks/support/bullets/{key}")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/new", {"content": "x"}),
+        ("/bullets/{key}/edit", {"content": "x", "confirmed": "1"}),
+        ("/bullets/{key}/settings", {"pinned": "yes"}),
+        ("/bullets/{key}/verdicts", {"tag": "harmful"}),
+        ("/bullets/{key}/delete", {"reason": "x"}),
+        ("/restore", {"version": "0", "confirmed": "1"}),
+        ("/review/00000000-0000-7000-8000-000000000000", {"decision": "accept"}),
+    ],
+)
+async def test_read_key_changes_nothing(console, tenant, api, path: str, fields: dict) -> None:
+    key, _ = await fill(api)
+    reader = await console(tenant.keys["read"])
+    answer = await reader.send(BOOK + path.format(key=key), **fields)
+    assert answer.status_code == 403
+    assert (await api.get("/api/v1/playbooks/support")).headers["etag"] == '"1"'
+    assert 'method="post"' not in (await reader.get(f"{BOOK}/bullets/{key}")).text.replace(
+        'method="post" action="/console/logout"', ""
+    )
+
+
+async def test_broken_forms_are_errors_and_change_nothing(owner_of, api) -> None:
+    key, _ = await fill(api)
+    path = f"{BOOK}/bullets/{key}/verdicts"
+    assert (await owner_of.send(path, tag="superb")).status_code == 422
+    assert (await owner_of.send(path, tag="helpful", trace_id="nothing")).status_code == 422
+    assert (await owner_of.send(path, tag="helpful", reason="a\0b")).status_code == 303
+    json_body = await owner_of.http.post(path, json={"tag": "helpful"})
+    assert json_body.status_code == 415
+    huge = await owner_of.send(path, tag="helpful", reason="x" * 1_100_000)
+    assert huge.status_code == 413

@@ -1,0 +1,93 @@
+"""Every text of the console has a Japanese translation, with the same placeholders.
+
+`python -m tests.console.test_translations` prints the missing entries, ready for a .po file.
+"""
+
+from __future__ import annotations
+
+import re
+
+from babel.messages.extract import extract_from_dir
+
+from apps.memory_api.console.translations import (
+    FOLDER,
+    choose_language,
+    load_translation,
+    read_messages,
+)
+
+Texts = set[str | tuple[str, str]]
+PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+
+
+def texts_of_code() -> Texts:
+    """The texts of templates and Python files; a plural is a pair."""
+    methods = [("**.py", "python"), ("templates/**.html", "jinja2.ext:babel_extract")]
+    options = {"templates/**.html": {"trim_blocks": "true", "lstrip_blocks": "true"}}
+    found: Texts = set()
+    for _file, _line, text, _comments, _context in extract_from_dir(
+        str(FOLDER.parent),
+        methods,
+        options,
+        keywords={"_": None, "N_": None, "gettext": None, "ngettext": (1, 2)},
+    ):
+        found.add((text[0], text[1]) if isinstance(text, tuple) else text)
+    return found
+
+
+def translated_texts() -> dict[str | tuple[str, str], list[str]]:
+    return {
+        tuple(m.id) if isinstance(m.id, list | tuple) else m.id: (
+            [m.string] if isinstance(m.string, str) else list(m.string)
+        )
+        for m in read_messages("ja")
+    }
+
+
+def missing_texts() -> list[str | tuple[str, str]]:
+    translated = translated_texts()
+    return sorted(
+        (text for text in texts_of_code() if not all(translated.get(text, [""]))), key=str
+    )
+
+
+def test_every_text_has_a_translation() -> None:
+    assert missing_texts() == []
+
+
+def test_no_translation_is_left_over() -> None:
+    assert sorted(map(str, translated_texts().keys() - texts_of_code())) == []
+
+
+def test_placeholders_are_the_same() -> None:
+    for text, translations in translated_texts().items():
+        wanted = set(PLACEHOLDER.findall(text if isinstance(text, str) else text[1]))
+        for translation in translations:
+            assert set(PLACEHOLDER.findall(translation)) == wanted, text
+
+
+def test_plural_and_unknown_text() -> None:
+    english, japanese = load_translation("en"), load_translation("ja")
+    assert english.ngettext("one", "many", 1) == "one"
+    assert english.ngettext("one", "many", 2) == "many"
+    assert japanese.gettext("No such text") == "No such text"
+
+
+def test_language_follows_cookie_then_browser() -> None:
+    assert choose_language("ja", "en") == "ja"
+    assert choose_language("xx", "de, en-US;q=0.5") == "en"
+    assert choose_language(None, "ja;q=0.9") == "ja"
+    assert choose_language(None, "") == "en"
+
+
+if __name__ == "__main__":
+    for text in missing_texts():
+        text = (
+            tuple(t.replace('"', '\\"') for t in text)
+            if isinstance(text, tuple)
+            else text.replace('"', '\\"')
+        )
+        if isinstance(text, tuple):
+            print(f'msgid "{text[0]}"\nmsgid_plural "{text[1]}"\nmsgstr[0] ""\n')  # noqa: T201
+        else:
+            print(f'msgid "{text}"\nmsgstr ""\n')  # noqa: T201

@@ -1,0 +1,205 @@
+"""What a recorded run contains when it reaches the service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansei
+from hansei.recording import recorder as recorder_module
+from hansei.recording.recorder import Recorder
+from tests.sdk.stub_service import KEY, StubService, problem
+
+
+def sent(service: StubService, recorder: Recorder) -> dict[str, Any]:
+    assert recorder.flush()
+    (stored,) = service.traces.values()
+    return stored
+
+
+def test_run_with_its_events_and_outcome(service: StubService, recorder: Recorder) -> None:
+    with hansei.trace("refund", playbook="support", task_key="r1", recorder=recorder) as t:
+        t.message("user", "Refund order W1")
+        t.tool_call("get_order", {"id": "W1"}, result={"state": "完了"})
+        with t.tool_call("refund", {"id": "W1"}) as call:
+            call.respond("ok")
+        t.message("assistant", "Done [mis-00001]")
+    stored = sent(service, recorder)
+    assert stored["task_description"] == "refund"
+    assert stored["playbook"] == "support"
+    assert stored["task_key"] == "r1"
+    assert stored["outcome"] == "success"
+    assert stored["external_id"] == t.external_id
+    kinds = [(event["event_type"], event.get("tool_name")) for event in stored["events"]]
+    assert kinds == [
+        ("user_message", None),
+        ("tool_call", "get_order"),
+        ("tool_response", "get_order"),
+        ("tool_call", "refund"),
+        ("tool_response", "refund"),
+        ("llm_response", None),
+    ]
+    assert stored["events"][2]["content"] == '{"state": "完了"}'
+    assert [e["metadata"]["call_id"] for e in stored["events"][1:5]] == ["call-1"] * 2 + [
+        "call-2"
+    ] * 2
+
+
+def test_exception_is_recorded_and_raised(service: StubService, recorder: Recorder) -> None:
+    def run() -> None:
+        with hansei.trace("t", recorder=recorder) as t:
+            t.tool_call("get_order", error=ValueError("no such order"))
+            raise KeyError("W1")
+
+    with pytest.raises(KeyError):
+        run()
+    stored = sent(service, recorder)
+    assert stored["outcome"] == "error"
+    assert stored["error"]["error_message"] == "KeyError: 'W1'"
+    assert stored["events"][1]["error"] == {"message": "ValueError: no such order"}
+    assert stored["events"][-1]["event_type"] == "error_event"
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(TimeoutError(), "timeout"), (KeyboardInterrupt(), None), (SystemExit(0), "success")],
+)
+def test_outcome_of_other_ends(
+    service: StubService, recorder: Recorder, error: BaseException, outcome: str | None
+) -> None:
+    with pytest.raises(type(error)), hansei.trace("t", recorder=recorder):
+        raise error
+    stored = sent(service, recorder)
+    assert stored["outcome"] == outcome
+
+
+def test_stated_outcome_and_late_fields(service: StubService, recorder: Recorder) -> None:
+    with hansei.trace("t", recorder=recorder) as t:
+        t.set_outcome("failure", "wrong total")
+        t.update(ground_truth="42", generated_answer="41")
+    t.message("user", "after the end: not recorded")
+    stored = sent(service, recorder)
+    assert (stored["outcome"], stored["ground_truth"]) == ("failure", "42")
+    assert stored["error"] == {"error_message": "wrong total"}
+    assert [event["event_type"] for event in stored["events"]] == ["system_event"]
+
+
+def test_values_that_are_not_json(service: StubService, recorder: Recorder) -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+
+    class Hostile:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    values = [
+        math.nan,
+        {"a": object},
+        loop,
+        Hostile(),
+        b"\xff",
+        "\0\ud800",
+        {1: {2}},
+        "x" * 1_200_000,
+    ]
+    with hansei.trace("t", recorder=recorder) as t:
+        for value in values:
+            t.tool_call("f", value, result=value)
+    events = sent(service, recorder)["events"]
+    assert len(events) == 2 * len(values)
+    assert events[-1]["metadata"]["truncated_characters"] == 200_000
+
+
+async def test_async_runs_at_once_have_their_own_events(
+    service: StubService, recorder: Recorder
+) -> None:
+    @hansei.tool
+    async def look_up(order: str) -> str:
+        await asyncio.sleep(0)
+        return f"state of {order}"
+
+    @hansei.traced("refund {order}", playbook="support", recorder=recorder)
+    async def agent(order: str) -> str:
+        return await look_up(order)
+
+    assert await asyncio.gather(agent("A"), agent("B")) == ["state of A", "state of B"]
+    assert recorder.flush()
+    traces = {trace["task_description"]: trace for trace in service.traces.values()}
+    assert set(traces) == {"refund A", "refund B"}
+    assert traces["refund A"]["generated_answer"] == "state of A"
+    contents = [event["content"] for event in traces["refund A"]["events"]]
+    assert contents == ['{"order": "A"}', '{"order": "A"}', "state of A", "state of A"]
+
+
+def test_tools_of_a_function(service: StubService, recorder: Recorder) -> None:
+    @hansei.tool(name="divide")
+    def div(a: float, b: float) -> float:
+        return a / b
+
+    assert div(4, 2) == 2  # without a trace
+    with hansei.trace("t", recorder=recorder), pytest.raises(ZeroDivisionError):
+        div(1, b=0)
+    call, response = sent(service, recorder)["events"]
+    assert (call["tool_name"], call["content"]) == ("divide", '{"a": 1, "b": 0}')
+    assert response["error"] == {"message": "ZeroDivisionError: division by zero"}
+    with pytest.raises(TypeError, match="generator"):
+        hansei.tool(lambda: (yield))
+
+
+def test_render_joins_the_retrieval(
+    service: StubService, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = {"text": "# Playbook", "retrieval_id": "r-1"}
+    monkeypatch.setattr(recorder.client, "render_playbook", lambda *_, **__: block)
+    with hansei.trace("t", playbook="support", recorder=recorder) as t:
+        assert t.render() == "# Playbook"
+    assert sent(service, recorder)["retrieval_id"] == "r-1"
+
+
+async def test_agent_runs_without_its_playbook(
+    service: StubService, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.faults.append(problem(500, "internal_error"))
+    async with hansei.trace("t", playbook="support", recorder=recorder) as t:
+        assert await t.arender() == ""
+    assert "runs without its playbook" in caplog.text
+    assert "retrieval_id" not in sent(service, recorder)
+
+
+def test_agent_runs_without_a_service(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recorder_module, "_default", None)
+    monkeypatch.setattr(recorder_module, "_has_warned", False)
+    for _ in range(2):
+        with hansei.trace("t", playbook="support") as t:
+            assert t.render() == ""
+            t.tool_call("f", result=1)
+    assert hansei.flush()
+    warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert len(warnings) == 1
+
+
+def test_import_is_light() -> None:
+    """`import hansei` loads neither the HTTP client nor the command line."""
+    code = "import sys, hansei; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    folder = Path(hansei.__file__).parents[1]
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=folder, text=True).split()
+    assert not {"httpx2", "typer", "rich", "pydantic", "asyncio"} & set(loaded)
+    code = "import sys, hansei; hansei.trace; print(*{n.split('.')[0] for n in sys.modules})"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=folder, text=True).split()
+    assert not {"typer", "rich"} & set(loaded)
+
+
+def test_key_of_the_service_is_used(service: StubService, recorder: Recorder) -> None:
+    with hansei.trace("t", recorder=recorder):
+        pass
+    sent(service, recorder)
+    assert service.calls[-1].headers["authorization"] == f"Bearer {KEY}"
