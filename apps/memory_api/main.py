@@ -41,6 +41,7 @@ from apps.memory_api.reflection.transcripts.router import router as transcripts_
 from apps.memory_api.runs.router import router as runs_router
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.router import router as tenants_router
+from apps.memory_api.traces.otlp.router import router as otlp_router
 from apps.memory_api.traces.router import router as traces_router
 from apps.memory_api.workflow.router import router as workflow_router
 
@@ -50,7 +51,7 @@ ROUTERS = (
     *(health.router, exposition.router, problem_pages.router),
     *(tenants_router, runs_router, budgets_router, analytics_router),
     *(maintenance_router, retention_router, erasures_router),
-    *(traces_router, evaluation_router),
+    *(traces_router, otlp_router, evaluation_router),
     *(reflection_router, trajectories_router, transcripts_router),
     *(playbooks_router, history_router, proposals_router),
     *(bullets_router, verdicts_router, effects_router, curation_router),

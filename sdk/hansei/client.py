@@ -175,15 +175,18 @@ class Methods:
         api_key: str | None = None,
         *,
         timeout: float = TIMEOUT_SECONDS,
+        max_retries: int = MAX_RETRIES,
     ) -> None:
         """By default, uses HANSEI_URL and HANSEI_API_KEY, then the credentials of `hansei up`.
 
         `timeout` is the number of seconds that a response may take. The client sends it to the
-        service, which ends its model calls in time. Raises `NotConfigured`.
+        service, which ends its model calls in time. A request that fails in a way that may pass is
+        retried `max_retries` times. Raises `NotConfigured`.
         """
         credentials = resolve_credentials(url, api_key)
         base_url = _parse_url(credentials.url)
         self.url = credentials.url
+        self._max_retries = max_retries
         self._has_key = credentials.api_key is not None
         self._http_options: dict[str, Any] = {
             "base_url": base_url,
@@ -194,8 +197,13 @@ class Methods:
             "verify": base_url.scheme == "https",
         }
 
+    @property
+    def http_headers(self) -> dict[str, str]:
+        """Sent with each request, with the API key."""
+        return dict(self._http_options["headers"])
+
     def _start_attempts(self, request: Request[T]) -> RequestAttempts[T]:
-        return RequestAttempts(request, MAX_RETRIES, url=self.url, has_key=self._has_key)
+        return RequestAttempts(request, self._max_retries, url=self.url, has_key=self._has_key)
 
 
 class Hansei(Methods):
@@ -207,8 +215,9 @@ class Hansei(Methods):
         api_key: str | None = None,
         *,
         timeout: float = TIMEOUT_SECONDS,
+        max_retries: int = MAX_RETRIES,
     ) -> None:
-        super().__init__(url, api_key, timeout=timeout)
+        super().__init__(url, api_key, timeout=timeout, max_retries=max_retries)
         self._http = httpx2.Client(**self._http_options)
 
     def _send(self, request: Request[T]) -> T:
@@ -265,10 +274,11 @@ class AsyncHansei(Methods):
         api_key: str | None = None,
         *,
         timeout: float = TIMEOUT_SECONDS,
+        max_retries: int = MAX_RETRIES,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         """`transport` replaces the network, for example by `httpx2.ASGITransport`."""
-        super().__init__(url, api_key, timeout=timeout)
+        super().__init__(url, api_key, timeout=timeout, max_retries=max_retries)
         self._http = httpx2.AsyncClient(transport=transport, **self._http_options)
 
     async def _send(self, request: Request[T]) -> T:

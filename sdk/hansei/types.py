@@ -108,6 +108,7 @@ class Memory(TypedDict):
     observation_count: int
     status: str
     pinned: bool
+    awaiting_confirmation: bool
     source: str
     error_category: str | None
     outcome: str | None

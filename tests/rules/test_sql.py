@@ -58,6 +58,7 @@ STATEMENTS = {
     "erasures/erase.py": "the rows of one erasure, locked batch by batch",
     "maintenance/pruning.py": "the memories of a report, locked",
     "maintenance/relations.py": "the clusters of a batch",
+    "traces/otlp/span_storage.py": "traces and their events from spans",
     "tenants/export.py": "pages of any table, by its primary key",
 }
 """Modules beside queries.py that make statements, and why. A router is never one of them."""

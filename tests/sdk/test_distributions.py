@@ -85,7 +85,12 @@ def test_sdk_wheel_contains_the_client_only(sdk_wheel: ZipFile) -> None:
     assert packages(sdk_wheel) == {"hansei"}
     assert "hansei/py.typed" in names
     assert metadata(sdk_wheel)["Name"] == "hansei"
-    assert {line.split(">=")[0] for line in requirements(sdk_wheel)} == {"httpx2", "rich", "typer"}
+    assert {line.split(">=")[0] for line in requirements(sdk_wheel)} == {
+        "httpx2",
+        "markdown-it-py",
+        "rich",
+        "typer",
+    }
     assert entry_points(sdk_wheel) == {"console_scripts": {"hansei": "hansei.cli.main:main"}}
     assert "from hansei import Hansei" in str(metadata(sdk_wheel).get_payload())
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, delete, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
 
 from apps.memory_api.auth.identity import GeneratedKey, KeyScope, generate_key
 from apps.memory_api.auth.tables import ApiKeyRow, RateLimitCounterRow, TenantRow
@@ -45,7 +47,9 @@ async def tenant_exists(session: AsyncSession) -> bool:
     return tenant_id is not None
 
 
-def tenant_is_active(tenant_id: ColumnElement[UUID]) -> ColumnElement[bool]:
+def tenant_is_active(
+    tenant_id: ColumnElement[UUID] | InstrumentedAttribute[Any],
+) -> ColumnElement[bool]:
     """The condition that a tenant exists and is not suspended."""
     return (
         select(TenantRow.id).where(TenantRow.id == tenant_id, TenantRow.status == "active").exists()

@@ -13,6 +13,8 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.curation.capacity import archive_bullets, choose_archived, drop_last_adds
+from apps.memory_api.curation.confirmation import hold_or_confirm, restrict_unconfirmed
 from apps.memory_api.curation.context import (
     embed_texts,
     find_earlier_decisions,
@@ -29,21 +31,19 @@ from apps.memory_api.curation.lesson_comparison import (
 from apps.memory_api.curation.nearness import find_near_text
 from apps.memory_api.curation.queries import (
     find_decisions,
-    list_least_useful_bullets,
     load_memories,
 )
 from apps.memory_api.curation.rebase import CurrentPlaybook, RebasedPlan, rebase_plan
 from apps.memory_api.curation.schemas import (
     ApplyResult,
     CurationPlan,
-    RejectedLesson,
     sources_of,
 )
 from apps.memory_api.memories.index.drafts import fingerprint
 from apps.memory_api.memories.schemas import MemoryStatus
 from apps.memory_api.memories.search.query import EmbeddedQuery
 from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.bullet_rows import is_active, to_bullet, to_state
+from apps.memory_api.playbooks.bullet_rows import to_bullet, to_state
 from apps.memory_api.playbooks.deltas import bullet_from_delta
 from apps.memory_api.playbooks.editing.edits import plan_deltas
 from apps.memory_api.playbooks.editing.plan import ChangeConditions, ChangePlan, ChangeResult
@@ -63,38 +63,6 @@ NEW_KEY = "new"
 """Placeholder for the key of a bullet that has none yet."""
 MAX_RECENT_CHANGES = 500
 """Bullets changed since the plan was made that are compared with it: the newest."""
-
-
-async def find_bullets_over_capacity(
-    session: AsyncSession, playbook: PlaybookRow
-) -> Sequence[MemoryRow]:
-    """The least useful bullets above `max_bullets`; never pinned or unrated ones."""
-    excess = playbook.active_count - playbook.max_bullets if playbook.max_bullets is not None else 0
-    return await list_least_useful_bullets(session, playbook.scope_id, excess) if excess > 0 else []
-
-
-async def archive_over_capacity(
-    runtime: Runtime, tenant_id: UUID, playbook: PlaybookRef, author: ChangeAuthor
-) -> Sequence[str]:
-    """Archive the bullets above `max_bullets`, as one version; their keys. Raises
-    `PlaybookNotFound`.
-    """
-    archived: list[str] = []
-
-    async def plan(session: AsyncSession, row: PlaybookRow) -> ChangePlan:
-        rows = await find_bullets_over_capacity(session, row)
-        archived[:] = [bullet.key or "" for bullet in rows]
-        return archive_bullets(ChangePlan("retire", {}, to_state(row, {})), rows)
-
-    await change_playbook(runtime, tenant_id, playbook, plan, author)
-    return tuple(archived)
-
-
-def archive_bullets(plan: ChangePlan, rows: Sequence[MemoryRow]) -> ChangePlan:
-    """The plan with these bullets archived."""
-    bullets = {row.key or "": to_bullet(row) for row in rows}
-    reasons = dict.fromkeys(bullets, "Archived: the playbook exceeds its bullet limit.")
-    return set_status(plan, bullets, "archived", reasons)
 
 
 class _ReviewRequired(Exception):
@@ -224,13 +192,18 @@ def _planner(
         if _requires_review(playbook):
             raise _ReviewRequired
         current = await _load_current(session, playbook, application)
-        application.rebased = rebase_plan(application.plan, current)
+        application.rebased = await restrict_unconfirmed(
+            session,
+            rebase_plan(application.plan, current),
+            application.plan.lessons,
+            current.state,
+        )
         change = await _plan_change(session, playbook, application)
-        to_archive, excess_count = await _choose_archived(session, playbook, change)
+        to_archive, excess_count = await choose_archived(session, playbook, change)
         if excess_count:
-            application.rebased = _drop_last_adds(application.rebased, excess_count, playbook)
+            application.rebased = drop_last_adds(application.rebased, excess_count, playbook)
             change = await _plan_change(session, playbook, application)
-            to_archive, _ = await _choose_archived(session, playbook, change)
+            to_archive, _ = await choose_archived(session, playbook, change)
         application.archived = [row.key or "" for row in to_archive]
         change = archive_bullets(change, to_archive)
 
@@ -288,6 +261,7 @@ async def _plan_change(
     change = await plan_deltas(rebased.deltas, sources)(session, playbook)
     keys = {key for candidate in rebased.changes for key in candidate.contradicts}
     rows = await find_bullets(session, playbook.scope_id, keys) if keys else {}
+    change = await hold_or_confirm(session, playbook.scope_id, rebased, lessons, change)
     contradictions = contradictions_of(rebased.changes, lessons, change, rows)
     application.contradictions = contradictions
     for contradiction in contradictions:
@@ -297,42 +271,6 @@ async def _plan_change(
         reason = f"Contradicts bullet {contradiction.winner}."
         change = set_status(change, {loser: bullet}, "quarantined", {loser: reason})
     return change
-
-
-async def _choose_archived(
-    session: AsyncSession, playbook: PlaybookRow, change: ChangePlan
-) -> tuple[Sequence[MemoryRow], int]:
-    """The bullets that this change pushes over `max_bullets`, and how many more there would have to
-    be although no other bullet may be archived.
-    """
-    growth = _growth(change)
-    if playbook.max_bullets is None or growth <= 0:
-        return [], 0
-    excess = playbook.active_count + growth - playbook.max_bullets
-    if excess <= 0:
-        return [], 0
-    after, before = change.after.bullets, change.before
-    changed = {key for key, bullet in after.items() if before.get(key) != bullet}
-    rows = await list_least_useful_bullets(session, playbook.scope_id, excess + len(changed))
-    archivable = [row for row in rows if row.key not in changed][:excess]
-    return archivable, excess - len(archivable)
-
-
-def _growth(change: ChangePlan) -> int:
-    """By how many active bullets the playbook grows."""
-    after = sum(is_active(bullet) for bullet in change.after.bullets.values())
-    return after - sum(is_active(bullet) for bullet in change.before.values())
-
-
-def _drop_last_adds(rebased: RebasedPlan, count: int, playbook: PlaybookRow) -> RebasedPlan:
-    """Without the last `count` ADD deltas, for which there is no room."""
-    adds = [n for n, c in enumerate(rebased.changes) if c.delta.type == "ADD"][-count:]
-    reason = f"The playbook has reached its limit of {playbook.max_bullets} bullets."
-    rejected = [RejectedLesson(reason=reason, lessons=rebased.changes[n].lessons) for n in adds]
-    candidates = [c for n, c in enumerate(rebased.changes) if n not in adds]
-    return replace(
-        rebased, changes=candidates, rejected_lessons=[*rebased.rejected_lessons, *rejected]
-    )
 
 
 async def _save_result(

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import transaction_time
-from apps.memory_api.curation.apply import (
-    apply_plan,
+from apps.memory_api.curation.apply import apply_plan
+from apps.memory_api.curation.capacity import (
     archive_over_capacity,
     find_bullets_over_capacity,
 )

@@ -22,6 +22,7 @@ from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.playbooks.models import DeltaContextItem, DeltaResult, DeltaType, RevisionHint
 from apps.memory_api.playbooks.tables import InboxLessonRow, PlaybookRow
 from apps.memory_api.text.advice import strip_run_examples
+from apps.memory_api.text.quotations import QUOTATIONS
 
 LessonDecision = Literal["added", "updated", "merged", "already_known", "proposed", "rejected"]
 
@@ -47,6 +48,8 @@ class Lesson(ResponseModel):
     """The effective outcome of the trace that first taught the lesson."""
     observation_count: int = 1
     """The number of traces that taught the lesson."""
+    quotations: list[str] = Field(default_factory=list)
+    """Passages of outside text that the lesson quotes."""
 
 
 class CuratedLesson(ResponseModel):
@@ -333,4 +336,5 @@ def _lesson(row: MemoryRow) -> Lesson:
         tags=[tag for tag in row.tags if tag not in _PLAIN_TAGS],
         outcome=row.outcome,
         observation_count=row.observation_count,
+        quotations=[str(text) for text in metadata.get(QUOTATIONS) or ()],
     )

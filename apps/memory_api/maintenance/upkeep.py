@@ -31,7 +31,8 @@ from apps.memory_api.runs.lifecycle import StepResult
 from apps.memory_api.runs.queries import delete_finished_runs, has_queued_run, latest_done_run
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.open_traces import time_out_trace
+from apps.memory_api.traces.open_traces import close_without_outcome, time_out_trace
+from apps.memory_api.traces.otlp.genai import SOURCE
 from apps.memory_api.traces.queries import list_stale_open_traces
 from apps.memory_api.traces.storage import is_ready_for_learning
 
@@ -177,7 +178,10 @@ async def close_stale_traces(runtime: Runtime, session: AsyncSession) -> int:
     settings = runtime.settings
     traces = await list_stale_open_traces(session, MAX_IDLE_SECONDS)
     for trace in traces:
-        time_out_trace(trace)
+        if trace.metadata_.get("source") == SOURCE:
+            close_without_outcome(trace)  # spans of other services may have had the root
+        else:
+            time_out_trace(trace)
         should_learn = is_ready_for_learning(trace.state, trace.outcome, "auto")
         if should_learn and settings.reflective_memory_enabled:
             run = new_learning_run(

@@ -85,6 +85,8 @@ async def rewrite_memory(
 ) -> None:
     """Sets columns of a locked memory and indexes it with the text and vectors of `item`."""
     await unindex_memories(session, [memory])
+    if "status" in fields:
+        memory.awaiting_confirmation = False
     for name, value in fields.items():
         setattr(memory, name, value)
     memory.searchable_text = item.draft.searchable_text

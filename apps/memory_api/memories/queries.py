@@ -205,6 +205,24 @@ async def find_same_text(
     return {(scope, bytes(fingerprint)): memory_id for scope, fingerprint, memory_id in rows}
 
 
+async def list_linked_traces(
+    session: AsyncSession, memory_id: UUID, relation: str
+) -> Sequence[UUID]:
+    """The last 8 traces that are linked from a memory."""
+    rows = await session.scalars(
+        select(MemoryLinkRow.target_id)
+        .where(
+            MemoryLinkRow.tenant_id == current_tenant_id(session),
+            MemoryLinkRow.source_id == memory_id,
+            MemoryLinkRow.relation == relation,
+            MemoryLinkRow.target_kind == "trace",
+        )
+        .order_by(MemoryLinkRow.created_at.desc())
+        .limit(8)
+    )
+    return rows.all()
+
+
 async def get_memory_by_key(
     session: AsyncSession, address: ScopeAddress, key: str
 ) -> MemoryRow | None:

@@ -165,6 +165,7 @@ _MEMORY: dict[str, Any] = {
     "observation_count": 1,
     "status": "active",
     "pinned": False,
+    "awaiting_confirmation": False,
     "source": "reflection_engine_v2",
     "error_category": "tool_error",
     "outcome": "failure",
@@ -209,6 +210,10 @@ class Memory(ResponseModel):
     observation_count: int = Field(description="Number of traces that taught this lesson.")
     status: str = Field(description="`active`, `quarantined` or `archived`.")
     pinned: bool = Field(description="True if learning may not change it.")
+    awaiting_confirmation: bool = Field(
+        description="True if it is quarantined because it quotes text of a tool or a user from one "
+        "trace. A second independent trace or a person activates it."
+    )
     source: str
     error_category: str | None
     outcome: str | None

@@ -156,6 +156,8 @@ class MemoryRow(Base):
     usefulness: Mapped[float] = mapped_column(Double, server_default=text("'0.05'"))
     status: Mapped[Str] = mapped_column(server_default="active")
     pinned: Mapped[bool] = mapped_column(server_default="false")
+    awaiting_confirmation: Mapped[bool] = mapped_column(server_default="false")
+    """Whether a quarantined lesson or bullet quotes outside text that one trace contained."""
     source: Mapped[Str]
     error_category: Mapped[OptStr]
     outcome: Mapped[OptStr]

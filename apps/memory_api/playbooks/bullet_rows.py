@@ -43,6 +43,9 @@ class BulletColumns(Protocol):
     pinned: Any
     metadata_: Any
 
+    @property
+    def awaiting_confirmation(self) -> Any: ...
+
 
 class BulletRecord(asyncpg.Record):
     """A row of `bullets_as_of` with its columns as attributes. Empty, zero and default values are
@@ -80,6 +83,7 @@ def to_bullet_list(rows: Iterable[BulletColumns]) -> list[Bullet]:
             row.tags and list(row.tags),
             row.status,
             row.pinned,
+            row.awaiting_confirmation,
             row.metadata_.get(SOURCE_TRAJECTORY),
             row.helpful,
             row.harmful,
@@ -114,6 +118,7 @@ def to_bullets(rows: Iterable[Iterable[Any]]) -> list[Bullet]:
         tags,
         status,
         pinned,
+        awaiting_confirmation,
         source_trajectory,
         helpful,
         harmful,
@@ -145,6 +150,7 @@ def to_bullets(rows: Iterable[Iterable[Any]]) -> list[Bullet]:
                 "tags": tags or [],
                 "status": status or "active",
                 "pinned": pinned or False,
+                "awaiting_confirmation": awaiting_confirmation or False,
             }
         )
     return _BULLETS.validate_python(bullets)
@@ -162,6 +168,7 @@ def bullet_columns(bullet: Bullet) -> dict[str, Any]:
         "tags": list(bullet.tags),
         "status": bullet.status,
         "pinned": bullet.pinned,
+        "awaiting_confirmation": is_awaiting_confirmation(bullet),
         "helpful": bullet.helpful,
         "harmful": bullet.harmful,
         "neutral": bullet.neutral,
@@ -207,6 +214,11 @@ def to_draft(bullet: Bullet, ref: PlaybookRef, author: ChangeAuthor) -> BulletDr
 
 def is_active(bullet: Bullet | None) -> bool:
     return bullet is not None and bullet.status == "active"
+
+
+def is_awaiting_confirmation(bullet: Bullet) -> bool:
+    """Only a quarantined bullet waits: with another status, someone has decided."""
+    return bullet.awaiting_confirmation and bullet.status == "quarantined"
 
 
 def needs_reindex(before: Bullet | None, after: Bullet) -> bool:

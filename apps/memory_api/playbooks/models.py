@@ -53,7 +53,15 @@ VerdictTag = TypeAliasType(
     Annotated[Literal["helpful", "harmful", "neutral"], BeforeValidator(_to_lower_case)],
 )
 """Read in any case: `Helpful` is `helpful`."""
-EXTENSION_FIELDS = ("neutral", "when_to_use", "title", "tags", "status", "pinned")
+EXTENSION_FIELDS = (
+    "neutral",
+    "when_to_use",
+    "title",
+    "tags",
+    "status",
+    "pinned",
+    "awaiting_confirmation",
+)
 """Fields of a bullet that S2 does not define. A stored file omits those with their default value.
 """
 _SENTENCE = re.compile(r"(?<=[.。])\s+|(?<=。)")
@@ -144,6 +152,11 @@ class Bullet(BaseModel):
     tags: FoldedTags = Field(default_factory=list)
     status: BulletStatus = "active"
     pinned: bool = False
+    awaiting_confirmation: bool = Field(
+        default=False,
+        description="True for a quarantined bullet that quotes text of a tool or a user from one "
+        "trace. A second independent trace or a person activates it.",
+    )
 
     @model_validator(mode="after")
     def _default_searchable(self) -> Bullet:

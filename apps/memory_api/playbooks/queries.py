@@ -113,7 +113,8 @@ async def count_reviews(session: AsyncSession, project_id: str) -> Sequence[Revi
 async def list_all_bullets(session: AsyncSession, scope: int) -> Sequence[Any]:
     """Every bullet that is not deleted, as columns, in the order of the playbook."""
     names = "id key section content searchable_text keywords helpful harmful neutral when_to_use"
-    columns = [getattr(MemoryRow, name) for name in f"{names} title tags status pinned".split()]
+    names += " title tags status pinned awaiting_confirmation"
+    columns = [getattr(MemoryRow, name) for name in names.split()]
     rows = await session.execute(
         select(*columns, MemoryRow.metadata_.label("metadata_"))
         .where(

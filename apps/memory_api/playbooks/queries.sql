@@ -9,14 +9,15 @@ select m.key, m.section, m.content,
        case when m.searchable_text <> m.content or m.title <> '' or m.when_to_use <> '' or m.keywords <> '{}'
             then m.searchable_text end searchable_text,
        nullif(m.keywords, '{}') keywords, m.when_to_use, m.title, nullif(m.tags, '{}') tags, nullif(m.status, 'active') status,
-       nullif(m.pinned, false) pinned, m.metadata ->> 'source_trajectory' source_trajectory, nullif(m.helpful, 0) helpful,
+       nullif(m.pinned, false) pinned, nullif(m.awaiting_confirmation, false) awaiting_confirmation,
+       m.metadata ->> 'source_trajectory' source_trajectory, nullif(m.helpful, 0) helpful,
        nullif(m.harmful, 0) harmful, nullif(m.neutral, 0) neutral, coalesce(m.position::bigint, 2147483648) as position, m.seq
 from memories m
 where m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and m.playbook_version <= $3::int and m.status <> 'deleted'
   and ($4::uuid[] is null or m.id = any($4))
 union all
 select m.key, s.section, s.content, s.searchable_text, nullif(s.keywords, '{}'), s.when_to_use, s.title, nullif(s.tags, '{}'),
-       nullif(s.status, 'active'), nullif(s.pinned, false), m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
+       nullif(s.status, 'active'), nullif(s.pinned, false), null, m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
        nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq
 from generate_series(0, 30) c(length_class)
 cross join lateral (
@@ -30,7 +31,7 @@ join memories m on m.id = s.bullet_id
 where $4 is null and m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and s.status <> 'deleted'
 union all
 select m.key, s.section, s.content, s.searchable_text, nullif(s.keywords, '{}'), s.when_to_use, s.title, nullif(s.tags, '{}'),
-       nullif(s.status, 'active'), nullif(s.pinned, false), m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
+       nullif(s.status, 'active'), nullif(s.pinned, false), null, m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
        nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq
 from unnest($4) g(bullet_id)
 cross join lateral (

@@ -40,6 +40,7 @@ from apps.memory_api.memories.search.query import EmbeddedQuery, SearchFilters, 
 from apps.memory_api.memories.search.search import embed_query, search_in_session
 from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.reflection.context import TraceContext
+from apps.memory_api.reflection.outside_text import confirm_quoting_advice
 from apps.memory_api.reflection.schemas import QueryReflectionsRequest, ReflectionResult
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
@@ -214,6 +215,9 @@ async def save_lessons(
         saved.append(SavedLesson(memory_id, is_new=known_id is None))
     if new:
         await insert_memories(session, new)
+    for lesson, item in zip(lessons, saved, strict=True):
+        if lesson.draft.awaiting_confirmation and not item.is_new:
+            await confirm_quoting_advice(session, item.memory_id, lesson)
     if count_observations:
         await add_observation(session, {item.memory_id for item in saved if not item.is_new})
     await add_links(

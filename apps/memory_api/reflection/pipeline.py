@@ -55,6 +55,7 @@ from apps.memory_api.reflection.lesson_storage import (
     save_lessons,
 )
 from apps.memory_api.reflection.model_output import ModelVerdict
+from apps.memory_api.reflection.outside_text import hold_quoting_advice
 from apps.memory_api.runs.execution import Step
 from apps.memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
 from apps.memory_api.runs.tables import RunRow
@@ -201,6 +202,11 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
             if not error.allows_rules:
                 raise
             lessons = replace(await self.learner.generate(input, findings, None), failure=error)
+        lessons = replace(
+            lessons,
+            memories=await hold_quoting_advice(lessons.memories, input.trace_context),
+            task_memories=await hold_quoting_advice(lessons.task_memories, input.trace_context),
+        )
         verdicts = self._judge(input, findings, lessons)
         recordable = await prepare_verdicts(
             runtime,

@@ -1,11 +1,12 @@
 """Quotations of outside text in advice. Advice goes into the prompts of other agents, so a
-quotation must not carry addresses or instructions.
+quotation must not carry addresses or instructions, and advice with one needs a confirmation
+(`curation/confirmation.py`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from apps.memory_api.text.excerpts import excerpt
 
@@ -31,6 +32,18 @@ _INSTRUCTION = re.compile(
 _JAPANESE_INSTRUCTION = re.compile(r"(?:ください|下さい|しなさい|せよ|すること|しろ)")
 _NAME = re.compile(r"[^\W\d][\w.\-/:\[\]]{0,63}")
 _NOT_IN_NAME = re.compile(r"[^\w.\-/:\[\]]+")
+_QUOTED = re.compile(
+    r"`([^`\n]{2,160})`|“([^”\n]{2,160})”|「([^」\n]{2,160})」|『([^』\n]{2,160})』"
+    r"|\"([^\"\n]{2,160})\"|(?<!\w)['‘]([^'’\n]{2,160})['’](?!\w)"
+)
+_JAPANESE = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]")
+_TOKEN = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]|[^\W_\u3041-\u30ff\u3400-\u9fff]+")
+_PATH_SEPARATOR = re.compile(r"[.\[\]]+")
+QUOTATIONS = "quotations"
+"""Key of a lesson's metadata: the passages of outside text that it quotes."""
+MAX_QUOTATIONS = 32
+MIN_COPIED_WORDS, MIN_COPIED_CHARACTERS = 5, 12
+"""Length of the shortest copied passage: words, or characters of Japanese."""
 
 
 def safe_quotation(text: str) -> str:
@@ -64,3 +77,65 @@ def is_safe_name(name: str) -> bool:
 def to_safe_name(name: str) -> str:
     """The name with other characters replaced, as one word of at most 64 characters."""
     return name if is_safe_name(name) else _NOT_IN_NAME.sub("_", name)[:MAX_NAME_LENGTH].strip("_")
+
+
+def find_quotations(
+    text: str, outside_texts: Iterable[str], own_names: Collection[str] = ()
+) -> list[str]:
+    """The passages of `text` that occur in outside texts: quoted or marked as code, or copied with
+    at least 5 words (12 characters of Japanese). `own_names`, such as the names of tools, are no
+    quotations. Linear in the length of the outside texts.
+    """
+    own = {name.casefold() for name in own_names}
+    spans = {
+        span: _PATH_SEPARATOR.split(span.rstrip("…. "))[-1].casefold() or span.casefold()
+        if " " not in span
+        else span.rstrip("…. ").casefold()
+        for match in _QUOTED.finditer(text)
+        if (span := next(group for group in match.groups() if group))
+        and any(c.isalpha() for c in span)
+        and span.casefold() not in own
+    }
+    size = MIN_COPIED_CHARACTERS if _JAPANESE.search(text) else MIN_COPIED_WORDS
+    passages = _passages(text, size)
+    found: dict[str, None] = {}
+    for outside in outside_texts:
+        folded = outside.casefold()
+        found |= {span: None for span, needle in spans.items() if _has_words(folded, needle)}
+        if passages:
+            tokens = _TOKEN.findall(folded)
+            for words in zip(*(tokens[n:] for n in range(size)), strict=False):
+                if words in passages:
+                    found[passages[words]] = None
+        if len(found) >= MAX_QUOTATIONS:
+            break
+    return list(found)[:MAX_QUOTATIONS]
+
+
+def _has_words(text: str, words: str) -> bool:
+    """Whether a text contains these words, not only as a part of another word."""
+    start = text.find(words)
+    while start >= 0:
+        end = start + len(words)
+        before, after = text[max(0, start - 1) : start], text[end : end + 1]
+        if not (_is_word(before) and _is_word(words[0])) and not (
+            _is_word(after) and _is_word(words[-1])
+        ):
+            return True
+        start = text.find(words, end)
+    return False
+
+
+def _is_word(character: str) -> bool:
+    return character == "_" or (character.isalnum() and not _JAPANESE.match(character))
+
+
+def _passages(text: str, size: int) -> dict[tuple[str, ...], str]:
+    """Each run of `size` words of a text → the run as it is written."""
+    matches = list(_TOKEN.finditer(text))
+    return {
+        tuple(match[0].casefold() for match in matches[n : n + size]): text[
+            matches[n].start() : matches[n + size - 1].end()
+        ]
+        for n in range(len(matches) - size + 1)
+    }

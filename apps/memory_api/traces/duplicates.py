@@ -11,7 +11,8 @@ of different attempts had the same calls in the same order; 4 of them would be t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -19,13 +20,20 @@ from apps.memory_api.runs.chain import EVALUATE, REFLECT
 from apps.memory_api.runs.queries import latest_run
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.text.similarity import wording_similarity_uncached
-from apps.memory_api.traces.queries import find_duplicate_candidates, list_events
+from apps.memory_api.traces.queries import (
+    find_duplicate_candidates,
+    list_events,
+    list_trace_identities,
+)
 from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
 MIN_COMPARED_BYTES = 300
 """Shorter traces are never duplicates, because different attempts are often identical."""
 MIN_MEAN_SIMILARITY, MIN_EVENT_SIMILARITY = 0.95, 0.6
 """Minimum similarity of the events, 0..1: the mean, and that of each event."""
+MIN_INDEPENDENT_TRACES = 2
+"""Independent traces that confirm advice with a quotation."""
+MAX_COMPARED_TRACES = 8
 
 
 async def mark_if_duplicate(session: AsyncSession, trace: TraceRow) -> RunRow | None:
@@ -61,3 +69,19 @@ def are_same_events(first: Sequence[TraceEventRow], second: Sequence[TraceEventR
 
 def _signature(event: TraceEventRow) -> tuple[str, str | None, str | None]:
     return event.event_type, event.tool_name, event.agent
+
+
+async def count_independent_traces(session: AsyncSession, trace_ids: Collection[UUID]) -> int:
+    """How many of these traces are agent runs of their own.
+
+    Not counted again: a trace that was sent again, a part of the same run (`parent_id`), and a
+    trace with the same events, whatever its ID and outcome. Numbers and spacing are ignored. The
+    newest `MAX_COMPARED_TRACES` are compared.
+    """
+    groups: list[set[object]] = []
+    for row in await list_trace_identities(session, trace_ids, MAX_COMPARED_TRACES):
+        identity: set[object] = {row.id, row.duplicate_of, row.parent_id, row.events_hash} - {None}
+        same = [group for group in groups if group & identity]
+        groups = [group for group in groups if group not in same]
+        groups.append(identity.union(*same))
+    return len(groups)

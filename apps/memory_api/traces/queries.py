@@ -32,6 +32,7 @@ from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 ATTEMPT_EVENTS = load_sql("traces/storage.sql", "attempt_events").columns(
     metadata_=JSONB, error=JSONB
 )
+TRACE_IDENTITIES = load_sql("traces/storage.sql", "trace_identities")
 
 
 def to_events(rows: Sequence[TraceEventRow]) -> list[Event]:
@@ -312,3 +313,17 @@ async def list_stale_open_traces(
         .with_for_update(skip_locked=True)
     )
     return rows.all()
+
+
+async def list_trace_identities(
+    session: AsyncSession, trace_ids: Collection[UUID], limit: int
+) -> Sequence[Any]:
+    """(id, duplicate_of, parent_id, events_hash) of the newest of these traces."""
+    if not trace_ids:
+        return []
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "ids": list(trace_ids),
+        "most": limit,
+    }
+    return (await session.execute(TRACE_IDENTITIES, parameters)).all()

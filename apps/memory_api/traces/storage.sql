@@ -69,3 +69,16 @@ cross join lateral (
     (select o.* from trace_events o where o.tenant_id = :tenant and o.trace_id = a.id order by o.seq desc limit :last)
 ) e
 order by e.trace_id, e.seq
+
+-- name: trace_identities
+-- What tells agent runs apart: the IDs of traces, newest first, and a hash of their events without numbers and spacing. Null without
+-- events.
+select t.id, t.duplicate_of, t.parent_id,
+       (select md5(string_agg(md5(concat_ws('|', e.event_type, e.tool_name, trim(regexp_replace(lower(e.content), '[0-9[:space:]]+', ' ', 'g')))),
+                              ',' order by e.seq))
+        from trace_events e
+        where e.tenant_id = :tenant and e.trace_id = t.id) events_hash
+from traces t
+where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[]))
+order by t.created_at desc, t.id desc
+limit :most

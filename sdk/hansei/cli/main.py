@@ -19,8 +19,10 @@ from typer.core import TyperGroup
 from hansei.cli.agents import agent_commands
 from hansei.cli.analytics import show_analytics
 from hansei.cli.audit import list_audit_log
+from hansei.cli.bootstrap import bootstrap
 from hansei.cli.budgets import budget_commands, show_usage
 from hansei.cli.collections import collection_commands
+from hansei.cli.hooks import hook_commands
 from hansei.cli.mcp import run_mcp
 from hansei.cli.memories import memory_commands
 from hansei.cli.playbooks import playbook_commands
@@ -36,7 +38,8 @@ ENTRY_POINT_GROUP = "hansei.commands"
 CLIENT_COMMANDS = frozenset(
     {
         *("reflect", "search", "playbook", "proposal", "memory", "collection", "agent"),
-        *("trace", "run", "budget", "usage", "audit", "analytics", "mcp"),
+        *("trace", "run", "budget", "usage", "audit", "analytics", "mcp", "hooks"),
+        "bootstrap",
     }
 )
 SERVER_COMMANDS = frozenset(
@@ -83,11 +86,13 @@ for group in (
     trace_commands,
     run_commands,
     budget_commands,
+    hook_commands,
 ):
     app.add_typer(group, rich_help_panel=PANEL)
 app.command("usage", rich_help_panel=PANEL)(show_usage)
 app.command("analytics", rich_help_panel=PANEL)(show_analytics)
 app.command("audit", rich_help_panel=PANEL)(list_audit_log)
+app.command("bootstrap", rich_help_panel=PANEL)(bootstrap)
 app.command("mcp", rich_help_panel=PANEL)(run_mcp)
 
 

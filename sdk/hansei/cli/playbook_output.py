@@ -73,7 +73,11 @@ def _bullet_facts(bullet: Bullet) -> list[str]:
     facts = [bullet["id"]]
     verdicts = {tag: bullet.get(tag, 0) for tag in ("helpful", "harmful")}
     facts += [f"{number} {tag}" for tag, number in verdicts.items() if number]
-    facts += [status for status in (bullet.get("status", "active"),) if status != "active"]
+    status = bullet.get("status", "active")
+    if bullet.get("awaiting_confirmation"):
+        facts.append("awaiting confirmation")
+    elif status != "active":
+        facts.append(status)
     return facts + (["pinned"] if bullet.get("pinned") else [])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,8 +17,6 @@ from hansei.cli.options import (
     Reason,
     Sections,
     Tags,
-    check_readable,
-    open_input,
     open_playbook_client,
     parse_point_in_time,
 )
@@ -33,6 +30,7 @@ from hansei.cli.playbook_output import (
     print_playbooks,
     print_versions,
 )
+from hansei.cli.playbook_transfer import export_playbook, import_playbook
 from hansei.cli.terminal import (
     format_count,
     open_client,
@@ -41,7 +39,6 @@ from hansei.cli.terminal import (
     print_message,
     print_text,
 )
-from hansei.endpoints.playbooks import PlaybookFormat
 from hansei.errors import Stale
 from hansei.types import Fusion, VerdictTag
 
@@ -165,60 +162,8 @@ def search_bullets(
         print_hits(response["results"])
 
 
-@playbook_commands.command("export")
-def export_playbook(
-    name: PlaybookName,
-    format: Annotated[
-        PlaybookFormat, typer.Option(help="bullets and sections are JSON, ace is text.")
-    ] = "bullets",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", dir_okay=False, help="Write to this file.")
-    ] = None,
-    as_of: AsOf = None,
-    project: Project = None,
-) -> None:
-    """Print a playbook as a document that `import` reads."""
-    with open_playbook_client() as client:
-        text = client.export_playbook(name, format, as_of=as_of, project_id=project)
-    if output is None:
-        print_document(text)
-    else:
-        output.write_bytes(text.encode())
-
-
-@playbook_commands.command("import")
-def import_playbook(
-    name: PlaybookName,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="A document in any format of `export`. `-` is standard input.",
-            callback=check_readable,
-        ),
-    ],
-    if_match: Annotated[
-        int | None, typer.Option(min=0, help="Only if the playbook is at this version.")
-    ] = None,
-    reason: Reason = None,
-    project: Project = None,
-    as_json: AsJson = False,
-) -> None:
-    """Create a playbook from a file, or replace its content.
-
-    Bullets that are not in the file are deleted. `restore` undoes this.
-    """
-    with open_playbook_client() as client, open_input(file) as source:
-        result = client.replace_playbook(
-            name, source.read(), if_match=if_match, reason=reason, project_id=project
-        )
-    if as_json:
-        print_json(result)
-        return
-    bullets = format_count(result["active_bullet_count"], "bullet")
-    print_text(f"{name} is at version {result['version']} with {bullets}.")
-    for note in result["notes"]:
-        print_text(note, indent=2)
+playbook_commands.command("export")(export_playbook)
+playbook_commands.command("import")(import_playbook)
 
 
 @playbook_commands.command("copy")
@@ -345,6 +290,26 @@ def record_verdict(
     bullet = result["bullet"]
     counters = f"{bullet.get('helpful', 0)} helpful, {bullet.get('harmful', 0)} harmful"
     print_text(f"{result['key']}: {counters}.")
+
+
+@playbook_commands.command("confirm")
+def confirm_bullet(
+    name: PlaybookName,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="For example mis-00001.")],
+    reason: Reason = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Activate a quarantined bullet, for example one that awaits confirmation.
+
+    Agents receive it from now on. Read it first: it may quote text of a tool or a user.
+    """
+    with open_playbook_client() as client:
+        result = client.update_bullet(name, key, status="active", reason=reason, project_id=project)
+    if as_json:
+        print_json(result)
+        return
+    print_text(f"{key} is active in version {result['version']}.")
 
 
 @playbook_commands.command("delete")

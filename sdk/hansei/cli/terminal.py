@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hansei.client import Hansei
+from hansei.client import TIMEOUT_SECONDS, Hansei
 from hansei.credentials import CredentialsWarning
 from hansei.errors import HanseiError, ServerError, TimedOut, Unauthorized, Unreachable
 
@@ -28,11 +28,11 @@ unwrapped = Console(highlight=False, markup=False, width=10_000)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def open_client() -> Hansei:
+def open_client(*, timeout: float = TIMEOUT_SECONDS) -> Hansei:
     """A client with the URL and key of the environment or of the credentials file."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CredentialsWarning)
-        client = Hansei()
+        client = Hansei(timeout=timeout)
     for warning in caught:
         print_message(f"warning: {warning.message}")
     return client

@@ -38,6 +38,7 @@ class Bullet(TypedDict):
     tags: NotRequired[list[str]]
     status: NotRequired[str]
     pinned: NotRequired[bool]
+    awaiting_confirmation: NotRequired[bool]
     confidence_score: NotRequired[float]
 
 

@@ -220,6 +220,15 @@ async def test_judge_and_delete_commands(playbook: Command) -> None:
     assert "pref-00002 · 1 helpful" in (await playbook("show", "pay")).stdout
 
 
+async def test_person_confirms_a_bullet(playbook: Command, client: Hansei) -> None:
+    await taken(playbook)
+    client.update_bullet("pay", "pref-00002", status="quarantined")
+    assert "Be brief." not in (await playbook("show", "pay")).stdout
+    confirmed = await playbook("confirm", "pay", "pref-00002", "--reason", "Read.")
+    assert confirmed.stdout == "pref-00002 is active in version 3.\n"
+    assert "Be brief." in (await playbook("show", "pay")).stdout
+
+
 async def test_person_decides_proposal(playbook: Command, command: Command, client: Hansei) -> None:
     await taken(playbook)
     client.update_playbook("pay", review_mode="required")
@@ -267,3 +276,48 @@ async def test_unknown_playbook_is_reported_in_one_line(playbook: Command) -> No
 )
 async def test_wrong_usage_is_status_2(playbook: Command, arguments: list[str]) -> None:
     assert (await playbook(*arguments)).exit_code == 2
+
+
+async def test_agent_files_are_written_and_read_back(
+    playbook: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await taken(playbook)
+    for name in ("agents-md", "claude-md", "skill"):
+        done = await playbook("export", "pay", "--format", name)
+        assert done.exit_code == 0, done.output
+    assert "- [mis-00007] Look up" in Path("AGENTS.md").read_text()
+    assert Path("CLAUDE.md").read_text() == Path("AGENTS.md").read_text()
+    assert (
+        "- [pref-00002] Be brief."
+        in Path(".claude/skills/pay/references/user-preferences.md").read_text()
+    )
+    Path("AGENTS.md").write_text("## Style\n\n- Be brief.\n- Use commas.\n")
+    done = await playbook("import", "pay", "AGENTS.md")
+    assert "1 lesson added, 1 already known." in done.stdout
+    bullets = (await document(playbook, "show", "pay"))["bullets"]
+    found = [(each["id"], each["helpful"]) for each in bullets]
+    assert found == [("mis-00007", 3), ("pref-00002", 0), ("styl-00001", 0)]
+    done = await playbook("import", "new", "AGENTS.md", "--json")
+    assert json.loads(done.stdout)["active_bullet_count"] == 2
+
+
+async def test_watch_writes_what_changes_until_it_is_edited_by_hand(
+    playbook: Command, client: Hansei, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "AGENTS.md"
+    await taken(playbook)
+    texts: list[str] = []
+
+    def change(_seconds: float) -> None:
+        texts.append(path.read_text())
+        if len(texts) == 2:
+            path.write_text(path.read_text().replace("Be brief", "Be long"))
+        client.create_bullet("pay", f"Rule {len(texts)}.")
+
+    monkeypatch.setattr("hansei.cli.playbook_transfer.time.sleep", change)
+    options = ("--format", "agents-md", "-o", str(path), "--watch")
+    done = await playbook("export", "pay", *options)
+    assert done.exit_code == 1
+    assert "line 1: the text of the block" in done.stderr
+    assert "Rule 1." in texts[1]

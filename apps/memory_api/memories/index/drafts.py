@@ -43,6 +43,7 @@ class MemoryDraft:
     confidence: float | None = None
     source: str = "api"
     status: MemoryStatus = MemoryStatus.ACTIVE
+    awaiting_confirmation: bool = False
     error_category: str | None = None
     outcome: str | None = None
     session_id: str | None = None

@@ -314,6 +314,7 @@ def to_columns(session: AsyncSession, item: PreparedMemory, scope: int) -> Colum
         "confidence": draft.confidence,
         "source": draft.source,
         "status": draft.status.value,
+        "awaiting_confirmation": draft.awaiting_confirmation,
         "error_category": draft.error_category,
         "outcome": draft.outcome,
         "session_id": draft.session_id,

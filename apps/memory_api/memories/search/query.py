@@ -75,6 +75,11 @@ class MemoryRecord:
     created_at: datetime
     updated_at: datetime
 
+    @property
+    def awaiting_confirmation(self) -> bool:
+        """A search finds active memories, and only quarantined ones wait."""
+        return False
+
     def __post_init__(self) -> None:
         self.metadata_ = _parse_json(self.metadata_)
 

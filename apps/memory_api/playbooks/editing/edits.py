@@ -204,6 +204,8 @@ def _updated_bullet(state: PlaybookState, bullet: Bullet, fields: Mapping[str, A
     changes = dict(fields)
     if "section" in changes:
         changes["section"] = require_section(state.sections, changes["section"]).name
+    if "status" in changes:
+        changes["awaiting_confirmation"] = False
     content = normalize_content(changes.get("content", bullet.content))
     for other in state.bullets.values():
         if other.id != bullet.id and normalize_content(other.content) == content and content:

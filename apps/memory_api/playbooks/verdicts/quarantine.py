@@ -108,19 +108,25 @@ def quarantine_reason(helpful: int, harmful: int) -> str:
 
 
 def set_status(
-    plan: ChangePlan, bullets: dict[str, Bullet], status: BulletStatus, reasons: Mapping[str, str]
+    plan: ChangePlan,
+    bullets: dict[str, Bullet],
+    status: BulletStatus,
+    reasons: Mapping[str, str],
+    *,
+    awaiting_confirmation: bool = False,
 ) -> ChangePlan:
     """The plan with another status of these bullets. Adds bullets that the plan does not
     contain.
     """
     if not bullets:
         return plan
+    changes = {"status": status, "awaiting_confirmation": awaiting_confirmation}
     before = {**plan.before}
     after = {**plan.after.bullets}
     for key, bullet in bullets.items():
         if key not in after:
             before[key] = bullet
-        after[key] = after.get(key, bullet).model_copy(update={"status": status})
+        after[key] = after.get(key, bullet).model_copy(update=changes)
     results = [
         r.model_copy(update={"after": after[r.key]}) if r.key in bullets and r.after else r
         for r in plan.results

@@ -1,0 +1,128 @@
+"""Bullets that quote outside text: they wait until a second independent trace, or a person,
+confirms them.
+
+A lesson names the passages that it quotes (`reflection/outside_text.py`). A new bullet with one of
+them is quarantined, unless two independent traces taught it. A bullet that agents already receive
+is not rewritten with a quotation from one trace. A trace is independent if it is another agent run
+with other events (`traces/duplicates.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from apps.memory_api.curation.queries import WITNESSED
+from apps.memory_api.curation.rebase import RebasedPlan
+from apps.memory_api.curation.schemas import KnownLesson, Lesson, ProposedChange
+from apps.memory_api.memories.queries import list_linked_traces
+from apps.memory_api.playbooks.bullet_rows import to_bullet
+from apps.memory_api.playbooks.editing.plan import ChangePlan
+from apps.memory_api.playbooks.models import Bullet, DeltaContextItem
+from apps.memory_api.playbooks.queries import find_bullets
+from apps.memory_api.playbooks.state import PlaybookState
+from apps.memory_api.playbooks.verdicts.quarantine import set_status
+from apps.memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
+
+WAITING_REASON = (
+    "Quotes text of a tool or a user from one trace. A second independent trace or a person "
+    "confirms it."
+)
+CONFIRMED_REASON = "Confirmed by a second independent trace."
+NOT_REWRITTEN_REASON = "The new wording quotes text of a tool or a user from one trace."
+
+
+async def restrict_unconfirmed(
+    session: AsyncSession, rebased: RebasedPlan, lessons: Sequence[Lesson], state: PlaybookState
+) -> RebasedPlan:
+    """The plan without unconfirmed quotations in bullets that agents receive: such a change counts
+    as an observation only. A new bullet with one quarantines no other bullet.
+    """
+    changes: list[ProposedChange] = []
+    known = list(rebased.known_lessons)
+    for change in rebased.changes:
+        if not await _is_unconfirmed(session, change, lessons, state):
+            changes.append(change)
+        elif change.delta.type == "ADD":
+            changes.append(change.model_copy(update={"contradicts": []}))
+        else:
+            key = change.delta.bullet_id or next(iter(change.delta.source_ids), "")
+            known += [
+                KnownLesson(lesson=index, key=key, reason=NOT_REWRITTEN_REASON)
+                for index in change.lessons
+            ]
+    return replace(rebased, changes=changes, known_lessons=known)
+
+
+async def hold_or_confirm(
+    session: AsyncSession,
+    scope: int,
+    rebased: RebasedPlan,
+    lessons: Sequence[Lesson],
+    plan: ChangePlan,
+) -> ChangePlan:
+    """The plan with unconfirmed new bullets quarantined, and with waiting bullets activated that a
+    known lesson confirms.
+    """
+    held: dict[str, Bullet] = {}
+    for result in plan.results:
+        if result.action == "added" and result.key is not None:
+            change = rebased.changes[result.index]
+            if await _is_unconfirmed(session, change, lessons, plan.after):
+                held[result.key] = plan.after.bullets[result.key]
+    reasons = dict.fromkeys(held, WAITING_REASON)
+    plan = set_status(plan, held, "quarantined", reasons, awaiting_confirmation=True)
+    confirmed = await _find_confirmed(session, scope, rebased.known_lessons, lessons)
+    free = {key: bullet for key, bullet in confirmed.items() if key not in plan.after.bullets}
+    return set_status(plan, free, "active", dict.fromkeys(free, CONFIRMED_REASON))
+
+
+async def _is_unconfirmed(
+    session: AsyncSession, change: ProposedChange, lessons: Sequence[Lesson], state: PlaybookState
+) -> bool:
+    """Whether a change writes a quotation that only one trace contained."""
+    taught_by = [lessons[index] for index in change.lessons]
+    quotations = {quotation for lesson in taught_by for quotation in lesson.quotations}
+    targets = [key for key in (change.delta.bullet_id, *change.delta.source_ids) if key]
+    present = [state.bullets[key] for key in targets if key in state.bullets]
+    old = _text(b for bullet in present for b in (bullet.content, bullet.title, bullet.when_to_use))
+    new = _text(_texts(change.delta))
+    if not any(text in new and text not in old for text in map(_fold, quotations)):
+        return False
+    traces = {lesson.trace_id for lesson in taught_by if lesson.trace_id is not None}
+    return await count_independent_traces(session, traces) < MIN_INDEPENDENT_TRACES
+
+
+async def _find_confirmed(
+    session: AsyncSession, scope: int, known: Sequence[KnownLesson], lessons: Sequence[Lesson]
+) -> dict[str, Bullet]:
+    """The waiting bullets that these lessons and their earlier witnesses confirm."""
+    rows = await find_bullets(session, scope, {lesson.key for lesson in known})
+    confirmed: dict[str, Bullet] = {}
+    for key, row in rows.items():
+        if not row.awaiting_confirmation:
+            continue
+        new = {lessons[k.lesson].trace_id for k in known if k.key == key}
+        traces = {*await list_linked_traces(session, row.id, WITNESSED), *_present(new)}
+        if await count_independent_traces(session, traces) >= MIN_INDEPENDENT_TRACES:
+            confirmed[key] = to_bullet(row)
+    return confirmed
+
+
+def _present(trace_ids: Collection[UUID | None]) -> set[UUID]:
+    return {trace_id for trace_id in trace_ids if trace_id is not None}
+
+
+def _texts(delta: DeltaContextItem) -> list[str | None]:
+    return [delta.content, delta.title, delta.when_to_use]
+
+
+def _text(parts: Iterable[str | None]) -> str:
+    return "\n".join(_fold(part) for part in parts if part)
+
+
+def _fold(text: str) -> str:
+    return " ".join(text.casefold().split())

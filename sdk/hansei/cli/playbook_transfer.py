@@ -1,0 +1,198 @@
+"""`hansei playbook export` and `import`: documents, files of coding agents, other programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from hansei.agent_files import AgentPlaybook, select_bullets, write_block, write_skill
+from hansei.cli.options import (
+    STDIN,
+    AsJson,
+    AsOf,
+    PlaybookName,
+    Project,
+    Reason,
+    check_readable,
+    open_input,
+    open_playbook_client,
+)
+from hansei.cli.terminal import (
+    format_count,
+    print_document,
+    print_json,
+    print_message,
+    print_text,
+)
+from hansei.client import Hansei
+from hansei.endpoints.bullets import Bullet
+from hansei.endpoints.playbooks import PlaybookFormat
+from hansei.errors import BadRequest, NotFound, ServerError, Unreachable
+from hansei.playbook_import import (
+    FOREIGN_FORMATS,
+    ImportFormat,
+    detect_format,
+    merge_lessons,
+    parse_lessons,
+)
+
+AgentFormat = Literal["skill", "agents-md", "claude-md"]
+ExportFormat = PlaybookFormat | AgentFormat
+DEFAULT_FILES: dict[str, str] = {"agents-md": "AGENTS.md", "claude-md": "CLAUDE.md"}
+WATCH_SECONDS = 30.0
+
+
+def export_playbook(
+    name: PlaybookName,
+    format: Annotated[
+        Literal["bullets", "sections", "ace", "skill", "agents-md", "claude-md"],
+        typer.Option(
+            help="bullets and sections are JSON, ace is text; the others are for coding agents."
+        ),
+    ] = "bullets",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write to this file; for skill, to this folder. Default: standard output, "
+            ".claude/skills/NAME, AGENTS.md or CLAUDE.md.",
+        ),
+    ] = None,
+    as_of: AsOf = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="At most N bullets. Files of coding agents only.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write again when the playbook changes, until Ctrl-C.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(min=1, help="Seconds between two looks of --watch.")
+    ] = WATCH_SECONDS,
+    project: Project = None,
+) -> None:
+    """Print a playbook as a document that `import` reads, or write it for coding agents.
+
+    In AGENTS.md and CLAUDE.md, only the block of the playbook changes. A file whose block was
+    edited by hand is refused with the line.
+    """
+    if format == "skill" or format == "agents-md" or format == "claude-md":
+        target = output or _default_output(name, format)
+        with open_playbook_client() as client:
+
+            def write() -> bool:
+                playbook = client.get_playbook(name, as_of=as_of, project_id=project)
+                bullets = select_bullets(playbook["bullets"], top_k)
+                written = AgentPlaybook(name, playbook["version"], bullets)
+                return _write_agent_file(target, format, written)
+
+            write()
+            if watch:
+                _watch(write, interval)
+        return
+    if watch or top_k is not None:
+        raise typer.BadParameter("--watch and --top-k need --format skill, agents-md or claude-md.")
+    if output is not None and output.is_dir():
+        raise typer.BadParameter(f"'{output}' is a directory.")
+    with open_playbook_client() as client:
+        text = client.export_playbook(name, format, as_of=as_of, project_id=project)
+    if output is None:
+        print_document(text)
+    else:
+        output.write_bytes(text.encode())
+
+
+def _default_output(name: str, format: AgentFormat) -> Path:
+    return Path(DEFAULT_FILES.get(format) or f".claude/skills/{name}")
+
+
+def _write_agent_file(target: Path, format: AgentFormat, playbook: AgentPlaybook) -> bool:
+    write = write_skill if format == "skill" else write_block
+    try:
+        changed = write(target, playbook)
+    except OSError as error:
+        raise BadRequest(f"{target} cannot be written: {error}") from error
+    count = format_count(len(playbook.bullets), "bullet")
+    state = "written to" if changed else "already in"
+    print_message(f"{playbook.name} at version {playbook.version} ({count}) {state} {target}.")
+    return changed
+
+
+def _watch(write: Callable[[], bool], interval: float) -> None:
+    """A service that cannot be reached is asked again; a file that was edited ends the command."""
+    print_message(f"Watching every {interval:g} s. Ctrl-C stops.")
+    try:
+        while True:
+            time.sleep(interval)
+            try:
+                write()
+            except (Unreachable, ServerError) as error:
+                print_message(f"{error.detail} Trying again.")
+    except KeyboardInterrupt:
+        print_message("Stopped.")
+
+
+def import_playbook(
+    name: PlaybookName,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A document of `export`, or the lessons of another program. `-` is standard "
+            "input.",
+            callback=check_readable,
+        ),
+    ],
+    format: Annotated[
+        ImportFormat,
+        typer.Option(help="auto decides by the content. skillbook is kayba's (or ACE as JSON)."),
+    ] = "auto",
+    if_match: Annotated[
+        int | None, typer.Option(min=0, help="Only if the playbook is at this version.")
+    ] = None,
+    reason: Reason = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a playbook from a file, or replace its content.
+
+    Bullets that are not in the file are deleted; `restore` undoes this. Lessons of AGENTS.md,
+    CLAUDE.md, skillbook and mem0 are added to the bullets of the playbook instead.
+    """
+    with open_playbook_client() as client, open_input(file) as source:
+        data = source.read()
+        text = data.decode("utf-8", "replace")
+        kind = detect_format(text, "" if file == STDIN else file) if format == "auto" else format
+        notes: list[str] = []
+        content: bytes | dict[str, object] = data
+        if kind in FOREIGN_FORMATS:
+            current, version = _current_bullets(client, name, project)
+            bullets, duplicates = merge_lessons(current, parse_lessons(text, kind))
+            content = {"bullets": bullets}
+            if_match = version if if_match is None else if_match
+            reason = reason or f"imported from {kind}"
+            added = format_count(len(bullets) - len(current), "lesson")
+            notes.append(f"{added} added, {duplicates} already known.")
+        result = client.replace_playbook(
+            name, content, if_match=if_match, reason=reason, project_id=project
+        )
+    if as_json:
+        print_json(result)
+        return
+    count = format_count(result["active_bullet_count"], "bullet")
+    print_text(f"{name} is at version {result['version']} with {count}.")
+    for note in (*notes, *result["notes"]):
+        print_text(note, indent=2)
+
+
+def _current_bullets(client: Hansei, name: str, project: str | None) -> tuple[list[Bullet], int]:
+    """The bullets and the version; none and 0 if the playbook does not exist."""
+    try:
+        playbook = client.get_playbook(name, project_id=project)
+    except NotFound:
+        return [], 0
+    return playbook["bullets"], playbook["version"]
