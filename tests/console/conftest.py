@@ -13,17 +13,8 @@ from fastapi import FastAPI
 from playwright.async_api import Browser, async_playwright
 
 from tests.conftest import TestTenant
+from tests.console.browsing import CHROMIUM_FLAGS
 
-CHROMIUM_FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 
 

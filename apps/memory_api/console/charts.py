@@ -18,7 +18,7 @@ MARGIN_RIGHT = 12
 MARGIN_TOP = 12
 MARGIN_BOTTOM = 28
 TICK_COUNT = 4
-LABEL_WIDTH = 92
+LABEL_WIDTH = 64
 """Pixels that a label of the horizontal axis needs."""
 MAX_BAR_WIDTH = 28
 
@@ -118,14 +118,20 @@ def draw_chart(
     )
 
 
-def nice_ticks(low: float, high: float, count: int = TICK_COUNT) -> list[float]:
-    """Round numbers that cover `low` to `high`, about `count` of them, with zero."""
+def nice_ticks(
+    low: float, high: float, count: int = TICK_COUNT, *, whole: bool = False
+) -> list[float]:
+    """Round numbers that cover `low` to `high`, about `count` of them, with zero. `whole`: only
+    whole numbers.
+    """
     low, high = min(low, 0.0), max(high, 0.0)
     if high == low:
         return [0.0, 1.0]
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
+    if whole:
+        step = max(1.0, math.ceil(step))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(index * step, 10) for index in range(first, last + 1)]
 
@@ -138,7 +144,8 @@ def _draw(
     format: Callable[[float | None], str],
 ) -> Drawing:
     values = [v for one in series for v in one.values if v is not None]
-    ticks = nice_ticks(min(values, default=0.0), max(values, default=0.0))
+    is_whole = all(float(value).is_integer() for value in values)
+    ticks = nice_ticks(min(values, default=0.0), max(values, default=0.0), whole=is_whole)
     inner_width = width - MARGIN_LEFT - MARGIN_RIGHT
     inner_height = HEIGHT - MARGIN_TOP - MARGIN_BOTTOM
     slot = inner_width / max(1, len(labels))

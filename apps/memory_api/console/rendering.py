@@ -51,6 +51,7 @@ def _environment(language: str) -> Environment:
         extensions=["jinja2.ext.i18n"],
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
     )
     environment.install_gettext_callables(  # type: ignore[attr-defined]
         translation.gettext, translation.ngettext, newstyle=True
@@ -105,6 +106,34 @@ def format_day(value: date, locale: Locale) -> str:
     return dates.format_date(value, "medium", locale=locale)
 
 
+def format_short_day(value: date, locale: Locale) -> str:
+    """A day without its year, for axes."""
+    return dates.format_skeleton("MMMd", value, locale=locale)
+
+
+def short_id(value: UUID | str) -> Markup:
+    """The end of an ID; its start is the time and similar in all IDs of one day."""
+    return Markup('<code title="{}">{}</code>').format(value, str(value)[-8:])
+
+
+def actor(value: str | None) -> Markup | str:
+    """The author of a change, with the ID of an API key shortened."""
+    kind, _, key = (value or "").partition(":")
+    return Markup("{} {}").format(kind, short_id(key)) if key else kind
+
+
+def code_spans(value: str) -> Markup:
+    """A text with `code` as elements. A backtick without a partner stays."""
+    parts = value.split("`")
+    last = len(parts) - 1
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part)
+        if number % 2 and number < last
+        else escape(("`" if number % 2 else "") + part)
+        for number, part in enumerate(parts)
+    )
+
+
 def format_number(value: float | None, locale: Locale, digits: int = 0) -> str:
     if value is None:
         return NO_VALUE
@@ -118,7 +147,7 @@ def format_usd(value: float | None, locale: Locale) -> str:
         return NO_VALUE
     amount = float(value)
     pattern = "¤#,##0.00" if amount == 0 or abs(amount) >= 0.1 else "¤0.0000"
-    return numbers.format_currency(amount, "USD", pattern, locale=locale)
+    return numbers.format_currency(amount, "USD", pattern, locale=locale, currency_digits=False)
 
 
 def _cell(value: object, locale: Locale) -> Markup | str:
@@ -136,7 +165,7 @@ def _cell(value: object, locale: Locale) -> Markup | str:
     if isinstance(value, date):
         return format_day(value, locale)
     if isinstance(value, UUID):
-        return Markup('<code title="{}">{}</code>').format(value, str(value)[:8])
+        return short_id(value)
     return escape(str(value))
 
 

@@ -23,8 +23,7 @@ from apps.memory_api.playbooks.tables import BulletVerdictRow
 MAX_VERSIONS = 200
 MAX_VERDICTS = 50
 MAX_SERVED = 20
-EFFECT_PERIOD = timedelta(days=30)
-"""The effect of all stored retrievals of a large playbook takes too long for a page."""
+EFFECT_DAYS = 90
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,9 @@ def _difference(before: str | None, after: str | None) -> Comparison | None:
 
 
 async def _load_effects(session: AsyncSession, ref: PlaybookRef, key: str) -> dict[str, Any]:
-    """Basis (`randomized`, `observational`) → outcomes of the last days with and without it."""
-    period = EffectPeriod(since=datetime.now(UTC) - EFFECT_PERIOD)
+    """Basis (`randomized`, `observational`) → outcomes with and without the bullet, of the runs of
+    the last `EFFECT_DAYS`.
+    """
+    period = EffectPeriod(since=datetime.now(UTC) - timedelta(days=EFFECT_DAYS))
     found = await list_effects(session, ref, period, key=key, limit=1)
     return dict(found[0].sides) if found else {}

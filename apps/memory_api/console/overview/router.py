@@ -8,7 +8,12 @@ from apps.memory_api.api.deps import Reader, RuntimeDep, Session
 from apps.memory_api.console.charts import Chart, Series, draw_chart
 from apps.memory_api.console.overview.summary import OverviewData, load_overview
 from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
-from apps.memory_api.console.rendering import format_day, format_number, format_usd, render_page
+from apps.memory_api.console.rendering import (
+    format_number,
+    format_short_day,
+    format_usd,
+    render_page,
+)
 from apps.memory_api.console.visit import Visit
 
 router = APIRouter(prefix="/console", route_class=ConsoleRoute, include_in_schema=False)
@@ -35,7 +40,7 @@ def _activity_chart(visit: Visit, data: OverviewData) -> Chart:
     return draw_chart(
         "bar",
         _("Traces and new bullets by day"),
-        [format_day(day, locale) for day in data.traces_by_day],
+        [format_short_day(day, locale) for day in data.traces_by_day],
         [
             Series(_("Traces"), list(data.traces_by_day.values())),
             Series(_("New bullets"), list(data.bullets_by_day.values())),
@@ -50,7 +55,7 @@ def _cost_chart(visit: Visit, data: OverviewData) -> Chart:
     return draw_chart(
         "bar",
         _("Cost of model calls by day"),
-        [format_day(day, locale) for day in data.cost_by_day],
+        [format_short_day(day, locale) for day in data.cost_by_day],
         [Series(_("Cost"), list(data.cost_by_day.values()))],
         format=lambda value: format_usd(value, locale),
         summary=_("Last 30 days, US dollars"),

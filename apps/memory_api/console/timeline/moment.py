@@ -119,8 +119,12 @@ def compare_diff(diff: PlaybookDiff) -> list[ComparedBullet]:
 
 def _other_changes(before: Bullet, after: Bullet) -> list[tuple[str, str, str]]:
     names = ("section", "status", "when_to_use", "title", "pinned")
-    pairs = [(name, str(getattr(before, name)), str(getattr(after, name))) for name in names]
-    return [pair for pair in pairs if pair[1] != pair[2]]
+    pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
+    return [(name, _to_text(old), _to_text(new)) for name, old, new in pairs if old != new]
+
+
+def _to_text(value: object) -> str:
+    return ("✓" if value else "") if isinstance(value, bool) else str(value)
 
 
 def size_chart(

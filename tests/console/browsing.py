@@ -1,0 +1,51 @@
+"""What browser tests and pictures share: how Chromium starts, the log-in, and the list of pages."""
+
+from __future__ import annotations
+
+from playwright.async_api import Page
+
+from tests.console.sample import Sample
+
+CHROMIUM_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pages_of(sample: Sample) -> dict[str, str]:
+    """Every page of the console by name, filled with the sample."""
+    book = "/console/playbooks/support"
+    return {
+        "overview": "/console",
+        "playbooks": "/console/playbooks",
+        "bullets": book,
+        "new": f"{book}/new",
+        "search": f"{book}/search?q=refund+an+order",
+        "review": f"{book}/review",
+        "timeline": f"{book}/timeline?since=2",
+        "life": f"{book}/bullets/{sample.keys[1]}",
+        "harmful": f"{book}/bullets/{sample.harmful}",
+        "edit": f"{book}/bullets/{sample.keys[1]}/edit",
+        "traces": "/console/traces",
+        "trace": f"/console/traces/{sample.traces[2]}",
+        "runs": "/console/runs",
+        "agent-runs": "/console/agent-runs",
+        "analytics": "/console/analytics",
+        "answer": "/console/analytics/verdicts",
+        "costs": "/console/costs",
+        "keys": "/console/keys",
+        "missing": "/console/none",
+    }
+
+
+async def log_in(page: Page, url: str, key: str) -> None:
+    await page.goto(f"{url}/console/login")
+    await page.get_by_label("API key").fill(key)
+    await page.get_by_role("button", name="Log in").click()
+    await page.wait_for_url(f"{url}/console")

@@ -1,0 +1,139 @@
+"""Pictures of every page at both widths and in both themes: `python -m tests.console.screenshots
+FOLDER [WORD]`. With WORD, only the pictures whose name contains it; with `readme`, those of
+`README_PICTURES`, without what is below the window.
+
+Starts an embedded PostgreSQL and a service in a temporary folder, and fills them with the sample.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import uvicorn
+from playwright.async_api import Browser, async_playwright
+
+from apps.memory_api.auth.identity import KeyScope, to_tenant_id
+from apps.memory_api.auth.queries import create_key, create_tenant
+from apps.memory_api.bootstrap import open_runtime
+from apps.memory_api.core.db import Sessions, open_engine
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import configure_logging
+from apps.memory_api.main import create_app
+from apps.memory_api.worker import RUN_STEPS, process_ticket
+from tests.console.browsing import CHROMIUM_FLAGS, log_in, pages_of
+from tests.console.sample import Sample, fill_sample
+from tests.support import postgres
+from tests.support.tickets import waiting_tickets
+
+DATABASE = "pictures"
+WIDTHS = {"wide": 1280, "narrow": 390}
+THEMES = ("light", "dark")
+README_PICTURES = {
+    "overview-wide-light",
+    "harmful-wide-light",
+    "review-wide-dark",
+    "bullets-narrow-dark",
+}
+
+
+@contextmanager
+def served(url: str) -> Iterator[str]:
+    """The URL of a service in its own thread."""
+    settings = Settings(_env_file=None, curation_interval=0, rate_limit_failed_keys="off")  # type: ignore[call-arg]
+    config = uvicorn.Config(create_app(settings, url), port=0, loop="asyncio", log_config=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(timeout=20)
+
+
+async def make_keys(url: str) -> dict[str, str]:
+    """A tenant, and a key of each scope."""
+    owner = Sessions(open_engine(url, pool_size=1))
+    scopes = (KeyScope.READ, KeyScope.WRITE, KeyScope.ADMIN)
+    async with owner.for_tenant(to_tenant_id("pictures")) as session:
+        await create_tenant(session, "pictures")
+        names = {s: f"{s.value} of the support team" for s in scopes}
+        made = {s: await create_key(session, scopes=[s], name=names[s]) for s in scopes}
+    await owner.close()
+    return {scope.value: key.text for scope, (_row, key) in made.items()}
+
+
+async def work_off(url: str) -> None:
+    """Do all queued work, as a worker would."""
+    settings = Settings(_env_file=None, curation_interval=0)  # type: ignore[call-arg]
+    async with open_runtime(settings, url) as runtime:
+        while tickets := await waiting_tickets(runtime, to_tenant_id("pictures")):
+            for ticket in tickets:
+                await process_ticket(runtime, ticket, RUN_STEPS)
+
+
+async def take_pictures(
+    browser: Browser, url: str, key: str, sample: Sample, to: tuple[Path, str]
+) -> None:
+    folder, word = to
+    is_readme = word == "readme"
+    for width_name, width in WIDTHS.items():
+        for theme in THEMES:
+            context = await browser.new_context(
+                viewport={"width": width, "height": 860},
+                color_scheme=theme,
+                device_scale_factor=1 if is_readme else 1.5,
+            )
+            page = await context.new_page()
+            await page.goto(f"{url}/console/login")
+            login = f"login-{width_name}-{theme}"
+            if word in login:
+                await page.screenshot(path=folder / f"{login}.png")
+            await log_in(page, url, key)
+            for page_name, path in pages_of(sample).items():
+                name = f"{page_name}-{width_name}-{theme}"
+                if name in README_PICTURES if is_readme else word in name:
+                    await page.goto(f"{url}{path}")
+                    await page.screenshot(path=folder / f"{name}.png", full_page=not is_readme)
+            await context.close()
+
+
+async def make_pictures(server: postgres.Server, folder: Path, word: str) -> None:
+    await server.make_template()
+    await server.clone(DATABASE)
+    keys = await make_keys(server.url("hansei_owner", DATABASE))
+    with served(server.url("hansei_app", DATABASE)) as url:
+        headers = {"Authorization": f"Bearer {keys['admin']}"}
+        async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=30) as api:
+            sample = await fill_sample(api, keys["write"])
+        await work_off(server.url("hansei_worker", DATABASE))
+        times = (Path(__file__).parent / "sample_times.sql").read_text(encoding="utf-8")
+        await server.run(times, DATABASE)
+        async with async_playwright() as playwright:
+            chromium = shutil.which("chromium")
+            browser = await playwright.chromium.launch(
+                executable_path=chromium, args=CHROMIUM_FLAGS
+            )
+            await take_pictures(browser, url, keys["admin"], sample, (folder, word))
+            await browser.close()
+
+
+def main(arguments: list[str]) -> None:
+    folder = Path(arguments[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    configure_logging("console", "error")
+    with tempfile.TemporaryDirectory() as scratch, postgres.embedded(Path(scratch)) as server:
+        asyncio.run(make_pictures(server, folder, arguments[1] if len(arguments) > 1 else ""))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
