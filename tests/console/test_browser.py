@@ -64,22 +64,29 @@ async def test_person_searches_edits_judges_and_restores(page: Page, live: str, 
     await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
 
 
-async def test_pages_have_no_serious_fault(page: Page, live: str, sample: Sample) -> None:
-    """Accessible in both themes, and no page is wider than a phone."""
+HOSTILE = "<script>document.title = 'gone'</script> [x](javascript:alert(2)) " + "w" * 10_000
+
+
+async def test_pages_have_no_serious_fault(page: Page, live: str, api, sample: Sample) -> None:
+    """Accessible in both themes, no page is wider than a phone, and stored text stays text."""
+    made = await api.post("/api/v1/playbooks/support/bullets", json={"content": HOSTILE})
+    hostile = f"/console/playbooks/support/bullets/{made.json()['bullet']['id']}"
     found: dict[str, object] = {}
-    for name, path in {"login": "/console/login", **pages_of(sample)}.items():
+    pages = {"login": "/console/login", "hostile": hostile, **pages_of(sample)}
+    for name, path in pages.items():
         for theme in ("light", "dark"):
             await page.emulate_media(color_scheme=theme)
             await page.set_viewport_size(
                 {"width": 1280 if theme == "light" else 390, "height": 900}
             )
-            if name != "missing":
+            if name != "missing":  # its status would be an error of the browser
                 await page.goto(live + path)
             await page.evaluate(AXE)
             faults = await page.evaluate(FIND_FAULTS)
             serious = [fault for fault in faults if fault[0] in SERIOUS]
             if serious or await page.evaluate(OVERFLOW) > 0:
                 found[f"{name} {theme}"] = serious or "too wide"
+            assert "gone" not in await page.title()
     assert found == {}
 
 

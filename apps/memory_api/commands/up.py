@@ -47,7 +47,7 @@ database ends within 10 seconds. A run that is killed continues after the next s
 """
 READINESS_TIMEOUT_SECONDS = 1.0
 WELCOME = """
-Hansei is running.   API {url}   docs {url}/docs   data {folder}
+Hansei is running.   API {url}   docs {url}/docs   console {url}/console   data {folder}
 
   key   {key}
 

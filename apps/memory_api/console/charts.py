@@ -11,9 +11,9 @@ from typing import Literal
 
 ChartKind = Literal["bar", "line", "step"]
 WIDE = 720
-NARROW = 340
+NARROW = 400
 HEIGHT = 220
-MARGIN_LEFT = 48
+MARGIN_LEFT = 58
 MARGIN_RIGHT = 12
 MARGIN_TOP = 12
 MARGIN_BOTTOM = 28

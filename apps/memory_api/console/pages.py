@@ -4,12 +4,12 @@ of every form. Errors become pages.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 import structlog
 from fastapi import Depends, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 
@@ -25,7 +25,7 @@ from apps.memory_api.console.session import (
     is_csrf_token,
 )
 from apps.memory_api.console.visit import LoginRequired, Visit, anonymous_visit, begin_visit
-from apps.memory_api.core.errors import Forbidden, HanseiError
+from apps.memory_api.core.errors import Forbidden
 
 log = structlog.get_logger()
 
@@ -57,8 +57,11 @@ class ConsoleRoute(APIRoute):
                 response = await run_route(request)
             except LoginRequired:
                 response = _go_to_login(request)
-            except (HanseiError, RequestValidationError) as error:
+            except Exception as error:
                 response = error_page(request.state.visit, error)
+                if response.status_code >= 500:
+                    route = self.path_format
+                    log.error("console_page_failed", route=route, exc_info=error)
             response.headers.setdefault("Content-Security-Policy", CONSOLE_POLICY)
             response.headers.setdefault("Cache-Control", "no-store")
             return await spool_large_response(response)
@@ -101,24 +104,13 @@ def _go_to_login(request: Request) -> Response:
 
 
 def error_page(visit: Visit, error: Exception) -> Response:
-    """An error as a page, with the status and the text of the API."""
+    """Any error as a page, with the status and the text of the API."""
     problem = to_problem(error)
-    detail = error.detail if isinstance(error, HanseiError) else str(_first_message(error))
-    response = render_page(
-        visit, "error.html", status=problem.status_code, detail=detail, code=problem.status_code
-    )
-    if isinstance(error, HanseiError):
-        for name, value in error.headers.items():
-            if name.lower() == "retry-after":
-                response.headers[name] = value
+    status, detail = problem.status_code, json.loads(bytes(problem.body))["detail"]
+    response = render_page(visit, "error.html", status, detail=detail, code=status)
+    if "retry-after" in problem.headers:
+        response.headers["Retry-After"] = problem.headers["retry-after"]
     return response
-
-
-def _first_message(error: Exception) -> str:
-    if isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(str(part) for part in first['loc'][1:])}: {first['msg']}"
-    return ""
 
 
 async def _get_visit(request: Request) -> Visit:

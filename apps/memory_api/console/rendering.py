@@ -99,6 +99,8 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
         "usd": usd,
         "day": day,
         "cell": cell,
+        "actor": actor,
+        "code_spans": code_spans,
     }
 
 
