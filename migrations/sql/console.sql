@@ -10,16 +10,3 @@ create table console_sessions (
     constraint console_sessions_pkey primary key (tenant_id, id),
     constraint console_sessions_tenant_id_secret_hash_key unique (tenant_id, secret_hash)
 );
-
-do $$
-declare
-    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
-begin
-    alter table console_sessions enable row level security;
-    alter table console_sessions force row level security;
-    execute format(
-        'create policy console_sessions_tenant on console_sessions to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
-        tenant_rule, tenant_rule
-    );
-    grant select, insert, update, delete on console_sessions to hansei_app, hansei_worker;
-end $$;

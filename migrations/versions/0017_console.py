@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from migrations.rls import protect
 from migrations.statements import statements
 
 revision = "0017"
@@ -18,6 +19,7 @@ def upgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
     for statement in statements("console"):
         op.execute(sa.text(statement.replace(":", r"\:")))
+    protect("console_sessions")
 
 
 def downgrade() -> None:

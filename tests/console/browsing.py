@@ -32,6 +32,14 @@ def pages_of(sample: Sample) -> dict[str, str]:
         "life": f"{book}/bullets/{sample.keys[1]}",
         "harmful": f"{book}/bullets/{sample.harmful}",
         "edit": f"{book}/bullets/{sample.keys[1]}/edit",
+        "traces": "/console/traces",
+        "trace": f"/console/traces/{sample.traces[2]}",
+        "runs": "/console/runs",
+        "agent-runs": "/console/agent-runs",
+        "analytics": "/console/analytics",
+        "answer": "/console/analytics/verdicts",
+        "costs": "/console/costs",
+        "keys": "/console/keys",
         "missing": "/console/none",
     }
 

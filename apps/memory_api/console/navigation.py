@@ -24,5 +24,11 @@ class NavigationItem:
 NAVIGATION = (
     NavigationItem((), N_("Overview")),
     NavigationItem(("playbooks",), N_("Playbooks")),
+    NavigationItem(("traces",), N_("Traces")),
+    NavigationItem(("runs",), N_("Runs")),
+    NavigationItem(("agent-runs",), N_("Agent runs")),
+    NavigationItem(("analytics",), N_("Analytics")),
+    NavigationItem(("costs",), N_("Costs")),
+    NavigationItem(("keys",), N_("API keys"), scope="admin"),
 )
 """In the order of the page. The first segment of an address decides which item is marked."""

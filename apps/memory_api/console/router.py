@@ -12,7 +12,11 @@ from fastapi.security import HTTPAuthorizationCredentials
 from apps.memory_api.api.deps import RuntimeDep, authenticate
 from apps.memory_api.auth.identity import KeyScope
 from apps.memory_api.auth.rate_limits import RateLimited
+from apps.memory_api.console.agent_runs.router import router as agent_runs_router
+from apps.memory_api.console.analytics.router import router as analytics_router
 from apps.memory_api.console.bullets.router import router as bullets_router
+from apps.memory_api.console.costs.router import router as costs_router
+from apps.memory_api.console.keys.router import router as keys_router
 from apps.memory_api.console.overview.router import router as overview_router
 from apps.memory_api.console.pages import (
     ConsoleRoute,
@@ -23,6 +27,7 @@ from apps.memory_api.console.pages import (
 from apps.memory_api.console.playbooks.router import router as playbooks_router
 from apps.memory_api.console.rendering import load_static_file, render_page
 from apps.memory_api.console.review.router import router as review_router
+from apps.memory_api.console.runs.router import router as runs_router
 from apps.memory_api.console.session import (
     COOKIE_PATH,
     LOGIN_COOKIE,
@@ -33,6 +38,7 @@ from apps.memory_api.console.session import (
     set_cookie,
 )
 from apps.memory_api.console.timeline.router import router as timeline_router
+from apps.memory_api.console.traces.router import router as traces_router
 from apps.memory_api.console.translations import LANGUAGES
 from apps.memory_api.console.visit import (
     LANGUAGE_COOKIE,
@@ -43,7 +49,10 @@ from apps.memory_api.console.visit import (
 )
 from apps.memory_api.core.errors import Forbidden, NotFound, Unauthorized
 
-PAGES = (overview_router, playbooks_router, bullets_router, review_router, timeline_router)
+PAGES = (
+    *(overview_router, playbooks_router, bullets_router, review_router, timeline_router),
+    *(traces_router, runs_router, agent_runs_router, analytics_router, costs_router, keys_router),
+)
 """The routers of the pages."""
 PREFERENCE_SECONDS = 365 * 86_400
 

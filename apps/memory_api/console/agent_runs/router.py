@@ -1,0 +1,127 @@
+"""Agent runs: ask the agent, follow its plan, answer its questions, judge its answer (S3.61)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+
+from apps.memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from apps.memory_api.console.forms import validate_body
+from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from apps.memory_api.console.rendering import render_page
+from apps.memory_api.core.errors import HanseiError
+from apps.memory_api.grace.queries import list_events
+from apps.memory_api.grace.router import (
+    answer_intervention,
+    cancel_agent_run,
+    create_agent_run,
+    get_agent_run,
+    list_agent_runs,
+    list_interventions,
+    record_agent_feedback,
+)
+from apps.memory_api.grace.schemas import (
+    AnswerInterventionRequest,
+    CreateAgentRunRequest,
+    RecordAgentFeedbackRequest,
+)
+
+router = APIRouter(prefix="/console/agent-runs", route_class=ConsoleRoute, include_in_schema=False)
+
+PAGE_SIZE = 30
+MAX_EVENTS = 200
+LIVE_STATES = ("queued", "running")
+
+
+@router.get("")
+async def show_agent_runs(
+    visit: CurrentVisit, session: Session, caller: Reader, cursor: CursorQuery
+) -> Response:
+    page = await list_agent_runs(session, caller, cursor, visit.project, limit=PAGE_SIZE)
+    return render_page(
+        visit, "agent_runs/list.html", page=page, is_first=cursor is None, asked={}, problem=""
+    )
+
+
+@router.post("")
+async def ask_agent(
+    visit: CurrentVisit, runtime: RuntimeDep, session: Session, caller: Writer, form: Form
+) -> Response:
+    values = {
+        "query": form.text("query"),
+        "project_id": visit.project,
+        "playbook": form.text("playbook") or None,
+        "collections": form.words("collections"),
+    }
+    try:
+        body = validate_body(CreateAgentRunRequest, values)
+        run = await create_agent_run(body, runtime, session, caller, Response())
+    except HanseiError as error:
+        page = await list_agent_runs(session, caller, None, visit.project, limit=PAGE_SIZE)
+        return render_page(
+            visit,
+            "agent_runs/list.html",
+            status=error.status,
+            page=page,
+            is_first=True,
+            asked={name: form.text(name) for name in ("query", "playbook", "collections")},
+            problem=error.detail,
+        )
+    return RedirectResponse(visit.link("agent-runs", str(run.id)), 303)
+
+
+@router.get("/{agent_run_id}")
+async def show_agent_run(
+    agent_run_id: UUID, visit: CurrentVisit, session: Session, caller: Reader
+) -> Response:
+    run = await get_agent_run(agent_run_id, session, caller)
+    questions = await list_interventions(agent_run_id, session, caller)
+    return render_page(
+        visit,
+        "agent_runs/live.html" if visit.is_partial else "agent_runs/run.html",
+        run=run,
+        events=await list_events(session, agent_run_id, 0, MAX_EVENTS),
+        answered=[item for item in questions.items if item.state != "open"],
+        is_live=run.state in LIVE_STATES,
+    )
+
+
+@router.post("/{agent_run_id}/answer/{intervention_id}")
+async def answer_question(
+    agent_run_id: UUID,
+    intervention_id: UUID,
+    visit: CurrentVisit,
+    runtime: RuntimeDep,
+    session: Session,
+    caller: Writer,
+    form: Form,
+) -> Response:
+    values = {"action": form.text("action"), "input": form.text("input") or None}
+    body = validate_body(AnswerInterventionRequest, values)
+    await answer_intervention(agent_run_id, intervention_id, body, runtime, session, caller)
+    return RedirectResponse(visit.link("agent-runs", str(agent_run_id)), 303)
+
+
+@router.post("/{agent_run_id}/cancel")
+async def cancel(
+    agent_run_id: UUID, visit: CurrentVisit, runtime: RuntimeDep, session: Session, caller: Writer
+) -> Response:
+    await cancel_agent_run(agent_run_id, runtime, session, caller)
+    return RedirectResponse(visit.link("agent-runs", str(agent_run_id)), 303)
+
+
+@router.post("/{agent_run_id}/feedback")
+async def give_feedback(
+    agent_run_id: UUID,
+    visit: CurrentVisit,
+    runtime: RuntimeDep,
+    session: Session,
+    caller: Writer,
+    form: Form,
+) -> Response:
+    values = {"verdict": form.text("verdict"), "answer": form.text("answer") or None}
+    body = validate_body(RecordAgentFeedbackRequest, values)
+    await record_agent_feedback(agent_run_id, body, runtime, session, caller)
+    return RedirectResponse(visit.link("agent-runs", str(agent_run_id)), 303)

@@ -1,0 +1,105 @@
+"""The questions of analytics: a chart, a table, the statement, and the rows as CSV."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from apps.memory_api.analytics.questions import (
+    MAX_ROWS,
+    Question,
+    question_filters,
+    question_title,
+)
+from apps.memory_api.analytics.router import DEFAULT_PERIOD, get_analytics
+from apps.memory_api.analytics.schemas import AnalyticsAnswer
+from apps.memory_api.api.deps import Reader, Session
+from apps.memory_api.console.analytics.question_charts import FORMS, draw_answer
+from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
+from apps.memory_api.console.rendering import render_page
+from apps.memory_api.core.errors import InvalidRequest
+
+router = APIRouter(prefix="/console/analytics", route_class=ConsoleRoute, include_in_schema=False)
+
+MAX_SHOWN_ROWS = 200
+Name = Annotated[str, Query(max_length=128)]
+
+
+@router.get("")
+async def show_questions(visit: CurrentVisit, caller: Reader) -> Response:
+    questions = [(question, question_title(question)) for question in Question]
+    return render_page(visit, "analytics/list.html", questions=questions)
+
+
+@router.get("/{question}")
+async def show_answer(
+    question: Question,
+    visit: CurrentVisit,
+    session: Session,
+    caller: Reader,
+    since: Name = "",
+    until: Name = "",
+    playbook: Name = "",
+    section: Name = "",
+    key: Name = "",
+    csv: bool = False,
+) -> Response:
+    """`since` and `until` are days, and both are included."""
+    last = _parse_day(until, "until") or datetime.now(UTC).date()
+    first = _parse_day(since, "since") or last - DEFAULT_PERIOD + timedelta(days=1)
+    names = question_filters(question)
+    filters = {"playbook": playbook, "section": section, "key": key}
+    answer = await get_analytics(
+        question,
+        session,
+        caller,
+        visit.project,
+        since=_midnight(first),
+        until=_midnight(last) + timedelta(days=1),
+        **{name: value or None for name, value in filters.items() if name in names},
+        limit=MAX_ROWS if csv else FORMS[question].limit,
+        format="csv" if csv else "json",
+        sql=not csv,
+    )
+    if not isinstance(answer, AnalyticsAnswer):
+        return answer
+    return render_page(
+        visit,
+        "analytics/answer.html",
+        question=question,
+        answer=answer,
+        chart=draw_answer(question, answer.title, answer.rows, visit.translation),
+        rows=[list(row.values()) for row in answer.rows[:MAX_SHOWN_ROWS]],
+        columns=_columns(answer.columns, answer.rows),
+        filters={name: filters[name] for name in names},
+        first=first,
+        last=last,
+    )
+
+
+def _parse_day(text: str, field: str) -> date | None:
+    if not text:
+        return None
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(f"`{field}` must be a day, such as 2026-11-01.", field=field) from None
+    if not date(2000, 1, 1) <= day <= date(9998, 12, 31):
+        raise InvalidRequest(f"`{field}` must be in the years 2000 to 9998.", field=field)
+    return day
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _columns(names: list[str], rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """The heading and the alignment of each column."""
+
+    def is_number(name: str) -> bool:
+        values = [row[name] for row in rows[:MAX_SHOWN_ROWS] if row[name] is not None]
+        return bool(values) and all(isinstance(value, int | float) for value in values)
+
+    return [(name, "number" if is_number(name) else "") for name in names]

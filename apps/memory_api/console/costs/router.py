@@ -1,0 +1,98 @@
+"""What model calls cost, and the budgets that limit them."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+
+from apps.memory_api.api.deps import Admin, Reader, Session
+from apps.memory_api.budgets.router import list_budgets, list_usage, replace_budgets
+from apps.memory_api.budgets.schemas import BudgetLimit, ReplaceBudgetsRequest, Usage
+from apps.memory_api.console.charts import Chart, Series, draw_chart
+from apps.memory_api.console.forms import validate_body
+from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from apps.memory_api.console.rendering import format_usd, render_page
+from apps.memory_api.console.visit import Visit
+from apps.memory_api.core.errors import InvalidRequest
+
+router = APIRouter(prefix="/console/costs", route_class=ConsoleRoute, include_in_schema=False)
+
+
+@router.get("")
+async def show_costs(
+    visit: CurrentVisit, session: Session, caller: Reader, done: str = ""
+) -> Response:
+    by_day = await list_usage(session, caller, visit.project, group_by=("day",))
+    by_purpose = await list_usage(session, caller, visit.project, group_by=("purpose", "model"))
+    by_playbook = await list_usage(session, caller, visit.project, group_by=("playbook",))
+    budgets = await list_budgets(session, caller)
+    return render_page(
+        visit,
+        "costs/costs.html",
+        chart=_draw_costs(visit, by_day.items),
+        total=sum(item.usd for item in by_day.items),
+        calls=sum(item.calls for item in by_day.items),
+        unpriced=sum(item.unpriced for item in by_day.items),
+        by_purpose=by_purpose.items,
+        by_playbook=by_playbook.items,
+        budgets=budgets.items,
+        done=done,
+    )
+
+
+def _draw_costs(visit: Visit, usage: list[Usage]) -> Chart:
+    _, locale = visit.translation.gettext, visit.translation.locale
+    days = sorted((str(item.day), item.usd) for item in usage if item.day)
+    return draw_chart(
+        "bar",
+        _("Cost of model calls by day"),
+        [day for day, _usd in days],
+        [Series(_("Cost"), [usd for _day, usd in days])],
+        format=lambda value: format_usd(value, locale),
+        summary=_("Last 30 days, US dollars"),
+    )
+
+
+@router.post("/budgets")
+async def add_budget(visit: CurrentVisit, session: Session, caller: Admin, form: Form) -> Response:
+    values = {
+        "period": form.text("period"),
+        "project_id": form.text("project") or None,
+        "purpose": form.text("purpose") or None,
+        "usd": form.text("usd") or None,
+        "tokens": form.text("tokens") or None,
+        "when_spent": form.text("when_spent") or "refuse",
+    }
+    budget = validate_body(BudgetLimit, values)
+    kept = [item for item in await _load_limits(session, caller) if _name(item) != _name(budget)]
+    body = validate_body(ReplaceBudgetsRequest, {"items": [*_dump(kept), *_dump([budget])]})
+    await replace_budgets(body, session, caller)
+    return RedirectResponse(visit.link("costs", done="saved"), 303)
+
+
+@router.post("/budgets/delete")
+async def delete_budget(
+    visit: CurrentVisit, session: Session, caller: Admin, form: Form
+) -> Response:
+    limits = await _load_limits(session, caller)
+    kept = [item for item in limits if "/".join(_name(item)) != form.text("budget")]
+    if len(kept) == len(limits):
+        raise InvalidRequest("There is no such budget.", field="budget")
+    body = validate_body(ReplaceBudgetsRequest, {"items": _dump(kept)})
+    await replace_budgets(body, session, caller)
+    return RedirectResponse(visit.link("costs", done="deleted"), 303)
+
+
+async def _load_limits(session: Session, caller: Admin) -> list[BudgetLimit]:
+    found = await list_budgets(session, caller)
+    fields = set(BudgetLimit.model_fields)
+    return [BudgetLimit.model_validate(item.model_dump(include=fields)) for item in found.items]
+
+
+def _name(budget: BudgetLimit) -> tuple[str, str, str]:
+    """What identifies a budget."""
+    return str(budget.period), budget.project_id or "", budget.purpose or ""
+
+
+def _dump(limits: list[BudgetLimit]) -> list[dict[str, object]]:
+    return [item.model_dump() for item in limits]

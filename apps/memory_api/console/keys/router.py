@@ -1,0 +1,50 @@
+"""API keys: list, create (the key is shown once), revoke."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+
+from apps.memory_api.api.deps import Admin, RuntimeDep, Session
+from apps.memory_api.console.forms import validate_body
+from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from apps.memory_api.console.rendering import render_page
+from apps.memory_api.tenants.router import create_api_key, list_api_keys, revoke_api_key
+from apps.memory_api.tenants.schemas import CreateApiKeyRequest
+
+router = APIRouter(prefix="/console/keys", route_class=ConsoleRoute, include_in_schema=False)
+
+
+@router.get("")
+async def show_keys(
+    visit: CurrentVisit, session: Session, caller: Admin, done: str = ""
+) -> Response:
+    keys = await list_api_keys(session, caller)
+    return render_page(visit, "keys/list.html", keys=keys.items, created=None, done=done)
+
+
+@router.post("")
+async def create_key(visit: CurrentVisit, session: Session, caller: Admin, form: Form) -> Response:
+    """The answer is the page itself, so that the key is in no address and no cookie."""
+    values = {
+        "name": form.text("name") or None,
+        "scopes": [form.text("scope")],
+        "project_id": form.text("project") or caller.project_id,
+    }
+    body = validate_body(CreateApiKeyRequest, values)
+    created = await create_api_key(body, session, caller)
+    await session.flush()
+    keys = await list_api_keys(session, caller)
+    return render_page(
+        visit, "keys/list.html", status=201, keys=keys.items, created=created, done=""
+    )
+
+
+@router.post("/{key_id}/revoke")
+async def revoke_key(
+    key_id: UUID, visit: CurrentVisit, runtime: RuntimeDep, caller: Admin
+) -> Response:
+    await revoke_api_key(key_id, runtime, caller)
+    return RedirectResponse(visit.link("keys", done="revoked"), 303)

@@ -1,0 +1,76 @@
+"""Runs: the list, which follows new ones; one run with its chain, the cause of failure, retry."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+
+from apps.memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
+from apps.memory_api.console.rendering import render_page
+from apps.memory_api.runs.router import get_run, list_runs, retry_run
+
+router = APIRouter(prefix="/console/runs", route_class=ConsoleRoute, include_in_schema=False)
+
+PAGE_SIZE = 50
+STATES = ("queued", "running", "done", "failed", "dead")
+LIVE_STATES = ("queued", "running")
+RETRIABLE_STATES = ("failed", "dead")
+
+
+@router.get("")
+async def show_runs(
+    visit: CurrentVisit,
+    session: Session,
+    caller: Reader,
+    cursor: CursorQuery,
+    state: str = "",
+    kind: str = "",
+) -> Response:
+    page = await list_runs(
+        session,
+        caller,
+        cursor,
+        visit.project,
+        state=[state] if state in STATES else None,  # pyright: ignore[reportArgumentType]
+        kind=kind[:64] or None,
+        limit=PAGE_SIZE,
+    )
+    return render_page(
+        visit,
+        "runs/rows.html" if visit.is_partial else "runs/list.html",
+        page=page,
+        states=STATES,
+        filters={"state": state, "kind": kind},
+        is_first=cursor is None,
+    )
+
+
+@router.get("/{run_id}")
+async def show_run(
+    run_id: UUID, visit: CurrentVisit, session: Session, caller: Reader, done: str = ""
+) -> Response:
+    run = await get_run(run_id, session, caller)
+    chain = await list_runs(
+        session, caller, None, run.project_id, parent_id=run.parent_id or run.id
+    )
+    first = run if run.parent_id is None else await get_run(run.parent_id, session, caller)
+    return render_page(
+        visit,
+        "runs/live.html" if visit.is_partial else "runs/run.html",
+        run=run,
+        chain=[first, *(item for item in chain.items[::-1] if item.id != first.id)],
+        is_live=run.state in LIVE_STATES,
+        can_retry=run.state in RETRIABLE_STATES,
+        done=done,
+    )
+
+
+@router.post("/{run_id}/retry")
+async def retry(
+    run_id: UUID, visit: CurrentVisit, runtime: RuntimeDep, session: Session, caller: Writer
+) -> Response:
+    await retry_run(run_id, runtime, session, caller)
+    return RedirectResponse(visit.link("runs", str(run_id), done="retried"), 303)

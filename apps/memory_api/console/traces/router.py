@@ -1,0 +1,100 @@
+"""Traces: the list, and one trace with its events, what was learned from it, and its attempts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Response
+
+from apps.memory_api.api.deps import CursorQuery, Reader, Session
+from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
+from apps.memory_api.console.rendering import render_page
+from apps.memory_api.memories.router import list_memories
+from apps.memory_api.memories.schemas import MemoryKind
+from apps.memory_api.runs.router import list_runs
+from apps.memory_api.traces.router import get_trace, list_trace_events, list_traces
+from apps.memory_api.traces.schemas import OutcomeType
+
+router = APIRouter(prefix="/console/traces", route_class=ConsoleRoute, include_in_schema=False)
+
+PAGE_SIZE = 50
+MAX_ATTEMPTS = 4
+"""Attempts that are shown side by side."""
+Name = Annotated[str, Query(max_length=128)]
+
+
+@router.get("")
+async def show_traces(
+    visit: CurrentVisit,
+    session: Session,
+    caller: Reader,
+    cursor: CursorQuery,
+    outcome: str = "",
+    playbook: Name = "",
+    task_key: Name = "",
+) -> Response:
+    page = await list_traces(
+        session,
+        caller,
+        cursor,
+        visit.project,
+        outcome=OutcomeType(outcome) if outcome in set(OutcomeType) else None,
+        task_key=task_key or None,
+        playbook=playbook or None,
+        limit=PAGE_SIZE,
+    )
+    filters = {"outcome": outcome, "playbook": playbook, "task_key": task_key}
+    return render_page(
+        visit,
+        "traces/list.html",
+        page=page,
+        filters=filters,
+        outcomes=[outcome.value for outcome in OutcomeType],
+        is_first=cursor is None,
+    )
+
+
+@router.get("/{trace_id}")
+async def show_trace(
+    trace_id: UUID, visit: CurrentVisit, session: Session, caller: Reader, cursor: CursorQuery
+) -> Response:
+    trace = await get_trace(trace_id, session, caller)
+    events, next_cursor = trace.events, trace.next_cursor
+    if cursor is not None:
+        later = await list_trace_events(trace_id, session, caller, cursor, limit=PAGE_SIZE)
+        events, next_cursor = later.items, later.next_cursor
+    lessons = await list_memories(
+        session,
+        caller,
+        None,
+        trace.project_id,
+        kind=[MemoryKind.REFLECTION, MemoryKind.STRATEGY, MemoryKind.INSIGHT],
+        trace_id=trace_id,
+    )
+    reflections = [item for item in lessons.items if item.kind == MemoryKind.REFLECTION]
+    runs = await list_runs(session, caller, None, trace.project_id, trace_id=trace_id)
+    return render_page(
+        visit,
+        "traces/trace.html",
+        trace=trace,
+        events=events,
+        blamed={event for item in reflections for event in item.source_event_ids},
+        next_cursor=next_cursor,
+        is_first=cursor is None,
+        lessons=lessons.items,
+        runs=runs.items[::-1],
+        attempts=await _load_attempts(session, caller, trace.project_id, trace.task_key),
+    )
+
+
+async def _load_attempts(
+    session: Session, caller: Reader, project: str, task_key: str | None
+) -> list[object]:
+    """The latest attempts at a task, oldest first, each with its events."""
+    if task_key is None:
+        return []
+    found = await list_traces(session, caller, None, project, task_key=task_key, limit=MAX_ATTEMPTS)
+    if len(found.items) < 2:
+        return []
+    return [await get_trace(item.id, session, caller) for item in reversed(found.items)]

@@ -1,0 +1,242 @@
+"""Pages of traces, runs, agent runs, analytics, costs and keys."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import re
+from datetime import timedelta
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from apps.memory_api.analytics.questions import Question
+from apps.memory_api.console.analytics.question_charts import FORMS
+from apps.memory_api.core.errors import InvalidRequest
+from apps.memory_api.runs import lifecycle
+from bench.analytics_rows import SAMPLE, fill
+from tests.conftest import Database, TestTenant
+from tests.console.test_browser import log_in
+from tests.grace.conftest import Agent, add_handbook
+
+JULY = "since=2025-07-01&until=2025-07-31&playbook=support"
+UNKNOWN = "Which moon orbits Saturn fastest?"
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+async def sample(tenant: TestTenant, database: Database) -> TestTenant:
+    await fill(database.url("postgres"), tenant.id, SAMPLE)
+    return tenant
+
+
+@pytest.fixture
+async def agent(api, runtime, tenant: TestTenant) -> Agent:
+    made = Agent(api, runtime, tenant)
+    await add_handbook(api, made.work)
+    return made
+
+
+async def kill_run(runtime, tenant: TestTenant, run_id) -> None:
+    """Let a run fail on its only attempt."""
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        claimed = await lifecycle.claim_run(session, run_id, "me", timedelta(seconds=30))
+        assert claimed.run is not None
+        await lifecycle.record_failure(session, claimed.run, InvalidRequest(f"No {HOSTILE}"))
+
+
+def cells(page: str, caption: str) -> list[list[str]]:
+    """The rows of the table of a chart."""
+    table = page.split(caption, 1)[1].split("<tbody>", 1)[1].split("</tbody>", 1)[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+
+
+async def test_trace_shows_blamed_event_and_attempts(owner_of, api, runtime, tenant) -> None:
+    worker = Agent(api, runtime, tenant)
+    events = [
+        {"event_type": "user_message", "content": "Refund order 7"},
+        {"event_type": "tool_call", "tool_name": "refund", "content": '{"order": 7}'},
+        {"event_type": "tool_response", "tool_name": "refund", "content": "Error: order 7 is open"},
+        {"event_type": "llm_response", "content": f"It is refunded. {HOSTILE}"},
+    ]
+    ids = []
+    for outcome in ("success", "failure"):
+        body = {"playbook": "support", "task_key": "refund-7", "outcome": outcome, "events": events}
+        sent = await api.post("/api/v1/traces", json=body)
+        assert sent.status_code == 201, sent.text
+        ids.append(sent.json()["trace_id"])
+    await worker.work()
+    shown = (await owner_of.get(f"/console/traces/{ids[1]}")).text
+    found = await api.get("/api/v1/memories", params={"kind": "reflection", "trace_id": ids[1]})
+    blamed = {event for item in found.json()["items"] for event in item["source_event_ids"]}
+    assert blamed
+    assert set(re.findall(r'<li class="blamed" id="blamed-(\w+)"', shown)) == blamed
+    assert f"/console/traces/{ids[0]}" in shown.split("Attempts at this task", 1)[1]
+    assert HOSTILE not in shown
+    listed = (await owner_of.get("/console/traces?outcome=failure")).text
+    assert ids[1] in listed
+    assert ids[0] not in listed
+
+
+async def test_dead_run_shows_cause_and_is_retried(
+    owner_of, console, runtime, tenant, make_tenant, queue_run, read_run
+) -> None:
+    run = await queue_run(max_attempts=1)
+    await kill_run(runtime, tenant, run.id)
+    url = f"/console/runs/{run.id}"
+    page = await owner_of.get(f"{url}?project={run.project_id}")
+    assert f"No {html.escape(HOSTILE)}" in page.text
+    listed = await owner_of.get(f"/console/runs?state=dead&project={run.project_id}")
+    assert str(run.id) in listed.text
+    reader = await console(tenant.keys["read"])
+    assert "Retry" not in (await reader.get(url)).text
+    assert (await reader.send(f"{url}/retry")).status_code == 403
+    stranger = await console((await make_tenant()).keys["admin"])
+    assert (await stranger.get(url)).status_code == 404
+    assert (await stranger.send(f"{url}/retry")).status_code == 404
+    assert (await owner_of.send(f"{url}/retry")).status_code == 303
+    assert (await read_run(run.id)).state == "queued"
+    part = await owner_of.http.get(url, headers={"HX-Request": "true"})
+    assert "<html" not in part.text
+    assert 'hx-trigger="every 1s"' in part.text
+
+
+async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
+    asked = await owner_of.send("/console/agent-runs", query=UNKNOWN)
+    url = asked.headers["location"]
+    assert 'hx-trigger="every 1s"' in (await owner_of.get(url)).text
+    await agent.work()
+    page = (await owner_of.get(url)).text
+    assert "The agent asks you" in page
+    action = re.search(r'action="([^"]+/answer/[^"]+)"', page)
+    assert action
+    text = "How many working days do parcels to Norway take?"
+    assert (await owner_of.send(action[1], action="input", input=text)).status_code == 303
+    await agent.work()
+    action = re.search(r'action="([^"]+/answer/[^"]+)"', (await owner_of.get(url)).text)
+    assert action
+    assert (await owner_of.send(action[1], action="proceed")).status_code == 303
+    await agent.work()
+    page = (await owner_of.get(url)).text
+    assert "nine working days" in page
+    assert "handbook.md" in page or "Shipping abroad" in page
+    assert (await owner_of.send(f"{url}/feedback", verdict="right")).status_code == 303
+    assert (await agent.get(url.rsplit("/", 1)[1]))["feedback"] == "right"
+    empty = await owner_of.send("/console/agent-runs", query="", playbook="kept")
+    assert empty.status_code == 422
+    assert 'value="kept"' in empty.text
+
+
+async def test_every_question_has_a_chart_with_its_numbers(owner_of, api, sample) -> None:
+    assert FORMS.keys() == set(Question)
+    for question in Question:
+        page = await owner_of.get(f"/console/analytics/{question}?{JULY}")
+        assert page.status_code == 200, (question, page.text)
+        assert "<svg" in page.text, question
+    period = {"since": "2025-07-01T00:00:00Z", "until": "2025-08-01T00:00:00Z"}
+    rows = (await api.get("/api/v1/analytics/verdicts", params=period)).json()["rows"]
+    helpful = sum(row["helpful_count"] for row in rows if row["playbook"] == "support")
+    page = (await owner_of.get(f"/console/analytics/verdicts?{JULY}")).text
+    drawn = cells(page, "Values as a table")
+    assert sum(int(row[1]) for row in drawn) == helpful > 0
+    assert len(drawn) == len(re.findall(r'class="bar"', page.split('class="narrow"')[0])) // 2
+
+
+async def test_answer_is_downloaded_as_csv(owner_of, sample) -> None:
+    answer = await owner_of.get(f"/console/analytics/playbook_sizes?{JULY}&csv=true")
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert len(list(csv.DictReader(io.StringIO(answer.text)))) == 31
+    assert (await owner_of.get("/console/analytics/movers?since=x")).status_code == 422
+    assert (await owner_of.get("/console/analytics/movers?since=9999-12-31")).status_code == 422
+    assert (await owner_of.get("/console/analytics/weather")).status_code == 422
+
+
+async def test_costs_and_budgets(owner_of, console, tenant, api) -> None:
+    fields = {"period": "day", "usd": "5", "when_spent": "rules", "purpose": "reflect"}
+    assert (await owner_of.send("/console/costs/budgets", **fields)).status_code == 303
+    assert (await owner_of.send("/console/costs/budgets", period="month", tokens="9")).is_redirect
+    page = (await owner_of.get("/console/costs")).text
+    assert "$5.00" in page
+    reader = await console(tenant.keys["read"])
+    assert (await reader.send("/console/costs/budgets", **fields)).status_code == 403
+    wrong = await owner_of.send("/console/costs/budgets", period="day", usd="much")
+    assert wrong.status_code == 422
+    deleted = await owner_of.send("/console/costs/budgets/delete", budget="month//")
+    assert deleted.status_code == 303
+    kept = (await api.get("/api/v1/budgets")).json()["items"]
+    assert [(item["period"], item["purpose"], item["usd"]) for item in kept] == [
+        ("day", "reflect", 5.0)
+    ]
+
+
+async def test_key_is_shown_once_and_revoked(owner_of, console, tenant) -> None:
+    created = await owner_of.send("/console/keys", name="ci", scope="read")
+    key = re.search(r"hsk_[\w-]+", created.text)
+    assert key
+    assert key[0] not in (await owner_of.get("/console/keys")).text
+    user = await console(key[0])
+    assert (await user.get("/console")).status_code == 200
+    assert (await user.get("/console/keys")).status_code == 403
+    action = re.search(r'action="([^"]+/revoke)"[^§]*?Revoke ci', created.text)
+    assert action
+    row = created.text.split("<strong>ci</strong>", 1)[1]
+    revoke = re.search(r'action="([^"]+/revoke)"', row)
+    assert revoke
+    assert (await owner_of.send(revoke[1])).status_code == 303
+    assert (await user.get("/console")).status_code == 303
+
+
+async def open_page(chromium: Browser, live: str, key: str) -> Page:
+    page = await chromium.new_page()
+    await log_in(page, live, key)
+    await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    return page
+
+
+async def test_person_answers_agent_in_browser(
+    chromium: Browser, live: str, tenant: TestTenant, agent: Agent
+) -> None:
+    """The page follows the run by itself: nobody loads it again."""
+    page = await open_page(chromium, live, tenant.keys["admin"])
+    await page.goto(f"{live}/console/agent-runs")
+    await page.get_by_label("Question").fill(UNKNOWN)
+    await page.get_by_role("button", name="Ask").click()
+    await agent.work()
+    await page.get_by_label("Your answer").fill("How many working days do parcels to Norway take?")
+    await page.get_by_role("button", name="Answer").click()
+    await expect(page.get_by_label("Your answer")).to_have_count(0)
+    await agent.work()
+    await page.get_by_role("button", name="Go on").click()
+    await expect(page.get_by_role("button", name="Go on")).to_have_count(0)
+    await agent.work()
+    await expect(page.get_by_text("nine working days").first).to_be_visible()
+    await page.close()
+
+
+async def test_person_watches_and_retries_runs_in_browser(
+    chromium: Browser, live: str, tenant: TestTenant, runtime, queue_run
+) -> None:
+    run = await queue_run(max_attempts=1)
+    page = await open_page(chromium, live, tenant.keys["write"])
+    await page.goto(f"{live}/console/runs/{run.id}?project={run.project_id}")
+    await expect(page.locator("#run .badge").first).to_have_text("queued")
+    await kill_run(runtime, tenant, run.id)
+    await expect(page.locator("#run .badge").first).to_have_text("dead")
+    await page.get_by_role("button", name="Retry").click()
+    await expect(page.get_by_text("The run is queued again.")).to_be_visible()
+    await expect(page.locator("#run .badge").first).to_have_text("queued")
+    await page.close()
+
+
+async def test_person_downloads_csv_in_browser(
+    chromium: Browser, live: str, sample: TestTenant
+) -> None:
+    page = await open_page(chromium, live, sample.keys["read"])
+    await page.goto(f"{live}/console/analytics/playbook_sizes?{JULY}")
+    async with page.expect_download() as started:
+        await page.get_by_role("link", name="Download CSV").click()
+    path = await (await started.value).path()
+    assert len(list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))) == 31
+    await page.close()
