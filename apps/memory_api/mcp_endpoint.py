@@ -97,5 +97,5 @@ async def open_mcp_app(app: FastAPI) -> AsyncGenerator[ASGIApp]:
 
 def install_mcp(app: FastAPI) -> McpEndpoint:
     endpoint = McpEndpoint(app)
-    app.router.routes.append(Route(PATH, endpoint, methods=None, include_in_schema=False))
+    app.router.routes.append(Route(PATH, endpoint, methods=["POST"], include_in_schema=False))
     return endpoint

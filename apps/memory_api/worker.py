@@ -21,6 +21,7 @@ from apps.memory_api.core.db_errors import (
     driver_message,
     is_transient,
 )
+from apps.memory_api.core.tracing import current_traceparent
 from apps.memory_api.curation import cleanup
 from apps.memory_api.embeddings.port import EmbedderUnavailable
 from apps.memory_api.erasures import erase
@@ -120,10 +121,11 @@ async def process_ticket(
         claim = await claim_unfinished_step(session, ticket.run_id, owner, runtime.lease_duration)
         if claim.dead is not None:
             await abandon_run(runtime, session, claim.dead, steps)
-    attempt = RunAttempt(claim.wait, claim.run)
+    attempt, parent = RunAttempt(claim.wait, claim.run), ticket.traceparent
     while (run := attempt.next_run) is not None:
-        with observe_run(run, ticket.traceparent) as observation:
+        with observe_run(run, parent) as observation:
             attempt = await _execute_claimed(runtime, run, steps, observation, may_continue)
+            parent = current_traceparent() or parent
     return attempt.delay
 
 

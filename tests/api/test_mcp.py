@@ -61,10 +61,15 @@ async def support(api: httpx2.AsyncClient) -> str:
 
 async def test_request_without_a_valid_key_is_401(http: httpx2.AsyncClient) -> None:
     for headers in ({}, {"Authorization": "Bearer hsk_x"}, {"Authorization": "Basic eDp5"}):
-        for method in ("GET", "POST", "DELETE"):
-            answer = await http.request(method, "/mcp", headers=headers, json={})
-            assert_problem(answer, 401, "unauthorized")
-            assert answer.headers["www-authenticate"].startswith("Bearer")
+        answer = await http.post("/mcp", headers=headers, json={})
+        assert_problem(answer, 401, "unauthorized")
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_there_are_no_sessions(api: httpx2.AsyncClient) -> None:
+    """GET would open a stream of messages from the server, DELETE end a session."""
+    for method in ("GET", "DELETE"):
+        assert_problem(await api.request(method, "/mcp"), 405, "method_not_allowed")
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -73,14 +73,14 @@ async def test_pages_have_no_serious_fault(page: Page, live: str, api, sample: S
     hostile = f"/console/playbooks/support/bullets/{made.json()['bullet']['id']}"
     found: dict[str, object] = {}
     pages = {"login": "/console/login", "hostile": hostile, **pages_of(sample)}
+    del pages["missing"]  # its status would be an error of the browser
     for name, path in pages.items():
         for theme in ("light", "dark"):
             await page.emulate_media(color_scheme=theme)
             await page.set_viewport_size(
                 {"width": 1280 if theme == "light" else 390, "height": 900}
             )
-            if name != "missing":  # its status would be an error of the browser
-                await page.goto(live + path)
+            await page.goto(live + path)
             await page.evaluate(AXE)
             faults = await page.evaluate(FIND_FAULTS)
             serious = [fault for fault in faults if fault[0] in SERIOUS]

@@ -40,7 +40,7 @@ async def test_answer_comes_before_the_deadline_and_a_worker_finishes(
     service.stub.queue(*faults)
     started_at = time.monotonic()
     answer = await service.api.post(
-        "/api/v1/reflections/generate", json=trace(), headers={"Prefer": "wait=2"}
+        "/api/v1/reflections/generate", json=trace(), headers={"Prefer": "wait=3"}
     )
     assert time.monotonic() - started_at < 10
     assert (answer.status_code, answer.json()["code"]) == (504, "deadline_exceeded")

@@ -26,7 +26,7 @@ NEEDS = {
     "GET /health/ready": OPEN,
     "GET /metrics": OPEN,
     "GET /openapi.json": OPEN,
-    "GET /mcp": PROTOCOL,
+    "POST /mcp": PROTOCOL,
     "POST /v1/traces": "write",
     "DELETE /api/v1/agents/calibration": "write",
     "GET /api/v1/agents/calibration": "read",

@@ -17,6 +17,14 @@ with learnt as materialized (
 union all
 (select id, kind, content, of_group from learnt where kind = 'reflection' order by created_at desc, id desc limit :max_hints)
 
+-- name: replace_task_hint
+-- A reflection that repeats a known one of the same task brings a newer hint.
+update memories m set metadata = m.metadata || jsonb_build_object('task_hint', cast(:hint as text))
+from traces old_trace
+join traces new_trace on new_trace.tenant_id = :tenant and new_trace.project_id = old_trace.project_id and new_trace.task_key = old_trace.task_key
+where m.tenant_id = :tenant and m.id = :memory and m.kind = 'reflection'
+  and old_trace.tenant_id = :tenant and old_trace.id = m.trace_id and new_trace.id = :trace
+
 -- name: bullets_of_lessons
 -- The active bullets that lessons became: the bullet itself, or the one that it was merged into.
 select c.memory_id, b.id bullet_id, coalesce(b.when_to_use, '') when_to_use, b.content

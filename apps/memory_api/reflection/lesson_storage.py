@@ -15,7 +15,9 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.ids import new_id
+from apps.memory_api.core.resources import load_sql
 from apps.memory_api.core.schemas import fold_tags
 from apps.memory_api.core.secret_redaction import redact_value
 from apps.memory_api.memories.editing import rewrite_memory
@@ -49,6 +51,7 @@ from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 from apps.memory_api.webhooks.outbox import report_reflection
 
 SOURCE = "reflection_engine_v2"
+REPLACE_TASK_HINT = load_sql("reflection/context.sql", "replace_task_hint")
 STRATEGY_IMPORTANCE_FACTOR = 1.1
 MAX_EPISODE_PART = 600
 """Characters of the task and of the last message in an episode."""
@@ -219,8 +222,8 @@ async def save_lessons(
     for lesson, item in zip(lessons, saved, strict=True):
         if item.is_new and lesson.draft.kind == "reflection":
             report_reflection(session, lesson.draft)
-        if lesson.draft.awaiting_confirmation and not item.is_new:
-            await confirm_quoting_advice(session, item.memory_id, lesson)
+        if not item.is_new:
+            await _update_known_lesson(session, item.memory_id, lesson)
     if count_observations:
         await add_observation(session, {item.memory_id for item in saved if not item.is_new})
     await add_links(
@@ -232,6 +235,22 @@ async def save_lessons(
         ),
     )
     return saved
+
+
+async def _update_known_lesson(
+    session: AsyncSession, memory_id: UUID, lesson: PreparedMemory
+) -> None:
+    """Confirm the known lesson if it quotes outside text, and replace its hint for the task."""
+    if lesson.draft.awaiting_confirmation:
+        await confirm_quoting_advice(session, memory_id, lesson)
+    if hint := lesson.draft.metadata.get("task_hint"):
+        parameters = {
+            "tenant": current_tenant_id(session),
+            "memory": memory_id,
+            "trace": lesson.draft.trace_id,
+            "hint": hint,
+        }
+        await session.execute(REPLACE_TASK_HINT, parameters)
 
 
 TextKey = tuple[ScopeAddress, bytes]

@@ -20,7 +20,8 @@ from tests.support.playbook_api import Book
 
 COLUMNS = (
     *("key", "section", "content", "searchable_text", "keywords", "when_to_use", "title", "tags"),
-    *("status", "pinned", "source_trajectory", "helpful", "harmful", "neutral", "position", "seq"),
+    *("status", "pinned", "awaiting_confirmation", "source_trajectory", "helpful", "harmful"),
+    *("neutral", "position", "seq"),
 )
 
 
@@ -152,7 +153,7 @@ def test_valid_span_ends_within_width(data: st.DataObject) -> None:
 
 
 def row(**values: Any) -> tuple[Any, ...]:
-    given = {"key": "k", "content": "words", "position": 1, "seq": 1, **values}
+    given = {"key": "k", "content": "words", "position": 1, "seq": 1} | values
     return tuple(given.get(column) for column in COLUMNS)
 
 
