@@ -11,7 +11,15 @@ from pathlib import Path
 from tests.rules.configuration import BEGIN, END
 from tests.rules.sources import ROOT
 
-DOCUMENTS = ("*.md", "sdk/*.md", "docs/**/*.md", "docs/*.txt", "examples/*.md", "bench/README.md")
+DOCUMENTS = (
+    "*.md",
+    "sdk/*.md",
+    "sdk/typescript/*.md",
+    "docs/**/*.md",
+    "docs/*.txt",
+    "examples/*.md",
+    "bench/README.md",
+)
 PROMPTS = ("prompts/**/*.txt",)
 
 ROUTE_METHODS = {"get", "post", "put", "patch", "delete"}
