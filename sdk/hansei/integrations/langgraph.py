@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
@@ -32,15 +32,15 @@ Model = Callable[[str], Any]
 """A prompt → the answer, as a string or a LangChain message."""
 
 
-class ReflectionState(TypedDict, total=False):
+class ReflectionState(TypedDict):
     """The state of the graph. `query` and `dataset` (the name of the playbook) are its input, with
     `ground_truth` and `test_report` if they are known.
     """
 
     query: str
     dataset: str
-    ground_truth: str
-    test_report: str
+    ground_truth: NotRequired[str]
+    test_report: NotRequired[str]
     playbook: Playbook | None
     search_results: list[BulletHit]
     retrieval_id: str | None
@@ -96,7 +96,7 @@ class ReflectionNodes:
         self._top_k = top_k
         self._wait = partial(client.follow_chain, timeout=curation_timeout)
 
-    def load_playbook(self, state: ReflectionState) -> ReflectionState:
+    def load_playbook(self, state: ReflectionState) -> dict[str, Any]:
         """The playbook, or None if it does not exist yet."""
         try:
             loaded = self._client.get_playbook(state["dataset"], project_id=self._project_id)
@@ -104,7 +104,7 @@ class ReflectionNodes:
             return {"playbook": None}
         return {"playbook": loaded}
 
-    def search(self, state: ReflectionState) -> ReflectionState:
+    def search(self, state: ReflectionState) -> dict[str, Any]:
         """The bullets that match the query, best first."""
         if state.get("playbook") is None:
             return {"search_results": [], "retrieval_id": None}
@@ -113,14 +113,14 @@ class ReflectionNodes:
         )
         return {"search_results": found["results"], "retrieval_id": found["retrieval_id"]}
 
-    def generate(self, state: ReflectionState) -> ReflectionState:
+    def generate(self, state: ReflectionState) -> dict[str, Any]:
         """The model's answer to the query with the bullets as context."""
         context = "\n".join(hit["bullet"]["content"] for hit in state["search_results"])
         answer = self._answer(PROMPT.format(context=context, query=state["query"]))
         content = getattr(answer, "text", answer)
         return {"llm_response": str(content)}
 
-    def reflect(self, state: ReflectionState) -> ReflectionState:
+    def reflect(self, state: ReflectionState) -> dict[str, Any]:
         """Insights from the answer and a verdict on each bullet that the model saw."""
         trajectory: Trajectory = {
             "query": state["query"],
@@ -143,7 +143,7 @@ class ReflectionNodes:
             "next_run_id": result.get("next_run_id"),
         }
 
-    def curate(self, state: ReflectionState) -> ReflectionState:
+    def curate(self, state: ReflectionState) -> dict[str, Any]:
         """Waits until the service has applied the insights to the playbook, or proposed it."""
         run_id = state.get("next_run_id")
         return {"curation_runs": [] if run_id is None else list(self._wait(run_id))}

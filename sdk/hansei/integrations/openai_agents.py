@@ -112,7 +112,7 @@ def _record_span(run: _Run, span: Span[Any]) -> None:
     elif data.type == "generation":
         _record_messages(run, data.input or (), data.output or (), data.model)
     elif data.type == "function":
-        # The SDK removes the details from the error; the model receives them as the output.
+        # The output is what the model receives.
         message = None if error is None else data.output or _describe(error)
         run.recorded.tool_call(
             data.name, data.input, result=data.output, error=message, call_id=span.span_id
@@ -139,7 +139,9 @@ def _record_error(run: _Run, kind: str, message: str) -> None:
 def _record_response(run: _Run, data: Any) -> None:
     response = data.response
     is_text = isinstance(data.input, str)
-    inputs = [{"role": "user", "content": data.input}] if is_text else list(data.input or ())
+    inputs: list[Any] = (
+        [{"role": "user", "content": data.input}] if is_text else list(data.input or ())
+    )
     instructions = getattr(response, "instructions", None)
     if isinstance(instructions, str):
         inputs.insert(0, {"role": "system", "content": instructions})
