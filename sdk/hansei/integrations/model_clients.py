@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from hansei.integrations.conversation import Conversation
+from hansei.integrations.streamed_replies import watch_stream
 from hansei.recording.trace import RecordedTrace, current_trace
 
 _conversations: WeakKeyDictionary[RecordedTrace, Conversation] = WeakKeyDictionary()
@@ -25,7 +26,7 @@ Reader = Callable[[dict[str, Any], Any], tuple[Sequence[Any], Sequence[Any]]]
 def record_openai(client: Client, *, tools: bool = True) -> Client:
     """Record the calls of an `OpenAI` or `AsyncOpenAI` client: `chat.completions.create` and
     `responses.create`. Returns the client. With `tools=False`, tool calls are left to
-    `@hansei.tool`. A streamed reply is not recorded, only its call.
+    `@hansei.tool`. A streamed reply (`stream=True`) is recorded when the agent has read it.
     """
     target = cast(Any, client)
     _record(target.chat.completions, "create", _read_chat, tools)
@@ -47,33 +48,29 @@ def _record(resource: Any, name: str, read: Reader, tools: bool) -> None:
     if getattr(call, "_hansei_records", False):
         return
 
-    if inspect.iscoroutinefunction(call):
+    async def finish_async(response: Awaitable[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            result = await response
+        except Exception as error:
+            _add(read, kwargs, None, tools, error)
+            raise
+        _add(read, kwargs, result, tools, None)
+        return result
 
-        @functools.wraps(call)
-        async def call_async(*args: Any, **kwargs: Any) -> Any:
-            try:
-                response = await call(*args, **kwargs)
-            except Exception as error:
-                _add(read, kwargs, None, tools, error)
-                raise
-            _add(read, kwargs, response, tools, None)
-            return response
+    @functools.wraps(call)
+    def recording(*args: Any, **kwargs: Any) -> Any:
+        try:
+            response = call(*args, **kwargs)
+        except Exception as error:
+            _add(read, kwargs, None, tools, error)
+            raise
+        # An asynchronous client may hide its coroutine function in a decorator.
+        if inspect.isawaitable(response):
+            return finish_async(response, kwargs)
+        _add(read, kwargs, response, tools, None)
+        return response
 
-        recording: Any = call_async
-    else:
-
-        @functools.wraps(call)
-        def call_sync(*args: Any, **kwargs: Any) -> Any:
-            try:
-                response = call(*args, **kwargs)
-            except Exception as error:
-                _add(read, kwargs, None, tools, error)
-                raise
-            _add(read, kwargs, response, tools, None)
-            return response
-
-        recording = call_sync
-    recording._hansei_records = True
+    cast(Any, recording)._hansei_records = True
     setattr(resource, name, recording)
 
 
@@ -83,18 +80,27 @@ def _add(
     trace = current_trace()
     if trace is None:
         return
-    is_complete = response is not None and not kwargs.get("stream")
+    is_streamed = bool(kwargs.get("stream"))
     try:
-        inputs, outputs = read(kwargs, response if is_complete else None)
+        inputs, outputs = read(kwargs, None if is_streamed else response)
     except Exception:
         inputs, outputs = (), ()
     model = str(kwargs.get("model"))
     conversation = _conversations.setdefault(trace, Conversation())
-    conversation.record(trace, inputs, outputs, model=model, records_tools=tools)
-    if error is not None:
-        trace.error(error)
-    elif not outputs:
-        trace.event("llm_call", metadata={"model": model})
+
+    def finish(replies: Sequence[Any], failure: BaseException | None) -> None:
+        # The inputs again: they count as what the trace has of this call.
+        conversation.record(trace, inputs, replies, model=model, records_tools=tools)
+        if failure is not None:
+            trace.error(failure)
+        elif not replies:
+            trace.event("llm_call", metadata={"model": model})
+
+    if is_streamed and response is not None:
+        conversation.record(trace, inputs, (), model=model, records_tools=tools)
+        if watch_stream(response, finish):
+            return
+    finish(outputs, error)
 
 
 def _read_chat(kwargs: dict[str, Any], response: Any) -> tuple[Sequence[Any], Sequence[Any]]:

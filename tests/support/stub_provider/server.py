@@ -24,6 +24,7 @@ from tests.support.stub_provider.behaviours import (
 )
 from tests.support.stub_provider.call import Api, Call
 from tests.support.stub_provider.shapes import Tokens, body_of, error_of
+from tests.support.stub_provider.streams import stream_of
 
 _ROUTES: dict[str, Api] = {
     "/chat/completions": "chat",
@@ -139,8 +140,6 @@ class StubProvider:
         await self._act(call, self._decide(call), writer)
 
     def _decide(self, call: Call) -> Reply:
-        if call.body.get("stream"):
-            return Fail(400, "invalid_request_error", "the stub does not stream")
         if call.api == "messages" and "temperature" in call.body:
             return Fail(400, "invalid_request_error", "temperature: Extra inputs are not permitted")
         chosen = self._queue.popleft() if self._queue else BY_NAME.get(call.model, self.behave)
@@ -150,7 +149,12 @@ class StubProvider:
         match reply:
             case Answer():
                 body = body_of(call, reply, self._tokens(call, reply))
-                await _send(writer, 200, json.dumps(body), request_id=f"req_{call.number}")
+                request_id = f"req_{call.number}"
+                if call.body.get("stream"):
+                    text, kind = stream_of(call.api, body), "text/event-stream"
+                    await _send(writer, 200, text, request_id=request_id, content_type=kind)
+                else:
+                    await _send(writer, 200, json.dumps(body), request_id=request_id)
             case Fail():
                 await _send(
                     writer,
