@@ -35,16 +35,20 @@ async def connect(app: FastAPI, tenant: Any, scope: str = "write", mode: Any = "
         yield mcp
 
 
+def text_of(content: Any) -> str:
+    return content.text
+
+
 async def call(mcp: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     answer = await mcp.call_tool(tool, arguments)
     assert not answer.is_error, answer.content
-    return json.loads(answer.content[0].text)
+    return json.loads(text_of(answer.content[0]))
 
 
 async def refused(mcp: Client, tool: str, **arguments: Any) -> str:
     answer = await mcp.call_tool(tool, arguments)
     assert answer.is_error
-    return answer.content[0].text
+    return text_of(answer.content[0])
 
 
 @pytest.fixture
@@ -109,10 +113,10 @@ async def test_playbooks_are_resources_and_a_prompt(app, tenant, support: str) -
     async with connect(app, tenant) as mcp:
         (resource,) = (await mcp.list_resources()).resources
         assert (resource.name, str(resource.uri)) == ("support", "hansei://playbooks/support")
-        text = (await mcp.read_resource(str(resource.uri))).contents[0].text
+        text = text_of((await mcp.read_resource(str(resource.uri))).contents[0])
         assert f"- [{support}] {RULE}" in text
         prompt = await mcp.get_prompt("apply_playbook", {"playbook": "support", "task": "refund"})
-        message = prompt.messages[0].content.text
+        message = text_of(prompt.messages[0].content)
         assert RULE in message
         assert "Task: refund" in message
 

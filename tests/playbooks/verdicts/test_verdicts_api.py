@@ -111,8 +111,8 @@ async def test_verdict_on_a_lost_retrieval(book: Book, tenant: Any, runtime: Run
     other = Book(book.api, "other")
     await other.deltas({"type": "ADD", "section": "pat", "content": "another"})
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        lost = await session.execute(delete(RetrievalRow))
-    assert lost.rowcount == 1
+        lost = await session.scalars(delete(RetrievalRow).returning(RetrievalRow.id))
+    assert [str(row_id) for row_id in lost] == [retrieval_id]
     answer = await vote(book, retrieval_id=retrieval_id)
     assert answer.status_code == 201, answer.text
     assert answer.json()["verdict"]["retrieval_id"] == retrieval_id

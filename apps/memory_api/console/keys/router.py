@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.api.deps import Admin, RuntimeDep, Session
+from apps.memory_api.api.deps import Admin, CursorQuery, RuntimeDep, Session
 from apps.memory_api.console.forms import validate_body
 from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from apps.memory_api.console.rendering import render_page
@@ -19,10 +19,17 @@ router = APIRouter(prefix="/console/keys", route_class=ConsoleRoute, include_in_
 
 @router.get("")
 async def show_keys(
-    visit: CurrentVisit, session: Session, caller: Admin, done: str = ""
+    visit: CurrentVisit,
+    session: Session,
+    caller: Admin,
+    cursor: CursorQuery,
+    done: str = "",
 ) -> Response:
-    keys = await list_api_keys(session, caller)
-    return render_page(visit, "keys/list.html", keys=keys.items, created=None, done=done)
+    page = await list_api_keys(session, caller, cursor)
+    is_first = cursor is None
+    return render_page(
+        visit, "keys/list.html", page=page, is_first=is_first, created=None, done=done
+    )
 
 
 @router.post("")
@@ -36,9 +43,9 @@ async def create_key(visit: CurrentVisit, session: Session, caller: Admin, form:
     body = validate_body(CreateApiKeyRequest, values)
     created = await create_api_key(body, session, caller)
     await session.flush()
-    keys = await list_api_keys(session, caller)
+    page = await list_api_keys(session, caller, None)
     return render_page(
-        visit, "keys/list.html", status=201, keys=keys.items, created=created, done=""
+        visit, "keys/list.html", status=201, page=page, is_first=True, created=created, done=""
     )
 
 
