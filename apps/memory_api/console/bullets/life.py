@@ -23,7 +23,7 @@ from apps.memory_api.playbooks.tables import BulletVerdictRow
 MAX_VERSIONS = 200
 MAX_VERDICTS = 50
 MAX_SERVED = 20
-EFFECT_DAYS = 90
+EFFECT_DAYS = 30
 
 
 @dataclass(frozen=True)
