@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apps.memory_api.curation.duplicates import (
+from apps.memory_api.curation.lesson_duplicates import (
     MIN_COSINE,
     MIN_WORDING_SIMILARITY,
     is_duplicate,

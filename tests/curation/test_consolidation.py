@@ -21,7 +21,7 @@ from apps.memory_api.curation.consolidation.groups import (
 )
 from apps.memory_api.curation.consolidation.prompt import PINNED_HEADING
 from apps.memory_api.curation.content_checks import MAX_BULLET_CHARACTERS
-from apps.memory_api.curation.duplicates import NearbyBullet
+from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.nearness import MIN_NEARNESS, NearnessScale
 from apps.memory_api.playbooks.history.versions import restore_playbook
 from apps.memory_api.playbooks.models import Bullet

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.curation.context import CurationContext
 from apps.memory_api.curation.curate import propose_changes
-from apps.memory_api.curation.duplicates import (
+from apps.memory_api.curation.lesson_duplicates import (
     NearbyBullet,
     find_contradictions,
     find_duplicates,

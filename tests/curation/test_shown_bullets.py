@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.curation.context import CurationContext, LessonEvidence
-from apps.memory_api.curation.duplicates import NearbyBullet
+from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.prompt import (
     MAX_SHOWN_BULLETS_PER_LESSON,
     MAX_SHOWN_TOOLS,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.curation.duplicates import is_duplicate
+from apps.memory_api.curation.lesson_duplicates import is_duplicate
 from apps.memory_api.reflection.credit.bullet_advice import parse_bullet_advice
 from apps.memory_api.reflection.credit.judge import verdict_reason
 from apps.memory_api.reflection.rules.english import EnglishNarrative

@@ -23,7 +23,7 @@ from apps.memory_api.curation.context import (
     to_nearby,
 )
 from apps.memory_api.curation.decision_log import save_decisions
-from apps.memory_api.curation.duplicates import (
+from apps.memory_api.curation.lesson_duplicates import (
     Contradiction,
     contradictions_of,
     link_contradictions,

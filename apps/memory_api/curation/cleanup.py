@@ -31,7 +31,7 @@ from apps.memory_api.curation.consolidation.consolidate import (
 )
 from apps.memory_api.curation.consolidation.queries import list_playbooks_to_consolidate
 from apps.memory_api.curation.context import embed_texts, find_nearest_bullets, to_nearby
-from apps.memory_api.curation.duplicates import NearbyBullet, is_duplicate
+from apps.memory_api.curation.lesson_duplicates import NearbyBullet, is_duplicate
 from apps.memory_api.curation.queries import (
     list_changed_bullets_since,
     list_changed_playbooks,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curation.duplicates import NearbyBullet
+from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.queries import (
     find_decisions,
     find_deleting_versions,

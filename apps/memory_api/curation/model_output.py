@@ -21,7 +21,7 @@ from apps.memory_api.curation.content_checks import (
     have_antonyms,
 )
 from apps.memory_api.curation.context import CurationContext
-from apps.memory_api.curation.duplicates import find_first_duplicate
+from apps.memory_api.curation.lesson_duplicates import find_first_duplicate
 from apps.memory_api.curation.rules import MAX_CONTENT_CHARACTERS
 from apps.memory_api.curation.schemas import (
     KnownLesson,

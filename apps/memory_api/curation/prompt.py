@@ -11,7 +11,7 @@ from itertools import zip_longest
 
 from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.curation.context import CurationContext, LessonEvidence
-from apps.memory_api.curation.duplicates import NearbyBullet
+from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.model_output import ModelCuration
 from apps.memory_api.curation.schemas import Lesson
 from apps.memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from apps.memory_api.curation.context import EarlierDecision
-from apps.memory_api.curation.duplicates import (
+from apps.memory_api.curation.lesson_duplicates import (
     NearbyBullet,
     find_contradictions,
     find_duplicates,

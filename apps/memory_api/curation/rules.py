@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from apps.memory_api.curation.context import CurationContext
-from apps.memory_api.curation.duplicates import (
+from apps.memory_api.curation.lesson_duplicates import (
     NearbyBullet,
     find_contradictions,
     find_duplicates,

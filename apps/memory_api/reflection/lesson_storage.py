@@ -1,4 +1,4 @@
-"""Stores lessons as memories: reflections with their strategies, insights, one episode per trace.
+"""Stores lessons as memories: reflections with their strategies, and insights.
 
 A lesson that is known already is not stored again; the known memory gets one more observation.
 Lessons that the rules wrote while the model failed are replaced in place by a later run.
@@ -6,7 +6,6 @@ Lessons that the rules wrote while the model failed are replaced in place by a l
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
@@ -35,27 +34,21 @@ from apps.memory_api.memories.queries import (
     add_observation,
     find_same_text,
     get_memory,
-    get_memory_by_key,
 )
 from apps.memory_api.memories.schemas import MemoryKind
 from apps.memory_api.memories.search.query import EmbeddedQuery, SearchFilters, SearchHit
 from apps.memory_api.memories.search.search import embed_query, search_in_session
 from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.reflection.context import TraceContext
 from apps.memory_api.reflection.outside_text import confirm_quoting_advice
 from apps.memory_api.reflection.schemas import QueryReflectionsRequest, ReflectionResult
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 from apps.memory_api.webhooks.outbox import report_reflection
 
 SOURCE = "reflection_engine_v2"
 REPLACE_TASK_HINT = load_sql("reflection/context.sql", "replace_task_hint")
 STRATEGY_IMPORTANCE_FACTOR = 1.1
-MAX_EPISODE_PART = 600
-"""Characters of the task and of the last message in an episode."""
-MAX_EPISODE_TOOLS = 8
 MIN_DUPLICATE_COSINE = 0.97
 MIN_DUPLICATE_TERM_OVERLAP = 0.9
 """Two texts are the same lesson if both are reached: the cosine of their vectors, and the share of
@@ -64,66 +57,6 @@ indexed terms in common.
 REPLACES_RUN = "improve"
 """Input of a run that replaces what the rules wrote: a `DegradedRun`."""
 REPLACE_REASON = "improved by model"
-
-
-def episode_text(
-    task: str | None, goal: str | None, outcome: str | None, events: Sequence[Event]
-) -> str:
-    """The task, the outcome, the tools and the last message of a trace, in its own words."""
-    request = task or _first_message(events, EventType.USER_MESSAGE) or goal or ""
-    tools = Counter(event.tool_name for event in events if event.tool_name)
-    most_used = ", ".join(
-        f"{name} ×{count}" for name, count in tools.most_common(MAX_EPISODE_TOOLS)
-    )
-    lines = [
-        _shorten(request),
-        f"Outcome: {outcome or 'unknown'}; {len(events)} events.",
-        f"Tools: {most_used}." if most_used else "",
-        _shorten(_last_message(events)),
-    ]
-    return "\n".join(line for line in lines if line)
-
-
-def _first_message(events: Sequence[Event], event_type: EventType) -> str:
-    return next((event.content for event in events if event.event_type == event_type), "")
-
-
-def _last_message(events: Sequence[Event]) -> str:
-    event_types = (EventType.LLM_RESPONSE, EventType.ERROR_EVENT, EventType.TOOL_RESPONSE)
-    for event in reversed(events):
-        if event.event_type in event_types and event.content:
-            return event.content
-    return ""
-
-
-def _shorten(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_EPISODE_PART else text[: MAX_EPISODE_PART - 1] + "…"
-
-
-def episode_draft(trace_context: TraceContext, importance: float | None = None) -> MemoryDraft:
-    """`importance` comes from the evaluation; without one, the outcome decides."""
-    trace, context = trace_context.trace, trace_context.context
-    text = episode_text(trace.task_description, trace.task_goal, trace.outcome, context.events)
-    by_outcome = 0.3 if context.outcome is OutcomeType.SUCCESS else 0.6
-    return MemoryDraft(
-        kind=MemoryKind.EPISODE,
-        project_id=trace.project_id,
-        content=text,
-        importance=by_outcome if importance is None else importance,
-        source="trace",
-        outcome=trace.outcome,
-        session_id=trace.session_id,
-        trace_id=trace.id,
-        metadata={"event_count": len(context.events), "task_key": trace.task_key},
-        key=str(trace.id),
-    )
-
-
-async def find_episode(session: AsyncSession, draft: MemoryDraft) -> MemoryRow | None:
-    """The stored episode of the draft's trace. A trace has at most one."""
-    assert draft.key is not None
-    return await get_memory_by_key(session, draft.scope_address, draft.key)
 
 
 @dataclass(frozen=True)

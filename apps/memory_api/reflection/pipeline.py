@@ -46,11 +46,11 @@ from apps.memory_api.reflection.credit.assign import (
     verdicts_by_rules,
 )
 from apps.memory_api.reflection.credit.revision_hints import revision_hints
+from apps.memory_api.reflection.episode import find_episode
 from apps.memory_api.reflection.lesson_storage import (
     SavedLesson,
     degraded_run,
     degraded_run_of,
-    find_episode,
     replace_degraded,
     save_lessons,
 )

@@ -19,10 +19,10 @@ from apps.memory_api.reflection.context import (
     load_reflection_input,
     load_task_knowledge,
 )
+from apps.memory_api.reflection.episode import episode_draft
 from apps.memory_api.reflection.generate import GeneratedReflection, generate_reflection
 from apps.memory_api.reflection.lesson_storage import (
     degraded_run_of,
-    episode_draft,
     reflection_drafts,
 )
 from apps.memory_api.reflection.pipeline import Learner, Lessons, SavedLessons

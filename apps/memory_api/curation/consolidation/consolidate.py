@@ -39,7 +39,7 @@ from apps.memory_api.curation.consolidation.queries import (
     list_unpinned_bullets,
 )
 from apps.memory_api.curation.context import embed_texts, find_nearest_bullets, to_nearby
-from apps.memory_api.curation.duplicates import NearbyBullet
+from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.queries import list_bullet_tools, list_rejected_merges
 from apps.memory_api.curation.schemas import ApplyResult, CurationPlan, RejectedLesson
 from apps.memory_api.llm.errors import LLMOverBudget

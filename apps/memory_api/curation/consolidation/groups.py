@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.memory_api.curation.duplicates import NearbyBullet
+from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.nearness import NearnessScale
 
 MAX_GROUP_BULLETS = 8

@@ -22,7 +22,7 @@ from apps.memory_api.curation.content_checks import (
     find_long_contents,
     have_antonyms,
 )
-from apps.memory_api.curation.duplicates import NearbyBullet
+from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.model_output import extract_key
 from apps.memory_api.curation.schemas import ProposedChange, RejectedLesson, new_delta
 from apps.memory_api.playbooks.models import Bullet

@@ -11,7 +11,7 @@ from apps.memory_api.curation.consolidation.model_output import (
     ModelConsolidation,
 )
 from apps.memory_api.curation.content_checks import MAX_BULLET_CHARACTERS
-from apps.memory_api.curation.duplicates import NearbyBullet
+from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.prompt import list_tools
 from apps.memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
 from apps.memory_api.llm.structured_output import schema_text
