@@ -71,6 +71,9 @@ async def test_edit_shows_difference_before_it_saves(owner_of, api) -> None:
     life = await owner_of.get(f"{BOOK}/bullets/{key}")
     assert "It charged twice." in life.text
     assert "<del>Always</del>" in life.text
+    link = re.search(r'href="([^"]*analytics/bullet_costs[^"]*)"', life.text)
+    assert link
+    assert (await owner_of.get(html.unescape(link[1]))).status_code == 200
 
 
 async def test_edit_of_outdated_version_loses_no_input(owner_of, api) -> None:
