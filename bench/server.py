@@ -43,8 +43,8 @@ class MeasuredServer:
         """CPU time of all processes of the server since its start."""
         connection = await connect(self.url("postgres"))
         backend: int = await connection.fetchval("select pg_backend_pid()")
-        await connection.close()
         postmaster = psutil.Process(backend).parent()
+        await connection.close()
         assert postmaster is not None
         ended = postmaster.cpu_times()  # of processes that have ended, too
         return sum(ended[:4]) + sum(map(process_cpu_seconds, postmaster.children()))
