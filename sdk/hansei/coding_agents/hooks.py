@@ -164,8 +164,9 @@ class SendResult:
 
 
 def send_spool(store: SessionStore, client: Hansei) -> SendResult:
-    """Send what waits, oldest first, until the service cannot be reached. A range that the service
-    refuses is set aside. Ranges of another service or key stay.
+    """Send the stored message ranges, oldest first, until the service cannot be reached. The file
+    of a range that the service refuses is renamed to `.rejected`. Ranges of another service or key
+    are kept.
     """
     result = SendResult([])
     account = account_of(client.url, client.http_headers)

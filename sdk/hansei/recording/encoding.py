@@ -26,13 +26,19 @@ def to_json(value: object) -> str:
 
 
 def _encode(value: object, encode: Callable[[Any], str]) -> str:
+    """Never raises: the agent's objects may fail in any way, and recording must not stop the agent.
+    An object that cannot be read becomes the name of its type.
+    """
     try:
         return encode(value)
-    except Exception:
-        pass
+    except Exception:  # not JSON as it is
+        return _encode_plain(value, encode)
+
+
+def _encode_plain(value: object, encode: Callable[[Any], str]) -> str:
     try:
         return encode(_to_plain(value, 0))
-    except Exception:
+    except Exception:  # its fields or its `repr` cannot be read
         return encode(f"<{type(value).__name__}>")
 
 
