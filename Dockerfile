@@ -38,4 +38,4 @@ EXPOSE 8321
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8321/health', timeout=4)"]
 ENTRYPOINT ["hansei"]
-CMD ["serve", "--host", "0.0.0.0", "--port", "8321"]
+CMD ["serve", "--host", "0.0.0.0", "--processes", "1", "--port", "8321"]

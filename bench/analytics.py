@@ -109,14 +109,18 @@ async def _measure_question(
     report.row("questions", question, counts[-1], service, login)
 
 
-def open_report(history: History) -> Report:
-    about = (
+def describe_run(history: History) -> str:
+    """The machine and the rows of the playbook, as a sentence of a report."""
+    return (
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"load {os.getloadavg()[0]:.1f} at the start. One month of one playbook with "
-        f"{history.bullets:,} bullets, {history.revisions:,} revisions, {history.verdicts:,} "
-        f"verdicts, {history.traces:,} traces and {history.traces // 4:,} agent runs in "
-        f"{history.days} days. p50 / p95 in ms."
+        f"load {os.getloadavg()[0]:.1f} at the start. One playbook with {history.bullets:,} "
+        f"bullets, {history.revisions:,} revisions, {history.verdicts:,} verdicts, "
+        f"{history.traces:,} traces and {history.traces // 4:,} agent runs in {history.days} days."
     )
+
+
+def open_report(history: History) -> Report:
+    about = f"{describe_run(history)} One month of it is read. p50 / p95 in ms."
     report = Report("analytics", about)
     report.table("questions", "Questions", "question", "rows", "service", "login")
     return report

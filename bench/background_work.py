@@ -179,7 +179,7 @@ def crowd(lab: Lab, pid: int) -> None:
     )
 
 
-def slow_neighbor(lab: Lab) -> None:
+def slow_neighbor(lab: Lab, pid: int) -> None:
     """Tenant A learns from traces that take seconds of analysis each, while tenant B sends one
     small trace at a time.
     """
@@ -192,9 +192,12 @@ def slow_neighbor(lab: Lab) -> None:
     ]
     lab.send(lab.tenant("warm"), 1, "warm")  # until the worker has started
     lab.until(lambda: lab.drained("warm"))
+    process = psutil.Process(pid)
+    process.suspend()  # so that all traces of A are queued before B starts
     for n in range(lab.form.slow):
         trace = {"task_description": f"report {n}", "outcome": "failure", "events": events}
         send(lab.port, a, lines([trace], 1, f"slow-{n}"), "always")
+    process.resume()
     sent = 0
     while not lab.drained("slow"):
         lab.send(b, 1, f"small-{sent}")
@@ -311,7 +314,7 @@ def main(short: Annotated[bool, typer.Option(help="A tenth, writes no file.")] =
         lab = Lab(server, port, report, SHORT if short else FULL)
         with worker(server, {}) as pid:
             idle(lab)
-            slow_neighbor(lab)
+            slow_neighbor(lab, pid)
             crowd(lab, pid)
         lab.rows("delete from pgqueuer")  # the remaining tickets of A are not needed
         rules(lab)

@@ -1,16 +1,17 @@
 """The learning chain with a strong model, replayed from recordings.
 
-    python -m bench curate [--record FOLDER] [--save]
+    python -m bench curate [--recordings FOLDER] [--record URL]
 
 28 runs of 7 tasks (5 airline tasks and 2 questions, 4 attempts each) go through evaluate →
-reflect → curate → apply in two waves, then the playbook is consolidated. The answers of the model
-are those that readers wrote; `tests/recordings/curation` contains them. Prints bullets, model calls
-and tokens for each trace, and the pairs of bullets that a labeled list calls duplicates. It counts
+reflect → curate → apply in two waves, then the playbook is consolidated. Then 39 runs of all other
+sources do the same with the same playbook. The answers of the model are those that a reader wrote;
+`tests/recordings/curation` contains them. Prints bullets, model calls and tokens for each trace,
+and the pairs of bullets that a labeled list calls duplicates, after each of the two sets. It counts
 the prompts that differ from the recorded ones, because their answers may not fit any more.
 
-`--record FOLDER` asks for missing answers: each prompt is FOLDER/ask/NAME.txt, and its answer is
-read from FOLDER/answer/NAME.txt as soon as that file exists. `--save` stores prompts and answers as
-recordings. Needs ../shared/data/traces.jsonl.
+`--record URL` asks an OpenAI-compatible endpoint (with its `/v1`) for the answers to prompts that
+are not recorded exactly so, and stores them at once; after an interruption, start it again.
+Needs ../shared/data/traces.jsonl.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 import uvloop
@@ -35,7 +37,8 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure_logging
 from apps.memory_api.curation.cleanup import clean_up_playbook
 from apps.memory_api.curation.queries import list_active_bullets
-from apps.memory_api.llm.port import LLMReply, LLMRequest, TokenUsage
+from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, TokenUsage
+from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.playbooks.queries import get_playbook
 from apps.memory_api.playbooks.ref import PlaybookRef
 from apps.memory_api.run_queue.port import Ticket
@@ -59,47 +62,69 @@ from tests.support.tickets import waiting_tickets
 
 RECORDINGS = ROOT / "tests" / "recordings" / "curation"
 PLACE = PlaybookRef("default", "main")
-SOURCES = (("tau-bench-airline-gpt-4o", 5), ("reflexion-hotpotqa-react", 2))
-"""Source and number of its tasks."""
+SETS: dict[str, dict[str, slice]] = {
+    "airline and questions": {
+        "tau-bench-airline-gpt-4o": slice(5),
+        "reflexion-hotpotqa-react": slice(2),
+    },
+    "other sources": {
+        "reflexion-hotpotqa-react": slice(2, 3),
+        "tau-bench-retail-avaljotsingh": slice(3),
+        "swe-agent-demonstrations": slice(3),
+        "real-persona-chat-llm": slice(8),
+        "jmultiwoz-tc": slice(6),
+        "claude-agent-sdk-ja-tielec": slice(3),
+    },
+}
+"""Source → its tasks, in the order of `_by_interest`. The second set continues the playbook of the
+first one.
+"""
 ATTEMPTS = 4
 ATTEMPTS_PER_WAVE = 2
+_PATIENCE_SECONDS = 7200.0
+"""Time for an answer that a person writes."""
 _DELIMITER = re.compile(r"(</?[a-z-]+-)[0-9a-f]{16}>")
 
 
 def main(
+    recordings: Annotated[Path, typer.Option(help="Folder of the recordings.")] = RECORDINGS,
     record: Annotated[
-        Path | None, typer.Option(help="Folder for the prompts without a recorded answer.")
+        str | None, typer.Option(help="OpenAI-compatible endpoint for answers not recorded.")
     ] = None,
-    save: Annotated[bool, typer.Option(help="Store prompts and answers as recordings.")] = False,
 ) -> None:
     configure_logging("console", "error")
     if not (SHARED / "traces.jsonl").exists():
         raise typer.BadParameter(f"{SHARED / 'traces.jsonl'} does not exist.")
-    model = RecordedModel(read_recordings(RECORDINGS), record)
+    asked = open_llm("openai", model="recorded", base_url=record) if record else None
+    model = RecordedModel(recordings, asked)
     with measured_server() as server:
-        bullets = uvloop.run(learn(server, model))
-    report = to_report(model, bullets)
-    report.finish(write=record is None)
-    if save:
-        write_recordings(RECORDINGS, model, bullets)
+        playbooks = uvloop.run(learn(server, model))
+    report = to_report(model, playbooks, recordings)
+    report.finish(write=record is None and recordings == RECORDINGS)
+    if record:
+        write_recordings(recordings, model, playbooks[-1])
 
 
-def waves() -> list[list[dict[str, Any]]]:
-    """The traces of the first tasks of each source with different outcomes, in waves of
-    attempts.
-    """
+def waves(tasks_by_source: Mapping[str, slice]) -> list[list[dict[str, Any]]]:
+    """The traces of the first tasks of each source, in waves of attempts."""
     lines = (SHARED / "traces.jsonl").read_text(encoding="utf8").splitlines()
     attempts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for trace in map(json.loads, lines):
         attempts[trace["source"], trace["group"]].append(trace)
     chosen: list[list[dict[str, Any]]] = []
-    for source, count in SOURCES:
+    for source, which in tasks_by_source.items():
         tasks = [a[:ATTEMPTS] for (s, _), a in attempts.items() if s == source]
-        chosen += [task for task in tasks if len({a["outcome"] for a in task}) > 1][:count]
+        chosen += sorted(tasks, key=_by_interest)[which]
     return [
         [trace for task in chosen for trace in task[start : start + ATTEMPTS_PER_WAVE]]
         for start in range(0, ATTEMPTS, ATTEMPTS_PER_WAVE)
     ]
+
+
+def _by_interest(task: Sequence[dict[str, Any]]) -> tuple[bool, bool, bool]:
+    """Tasks with different outcomes first, then tasks that failed, then those with attempts."""
+    outcomes = {attempt["outcome"] for attempt in task}
+    return len(outcomes) == 1, outcomes == {"success"}, len(task) == 1
 
 
 # The model
@@ -141,44 +166,62 @@ class Wave:
 
 
 class RecordedModel:
-    """Answers with the recorded answers, and asks in a folder for those that are missing."""
+    """Answers with the recorded answers. With another model, asks it for the answers to prompts
+    that are not recorded exactly so, and appends them to the recordings.
+    """
 
     provider, model, endpoint = "compatible", "recorded", "recordings"
 
-    def __init__(self, recorded: Sequence[Recording], folder: Path | None) -> None:
+    def __init__(self, folder: Path, asked: LLM | None) -> None:
+        recorded = read_recordings(folder)
         self.recorded = {recording.name: recording for recording in recorded}
         self.decisions = RecordedDecisions([r for r in recorded if r.purpose == "curate"])
         self.folder = folder
+        self.asked = asked
         self.used: list[Recording] = []
         self.changed: list[str] = []
         self.tokens: dict[str, tuple[int, int]] = {}
         """Name → prompt and answer tokens, estimated."""
+        self.ends: list[int] = []
+        """The number of prompts up to the end of each set."""
+        self._known = {(r.purpose, r.prompt): r.answer for r in recorded}
 
     async def complete(self, request: LLMRequest) -> LLMReply:
         reader = _reader.get()
         if reader is not None:
             reader.wave.arrive(reader.number)
-        name = self._name(request, reader)
         prompt = "\n\n".join(m.content for m in request.messages if m.role != "system")
         prompt = _DELIMITER.sub(r"\1…>", prompt)
-        recording = self.recorded.get(name)
-        self.used.append(Recording(name, request.purpose, prompt, ""))
-        mine = self.used[-1]
-        self.changed += [name] if recording is None or recording.prompt != prompt else []
-        if request.purpose == "curate" and self.decisions.recorded:
-            mine.answer = self.decisions.answer(prompt)
-        elif recording is not None:
-            mine.answer = to_current_numbers(recording, prompt)
-        else:
-            mine.answer = await self._ask(name, request)
-        self.tokens[name] = (
+        mine = Recording(self._name(request, reader), request.purpose, prompt, "")
+        self.used.append(mine)
+        mine.answer = await self._answer(mine, request)
+        self.tokens[mine.name] = (
             sum(estimate_tokens(message.content) for message in request.messages),
             estimate_tokens(mine.answer),
         )
         if reader is not None:
             await reader.wave.wait_for_turn(reader.number)
-        usage = TokenUsage(*self.tokens[name])
+        usage = TokenUsage(*self.tokens[mine.name])
         return LLMReply(mine.answer, self.model, self.provider, usage)
+
+    def end_set(self) -> None:
+        self.ends.append(len(self.used))
+
+    async def _answer(self, mine: Recording, request: LLMRequest) -> str:
+        known = self._known.get((mine.purpose, mine.prompt))
+        if known is not None:
+            return known
+        self.changed.append(mine.name)
+        recording = self.recorded.get(mine.name)
+        if self.asked is not None:
+            reply = await self.asked.complete(replace(request, timeout=_PATIENCE_SECONDS))
+            append_recording(self.folder, replace(mine, answer=reply.text))
+            return reply.text
+        if mine.purpose == "curate" and self.decisions.recorded:
+            return self.decisions.answer(mine.prompt)
+        if recording is None:
+            raise RuntimeError(f"No answer is recorded for {mine.name}. Use --record URL.")
+        return to_current_numbers(recording, mine.prompt)
 
     def _name(self, request: LLMRequest, reader: _Reader | None) -> str:
         """`reflect-<trace>`, `curate-03`; a second call for the same run ends in `-again`."""
@@ -191,19 +234,6 @@ class RecordedModel:
             name += "-again"
         return name
 
-    async def _ask(self, name: str, request: LLMRequest) -> str:
-        if self.folder is None:
-            raise RuntimeError(f"No answer is recorded for {name}. Use --record FOLDER.")
-        ask, answer = self.folder / "ask", self.folder / "answer" / f"{name}.txt"
-        ask.mkdir(parents=True, exist_ok=True)
-        answer.parent.mkdir(parents=True, exist_ok=True)
-        text = "\n\n".join(f"##### {m.role} #####\n{m.content}" for m in request.messages)
-        (ask / f"{name}.tmp").write_text(text, encoding="utf8")
-        (ask / f"{name}.tmp").rename(ask / f"{name}.txt")
-        while not answer.exists():  # noqa: ASYNC110 - somebody writes the file
-            await asyncio.sleep(0.5)
-        return answer.read_text(encoding="utf8")
-
     async def aclose(self) -> None:
         return None
 
@@ -211,24 +241,32 @@ class RecordedModel:
 # The chain
 
 
-async def learn(server: MeasuredServer, model: RecordedModel) -> list[dict[str, Any]]:
-    """Learn from all waves; the active bullets, in the order of their keys."""
+async def learn(server: MeasuredServer, model: RecordedModel) -> list[list[dict[str, Any]]]:
+    """Learn from all sets; the active bullets after each one, in the order of their keys."""
     key = await new_tenant(server, "curate")
     tenant_id = to_tenant_id("curate")
     settings = Settings(
         _env_file=None, llm_provider="none", curation_interval=0, llm_max_tokens=8_192
     )  # type: ignore[call-arg]
+    playbooks: list[list[dict[str, Any]]] = []
     async with open_runtime(settings, server.url("hansei_app")) as opened:
         runtime = replace(opened, llm=model)
         with api(server) as port:
-            for wave in waves():
-                body = b"".join(_line(trace) for trace in wave)
-                await asyncio.to_thread(send, port, key, body, "always")
-                await drain(runtime, tenant_id)
-        await clean_up_playbook(runtime, tenant_id, PLACE, new_id(), force=True)
-        async with runtime.sessions.for_tenant(tenant_id) as session:
-            playbook = await get_playbook(session, PLACE)
-            rows = await list_active_bullets(session, playbook.scope_id) if playbook else []
+            for tasks_by_source in SETS.values():
+                for wave in waves(tasks_by_source):
+                    body = b"".join(_line(trace) for trace in wave)
+                    await asyncio.to_thread(send, port, key, body, "always")
+                    await drain(runtime, tenant_id)
+                await clean_up_playbook(runtime, tenant_id, PLACE, new_id(), force=True)
+                playbooks.append(await _active_bullets(runtime, tenant_id))
+                model.end_set()
+    return playbooks
+
+
+async def _active_bullets(runtime: Runtime, tenant_id: UUID) -> list[dict[str, Any]]:
+    async with runtime.sessions.for_tenant(tenant_id) as session:
+        playbook = await get_playbook(session, PLACE)
+        rows = await list_active_bullets(session, playbook.scope_id) if playbook else []
     return [
         {
             "key": row.key,
@@ -288,9 +326,14 @@ async def _trace_name(runtime: Runtime, ticket: Ticket) -> str:
 # Recordings and report
 
 
-def write_recordings(folder: Path, model: RecordedModel, bullets: Sequence[dict[str, Any]]) -> None:
-    """Store the prompts and answers, and the playbook that they make."""
+def append_recording(folder: Path, recording: Recording) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "recordings.jsonl").open("a", encoding="utf8") as file:
+        file.write(json.dumps(vars(recording), ensure_ascii=False) + "\n")
+
+
+def write_recordings(folder: Path, model: RecordedModel, bullets: Sequence[dict[str, Any]]) -> None:
+    """Store the prompts and answers that were used, and the playbook that they make."""
     lines = [json.dumps(vars(recording), ensure_ascii=False) for recording in model.used]
     (folder / "recordings.jsonl").write_text("\n".join(lines) + "\n", encoding="utf8")
     text = json.dumps(bullets, ensure_ascii=False, indent=1)
@@ -304,31 +347,41 @@ def labeled_pairs(folder: Path) -> Iterator[tuple[str, str]]:
         yield from (tuple(pair) for pair in json.loads(file.read_text(encoding="utf8")))
 
 
-def to_report(model: RecordedModel, bullets: Sequence[dict[str, Any]]) -> Report:
-    trace_count = sum(map(len, waves()))
-    contents = {bullet["content"] for bullet in bullets}
-    duplicates = [pair for pair in labeled_pairs(RECORDINGS) if set(pair) <= contents]
+def to_report(
+    model: RecordedModel, playbooks: Sequence[Sequence[dict[str, Any]]], folder: Path
+) -> Report:
+    pairs = list(labeled_pairs(folder))
+    counts = [sum(map(len, waves(tasks))) for tasks in SETS.values()]
     report = Report(
         "curate",
-        f"{trace_count} traces of {sum(count for _, count in SOURCES)} tasks; the model's answers "
-        f"are recorded. Prompts: {len(model.used)}, of which {len(model.changed)} differ from the "
-        "recorded ones.",
-    )
-    report.table("playbook", "The playbook", "bullets", "bullets a trace", "labeled duplicates")
-    report.row(
-        *("playbook", len(bullets), f"{len(bullets) / trace_count:.2f}", len(duplicates)),
+        f"{sum(counts)} traces; the model's answers are recorded. Prompts: {len(model.used)}, of "
+        f"which {len(model.changed)} differ from the recorded ones.",
     )
     report.table(
-        *("model", "The model (estimated tokens)", "purpose", "calls", "calls a trace"),
+        *("playbook", "The playbook after each set"),
+        *("after", "traces", "bullets", "bullets a trace", "labeled duplicates"),
+    )
+    for number, (name, bullets) in enumerate(zip(SETS, playbooks, strict=True), 1):
+        contents = {bullet["content"] for bullet in bullets}
+        duplicates = sum(set(pair) <= contents for pair in pairs)
+        traces = sum(counts[:number])
+        bullets_a_trace = f"{len(bullets) / traces:.2f}"
+        report.row("playbook", name, traces, len(bullets), bullets_a_trace, duplicates)
+    report.table(
+        *("model", "The model (estimated tokens)", "set", "purpose", "calls", "calls a trace"),
         *("prompt tokens a trace", "answer tokens a trace"),
     )
-    for purpose in dict.fromkeys(recording.purpose for recording in model.used):
-        names = [recording.name for recording in model.used if recording.purpose == purpose]
-        prompt, said = (sum(model.tokens[name][n] for name in names) for n in (0, 1))
-        report.row(
-            *("model", purpose, len(names), f"{len(names) / trace_count:.2f}"),
-            *(f"{prompt / trace_count:,.0f}", f"{said / trace_count:,.0f}"),
-        )
+    start = 0
+    for name, count, end in zip(SETS, counts, model.ends, strict=True):
+        used = model.used[start:end]
+        start = end
+        for purpose in dict.fromkeys(recording.purpose for recording in used):
+            names = [recording.name for recording in used if recording.purpose == purpose]
+            prompt, said = (sum(model.tokens[name][n] for name in names) for n in (0, 1))
+            report.row(
+                *("model", name, purpose, len(names), f"{len(names) / count:.2f}"),
+                *(f"{prompt / count:,.0f}", f"{said / count:,.0f}"),
+            )
     return report
 
 

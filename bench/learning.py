@@ -3,6 +3,10 @@
 Measures traces per second with the rules engine; the throughput with a model that takes 500 ms and
 16 concurrent calls, as a share of the ideal, with its calls and tokens; and the time that the
 curator needs for one lesson as a playbook grows. Starts its own PostgreSQL and workers.
+
+The ideal is the time in which the model answers all calls that were made if 16 are always at work:
+calls × 0.5 s / 16. It leaves out that the last curation follows the last reflection (0.5 s) and the
+CPU time of Hansei, so that few traces cannot reach it.
 """
 
 from __future__ import annotations

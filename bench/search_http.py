@@ -1,5 +1,6 @@
 """Search and render over HTTP as clients use them: real texts and questions, latency, and the CPU
-time that PostgreSQL and the API process spend on a request.
+time that PostgreSQL and the API process spend on a request. One client asks one API process; eight
+clients ask two. The clients run on the same machine.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ SIZES = (200, 1_000, 8_000)
 QUESTIONS = 150
 SECONDS = 4.0
 CLIENTS = 8
+PROCESSES = 2
 ROUTES = {
     "playbook search": "/api/v1/playbooks/main/search",
     "render": "/api/v1/playbooks/main/render",
@@ -74,20 +76,29 @@ async def over_http(server: MeasuredServer, admin: asyncpg.Connection[Any], repo
     def backends() -> list[psutil.Process]:
         return [p for p in postmaster.children() if "hansei_app" in " ".join(p.cmdline())]
 
+    alone: dict[tuple[int, str], tuple[object, ...]] = {}
     with api(server) as port:
         serve = [p for p in psutil.Process().children() if "serve" in p.cmdline()]
         database, service = CpuClock(backends), CpuClock(lambda: serve)
         for size, key in keys.items():
-            callers = [Caller(port, key) for _ in range(CLIENTS)]
+            client = Caller(port, key)
             for name, path in ROUTES.items():
-                one = caller(callers[0], path)
+                one = caller(client, path)
                 await spread(one, QUESTIONS)  # the connections make their plans once
                 before = database.read(), service.read()
                 taken = await spread(one, QUESTIONS, warm=0)
                 spent = database.read() - before[0], service.read() - before[1]
-                eight, each = await rate([caller(c, path) for c in callers], SECONDS)
                 cpu = (f"{milliseconds / QUESTIONS:.2f}" for milliseconds in spent)
-                report.row("http", f"{size:,}", name, taken, *cpu, each, f"{eight:.0f}")
+                alone[size, name] = taken, *cpu
+            await client.close()
+    with api(server, processes=PROCESSES) as port:
+        for size, key in keys.items():
+            callers = [Caller(port, key) for _ in range(CLIENTS)]
+            for name, path in ROUTES.items():
+                calls = [caller(one, path) for one in callers]
+                await rate(calls, SECONDS / 2)  # each connection of each process makes its plans
+                eight, each = await rate(calls, SECONDS)
+                report.row("http", f"{size:,}", name, *alone[size, name], each, f"{eight:.0f}")
             for open_caller in callers:
                 await open_caller.close()
 

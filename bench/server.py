@@ -80,12 +80,15 @@ async def connect(url: str) -> asyncpg.Connection:
 
 
 @contextmanager
-def api(server: MeasuredServer, settings: Mapping[str, str] | None = None) -> Iterator[int]:
-    """Run `hansei serve` in a process with these environment variables and yield its port."""
+def api(
+    server: MeasuredServer, settings: Mapping[str, str] | None = None, *, processes: int = 1
+) -> Iterator[int]:
+    """Run `hansei serve` with these environment variables and yield its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with _process(server, ["serve", "--port", str(port)], settings or {}):
+    command = ["serve", "--processes", str(processes), "--port", str(port)]
+    with _process(server, command, settings or {}):
         _wait(port)
         yield port
 

@@ -199,27 +199,33 @@ def tenants_of_test() -> list[UUID]:
     return []
 
 
+async def create_test_tenant(owner: Sessions) -> TestTenant:
+    """A new tenant with a key of each scope."""
+    slug = f"t-{new_id()}"
+    tenant = TestTenant(to_tenant_id(slug), slug)
+    keys = {scope: generate_key(tenant.id) for scope in KeyScope}
+    async with owner.for_tenant(tenant.id) as session:  # only two statements
+        await create_tenant(session, slug)
+        session.add_all(
+            ApiKeyRow(
+                tenant_id=tenant.id,
+                id=new_id(),
+                name=scope.value,
+                secret_hash=key.secret_hash,
+                scopes=[scope.value],
+            )
+            for scope, key in keys.items()
+        )
+    tenant.keys.update({scope.value: key.text for scope, key in keys.items()})
+    return tenant
+
+
 @pytest.fixture
 def make_tenant(
     owner: Sessions, tenants_of_test: list[UUID]
 ) -> Callable[[], Awaitable[TestTenant]]:
     async def make() -> TestTenant:
-        slug = f"t-{new_id()}"
-        tenant = TestTenant(to_tenant_id(slug), slug)
-        keys = {scope: generate_key(tenant.id) for scope in KeyScope}
-        async with owner.for_tenant(tenant.id) as session:  # only two statements
-            await create_tenant(session, slug)
-            session.add_all(
-                ApiKeyRow(
-                    tenant_id=tenant.id,
-                    id=new_id(),
-                    name=scope.value,
-                    secret_hash=key.secret_hash,
-                    scopes=[scope.value],
-                )
-                for scope, key in keys.items()
-            )
-        tenant.keys.update({scope.value: key.text for scope, key in keys.items()})
+        tenant = await create_test_tenant(owner)
         tenants_of_test.append(tenant.id)
         return tenant
 
@@ -268,7 +274,7 @@ def upkeep_of_test_tenants(tenants_of_test: list[UUID], monkeypatch: pytest.Monk
     monkeypatch.setattr(upkeep, "claim_due_tenants", claim_mine)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def drain(runtime: Runtime) -> Callable[..., Awaitable[int]]:
     """Do all work that waits for a tenant, as a worker would, in this process. Answers how many
     runs."""

@@ -23,7 +23,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)]
 Processes = Annotated[
-    int, typer.Option("--processes", help="API processes. They share the port.", min=1, max=64)
+    int | None,
+    typer.Option(
+        "--processes",
+        help="API processes. They share the port. Default: one per core, at most 4.",
+        min=1,
+        max=64,
+    ),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Tenant name or UUID.")]
 
@@ -89,7 +95,7 @@ def up(
     host: Host = "127.0.0.1",
     port: Port = 8321,
     data_dir: DataDir = None,
-    processes: Processes = 1,
+    processes: Processes = None,
     json: Json = False,
 ) -> None:
     """Start Hansei on this machine: database, API and worker, with a tenant and an API key."""
@@ -100,15 +106,15 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8321,
     data_dir: DataDir = None,
-    processes: Processes = 1,
+    processes: Processes = None,
     listen_fd: Annotated[int | None, typer.Option("--listen-fd", hidden=True)] = None,
 ) -> None:
     """Run the API server, with HANSEI_DATABASE_URL or the database of a data directory."""
     address = {"host": host, "port": port, "data_dir": data_dir}
-    if processes > 1:
-        _run("api_processes", "run_processes", **address, processes=processes)
-    else:
+    if processes == 1:
         _run("processes", "run_serve", **address, listen_fd=listen_fd)
+    else:
+        _run("api_processes", "run_processes", **address, processes=processes)
 
 
 def worker(data_dir: DataDir = None) -> None:
@@ -275,6 +281,9 @@ def tenant_sql_role(
     drop: Annotated[
         str | None, typer.Option(metavar="ROLE", help="Delete this login of the tenant.")
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Store the login for the SQL page of the console.")
+    ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
@@ -282,7 +291,14 @@ def tenant_sql_role(
     if drop is not None:
         _run("sql_logins", "drop_sql_role", tenant=name, role=drop, data_dir=data_dir)
         return
-    _run("sql_logins", "create_sql_role", tenant=name, data_dir=data_dir, json=json)
+    _run(
+        "sql_logins",
+        "create_sql_role",
+        tenant=name,
+        data_dir=data_dir,
+        json=json,
+        console=console,
+    )
 
 
 def key_create(

@@ -13,6 +13,7 @@ import structlog
 
 from apps.memory_api.budgets.accounting import AccountedLLM, ModelAccounting
 from apps.memory_api.core.db import Sessions, open_engine
+from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.embeddings.registry import open_default_embedder
 from apps.memory_api.llm.circuit_breaker import CircuitBreakerLLM, CircuitBreakers
@@ -70,21 +71,27 @@ async def open_runtime(
 
     With `background`, each model call is tried once, because the queue retries the whole run.
     """
+    options = PersonalDataOptions.parse(settings.pii_redaction, settings.pii_phone_region)
+    PERSONAL_DATA.configure(options)
     report_prompt_problems(settings)
     embedder = open_default_embedder(settings)
     models = open_configured_models(settings)
-    engine = open_engine(
-        database_url,
-        pool_size=settings.pool_size,
-        statement_cache=settings.statement_cache,
-        timeout=settings.database_timeout * (WORKER_TIMEOUT_FACTOR if background else 1),
+    timeout = settings.database_timeout * (WORKER_TIMEOUT_FACTOR if background else 1)
+    engine, listener = (
+        open_engine(
+            database_url,
+            pool_size=size,
+            statement_cache=settings.statement_cache,
+            timeout=timeout,
+        )
+        for size in (settings.pool_size, 1)
     )
     queue = PgQueuerRunQueue(
         settings.listen_url or database_url,
         heartbeat=timedelta(seconds=settings.lease_seconds),
         admission=AdmissionControl(settings.queue_limit, settings.queue_limit_total),
     )
-    sessions, circuit_breakers = Sessions(engine), CircuitBreakers()
+    sessions, circuit_breakers = Sessions(engine, listener), CircuitBreakers()
     sessions.before_commit = delivery_writer(queue)
     accounting = ModelAccounting(sessions, on_alerts=alert_notifier(settings, queue))
     llm = (
@@ -107,7 +114,7 @@ async def open_runtime(
             await llm.aclose()
         await accounting.aclose()
         await runtime.embedding_models.embedder_cache.aclose()
-        await engine.dispose()
+        await sessions.close()
 
 
 def build_model_chain(

@@ -174,7 +174,9 @@ class EvaluateStep(
             ]
         next_step = None
         if decision.reflect:
-            outcome = effective_outcome(evaluation, _reported_outcome(output.trace))
+            reported = _reported_outcome(output.trace)
+            is_known = reported or evaluation.verdict
+            outcome = effective_outcome(evaluation, reported) if is_known else None
             next_step = NextStep(REFLECT, {IMPORTANCE: decision.importance, OUTCOME: outcome})
             data[NEXT_RUN_ID] = str(next_step.run_id)
         return LearningResult(

@@ -288,21 +288,24 @@ bounds as materialized (
     ) b
     having count(*) = v_best_count
 ),
+-- The rows that may be among the best: usually less than a hundred. Only they are grouped, with their lexical scores.
+retained as materialized (
+    select n.seq, n.dense from near_matches n
+    union all
+    select v.seq, -(v.embedding <#> p_query_vector)
+    from memory_vectors v
+    where v.tenant_id = p_tenant_id and v.scope_id = any(v_scope_ids) and v.model_label_id = v_model_label_id
+      and -(v.embedding <#> p_query_vector) >= coalesce((select b.dense from bounds b), '-infinity') and
+--> filters
+),
 scored as materialized (
     select e.seq, max(e.dense)::real dense, max(e.lexical)::real lexical
     from (
-        select n.seq, n.dense, n.lexical from near_matches n
+        select r.seq, r.dense, 0 lexical from retained r
         union all
-        select v.seq, -(v.embedding <#> p_query_vector), 0
-        from memory_vectors v
-        where v.tenant_id = p_tenant_id and v.scope_id = any(v_scope_ids) and v.model_label_id = v_model_label_id
-          and -(v.embedding <#> p_query_vector) >= coalesce((select b.dense from bounds b), '-infinity') and
---> filters
-        union all
-        select w.seq, null, w.lexical from words w
+        select w.seq, null, w.lexical from words w where w.seq in (select r.seq from retained r)
     ) e
     group by e.seq
-    having max(e.dense) is not null
 )
 --> fusion
 

@@ -169,6 +169,8 @@ class Methods:
     create_webhook = RequestMethod(webhooks.create_webhook)
     list_webhooks = ListMethod(webhooks.list_webhooks)
     update_webhook = RequestMethod(webhooks.update_webhook)
+    rotate_webhook_secret = RequestMethod(webhooks.rotate_webhook_secret)
+    send_test_event = RequestMethod(webhooks.send_test_event)
     delete_webhook = RequestMethod(webhooks.delete_webhook)
     list_webhook_deliveries = ListMethod(webhooks.list_webhook_deliveries)
     replay_webhook_delivery = RequestMethod(webhooks.replay_webhook_delivery)

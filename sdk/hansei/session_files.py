@@ -35,6 +35,15 @@ _FORMAT_KEYS: Mapping[TraceFormat, re.Pattern[bytes]] = {
     "langsmith": re.compile(rb'"run_type"\s*:\s*"'),
     "codex": re.compile(rb'"type"\s*:\s*"(?:session_meta|response_item)"'),
 }
+_RECORD_KEYS: Mapping[str, TraceFormat] = {
+    "resourceSpans": "otel", "traj": "tau-bench", "trajectory": "swe-agent",
+    "observations": "langfuse", "isRootObservation": "langfuse", "traceId": "langfuse",
+    "run_type": "langsmith",
+}  # fmt: skip
+_RECORD_FIELDS = ("data", "traces", "runs", "items", "results")
+"""Fields of a document that hold its records."""
+_DOCUMENT_STARTS = (b"{", b"[", b"[{")
+"""The first line of a JSON document of several lines."""
 _ENTRY_FIELDS = (
     "type", "message", "uuid", "parentUuid", "sessionId", "timestamp", "agentId", "isSidechain",
     "isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage",
@@ -72,24 +81,70 @@ class SessionFile:
 
 def detect_session(source: BinaryIO) -> tuple[bool, bytes]:
     """Whether a file holds messages and not traces, and the bytes that were read to find out. The
-    first lines may have any length, and may be damaged.
+    first lines may have any length, and may be damaged. A JSON document of several lines is read as
+    a whole, and a line with a whole conversation with the line after it: see `detect_format`.
     """
     head: list[bytes] = []
     size = 0
+    decision: bool | None = None
     for line in source:
         head.append(line)
         size += len(line)
-        decision = _is_session_line(line.removeprefix(_BOM))
-        if decision is not None or size > MAX_UNDECIDED_BYTES:
-            return bool(decision), b"".join(head)
-    return False, b"".join(head)
+        if decision is None:
+            decision = _is_session_line(line.removeprefix(_BOM))
+        is_document = head[0].removeprefix(_BOM).strip() in _DOCUMENT_STARTS
+        if (decision is not None and not is_document) or size > MAX_UNDECIDED_BYTES:
+            break
+    if decision and head and _is_conversation(head[-1].removeprefix(_BOM)):
+        for line in source:
+            head.append(line)
+            if line.strip():
+                break
+    return bool(decision), b"".join(head)
 
 
 def detect_format(head: bytes) -> TraceFormat | None:
-    """The format of another program's export by the keys in its first bytes; None for traces of
-    Hansei and sessions with messages.
+    """The format of another program's export by the keys of its first record; None for traces of
+    Hansei and sessions with messages. `head` is a JSON document, or the first lines of a file. Two
+    lines with `messages` each are two conversations of a model API; one such line is a session.
     """
+    try:
+        value = json.loads(head)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        return _record_format(value)
+    lines = [line for line in head.removeprefix(_BOM).splitlines() if line.strip()]
+    if len(lines) > 1 and all(map(_is_conversation, lines[-2:])):
+        return "openai"
     return next((name for name, pattern in _FORMAT_KEYS.items() if pattern.search(head)), None)
+
+
+def _is_conversation(line: bytes) -> bool:
+    """Whether a line is an object with a list of messages, such as a request of a model API."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(value, dict):
+        return False
+    entry = cast(Json, value)
+    return isinstance(entry.get("messages"), list) and not _has_message(entry)
+
+
+def _record_format(value: Any) -> TraceFormat | None:
+    while isinstance(value, list) and value:
+        value = cast("list[Any]", value)[0]
+    if not isinstance(value, dict):
+        return None
+    record = cast(Json, value)
+    for key, found in _RECORD_KEYS.items():
+        if key in record:
+            return found
+    if record.get("type") in ("session_meta", "response_item"):
+        return "codex"
+    records = next((record[name] for name in _RECORD_FIELDS if record.get(name)), None)
+    return _record_format(records) if isinstance(records, list) else None
 
 
 def _is_session_line(line: bytes) -> bool | None:

@@ -33,6 +33,7 @@ async def test_invented_traces_do_not_quarantine_a_bullet(book: Book, tenant: An
         assert not answer["quarantined"]
     assert answer["bullet"]["harmful"] == 6
     assert answer["bullet"]["status"] == "active"
+    assert KEY in (await book.post("render")).json()["bullet_keys"], "it is also served"
 
 
 async def test_retrieval_of_other_bullets_is_no_evidence(book: Book, tenant: Any) -> None:
@@ -51,6 +52,7 @@ async def test_agent_that_used_the_bullet_is_heard(book: Book, tenant: Any) -> N
         trace_id = await new_trace(book.api, retrieval_id=retrieval, playbook="book")
         answer = await judge(book, agent, trace_id=trace_id)
         assert answer["quarantined"] is last
+    assert KEY not in (await book.post("render")).json()["bullet_keys"]
 
 
 async def test_reviewed_playbook_gets_a_proposal(book: Book, tenant: Any) -> None:

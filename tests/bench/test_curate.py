@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from bench.curate import RECORDINGS, labeled_pairs
 from bench.recordings import RecordedDecisions, Recording, read_recordings, to_current_numbers
-from tests.support.paths import ROOT
 
 BULLET = "[{key}] OTHERS, helpful 0, harmful 0, taught by 1\n  when: it is late\n  Go home.\n"
 
@@ -49,7 +49,19 @@ def test_keys_of_an_answer_are_translated() -> None:
 
 
 def test_recordings_are_complete() -> None:
-    recorded = read_recordings(ROOT / "tests" / "recordings" / "curation")
-    assert sum(r.purpose == "reflect" for r in recorded) == 28
+    recorded = read_recordings(RECORDINGS)
+    assert sum(r.purpose == "reflect" for r in recorded) == 67
     for recording in recorded:
         assert json.loads(recording.answer)
+
+
+def test_labeled_duplicates_can_be_found() -> None:
+    answers = [json.loads(r.answer) for r in read_recordings(RECORDINGS) if r.purpose != "reflect"]
+    written = {o["content"] for answer in answers for o in answer["operations"]}
+    playbook = json.loads((RECORDINGS / "playbook.json").read_text(encoding="utf8"))
+    kept = {bullet["content"] for bullet in playbook}
+    pairs = list(labeled_pairs(RECORDINGS))
+    assert pairs
+    for pair in pairs:
+        assert set(pair) <= written, "the list names texts of these recordings"
+        assert not set(pair) <= kept, "the recorded playbook has no labeled duplicates"

@@ -84,7 +84,9 @@ async def test_process_prints_one_line(bare: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("worker",), ("serve", "--port", str(free_port()))], ids=["worker", "serve"]
+    "arguments",
+    [("worker",), ("serve", "--processes", "1", "--port", str(free_port()))],
+    ids=["worker", "serve"],
 )
 async def test_wrong_password_stops_process(arguments: tuple[str, ...], bare: str) -> None:
     status, err = await run(arguments, with_wrong_password(bare))

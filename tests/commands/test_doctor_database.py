@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import text, update
 
 from apps.memory_api.auth.tables import ApiKeyRow
-from apps.memory_api.commands import database_checks, doctor
+from apps.memory_api.commands import database_checks, doctor, installation_checks
 from apps.memory_api.commands.database import DatabaseUrls
 from apps.memory_api.commands.database_checks import (
     check_clock,
@@ -17,7 +18,9 @@ from apps.memory_api.commands.database_checks import (
     check_row_security,
     check_table_indexes,
 )
+from apps.memory_api.commands.installation_checks import check_distribution
 from apps.memory_api.commands.tenant_checks import check_runs_and_keys
+from apps.memory_api.core.personal_data import PERSONAL_DATA
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.runs.lifecycle import new_run
 from apps.memory_api.runs.tables import RunRow
@@ -158,3 +161,86 @@ async def test_invalid_sections_file_is_found(database: Database, tmp_path: Path
     for name in ("isolation", "table indexes", "clock", "disk", "prompts"):
         assert found[name].ok, found[name]
     assert {"runs", "keys"} < found.keys()
+
+
+async def test_key_without_tenant_cannot_be_distributed(
+    runtime: Runtime, database: Database
+) -> None:
+    assert (await check_distribution(runtime.sessions)).ok
+    create = "create unique index webhooks_url_idx on webhooks (url)"
+    await database.server.run(create, database.name)
+    try:
+        found = await check_distribution(runtime.sessions)
+    finally:
+        await database.server.run("drop index webhooks_url_idx", database.name)
+    assert (found.ok, "webhooks_url_idx has no tenant_id" in found.message) == (False, True)
+
+
+CITUS_CATALOG = (
+    # The tables of Citus that the check reads, with every table of a tenant but one.
+    "create table pg_dist_partition as select c.oid::regclass logicalrelid from pg_class c"
+    " where c.relnamespace = 'public'::regnamespace and c.relname <> 'webhooks'",
+    "create table pg_dist_object as select oid objid, 0 distribution_argument_index from pg_proc",
+    "grant select on pg_dist_partition, pg_dist_object to public",
+)
+
+
+async def test_table_that_citus_does_not_distribute_is_found(
+    runtime: Runtime, database: Database
+) -> None:
+    async def run(*statements: str) -> None:
+        for statement in statements:
+            await database.server.run(statement, database.name)
+
+    try:
+        await run(*CITUS_CATALOG)
+        table = await check_distribution(runtime.sessions)
+        await run(
+            "insert into pg_dist_partition values ('webhooks')",
+            "delete from pg_dist_object where objid in"
+            " (select oid from pg_proc where proname = 'hansei_search')",
+        )
+        function = await check_distribution(runtime.sessions)
+        await run(
+            "insert into pg_dist_object select oid, 0 from pg_proc where proname = 'hansei_search'"
+        )
+        setting = await check_distribution(runtime.sessions)
+    finally:
+        await run("drop table if exists pg_dist_partition, pg_dist_object")
+    assert (table.ok, table.message) == (False, "not distributed: the table webhooks")
+    assert (function.ok, function.message) == (
+        False,
+        "not distributed: the function hansei_search",
+    )
+    assert (setting.ok, "propagate_set_commands" in setting.fix) == (False, True)
+
+
+def test_installed_packages_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert installation_checks.check_packages().ok
+    versions = {"hansei": "0.1.0", "hansei-server": "0.2.0"}
+    monkeypatch.setattr(installation_checks.metadata, "version", versions.__getitem__)
+    found = installation_checks.check_packages()
+    assert (found.ok, found.message) == (False, "hansei 0.1.0, hansei-server 0.2.0")
+    assert "hansei==0.2.0" in found.fix
+    versions["hansei"] = "0.2.0"
+    monkeypatch.setattr(installation_checks.metadata, "entry_points", lambda group: [])
+    found = installation_checks.check_packages()
+    assert (found.ok, "hansei.commands" in found.message) == (False, True)
+
+    def missing(name: str) -> str:
+        raise installation_checks.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(installation_checks.metadata, "version", missing)
+    assert installation_checks.check_packages().message == (
+        "not installed: hansei and hansei-server"
+    )
+
+
+def test_missing_libraries_of_personal_data_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    off = installation_checks.check_personal_data(Settings(_env_file=None))  # type: ignore[call-arg]
+    assert (off.ok, off.fix) == (True, "")
+    monkeypatch.setitem(sys.modules, "phonenumbers", None)
+    monkeypatch.setattr(PERSONAL_DATA, "detector", None)
+    on = Settings(_env_file=None, pii_redaction="all")  # type: ignore[call-arg]
+    found = installation_checks.check_personal_data(on)
+    assert (found.ok, found.fix) == (False, "Run `pip install hansei-server[pii]`.")

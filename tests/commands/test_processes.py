@@ -8,10 +8,16 @@ import re
 import signal
 import sys
 import urllib.request
+from pathlib import Path
 
 import psutil
 import pytest
 
+from apps.memory_api.commands.api_processes import (
+    MAX_DEFAULT_PROCESSES,
+    MEMORY_PER_PROCESS,
+    default_process_count,
+)
 from tests.conftest import Database
 from tests.support.paths import ROOT
 from tests.support.processes import PATIENCE, eventually, free_port
@@ -30,7 +36,7 @@ WRONG = {
 async def test_wrong_setting_is_one_line_and_status_2(
     command: str, name: str, database: Database
 ) -> None:
-    port = ("--port", str(free_port())) if command == "serve" else ()
+    port = ("--processes", "1", "--port", str(free_port())) if command == "serve" else ()
     value, expected = WRONG[name]
     env = {"HANSEI_DATABASE_URL": database.url("hansei_app")} | {name: value}
     status, _, err = await run_command((command, *port), env)
@@ -58,6 +64,27 @@ async def test_wrong_setting_of_a_child_ends_up(database: Database) -> None:
 def total(metrics: str, name: str) -> float:
     """The sum of the samples of a metric."""
     return sum(float(n) for n in re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", metrics, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("quota", "memory", "most"),
+    [
+        ("max 100000", "max", MAX_DEFAULT_PROCESSES),
+        ("50000 100000", "max", 1),
+        ("200000 100000", "max", 2),
+        ("max 100000", str(MEMORY_PER_PROCESS - 1), 1),
+        (None, None, MAX_DEFAULT_PROCESSES),
+    ],
+)
+def test_default_number_of_api_processes_follows_cores_and_limits_of_container(
+    tmp_path: Path, quota: str | None, memory: str | None, most: int
+) -> None:
+    for name, text in (("cpu.max", quota), ("memory.max", memory)):
+        if text is not None:
+            (tmp_path / name).write_text(f"{text}\n")
+    cores = len(os.sched_getaffinity(0))
+    expected = min(cores, psutil.virtual_memory().total // MEMORY_PER_PROCESS, most)
+    assert default_process_count(tmp_path) == max(1, expected)
 
 
 async def test_api_processes_share_port_and_metrics(database: Database) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from tests.console.sample import Sample
 
@@ -38,10 +38,17 @@ def pages_of(sample: Sample) -> dict[str, str]:
         "agent-runs": "/console/agent-runs",
         "analytics": "/console/analytics",
         "answer": "/console/analytics/verdicts",
+        "sql": "/console/sql",
         "costs": "/console/costs",
         "keys": "/console/keys",
         "missing": "/console/none",
     }
+
+
+async def open_whole_page(page: Page, address: str) -> None:
+    """Open a page and wait for the part that loads later."""
+    await page.goto(address)
+    await expect(page.locator(".later")).to_have_count(0)
 
 
 async def log_in(page: Page, url: str, key: str) -> None:

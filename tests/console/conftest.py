@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,6 +16,7 @@ from playwright.async_api import Browser, async_playwright
 from tests.conftest import TestTenant
 from tests.console.browsing import CHROMIUM_FLAGS
 
+LATER = re.compile(r'<noscript><a class="button" href="([^"]+)"')
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 
 
@@ -32,7 +34,10 @@ class ConsoleClient:
         return await self.http.post("/console/login", data=form)
 
     async def get(self, path: str) -> httpx2.Response:
-        return await self.http.get(path)
+        """A page. If a part of it loads later, follow its link for browsers without scripts."""
+        page = await self.http.get(path)
+        link = LATER.search(page.text)
+        return await self.http.get(html.unescape(link[1])) if link else page
 
     async def send(self, path: str, **fields: str) -> httpx2.Response:
         """Send a form with the CSRF token of the session."""

@@ -16,25 +16,33 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import httpx2
 import uvicorn
 from playwright.async_api import Browser, async_playwright
 
+from apps.memory_api.analytics.queries import (
+    create_login,
+    replace_sql_credential,
+    upsert_saved_statement,
+)
 from apps.memory_api.auth.identity import KeyScope, to_tenant_id
 from apps.memory_api.auth.queries import create_key, create_tenant
 from apps.memory_api.bootstrap import open_runtime
+from apps.memory_api.commands.sql_logins import scram_verifier
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure_logging
 from apps.memory_api.main import create_app
 from apps.memory_api.worker import RUN_STEPS, process_ticket
-from tests.console.browsing import CHROMIUM_FLAGS, log_in, pages_of
+from tests.console.browsing import CHROMIUM_FLAGS, log_in, open_whole_page, pages_of
 from tests.console.sample import Sample, fill_sample
 from tests.support import postgres
 from tests.support.tickets import waiting_tickets
 
 DATABASE = "pictures"
+HARMFUL_BULLETS = "select key, harmful from bullets where harmful > 0 order by harmful desc"
 WIDTHS = {"wide": 1280, "narrow": 390}
 THEMES = ("light", "dark")
 README_PICTURES = {
@@ -61,13 +69,17 @@ def served(url: str) -> Iterator[str]:
 
 
 async def make_keys(url: str) -> dict[str, str]:
-    """A tenant, and a key of each scope."""
+    """A tenant with a login for the SQL page, and a key of each scope."""
     owner = Sessions(open_engine(url, pool_size=1))
     scopes = (KeyScope.READ, KeyScope.WRITE, KeyScope.ADMIN)
     async with owner.for_tenant(to_tenant_id("pictures")) as session:
         await create_tenant(session, "pictures")
         names = {s: f"{s.value} of the support team" for s in scopes}
         made = {s: await create_key(session, scopes=[s], name=names[s]) for s in scopes}
+        password = uuid4().hex
+        login = await create_login(session, scram_verifier(password))
+        await replace_sql_credential(session, login, password)
+        await upsert_saved_statement(session, "Harmful bullets", HARMFUL_BULLETS, "key")
     await owner.close()
     return {scope.value: key.text for scope, (_row, key) in made.items()}
 
@@ -102,7 +114,10 @@ async def take_pictures(
             for page_name, path in pages_of(sample).items():
                 name = f"{page_name}-{width_name}-{theme}"
                 if name in README_PICTURES if is_readme else word in name:
-                    await page.goto(f"{url}{path}")
+                    await open_whole_page(page, f"{url}{path}")
+                    if page_name == "sql":
+                        await page.get_by_role("button", name="Run").click()
+                        await page.get_by_role("heading", name="Result").wait_for()
                     await page.screenshot(path=folder / f"{name}.png", full_page=not is_readme)
             await context.close()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.console.browsing import log_in, pages_of
+from tests.console.browsing import log_in, open_whole_page, pages_of
 from tests.console.sample import Sample, fill_sample
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ async def test_pages_have_no_serious_fault(page: Page, live: str, api, sample: S
             await page.set_viewport_size(
                 {"width": 1280 if theme == "light" else 390, "height": 900}
             )
-            await page.goto(live + path)
+            await open_whole_page(page, live + path)
             await page.evaluate(AXE)
             faults = await page.evaluate(FIND_FAULTS)
             serious = [fault for fault in faults if fault[0] in SERIOUS]

@@ -9,6 +9,7 @@ import re
 
 from babel.messages.extract import extract_from_dir
 
+from apps.memory_api.analytics.questions import Question, question_title
 from apps.memory_api.console.translations import (
     FOLDER,
     choose_language,
@@ -21,10 +22,10 @@ PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
 def texts_of_code() -> Texts:
-    """The texts of templates and Python files; a plural is a pair."""
+    """The texts of templates and Python files, and the questions; a plural is a pair."""
     methods = [("**.py", "python"), ("templates/**.html", "jinja2.ext:babel_extract")]
     options = {"templates/**.html": {"trim_blocks": "true", "lstrip_blocks": "true"}}
-    found: Texts = set()
+    found: Texts = {question_title(question) for question in Question}
     for _file, _line, text, _comments, _context in extract_from_dir(
         str(FOLDER.parent),
         methods,

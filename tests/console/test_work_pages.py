@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from apps.memory_api.analytics import queries as analytics_queries
 from apps.memory_api.analytics.questions import Question
 from apps.memory_api.console.analytics.question_charts import FORMS
 from apps.memory_api.core.errors import InvalidRequest
@@ -18,7 +19,8 @@ from apps.memory_api.runs import lifecycle
 from bench.analytics_rows import SAMPLE, fill
 from tests.conftest import Database, TestTenant
 from tests.console.test_browser import log_in
-from tests.grace.conftest import Agent, add_handbook
+from tests.grace.conftest import Agent, add_handbook, config
+from tests.grace.test_agent_runs import KNOWN
 
 JULY = "since=2025-07-01&until=2025-07-31&playbook=support"
 UNKNOWN = "Which moon orbits Saturn fastest?"
@@ -134,6 +136,8 @@ async def test_every_question_has_a_chart_with_its_numbers(owner_of, api, sample
     period = {"since": "2025-07-01T00:00:00Z", "until": "2025-08-01T00:00:00Z"}
     rows = (await api.get("/api/v1/analytics/verdicts", params=period)).json()["rows"]
     helpful = sum(row["helpful_count"] for row in rows if row["playbook"] == "support")
+    drift = (await owner_of.get(f"/console/analytics/verdict_drift?{JULY}")).text
+    assert 'href="/console/playbooks/support/bullets/mis-00005">mis-00005</a>' in drift
     page = (await owner_of.get(f"/console/analytics/verdicts?{JULY}")).text
     drawn = cells(page, "Values as a table")
     assert sum(int(row[1]) for row in drawn) == helpful > 0
@@ -147,6 +151,16 @@ async def test_answer_is_downloaded_as_csv(owner_of, sample) -> None:
     assert (await owner_of.get("/console/analytics/movers?since=x")).status_code == 422
     assert (await owner_of.get("/console/analytics/movers?since=9999-12-31")).status_code == 422
     assert (await owner_of.get("/console/analytics/weather")).status_code == 422
+    quarter = "/console/analytics/effects?since=2025-03-01&until=2025-07-31"
+    assert "at most 92 days" in (await owner_of.get(quarter)).text
+
+
+async def test_error_page_rolls_back(owner_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement that fails in the database ends the transaction and shows an error page."""
+    monkeypatch.setattr(analytics_queries, "MAX_STATEMENT_SECONDS", 0.001)
+    answer = await owner_of.get("/console/analytics/funnel")
+    assert answer.status_code == 422
+    assert "takes longer than" in answer.text
 
 
 async def test_costs_and_budgets(owner_of, console, tenant, api) -> None:
@@ -205,6 +219,16 @@ async def test_person_answers_agent_in_browser(
     await expect(page.get_by_label("Your answer")).to_have_count(0)
     await agent.work()
     await expect(page.get_by_text("nine working days").first).to_be_visible()
+    # An agent that is less sure asks before a step, and goes on when the person says so.
+    agent.config = config(thresholds={"silent": 1.0, "notify": 1.0, "confirm": 0.01})
+    await page.goto(f"{live}/console/agent-runs")
+    await page.get_by_label("Question").fill(KNOWN)
+    await page.get_by_role("button", name="Ask").click()
+    await agent.work()
+    await page.get_by_role("button", name="Go on").click()
+    await expect(page.get_by_role("button", name="Go on")).to_have_count(0)
+    await agent.work()
+    await expect(page.get_by_role("heading", name="Was it right?")).to_be_visible()
     await page.close()
 
 

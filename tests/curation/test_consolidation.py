@@ -148,6 +148,15 @@ async def test_content_that_stays_too_long_changes_nothing(asked: Book, stub: St
     assert await asked.bullets() == before
 
 
+async def test_long_bullet_without_a_neighbor_is_split(asked: Book, stub: StubProvider) -> None:
+    (key,) = await asked.add(" ".join([ASK, OTHER] * 4))
+    parts = [{"content": ASK}, {"content": OTHER}]
+    stub.queue(consolidated({"type": "SPLIT", "bullet_id": key, "parts": parts}))
+    await tidied(asked)
+    assert stub.calls[0].user.count("too long") == 1
+    assert {b.content for b in (await asked.bullets()).values()} == {ASK, OTHER}
+
+
 async def test_long_bullet_is_marked(asked: Book, stub: StubProvider) -> None:
     await asked.add(" ".join([ASK, FIRST] * 4), OTHER)
     stub.queue(consolidated())
@@ -351,6 +360,9 @@ def test_group_around_a_leader_has_the_nearest_bullets_of_its_tools() -> None:
     (led,) = group_around_leaders(many[:1], nearest, tools)
     assert led.bullets[0] == many[0]
     assert many[1].bullet.id not in {n.bullet.id for n in led.bullets}, "other tools"
+    long = near("pat-00099", " ".join([ASK] * 9))
+    alone = group_around_leaders([long, near("pat-00098", OTHER)], {}, {})
+    assert [list(group.bullets) for group in alone] == [[long]], "only what is to be split"
 
 
 def test_domains_are_groups() -> None:

@@ -11,6 +11,8 @@ import pytest
 from sqlalchemy import select
 
 from apps.memory_api.budgets.tables import LLMCallRow
+from apps.memory_api.core.ids import new_id
+from apps.memory_api.curation.cleanup import clean_up_playbook
 from apps.memory_api.llm.errors import LLMError, LLMRefused
 from tests.curation.conftest import Book, lesson, operation, said
 from tests.support.stub_provider import (
@@ -54,6 +56,43 @@ async def test_operations_of_one_call_are_applied(asked: Book, stub: StubProvide
     assert (bullets[key].content, bullets[key].helpful) == ("Split a large file in two parts.", 3)
     new = bullets[done.results[1].key or ""]
     assert (new.section, new.when_to_use) == ("MISTAKES TO AVOID", "When you export")
+
+
+LONG = " ".join(f"When page {n} is missing, look at list {n} first." for n in range(14))
+
+
+async def test_content_that_stays_too_long_is_kept_and_marked(
+    asked: Book, stub: StubProvider
+) -> None:
+    """A lesson is not lost because a model writes too much: the next consolidation splits it."""
+    long = said(operation("ADD", 1, section="mis", content=LONG))
+    stub.queue(answer(long), answer(long))
+    done = await asked.merge(await asked.think(lesson("Look at the list of a page first.")))
+    assert [r.action for r in done.results] == ["added"]
+    assert "at most 500 characters" in stub.calls[1].user
+    assert [b.content for b in (await asked.bullets()).values()] == [LONG]
+    stub.queue(answer({"reasoning": "looked at", "operations": []}))
+    await clean_up_playbook(asked.runtime, asked.tenant_id, asked.place, new_id(), force=True)
+    assert f"length: {len(LONG):,} characters, too long" in stub.calls[2].user
+
+
+async def test_two_advices_of_a_lesson_become_two_bullets(asked: Book, stub: StubProvider) -> None:
+    stub.queue(
+        answer(said(operation("ADD", 1, section="mis", content=f"{LONG} {NEVER}"))),
+        answer(
+            said(
+                operation("ADD", 1, section="mis", content=NEVER),
+                operation("ADD", 1, section="pat", content="Look at the list of a page first."),
+            )
+        ),
+    )
+    done = await asked.merge(
+        await asked.think(lesson(f"Look at the list of a page first. {NEVER}"))
+    )
+    assert "write several bullets" in stub.calls[1].user
+    assert [r.action for r in done.results] == ["added", "added"]
+    contents = {b.content for b in (await asked.bullets()).values()}
+    assert contents == {NEVER, "Look at the list of a page first."}
 
 
 async def test_model_is_not_called_when_rules_decide_all(asked: Book, stub: StubProvider) -> None:

@@ -27,8 +27,10 @@ from apps.memory_api.playbooks.ref import ChangeAuthor
 from apps.memory_api.playbooks.tables import InboxLessonRow
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs.chain import APPLY, CURATE
-from apps.memory_api.runs.lifecycle import claim_run
+from apps.memory_api.runs.lifecycle import claim_run, new_run, start_in_foreground
 from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.traces.schemas import CreateTraceRequest
+from apps.memory_api.traces.storage import store_trace
 from tests.conftest import TestTenant
 from tests.curation.conftest import Book, operation, said
 from tests.support.stub_provider import StubProvider, answer
@@ -360,7 +362,7 @@ async def test_lesson_that_gives_orders_changes_no_other_bullet(
     assert (await asked.runs(APPLY))[-1].result["lessons"][0]["decision"] == "rejected"
 
 
-async def test_burst_waits_for_the_interval_unless_batch_is_full(
+async def test_lessons_wait_while_other_traces_are_reflected_on(
     asked: Book, stub: StubProvider
 ) -> None:
     settings = asked.runtime.settings.model_copy(update={"curation_interval": 60.0})
@@ -369,9 +371,39 @@ async def test_burst_waits_for_the_interval_unless_batch_is_full(
     await asked.hand_on(advice(0))
     await asked.drain()
     assert len(stub.calls) == 1, "a lone lesson is curated at once"
-    for number in range(1, MAX_BATCH_LESSONS):
+    others = [await reflect_on(asked, playbook) for playbook in ("book", "book", "another")]
+    await asked.hand_on(advice(1))
+    await end(asked, others[0])
+    await asked.hand_on(advice(2))
+    assert await waiting_tickets(asked.runtime, asked.tenant_id) == [], "the second one is at work"
+    await end(asked, others[1])
+    await asked.hand_on(advice(3))
+    await asked.drain()
+    assert (len(stub.calls), await asked.inbox()) == (2, []), "the burst is over"
+    await reflect_on(asked, "book")
+    for number in range(4, 4 + MAX_BATCH_LESSONS - 1):
         await asked.hand_on(advice(number))
     assert await waiting_tickets(asked.runtime, asked.tenant_id) == []
-    await asked.hand_on(advice(MAX_BATCH_LESSONS))
+    await asked.hand_on(advice(99))
     await asked.drain()
-    assert (len(stub.calls), await asked.inbox()) == (2, [])
+    assert (len(stub.calls), await asked.inbox()) == (3, []), "the batch is full"
+
+
+async def reflect_on(book: Book, playbook: str) -> UUID:
+    """A trace that a worker reflects on. Returns the run."""
+    async with book.runtime.sessions.for_tenant(book.tenant_id) as session:
+        body = CreateTraceRequest.model_validate(
+            {"playbook": playbook, "events": [{"event_type": "user_message", "content": playbook}],
+             "external_id": str(new_id())}
+        )  # fmt: skip
+        stored = await store_trace(session, body, book.place.project_id)
+        run = new_run(session, "reflect", project_id="default", trace_id=stored.trace.id)
+        start_in_foreground(run, "other", timedelta(minutes=1))
+    return run.id
+
+
+async def end(book: Book, run_id: UUID) -> None:
+    async with book.runtime.sessions.for_tenant(book.tenant_id) as session:
+        run = await session.get(RunRow, (book.tenant_id, run_id))
+        assert run is not None
+        run.state = "done"

@@ -108,7 +108,7 @@ StartUp = Callable[..., Up]
 
 
 def start_up(home: Home, *options: str) -> Up:
-    process = home.start("up", "--json", "--port", str(free_port()), *options)
+    process = home.start("up", "--json", "--processes", "1", "--port", str(free_port()), *options)
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import httpx2
+
 from tests.e2e.conftest import Up
 
 SAID = [
@@ -49,3 +51,33 @@ def test_session_file_is_reflected_on_once(running: Up) -> None:
     assert report["cited_ids"] == ["ctx-00001"]
     assert report["state"] == "done"
     assert (report["lines"], [line["number"] for line in report["skipped"]]) == (6, [6])
+
+
+def test_retrieval_and_outcome_of_a_session_reach_its_trace(running: Up) -> None:
+    """The bullets of the render count as used, and the outcome is that of the trace."""
+    access = {"HANSEI_URL": running.told["url"], "HANSEI_API_KEY": running.told["api_key"]}
+    home = replace(running.home, extra=access)
+    home.run("playbook", "import", "phones", "-", input=PLAYBOOK, capture_output=True)
+    headers = {"Authorization": f"Bearer {access['HANSEI_API_KEY']}"}
+    with httpx2.Client(base_url=access["HANSEI_URL"] + "/api/v1", headers=headers) as api:
+        rendered = api.post("/playbooks/phones/render", json={}).json()
+        assert rendered["bullet_keys"] == ["ctx-00001"]
+        said = [SAID[0], ("assistant", "I added it to forms.yaml. Done."), *SAID[2:]]
+        entries = [
+            {"type": role, "sessionId": "tuesday-1", "message": {"role": role, "content": text}}
+            for role, text in said
+        ]
+        (home.folder / "tuesday.jsonl").write_text("".join(f"{json.dumps(e)}\n" for e in entries))
+        retrieval = rendered["retrieval_id"]
+        sent = ("reflect", "tuesday.jsonl", "--playbook", "phones", "--json")
+        told = home.run(
+            *sent, "--retrieval-id", retrieval, "--outcome", "failure", capture_output=True
+        )
+        assert told.returncode == 0, told.stderr
+        report = json.loads(told.stdout)
+        assert report["state"] == "done"
+        trace = api.get(f"/traces/{report['trace_id']}").json()
+        assert trace["outcome"] == "failure"
+        (verdict,) = api.get("/playbooks/phones/bullets/ctx-00001/verdicts").json()["items"]
+        assert (verdict["trace_id"], verdict["retrieval_id"]) == (report["trace_id"], retrieval)
+        assert (verdict["judge"], verdict["evidence"]["how"]) == ("outcome", "served")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.e2e.conftest import Home, StartUp, free_port, until
+from tests.support.server_command import run_command_here
 
 MAX_STOP_SECONDS = 10.0
 
@@ -31,24 +33,39 @@ WRONG = {
         "HANSEI_BUDGET_WEBHOOK_SECRET",
     ),
 }
-FOUND_BY_CHILDREN = {"no secret"}
+FOUND_BY_CHILDREN = {"HANSEI_EVALUATORS": "nobody"}
 """What `up` does not check itself: the API and the worker say it, and `up` ends."""
 
 
 @pytest.mark.parametrize("command", ["up", "serve", "worker"])
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_setting_ends_with_one_line_and_status_2(home: Home, command: str, name: str) -> None:
-    home.extra, said = WRONG[name]
+def test_wrong_setting_ends_with_one_line_and_status_2(
+    tmp_path: Path, command: str, name: str
+) -> None:
+    extra, said = WRONG[name]
     port = [] if command == "worker" else ["--port", str(free_port())]
-    done = home.run(command, *port, capture_output=True)
+    env = {"HOME": str(tmp_path), "HANSEI_DATA_DIR": str(tmp_path / "data"), **extra}
+    status, _, stderr = run_command_here((command, *port), env)
+    assert status == 2, stderr
+    assert stderr.startswith("hansei: ")
+    assert said in stderr
+    assert len(stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["up", "serve", "worker"])
+def test_process_with_wrong_setting_ends_with_status_2(home: Home, command: str) -> None:
+    home.extra = FOUND_BY_CHILDREN
+    options = {"worker": [], "serve": ["--processes", "1"], "up": []}[command]
+    port = [] if command == "worker" else ["--port", str(free_port())]
+    done = home.run(command, *port, *options, capture_output=True)
     assert done.returncode == 2, done.stderr
     lines = done.stderr.strip().splitlines()
-    assert said in lines[0]
+    assert "HANSEI_EVALUATORS" in lines[0]
     assert all(line.startswith("hansei: ") for line in lines)
-    if command != "up" or name not in FOUND_BY_CHILDREN:
-        assert len(lines) == 1
-    else:
+    if command == "up":
         assert "cannot start" in lines[-1]
+    else:
+        assert len(lines) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

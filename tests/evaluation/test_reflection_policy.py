@@ -48,6 +48,11 @@ def test_failures_are_always_reflected_on(outcome: OutcomeType, mode: str) -> No
     assert decision.reason == f"The outcome is {outcome.value}."
 
 
+def test_unknown_outcome_is_called_unknown() -> None:
+    assert asked(None).reason == "The outcome is unknown."
+    assert asked(None, evaluation(F)).reason == "The outcome is failure."
+
+
 @pytest.mark.parametrize(
     ("how", "reflect"),
     [

@@ -20,7 +20,7 @@ from tests.support.fault_workload import Census, Sender, assert_same_census
 from tests.support.installation import Installation
 from tests.support.stub_provider import StubProvider
 
-ROUNDS = int(os.environ.get("HANSEI_FAULTS", "0")) or 3
+ROUNDS = int(os.environ.get("HANSEI_FAULTS", "0")) or 2
 SEED = os.environ.get("HANSEI_SEED", "")
 POINTS = (
     ("worker", "reflect"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import text
 
+from apps.memory_api.grace import events, queries
 from apps.memory_api.grace.interventions import AGENT
 from apps.memory_api.grace.step import AgentRunStep
 from apps.memory_api.grace.tools import registry
@@ -296,3 +298,31 @@ async def test_agent_asks_the_person(agent: Agent, counter: Counter) -> None:
     run = await agent.go_on(run, "input", "Order 7")
     assert run["steps"][0]["output"] == "Order 7"
     assert counter.calls == ["q2"]
+
+
+async def test_streams_of_a_run_go_on_after_a_lost_connection(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "POLL_SECONDS", 0.05)
+    drivers: list[Any] = []
+    load = queries.load_progress
+
+    async def watched(driver: Any, *arguments: Any) -> Any:
+        drivers.append(driver)
+        return await load(driver, *arguments)
+
+    monkeypatch.setattr(queries, "load_progress", watched)
+    run_id, feed = UUID(await agent.start(KNOWN)), events.feed_of(agent.runtime.sessions)
+    early = await feed.open(agent.tenant.id, run_id, 0)
+    late = await feed.open(agent.tenant.id, run_id, 1)
+    assert [len(feed.take(stream)) for stream in (early, late)] == [1, 0]
+    drivers[-1].terminate()
+    await agent.work()
+
+    async def read(stream: events.EventStream) -> list[str]:
+        return [text async for text in events.stream_events(feed, stream)]
+
+    first, second = await asyncio.gather(read(early), read(late))
+    assert first == second
+    assert "event: run_finished" in first[-1]
+    assert (await feed.open(UUID(int=1), run_id, 0)).project_id is None, "another tenant"

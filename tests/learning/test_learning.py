@@ -114,6 +114,22 @@ async def test_plain_success_is_only_evaluated_in_lite_mode(
     assert again.json()["run_id"] is not None
 
 
+async def test_unknown_outcome_is_not_stated(api: AsyncClient, learn: Any) -> None:
+    events = [
+        {"event_type": "tool_call", "tool_name": "query", "content": "SELECT 1"},
+        {"event_type": "tool_response", "content": "x", "error": {"message": "no such table"}},
+        {"event_type": "llm_response", "content": "Here it is."},
+    ]
+    chain = await learn("always", outcome=None, error=None, events=events)
+    assert chain[0]["result"]["reason"] == "The outcome is unknown."
+    result = chain[1]["result"]
+    assert "no such table" in result["reflection_text"]
+    assert "Outcome" not in result["reflection_text"]
+    assert "partial" not in result["tags"]
+    memory = (await api.get(f"/api/v1/memories/{result['reflection_id']}")).json()
+    assert (memory["outcome"], memory["metadata"]["outcome"]) == (None, None)
+
+
 async def test_disproved_success_is_reflected_on_as_failure(learn: Any) -> None:
     report = "FAILED tests/test_a.py::test_total - assert 3 == 4\n==== 1 failed in 0.1s ===="
     chain = await learn(outcome="success", test_report=report)

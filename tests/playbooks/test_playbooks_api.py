@@ -182,6 +182,30 @@ async def test_bullets_are_listed_by_key_in_pages(api: AsyncClient) -> None:
     assert_problem(bad, 422, "invalid")
 
 
+async def test_bullets_are_listed_by_usefulness_in_pages(api: AsyncClient) -> None:
+    book = Book(api)
+    await book.deltas(*({"type": "ADD", "content": f"number {n}"} for n in range(4)))
+    for key, tag in (("oth-00002", "harmful"), ("oth-00003", "helpful")):
+        await api.post(f"{book.url}/bullets/{key}/verdicts", json={"tag": tag})
+
+    async def listed(sort: str) -> list[str]:
+        found, cursor = [], None
+        while cursor or not found:
+            params = {"sort": sort, "limit": 1} | ({"cursor": cursor} if cursor else {})
+            page = (await api.get(f"{book.url}/bullets", params=params)).json()
+            found += [b["id"] for b in page["items"]]
+            cursor = page["next_cursor"]
+        return found
+
+    least = await listed("usefulness")
+    assert least == ["oth-00002", "oth-00001", "oth-00004", "oth-00003"]
+    assert await listed("-usefulness") == least[::-1]
+    first = (await api.get(f"{book.url}/bullets", params={"limit": 1})).json()
+    for sort in ("usefulness", "sideways"):
+        params = {"sort": sort, "cursor": first["next_cursor"]}
+        assert_problem(await api.get(f"{book.url}/bullets", params=params), 422, "invalid")
+
+
 async def test_review_turns_deltas_into_proposal(api: AsyncClient, tenant: Any) -> None:
     book = Book(api)
     await book.deltas(ADD)

@@ -25,14 +25,36 @@ def attempt(outcome: OutcomeType, *calls: Call) -> Attempt:
 def test_one_attempt_on_a_side_gives_counts() -> None:
     lines = comparison_lines([attempt(WON, SUM, PAY)], attempt(LOST, PAY))
     assert lines[0] == "Compared: 1 successful attempt (a1) and 1 failed attempt (this run)."
-    assert "`calculate` was called in 1 of 1 successful and in 0 of 1 failed attempts." in lines
+    line = "`calculate` was called in 1 of 1 successful and in 0 of 1 failed attempts."
+    assert lines[1:] == [f"{line} `calculate`(x=1 + 1) (a1.e0000)."]
     assert not any("all" in line.split() for line in lines)
 
 
 def test_two_attempts_on_each_side_support_a_rule() -> None:
     earlier = [attempt(WON, SUM, PAY), attempt(WON, PAY, SUM), attempt(LOST, PAY)]
     lines = comparison_lines(earlier, attempt(LOST, PAY))
-    assert "`calculate` was called in all 2 successful attempts and in no failed one." in lines
+    line = "`calculate` was called in all 2 successful attempts and in no failed one."
+    assert lines[1:] == [f"{line} `calculate`(x=1 + 1) (a2.e0002)."]
+
+
+def test_call_that_only_this_failure_lacks_is_shown() -> None:
+    """Attempts fail for different reasons: a2 paid, this run did not."""
+    earlier = [attempt(WON, LOOK, PAY), attempt(LOST, PAY)]
+    lines = comparison_lines(earlier, attempt(LOST, LOOK))
+    assert lines[1:] == [
+        "Not made in this run, but in 1 of 1 successful attempts and in another failed one: "
+        "`pay`(id=7, amount=10) (a1.e0002)."
+    ]
+
+
+def test_call_that_returned_nothing_is_shown_last() -> None:
+    def run(outcome: OutcomeType, thought: str, paid: Call) -> Attempt:
+        made = attempt(outcome, ("think", f'{{"thought": "{thought}"}}'), paid)
+        silent = made.events[1].model_copy(update={"content": ""})
+        return Attempt(outcome, [made.events[0], silent, *made.events[2:]])
+
+    lines = comparison_lines([run(WON, "first", PAY)], run(LOST, "second", WRONG))
+    assert [line.split(":")[0] for line in lines[1:]] == ["`pay`", "`think`"]
 
 
 def test_tool_of_one_of_two_successes_is_no_difference() -> None:

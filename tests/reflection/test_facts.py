@@ -263,6 +263,18 @@ def test_exit_codes_are_shown() -> None:
     assert "Exit code 0: e0002." in shown
 
 
+def test_command_is_no_value_with_an_origin() -> None:
+    rows = [
+        user("List build/main.o."),
+        *call("bash", '{"command": "make all", "cwd": "build/main.o"}', "ok"),
+        *call("bash", '{"command": "ls build/"}', "main.o"),
+    ]
+    origins = [fact for fact in facts(rows) if fact.startswith("First event")]
+    assert origins == [
+        "First event with the values of `bash` e0001: e0000 (the user): cwd=build/main.o."
+    ]
+
+
 def test_facts_are_sentences_without_unexplained_keys() -> None:
     rows = [
         POLICY,
@@ -351,13 +363,71 @@ def test_value_of_the_task_is_in_the_task() -> None:
 def test_right_answer_without_calls_is_stated() -> None:
     rows = [user("Cancel it."), *call("cancel", '{"id": "R7"}', "canceled")]
     found = facts_with_truth(rows, {"actions": []})
-    assert "The right answer lists no call." in found
+    assert (
+        "The right answer lists no call. Calls of tools that only read are not compared." in found
+    )
     right = {"actions": [{"name": "cancel", "kwargs": {"id": "R7"}}]}
-    fact = "The run made all calls of the right answer with equal arguments (1 call)."
+    fact = "The run made all calls of the right answer with equal arguments (1)."
     assert fact in facts_with_truth(rows, right)
     wrong = {"actions": [{"name": "cancel", "kwargs": {"id": "R8"}}]}
     assert fact not in facts_with_truth(rows, wrong)
     assert fact not in facts_with_truth(rows, "R7")
+
+
+def test_missing_call_is_shown_with_all_its_arguments() -> None:
+    flights = [{"date": "2024-05-17", "flight_number": f"HAT23{n}"} for n in range(3)]
+    booking = {"cabin": "economy", "flights": flights, "reservation_id": "FQ8APE"}
+    truth = {"actions": [{"name": "update_booking", "kwargs": booking}]}
+    rows = [user("Change it."), says("No.")]
+    (fact,) = [f for f in facts_with_truth(rows, truth) if "did not make" in f]
+    assert "reservation_id=FQ8APE" in fact
+
+
+def test_calculation_is_no_value_and_is_named_as_one() -> None:
+    rows = [user("Add 6594 and 3925."), *call("calculate", '{"expression": "6594 + 3925"}', "1")]
+    assert not any("First event with the values" in fact for fact in facts(rows))
+    truth = {"actions": [{"name": "calculate", "kwargs": {"expression": "430 + 412"}}]}
+    (fact,) = [f for f in facts_with_truth(rows, truth) if "differs from the right" in f]
+    assert "`calculate`, which only calculates, differs" in fact
+
+
+def test_amount_that_the_user_was_not_told_is_named() -> None:
+    rows = [
+        user("Upgrade R7. I agree to pay $897."),
+        *call("update_booking", '{"id": "R7"}', '{"id": "R7", "amount": 1815}'),
+    ]
+    words = "has values that no earlier event and no later message contains: 1815."
+    assert "The response e0002" in fact_with([*rows, says("Done, for $897.")], words)
+    assert not any(words in fact for fact in facts([*rows, says("Done, for $1,815.")]))
+    listing = [*rows[:2], rows[2] | {"content": " ".join(map(str, range(1000, 1010)))}]
+    assert not any("later message contains" in f for f in facts([*listing, says("Done.")]))
+
+
+def test_calls_without_a_recorded_response_are_named() -> None:
+    fact = "No response of a tool call is recorded."
+    assert fact in facts([*call("look_up", '{"id": 1}'), says("Done.")])
+    assert fact not in facts([*call("look_up", '{"id": 1}', "found"), says("Done.")])
+
+
+def test_answer_that_the_task_names_is_not_looked_up() -> None:
+    rows = call("Search", "Search[Pizza]", "Pizza Inn is a chain.") + call("Finish", "Pizza Inn")
+    task = "Which is older, Pizza Inn or Sbarro?"
+    assert not any("This text is in" in fact for fact in facts(rows, task_description=task))
+
+
+def test_expected_outputs_that_the_user_was_told_are_named() -> None:
+    found = facts_with_truth([user("How much?"), says("It is $23,553.")], {"outputs": ["23553"]})
+    assert "Messages to the user contain the expected output “23553”." in found
+
+
+def test_removed_words_are_shown_as_such() -> None:
+    rows = [
+        *call("Search", "Search[Stephanie Kay Panabaker]", "Error: no such page"),
+        *call("Search", "Search[Kay Panabaker]", "Kay Panabaker is an actress."),
+    ]
+    text = " ".join(facts(rows))
+    assert "before with “Stephanie”, then without it" in text
+    assert "(empty)" not in text
 
 
 def test_error_that_the_run_got_past_is_not_called_its_end() -> None:

@@ -83,7 +83,7 @@ def test_missing_fields_have_defaults() -> None:
 def test_fields_of_spec_5_are_accepted() -> None:
     """An operator's template may ask for `reflection` and `strategy`."""
     read = ModelReflection.model_validate({"reflection": "It broke.", "strategy": "Mend it first."})
-    assert (read.reflection, read.rule_texts) == ("It broke.", ["Mend it first."])
+    assert (read.reflection, read.rule_texts()) == ("It broke.", ["Mend it first."])
 
 
 def test_root_cause_and_explanation_are_one_text() -> None:
@@ -106,7 +106,12 @@ def test_root_cause_and_explanation_are_one_text() -> None:
     ],
 )
 def test_rule_is_one_sentence(when: str, do: str, text: str) -> None:
-    assert ReflectionRule(when=when, do=do).text == text
+    assert ReflectionRule(when=when, do=do).to_sentence() == text
+
+
+def test_name_of_a_tool_keeps_its_case() -> None:
+    rule = ReflectionRule(when="a page is missing", do="Search the matching title.")
+    assert rule.to_sentence({"Search"}) == "When a page is missing, Search the matching title."
 
 
 def test_a_fourth_rule_is_dropped() -> None:

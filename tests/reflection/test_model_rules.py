@@ -94,6 +94,33 @@ async def test_newer_task_hint_replaces_the_older_one(openai: Service) -> None:
         assert ANSWER["task_hint"] not in openai.stub.calls[-1].user
 
 
+async def test_hint_of_a_reflection_that_repeats_one_of_another_task_is_kept(
+    openai: Service,
+) -> None:
+    tell(openai)
+    first = await openai.learn(task_key="march", playbook="reports")
+    april = "The report of April has 7 pages."
+    tell(openai, task_hint=april)
+    again = await openai.learn(task_key="april", task_description="Bring that of April")
+    assert again["reflection_id"] == first["reflection_id"], "it repeats the known one"
+    for task, shown, hidden in (
+        ("april", april, ANSWER["task_hint"]),
+        ("march", ANSWER["task_hint"], april),
+    ):
+        await openai.learn(task_key=task, task_description=f"Bring the report of {task} once more")
+        assert f"- {shown}" in openai.stub.calls[-1].user
+        assert hidden not in openai.stub.calls[-1].user
+        tell(openai, task_hint=None)
+
+
+async def test_person_deletes_a_task_hint_with_its_memory(openai: Service) -> None:
+    tell(openai)
+    body = await openai.learn(task_key="march", playbook="reports")
+    await openai.api.delete(f"/api/v1/memories/{body['reflection_id']}")
+    await openai.learn(task_key="march", task_description="Bring it again")
+    assert ANSWER["task_hint"] not in openai.stub.calls[-1].user
+
+
 async def test_success_without_a_comparison_claims_no_cause(openai: Service) -> None:
     tell(openai, cause_kind="agent_decision")
     ok = [
@@ -195,6 +222,34 @@ async def test_known_lessons_are_shown_as_the_bullet_that_they_became(openai: Se
     await openai.deliver_due_tickets()
     shown = [line for line in openai.stub.calls[-1].user.splitlines() if line.startswith("[L")]
     assert shown == ["[L1] When fetch is slow: Ask for pages."], "one bullet for two lessons"
+
+
+async def test_one_shared_tool_of_several_is_not_enough(openai: Service) -> None:
+    def calls(*tools: str) -> list[dict[str, Any]]:
+        return [{"event_type": "tool_call", "tool_name": tool, "content": "x"} for tool in tools]
+
+    tell(openai)
+    await openai.learn(events=calls("calculate", "book", "cancel"))
+    await openai.learn(events=calls("calculate", "ship", "pack"), task_description="Ship it")
+    assert "Known lessons" not in openai.stub.calls[-1].user
+    await openai.learn(events=calls("calculate", "book", "ship"), task_description="Book it")
+    assert f"[L1] {TEXTS[0]}" in openai.stub.calls[-1].user
+
+
+async def test_rejected_lessons_are_not_shown(openai: Service) -> None:
+    def behave(call: Call) -> Reply:
+        if "operations" not in (call.schema or {}).get("properties", {}):
+            return answer(ANSWER)
+        reject = {"type": "REJECT", "lessons": [1, 2], "reasoning": "It holds for one file."}
+        return answer({"operations": [reject]})
+
+    openai.stub.behave = behave
+    body = a_trace(playbook="reports", task_key="march") | {"task_description": "Bring it"}
+    (await openai.api.post("/api/v1/traces?reflect=always", json=body)).raise_for_status()
+    while await openai.deliver_due_tickets():
+        pass
+    await openai.learn(task_key="april", task_description="Bring that of April")
+    assert "Known lessons" not in openai.stub.calls[-1].user
 
 
 async def test_ratings_are_not_called_the_right_answer(openai: Service) -> None:

@@ -125,7 +125,7 @@ def test_errors_and_exit_codes_are_one_figure() -> None:
         *call("run", "make", "2 of 9 checks", metadata={"exit_code": 1}),
         *call("run", "ls", "a", metadata={"exit_code": 0}),
     ]
-    figure = "of them with an error or an exit code other than 0,"
+    figure = "of them failed,"
     assert f"2 tool calls, 1 {figure}" in facts(rows)[0]
     rows += call("run", "cat x", "no such file", error={"message": "no such file"})
     assert f"3 tool calls, 2 {figure}" in facts(rows)[0]

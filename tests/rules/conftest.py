@@ -14,9 +14,10 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
+from apps.memory_api.core.db import Sessions
 from apps.memory_api.playbooks.queries import count_uses
 from apps.memory_api.runtime import Runtime
-from tests.conftest import Database, TestTenant
+from tests.conftest import Database, create_test_tenant
 
 TRACE = {
     "external_id": "the-same",
@@ -46,6 +47,7 @@ NOT_FILLED = {
     "memory_entities",
     "memory_clusters",
     "retention_policies",
+    "sql_credentials",
     "tombstones",
     "erasures",
     "document_parts",
@@ -61,15 +63,16 @@ class TwoTenants:
     other: UUID
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def two_tenants(
     app: FastAPI,
     runtime: Runtime,
-    make_tenant: Callable[[], Awaitable[TestTenant]],
+    owner: Sessions,
     drain: Callable[[UUID], Awaitable[int]],
 ) -> TwoTenants:
-    """Filled through the API and the worker, so that every table has rows of both."""
-    tenants = [await make_tenant(), await make_tenant()]
+    """Filled through the API and the worker, so that every table has rows of both. The tests of a
+    file share them and roll back what they change."""
+    tenants = [await create_test_tenant(owner), await create_test_tenant(owner)]
     transport = httpx2.ASGITransport(app=app)
     for tenant in tenants:
         async with httpx2.AsyncClient(
@@ -80,7 +83,7 @@ async def two_tenants(
             (await api.post("/api/v1/memories", json=MEMORY)).raise_for_status()
             await use_playbook(api)
             await use_collection(api)
-            await log_in_to_console(api, tenant.keys["read"])
+            await use_console(api, tenant.keys["write"])
             limit = {"items": [{"period": "day", "usd": 1}]}
             (await api.put("/api/v1/budgets", json=limit)).raise_for_status()
             for path in ("/api/v1/budgets", "/api/v1/usage"):
@@ -93,11 +96,15 @@ async def two_tenants(
     return TwoTenants(*(tenant.id for tenant in tenants))
 
 
-async def log_in_to_console(api: httpx2.AsyncClient, key: str) -> None:
+async def use_console(api: httpx2.AsyncClient, key: str) -> None:
+    """Log in, and save a statement on the SQL page."""
     page = await api.get("/console/login")
     token = page.text.split('name="csrf" value="')[1].split('"')[0]
     answer = await api.post("/console/login", data={"csrf": token, "key": key})
     assert answer.status_code == 303
+    token = (await api.get("/console")).text.split('name="csrf" value="')[1].split('"')[0]
+    fields = {"csrf": token, "name": "one", "statement": "select 1"}
+    (await api.post("/console/sql/saved", data=fields)).raise_for_status()
 
 
 async def use_playbook(api: httpx2.AsyncClient) -> None:

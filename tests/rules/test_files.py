@@ -58,6 +58,7 @@ def test_no_path_of_a_machine_is_in_a_file() -> None:
 
 MEANT = {
     "examples/traces.jsonl": "real traces of other people's machines, kept as they are",
+    "tests/recordings/curation/recordings.jsonl": "prompts that quote such traces",
     "tests/rules/test_files.py": "says what is looked for",
 }
 

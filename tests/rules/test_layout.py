@@ -65,6 +65,7 @@ SQL_FILES = {
     "analytics/questions.sql",
     "erasures/erasures.sql",
     "evaluation/queries.sql",
+    "grace/queries.sql",
     "maintenance/maintenance.sql",
     "memories/index/index.sql",
     "memories/queries.sql",

@@ -119,6 +119,8 @@ NEEDS = {
     "POST /api/v1/webhooks": "admin",
     "PATCH /api/v1/webhooks/{webhook_id}": "admin",
     "DELETE /api/v1/webhooks/{webhook_id}": "admin",
+    "POST /api/v1/webhooks/{webhook_id}/rotate-secret": "admin",
+    "POST /api/v1/webhooks/{webhook_id}/test": "admin",
     "GET /api/v1/webhooks/{webhook_id}/deliveries": "admin",
     "POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/replay": "admin",
     "POST /api/v1/workflow/run": "write",

@@ -28,6 +28,8 @@ VALUES: dict[str, tuple[str, Any]] = {
     "embedding_dimensions": ("128", 128),
     "metrics_token": ("a-token-of-16-characters", SecretStr("a-token-of-16-characters")),
     "worker_metrics_port": ("9321", 9321),
+    "pii_redaction": ("email, phone", "email, phone"),
+    "pii_phone_region": ("JP", "JP"),
     "rate_limit_key": ("5/second", "5/second"),
     "rate_limit_tenant": ("off", "off"),
     "rate_limit_failed_keys": ("7/hour", "7/hour"),

@@ -23,9 +23,9 @@ from tests.rules.conftest import (
     MEMORY,
     NOT_FILLED,
     TRACE,
-    log_in_to_console,
     use_agent,
     use_collection,
+    use_console,
     use_playbook,
 )
 from tests.rules.sources import calls, files, name_of, tree
@@ -38,6 +38,7 @@ TEXT = {
     "core/db.py": "defaults of columns",
     "analytics/queries.py": "a statement of questions.sql without the lines of unset filters",
     "commands/doctor.py": "asks the catalog about the installation",
+    "commands/installation_checks.py": "asks the catalog about keys and what Citus distributes",
     "commands/database_checks.py": "asks the catalog about policies, indexes, clock and size",
     "api/health.py": "select 1, whether the queue can be read, and a write that is rolled back",
 }
@@ -131,16 +132,28 @@ def test_functions_with_tenant_statements_filter_by_tenant() -> None:
 def listening(runtime: Runtime) -> Iterator[list[str]]:
     """The statements the service really sends."""
     sent: list[str] = []
+    drivers: set[Any] = set()
 
     def hear(_c: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         sent.append(statement)
 
+    def hear_driver(record: Any) -> None:
+        sent.append(record.query)
+
+    def watch(connection: Any, _record: Any, _proxy: Any) -> None:
+        drivers.add(connection.driver_connection)
+        connection.driver_connection.add_query_logger(hear_driver)
+
     engine = runtime.sessions.engine.sync_engine
     event.listen(engine, "before_cursor_execute", hear)
+    event.listen(engine, "checkout", watch)
     try:
         yield sent
     finally:
         event.remove(engine, "before_cursor_execute", hear)
+        event.remove(engine, "checkout", watch)
+        for driver in drivers:
+            driver.remove_query_logger(hear_driver)
 
 
 @pytest.mark.usefixtures("upkeep_of_test_tenants")
@@ -175,8 +188,7 @@ async def test_every_statement_sent_names_the_tenant_of_every_table(
         await api.delete(path)
         await use_playbook(api)
         await use_collection(api)
-        await log_in_to_console(api, tenant.keys["read"])
-        (await api.get("/console")).raise_for_status()
+        await use_console(api, tenant.keys["write"])
         await use_agent(api, partial(drain, tenant.id))
         await run_upkeep(worker_runtime, tenant.id, drain)
     touched: set[str] = set()

@@ -342,6 +342,8 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     webhooks.create_webhook: ("https://example.com",),
     webhooks.list_webhooks: (),
     webhooks.update_webhook: ("ID",),
+    webhooks.rotate_webhook_secret: ("ID",),
+    webhooks.send_test_event: ("ID",),
     webhooks.delete_webhook: ("ID",),
     webhooks.list_webhook_deliveries: ("ID",),
     webhooks.replay_webhook_delivery: ("ID", "ID"),

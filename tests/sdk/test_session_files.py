@@ -69,6 +69,15 @@ def test_detection_stops_at_the_first_message() -> None:
     assert head == lines(SUMMARY, CLAUDE)
 
 
+def test_lines_with_a_conversation_each_are_read_with_the_next_line() -> None:
+    conversation = {"messages": [ASKED]}
+    text = lines(conversation) + b"\n" + lines(conversation, conversation)
+    found, head = detect_session(io.BytesIO(text))
+    assert found
+    assert head == lines(conversation) + b"\n" + lines(conversation)
+    assert detect_format(head) == "openai"
+
+
 def test_replayed_input_starts_at_the_beginning() -> None:
     source = io.BytesIO(b"a" * 100_000 + b"\nrest")
     head = source.readline()
@@ -171,6 +180,10 @@ def test_only_needed_fields_are_sent() -> None:
         (b'{"timestamp":"t","type":"session_meta","payload":{}}', "codex"),
         (b'{"type":"user","message":{"role":"user","content":"the \\"traj\\": [1]"}}', None),
         (b'{"events": [{"content": "x"}]}', None),
+        (b'{"messages": [{"role": "user"}]}\n\n{"messages": [{"role": "user"}]}\n', "openai"),
+        (b'{"messages": [{"role": "user"}]}\n', None),
+        (b'{"messages": [{"role": "user"}]}\n{"type": "summary"}\n', None),
+        (b'{"type": "x", "message": {"input": {"messages": []}}}\n' * 2, None),
     ],
 )
 def test_formats_of_other_programs_are_detected(head: bytes, expected: str | None) -> None:

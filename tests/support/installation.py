@@ -109,7 +109,8 @@ class Installation:
         """
         assert name not in self.processes
         self.extra[name] = dict(env) if env is not None else self.extra.get(name, {})
-        what = ["serve", "--port", str(self.port)] if name == "api" else ["worker"]
+        api = ["serve", "--processes", "1", "--port", str(self.port)]
+        what = api if name == "api" else ["worker"]
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),

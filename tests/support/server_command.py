@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
+import threading
 from collections.abc import Mapping
 from unittest.mock import patch
 
@@ -18,10 +20,11 @@ from apps.memory_api.__main__ import register
 async def run_command(arguments: tuple[str, ...], env: Mapping[str, str]) -> tuple[int, str, str]:
     """Exit status, standard output and standard error. `env` stands in for all of the machine's
     variables of the service."""
-    return await asyncio.to_thread(_run, arguments, env)
+    return await asyncio.to_thread(run_command_here, arguments, env)
 
 
-def _run(arguments: tuple[str, ...], env: Mapping[str, str]) -> tuple[int, str, str]:
+def run_command_here(arguments: tuple[str, ...], env: Mapping[str, str]) -> tuple[int, str, str]:
+    """The same in the main thread, for commands that handle signals."""
     application = typer.Typer()
     register(application)
     others = {
@@ -32,12 +35,16 @@ def _run(arguments: tuple[str, ...], env: Mapping[str, str]) -> tuple[int, str, 
     structured = structlog.get_config()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    on_signal = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with patch.dict(os.environ, {**others, **env}, clear=True):
             done = CliRunner().invoke(application, arguments)
     finally:  # a command configures logging for the whole process
         structlog.configure(**structured)
         root.handlers[:], root.level = handlers, level
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in on_signal.items():
+                signal.signal(number, handler)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, done.stdout, done.stderr

@@ -59,6 +59,24 @@ def test_phrase_in_a_response_is_wording_and_an_error_field_is_a_report() -> Non
     assert reported.failed_calls[0].failure_source == "tool"
 
 
+@pytest.mark.parametrize(
+    ("response", "is_failure"),
+    [
+        ("Run-time error '1004': Application-defined or object-defined error", True),
+        ("ERROR 1064 (42000): You have an error in your SQL syntax", True),
+        ("Error 404: page", True),
+        ("ORA-00942: table or view", True),
+        ("Msg 208, Level 16, State 1\nInvalid object name", True),
+        ("Error handling: see chapter 4", False),
+        ("Exception 1: orders under 5 EUR are exempt", False),
+        ("Errors found: 0", False),
+    ],
+)
+def test_numbered_errors_are_reports(response: str, is_failure: bool) -> None:
+    failed = findings(call("run_macro", {"code": "x"}, response)).failed_calls
+    assert ("tool" in {c.failure_source for c in failed}) == is_failure
+
+
 def test_error_kinds_by_message() -> None:
     classify = load_vocabulary("en").classify_error
     assert classify("HTTP 429: too many requests")[0] == "rate_limit"

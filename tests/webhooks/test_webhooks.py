@@ -102,6 +102,47 @@ async def test_event_is_sent_signed_logged_and_replayed(
         Webhook(webhook["secret"]).verify(forged, headers)
 
 
+async def test_test_event_and_rotated_secret(
+    desk, open_to_private: Runtime, receiver: Receiver, tenant: TestTenant, make_tenant
+) -> None:
+    webhook = await create(desk, receiver.url)
+    url = f"{URL}/{webhook['id']}"
+
+    async def send() -> tuple[dict[str, str], bytes]:
+        answer = await desk.post(f"{url}/test")
+        assert (answer.status_code, answer.json()["state"]) == (202, "queued")
+        await process_ticket(open_to_private, await take(open_to_private, tenant))
+        return receiver.received[-1]
+
+    async def rotate(**body: Any) -> str:
+        answer = await desk.post(f"{url}/rotate-secret", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["secret"]
+
+    headers, body = await send()
+    sent = Webhook(webhook["secret"]).verify(body, headers)
+    assert (sent["type"], sent["data"]["webhook_id"]) == ("webhook.test", webhook["id"])
+    second = await rotate()
+    headers, body = await send()
+    for secret in (webhook["secret"], second):
+        Webhook(secret).verify(body, headers)
+    third = await rotate(overlap_seconds=0)
+    headers, body = await send()
+    Webhook(third).verify(body, headers)
+    for secret in (webhook["secret"], second):
+        with pytest.raises(WebhookVerificationError):
+            Webhook(secret).verify(body, headers)
+    other = await make_tenant()
+    for action in ("test", "rotate-secret"):
+        answer = await desk.post(f"{url}/{action}", json={}, headers=other.auth())
+        assert_problem(answer, 404, "not_found")
+    assert_problem(
+        await desk.post(f"{url}/rotate-secret", json={"overlap_seconds": 10**9}), 422, "invalid"
+    )
+    await desk.patch(url, json={"is_active": False})
+    assert_problem(await desk.post(f"{url}/test"), 409, "conflict")
+
+
 async def test_only_wanted_events_of_wanted_projects_and_own_tenant(
     desk, open_to_private: Runtime, receiver: Receiver, make_tenant
 ) -> None:

@@ -1,12 +1,15 @@
-"""Answers of questions, and the logins of BI tools."""
+"""Answers of questions, the logins of BI tools and of the console, and saved statements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import Text, Uuid, column, func, select, table, text
+from sqlalchemy import Text, Uuid, column, delete, func, select, table, text
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -17,10 +20,15 @@ from apps.memory_api.analytics.questions import (
     render_statement,
     used_parameters,
 )
+from apps.memory_api.analytics.tables import SavedStatementRow, SqlCredentialRow
 from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import InvalidRequest, NotFound
+from apps.memory_api.core.errors import Conflict, InvalidRequest, NotFound
+from apps.memory_api.core.ids import new_id
 
 MAX_STATEMENT_SECONDS = 20
+MAX_SAVED_STATEMENTS = 200
+MAX_EFFECT_PERIOD = timedelta(days=92)
+"""Effects are computed from retrievals, which the default retention deletes after 90 days."""
 _QUERY_CANCELED = "57014"
 _PLAYBOOKS = table(
     "playbooks", column("tenant_id", Uuid()), column("project_id", Text()), column("name", Text())
@@ -46,6 +54,11 @@ async def load_answer(
     """
     tenant_id = current_tenant_id(session)
     statement = build_statement(question, filter)
+    if question is Question.EFFECTS and filter.until - filter.since > MAX_EFFECT_PERIOD:
+        raise InvalidRequest(
+            f"The effects cover at most {MAX_EFFECT_PERIOD.days} days. Set a later `since`.",
+            field="since",
+        )
     if filter.playbook is not None:
         await _require_playbook(session, filter.project, filter.playbook)
     await session.execute(text(f"set local statement_timeout = '{MAX_STATEMENT_SECONDS}s'"))
@@ -92,3 +105,67 @@ async def drop_login(session: AsyncSession, role_name: str) -> bool:
     """Deletes a login. False if the session's tenant has no such login. Needs the owner role."""
     drop = func.analytics.drop_login(current_tenant_id(session), role_name)
     return (await session.execute(select(drop))).scalar_one()
+
+
+async def get_sql_credential(session: AsyncSession) -> SqlCredentialRow | None:
+    """The login with which the console runs SQL for the session's tenant."""
+    return await session.get(SqlCredentialRow, current_tenant_id(session))
+
+
+async def replace_sql_credential(session: AsyncSession, role_name: str, password: str) -> None:
+    """Store a new login for the console and delete the previous one. Needs the owner role."""
+    known = await get_sql_credential(session)
+    if known is not None:
+        await drop_login(session, known.role_name)
+        await session.delete(known)
+        await session.flush()
+    session.add(
+        SqlCredentialRow(
+            tenant_id=current_tenant_id(session), role_name=role_name, password=password
+        )
+    )
+    await session.flush()
+
+
+async def delete_sql_credential(session: AsyncSession, role_name: str) -> None:
+    """Delete the login of the console, if it is this one. Needs the owner role."""
+    await session.execute(
+        delete(SqlCredentialRow).where(
+            SqlCredentialRow.tenant_id == current_tenant_id(session),
+            SqlCredentialRow.role_name == role_name,
+        )
+    )
+
+
+async def list_saved_statements(session: AsyncSession) -> Sequence[SavedStatementRow]:
+    """All saved statements of the tenant, by name."""
+    row = SavedStatementRow
+    statement = select(row).where(row.tenant_id == current_tenant_id(session)).order_by(row.name)
+    return (await session.scalars(statement)).all()
+
+
+async def upsert_saved_statement(
+    session: AsyncSession, name: str, statement: str, actor: str
+) -> None:
+    """Save a statement, or replace the one of this name. Raises `Conflict` if the tenant has
+    `MAX_SAVED_STATEMENTS` others.
+    """
+    known = {row.name for row in await list_saved_statements(session)}
+    if len(known) >= MAX_SAVED_STATEMENTS and name not in known:
+        raise Conflict(f"{MAX_SAVED_STATEMENTS} statements are saved. Delete one first.")
+    values = {"name": name, "statement": statement, "saved_by": actor}
+    added = insert(SavedStatementRow).values(
+        tenant_id=current_tenant_id(session), id=new_id(), **values
+    )
+    await session.execute(
+        added.on_conflict_do_update(
+            index_elements=["tenant_id", "name"], set_=values | {"updated_at": func.now()}
+        )
+    )
+
+
+async def delete_saved_statement(session: AsyncSession, statement_id: UUID) -> None:
+    row = SavedStatementRow
+    await session.execute(
+        delete(row).where(row.tenant_id == current_tenant_id(session), row.id == statement_id)
+    )

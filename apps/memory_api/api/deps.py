@@ -117,12 +117,20 @@ async def _remember_caller(request: Request, runtime: Runtime, caller: Identity)
     return caller
 
 
-def require_scope(access: KeyScope) -> Callable[[Identity], Awaitable[Identity]]:
-    """A dependency that returns the caller, or raises `Forbidden` without this key scope."""
+def require_scope(access: KeyScope) -> Callable[..., Awaitable[Identity]]:
+    """A dependency that returns the caller, or raises `Forbidden` without this key scope.
 
-    async def check(identity: Annotated[Identity, Depends(authenticate)]) -> Identity:
-        identity.require_scope(access)
-        return identity
+    It calls `authenticate` instead of depending on it: FastAPI needs 20 to 30 µs for each
+    dependency of a request.
+    """
+
+    async def check(
+        request: Request,
+        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+    ) -> Identity:
+        caller = await authenticate(request, runtime_of(request), credentials)
+        caller.require_scope(access)
+        return caller
 
     return check
 

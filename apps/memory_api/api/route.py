@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 from uuid import UUID
 
 import structlog
-from fastapi import Depends, Header, Request, Response
+from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
@@ -53,18 +53,24 @@ REPLAYED_HEADERS = ("location", "etag")
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 
-async def document_idempotency_key(
-    idempotency_key: Annotated[
-        str | None,
-        Header(
-            alias="Idempotency-Key",
-            description="Any unique text, such as a UUID. A repeated request with the same key "
-            "gets the stored response of the first one. Keys expire after 24 hours.",
-            max_length=255,
-        ),
-    ] = None,
-) -> None:
-    """Documents the header of writing routes; `ApiRoute` reads it."""
+_KEY_DESCRIPTION = (
+    "Any unique text, such as a UUID. A repeated request with the same key gets the stored "
+    "response of the first one. Keys expire after 24 hours."
+)
+IDEMPOTENCY_KEY_HEADER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {
+        "anyOf": [{"type": "string", "maxLength": 255}, {"type": "null"}],
+        "description": _KEY_DESCRIPTION,
+        "title": "Idempotency-Key",
+    },
+    "description": _KEY_DESCRIPTION,
+}
+"""The header of writing routes in the OpenAPI document. `ApiRoute` reads it, so it is no dependency
+of the routes.
+"""
 
 
 class ApiRoute(APIRoute):
@@ -77,13 +83,11 @@ class ApiRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         is_write = not WRITE_METHODS.isdisjoint(options.get("methods") or ())
-        dependencies = list(options.pop("dependencies", None) or ())
-        if is_write and not any(d.dependency is document_idempotency_key for d in dependencies):
-            dependencies.append(Depends(document_idempotency_key))
-        super().__init__(path, endpoint, dependencies=dependencies, **options)
+        super().__init__(path, endpoint, **options)
         common = problems(401, 403, 422, "rate_limited", 500, 503)
         if is_write:
             common = merge_responses(common, problems("in_progress", "idempotency_key_reused", 413))
+            _document_parameter(self, IDEMPOTENCY_KEY_HEADER)
         if self.body_field is not None:
             common = merge_responses(common, problems("malformed_json", 415))
         self.responses = merge_responses(common, self.responses)
@@ -137,6 +141,16 @@ class ApiRoute(APIRoute):
             return await idempotent.execute_once(run_route)
 
         return handle
+
+
+def _document_parameter(route: APIRoute, parameter: dict[str, Any]) -> None:
+    """Add a parameter to the OpenAPI document of the route, once: a router that is included copies
+    its routes.
+    """
+    extra = route.openapi_extra or {}
+    known = extra.get("parameters", [])
+    if parameter not in known:
+        route.openapi_extra = extra | {"parameters": [*known, parameter]}
 
 
 class LargeBodyRoute(ApiRoute):

@@ -39,6 +39,12 @@ async def get_tenant(session: AsyncSession) -> TenantRow | None:
     return await session.get(TenantRow, current_tenant_id(session))
 
 
+async def require_tenant_slug(session: AsyncSession) -> str:
+    """The name of the session's tenant."""
+    statement = select(TenantRow.slug).where(TenantRow.id == current_tenant_id(session))
+    return (await session.execute(statement)).scalar_one()
+
+
 async def tenant_exists(session: AsyncSession) -> bool:
     """Whether the session's tenant exists. Any database role may call it."""
     tenant_id = await session.scalar(

@@ -29,6 +29,11 @@ from apps.memory_api.commands.database_checks import (
     check_table_indexes,
 )
 from apps.memory_api.commands.doctor_checks import CheckResult, check_memories, check_model
+from apps.memory_api.commands.installation_checks import (
+    check_distribution,
+    check_packages,
+    check_personal_data,
+)
 from apps.memory_api.commands.tenant_checks import check_runs_and_keys
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.db_errors import UNDEFINED_TABLE, driver_message, sqlstate
@@ -71,12 +76,15 @@ async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckRe
     """Run all checks. Stops if there is no connection or no table, because the rest needs them."""
     results: list[CheckResult] = []
     checks: dict[str, Check] = {
+        "packages": _check_packages,
+        "personal data": _check_personal_data,
         "connection": _check_connection,
         "role": _check_role,
         "extension": _check_extension,
         "schema": _check_schema,
         "isolation": _with_sessions(check_row_security),
         "table indexes": _with_sessions(check_table_indexes),
+        "distribution": _with_sessions(check_distribution),
         "clock": _with_sessions(check_clock),
         "disk": _check_disk,
         "queue": _check_queue,
@@ -102,6 +110,9 @@ async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckRe
 
 
 _FIXES = {
+    "packages": "Install hansei-server again.",
+    "personal data": "Check HANSEI_PII_REDACTION.",
+    "distribution": "Run `hansei migrate`.",
     "connection": "Check that PostgreSQL is running and that HANSEI_DATABASE_URL is correct.",
     "role": "Connect as hansei_app, and workers as hansei_worker (docs/operations.md).",
     "extension": "Run `create extension vector;` as a superuser.",
@@ -132,6 +143,14 @@ async def _open_sessions(url: str) -> AsyncGenerator[Sessions]:
 async def _fetch_row(url: str, statement: object) -> Sequence[object]:
     async with _open_sessions(url) as sessions, sessions.without_tenant() as session:
         return tuple((await session.execute(statement)).one_or_none() or ())  # type: ignore[call-overload]
+
+
+async def _check_packages(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    return check_packages()
+
+
+async def _check_personal_data(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    return check_personal_data(settings)
 
 
 async def _check_connection(settings: Settings, urls: DatabaseUrls) -> CheckResult:

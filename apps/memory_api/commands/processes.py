@@ -19,6 +19,7 @@ from apps.memory_api.core.db_errors import (
 )
 from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.isolated_work import ISOLATION
+from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure_logging, get_logger
 from apps.memory_api.core.tracing import configure_tracing, shut_down_tracing
@@ -52,6 +53,8 @@ def _check(settings: Settings) -> None:
     """Raises `ConfigurationError` for what would fail later, in a run."""
     check_model_settings(settings)
     check_settings(settings)
+    options = PersonalDataOptions.parse(settings.pii_redaction, settings.pii_phone_region)
+    PERSONAL_DATA.configure(options)
     open_section_loader(settings).check()
 
 

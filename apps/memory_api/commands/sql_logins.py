@@ -1,4 +1,6 @@
-"""`hansei tenant sql-role`: read-only database logins for BI tools, with the owner connection."""
+"""`hansei tenant sql-role`: read-only database logins for BI tools and for the SQL page of the
+console, with the owner connection.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from pathlib import Path
 import typer
 from sqlalchemy import make_url
 
-from apps.memory_api.analytics.queries import create_login, drop_login
+from apps.memory_api.analytics.queries import (
+    create_login,
+    delete_sql_credential,
+    drop_login,
+    replace_sql_credential,
+)
 from apps.memory_api.auth.identity import to_tenant_id
 from apps.memory_api.auth.queries import tenant_exists
 from apps.memory_api.commands.database import CommandFailed
@@ -22,7 +29,11 @@ from apps.memory_api.tenants.audit_log import record_audit_event
 SCRAM_ITERATIONS = 4096
 
 
-def create_sql_role(tenant: str, data_dir: Path | None, json: bool) -> None:
+def create_sql_role(tenant: str, data_dir: Path | None, json: bool, console: bool) -> None:
+    """Create a login. With `console`, the service stores it for its SQL page in place of the
+    previous one, and no password is printed.
+    """
+
     async def create(sessions: Sessions) -> None:
         password = secrets.token_urlsafe(24)
         async with sessions.for_tenant(to_tenant_id(tenant)) as session:
@@ -31,7 +42,14 @@ def create_sql_role(tenant: str, data_dir: Path | None, json: bool) -> None:
                     f"Tenant '{tenant}' not found. Run `hansei tenant create {tenant}`."
                 )
             role = await create_login(session, scram_verifier(password))
-            await record_audit_event(session, "sql_role.created", f"role:{role}", {})
+            if console:
+                await replace_sql_credential(session, role, password)
+            used_by = {"console": True} if console else {}
+            await record_audit_event(session, "sql_role.created", f"role:{role}", used_by)
+        if console:
+            text = f"The SQL page of the console now uses the login {role} for tenant '{tenant}'."
+            print_result(json, {"role": role}, text)
+            return
         url = make_url(sessions.engine.url).set(
             drivername="postgresql", username=role, password=password
         )
@@ -46,6 +64,7 @@ def drop_sql_role(tenant: str, role: str, data_dir: Path | None) -> None:
         async with sessions.for_tenant(to_tenant_id(tenant)) as session:
             if not await drop_login(session, role):
                 raise CommandFailed(f"Tenant '{tenant}' has no login '{role}'.")
+            await delete_sql_credential(session, role)
             await record_audit_event(session, "sql_role.dropped", f"role:{role}", {})
         typer.echo("Deleted the login.")
 

@@ -17,14 +17,18 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 import asyncpg
 import typer
 
 from apps.memory_api.auth.identity import parse_key
-from apps.memory_api.commands.api_processes import HANSEI_COMMAND, api_children
+from apps.memory_api.commands.api_processes import (
+    HANSEI_COMMAND,
+    api_children,
+    check_settings,
+    default_process_count,
+)
 from apps.memory_api.commands.database import (
     CommandFailed,
     DatabaseUrls,
@@ -37,7 +41,6 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.embedded.data_directory import PortUnavailable
 from apps.memory_api.embedded.ports import check_port
 from apps.memory_api.embedded.supervisor import ChildMisconfigured, ChildProcess, Supervisor
-from apps.memory_api.llm.registry import check_model_settings
 
 DEFAULT_TENANT = "default"
 CREDENTIALS_FILE = "credentials.json"
@@ -82,23 +85,16 @@ class Installation:
         return ["--data-dir", str(self.folder)] if self.has_embedded_database else []
 
 
-def run(host: str, port: int, data_dir: Path | None, processes: int, json: bool) -> None:
+def run(host: str, port: int, data_dir: Path | None, processes: int | None, json: bool) -> None:
     # A shell's background job inherits an ignored SIGINT; SIGTERM would leave the database running.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     with exit_on_error():
         settings = Settings.load()
-        _check(settings)
-        was_drained = _up(settings, host, port, data_dir, processes, json)
+        check_settings(settings)
+        count = processes or default_process_count()
+        was_drained = _up(settings, host, port, data_dir, count, json)
     sys.exit(0 if was_drained else 1)
-
-
-def _check(settings: Settings) -> None:
-    """Raises `ConfigurationError` before anything starts. The API and the worker check more."""
-    check_model_settings(settings)
-    if settings.embedding_provider != "static":
-        # Imports NumPy, which this process does not need otherwise.
-        import_module("apps.memory_api.embeddings.registry").open_default_embedder(settings)
 
 
 def _up(

@@ -28,6 +28,7 @@ NAVIGATION = (
     NavigationItem(("runs",), N_("Runs")),
     NavigationItem(("agent-runs",), N_("Agent runs")),
     NavigationItem(("analytics",), N_("Analytics")),
+    NavigationItem(("sql",), N_("SQL")),
     NavigationItem(("costs",), N_("Costs")),
     NavigationItem(("keys",), N_("API keys"), scope="admin"),
 )

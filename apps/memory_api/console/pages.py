@@ -58,6 +58,7 @@ class ConsoleRoute(APIRoute):
             except LoginRequired:
                 response = _go_to_login(request)
             except Exception as error:
+                await roll_back(request, error)
                 response = error_page(request.state.visit, error)
                 if response.status_code >= 500:
                     route = self.path_format
@@ -93,6 +94,15 @@ async def check_form(request: Request, token: str) -> None:
     if not token or not is_csrf_token(form.text(CSRF_FIELD), token):
         raise InvalidCsrfToken
     request.state.form = form
+
+
+async def roll_back(request: Request, error: Exception) -> None:
+    """End the transaction of the request as failed. FastAPI would commit it, because an error page
+    is a response like any other.
+    """
+    transaction = getattr(request.state, "transaction", None)
+    if transaction is not None:
+        await transaction.__aexit__(type(error), error, error.__traceback__)
 
 
 def _go_to_login(request: Request) -> Response:

@@ -148,14 +148,16 @@ def format_usd(value: float | None, locale: Locale) -> str:
     if value is None:
         return NO_VALUE
     amount = float(value)
-    pattern = "¤#,##0.00" if amount == 0 or abs(amount) >= 0.1 else "¤0.0000"
+    pattern = "¤#,##0.00" if amount == 0 or abs(amount) >= 0.1 else "¤0.00##"
     return numbers.format_currency(amount, "USD", pattern, locale=locale, currency_digits=False)
 
 
 def _cell(value: object, locale: Locale) -> Markup | str:
-    """Any value of a table as text."""
+    """Any value of a table as text. Markup stays as it is."""
     if value is None:
         return NO_VALUE
+    if isinstance(value, Markup):
+        return value
     if isinstance(value, bool):
         return "✓" if value else NO_VALUE
     if isinstance(value, int):
@@ -163,9 +165,9 @@ def _cell(value: object, locale: Locale) -> Markup | str:
     if isinstance(value, float):
         return numbers.format_decimal(value, "#,##0.####", locale=locale)
     if isinstance(value, datetime):
-        return f"{format_day(value.date(), locale)} {value:%H:%M}"
+        return Markup("<time>{}</time>").format(f"{format_day(value.date(), locale)} {value:%H:%M}")
     if isinstance(value, date):
-        return format_day(value, locale)
+        return Markup("<time>{}</time>").format(format_day(value, locale))
     if isinstance(value, UUID):
         return short_id(value)
     return escape(str(value))

@@ -37,6 +37,7 @@ from apps.memory_api.console.session import (
     delete_console_session,
     set_cookie,
 )
+from apps.memory_api.console.sql.router import router as sql_router
 from apps.memory_api.console.timeline.router import router as timeline_router
 from apps.memory_api.console.traces.router import router as traces_router
 from apps.memory_api.console.translations import LANGUAGES
@@ -51,7 +52,8 @@ from apps.memory_api.core.errors import Forbidden, NotFound, Unauthorized
 
 PAGES = (
     *(overview_router, playbooks_router, bullets_router, review_router, timeline_router),
-    *(traces_router, runs_router, agent_runs_router, analytics_router, costs_router, keys_router),
+    *(traces_router, runs_router, agent_runs_router),
+    *(analytics_router, sql_router, costs_router, keys_router),
 )
 """The routers of the pages."""
 PREFERENCE_SECONDS = 365 * 86_400

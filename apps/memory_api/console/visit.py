@@ -11,6 +11,7 @@ from apps.memory_api.auth.identity import Identity, KeyScope
 from apps.memory_api.console.session import COOKIE_PATH, SESSION_COOKIE, Login, find_login
 from apps.memory_api.console.translations import Translation, choose_language, load_translation
 from apps.memory_api.core.errors import Unauthorized
+from apps.memory_api.core.log_context import bind_log_context
 from apps.memory_api.runtime import Runtime
 
 LANGUAGE_COOKIE = "hansei_language"
@@ -76,6 +77,18 @@ class Visit:
         return (self.request.url.path.split("/") + [""] * 3)[2]
 
     @property
+    def later(self) -> str:
+        """Whether to load what takes long: empty in the first request for a page; `part` when htmx
+        asks for it; `page` when a browser without scripts does.
+        """
+        wanted = self.request.query_params.get("later", "")
+        return wanted if wanted in ("part", "page") else ""
+
+    def later_address(self, kind: str) -> str:
+        """The address of this page with `later`."""
+        return str(self.request.url.include_query_params(later=kind).replace(scheme="", netloc=""))
+
+    @property
     def is_partial(self) -> bool:
         """Whether htmx asks for a part of a page."""
         return self.request.headers.get("hx-request") == "true"
@@ -98,6 +111,7 @@ async def begin_visit(request: Request, runtime: Runtime) -> Visit:
     login = await find_login(runtime, request.cookies.get(SESSION_COOKIE, ""))
     if login is None:
         raise LoginRequired
+    bind_log_context(tenant_id=login.caller.tenant_id, key_id=login.caller.key_id)
     request.state.identity = login.caller  # `api.deps.authenticate` finds the caller here
     request.state.rate_limit = await runtime.rate_limits.count_request(login.caller)
     project = login.caller.resolve_project(request.query_params.get("project") or None)

@@ -260,10 +260,13 @@ def engine_from_pool(pool: asyncpg.Pool) -> AsyncEngine:
 
 
 class Sessions:
-    """Opens transactions. Owns the engine."""
+    """Opens transactions. Owns the engines: `listener` has the connection that listens, so that
+    it never waits for one of `engine`.
+    """
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, listener: AsyncEngine | None = None) -> None:
         self.engine = engine
+        self._listener = listener or engine
         self.before_commit: Callable[[AsyncSession], Awaitable[None]] | None = None
         """Called at the end of each transaction of a tenant, inside it."""
 
@@ -294,7 +297,19 @@ class Sessions:
         Only for statements that bind their tenant themselves: `hansei_search`, and the insert of a
         retrieval. Others would see no rows.
         """
-        connection = await self.engine.raw_connection()
+        async with self._driver_connection(self.engine) as driver:
+            yield driver
+
+    @asynccontextmanager
+    async def listening_connection(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
+        """Open the driver's connection for LISTEN and `tenant_transaction`."""
+        async with self._driver_connection(self._listener) as driver:
+            yield driver
+
+    @staticmethod
+    @asynccontextmanager
+    async def _driver_connection(engine: AsyncEngine) -> AsyncGenerator[asyncpg.Connection[Any]]:
+        connection = await engine.raw_connection()
         driver = connection.driver_connection
         assert driver is not None
         try:
@@ -308,6 +323,20 @@ class Sessions:
 
     async def close(self) -> None:
         await self.engine.dispose()
+        await self._listener.dispose()
+
+
+@asynccontextmanager
+async def tenant_transaction(
+    driver: asyncpg.Connection[Any], tenant_id: UUID
+) -> AsyncGenerator[None]:
+    """A read-only transaction on a driver's connection that sees only this tenant's rows."""
+    await driver.execute(f"BEGIN READ ONLY; {_set_tenant_statement(tenant_id)}")
+    try:
+        yield
+    finally:
+        if not driver.is_closed():
+            await driver.execute("ROLLBACK")  # nothing was written
 
 
 def current_tenant_id(session: AsyncSession) -> UUID:

@@ -47,15 +47,15 @@ class Cursor:
             list_name, *key = _TEXTS.validate_json(raw)
             has_nul = b"\0" in "".join(key).encode()
         except ValueError:  # includes binascii.Error, UnicodeEncodeError and ValidationError
-            raise _invalid_cursor() from None
+            raise invalid_cursor() from None
         if has_nul:
-            raise _invalid_cursor()
+            raise invalid_cursor()
         return cls(list_name, tuple(key))
 
     def texts(self, list_name: str, count: int) -> tuple[str, ...]:
         """The key as `count` texts."""
         if self.list_name != list_name or len(self.key) != count:
-            raise _invalid_cursor()
+            raise invalid_cursor()
         return self.key
 
     def text(self, list_name: str) -> str:
@@ -65,9 +65,9 @@ class Cursor:
         """The key as an integer from 0 to 2,147,483,647."""
         text = self.text(list_name)
         if not (text.isascii() and text.isdigit() and len(text) <= 10):
-            raise _invalid_cursor()
+            raise invalid_cursor()
         if int(text) > MAX_INTEGER:
-            raise _invalid_cursor()
+            raise invalid_cursor()
         return int(text)
 
     def time_and_id(self, list_name: str) -> tuple[datetime, UUID]:
@@ -79,30 +79,30 @@ def parse_cursor_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise _invalid_cursor() from None
+        raise invalid_cursor() from None
     if time.tzinfo is None:
-        raise _invalid_cursor()
+        raise invalid_cursor()
     try:
         return time.astimezone(UTC)
     except OverflowError:  # outside of the years 1 to 9999 in UTC
-        raise _invalid_cursor() from None
+        raise invalid_cursor() from None
 
 
 def parse_cursor_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise _invalid_cursor() from None
+        raise invalid_cursor() from None
 
 
 def parse_cursor_bytes(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise _invalid_cursor() from None
+        raise invalid_cursor() from None
 
 
-def _invalid_cursor() -> InvalidRequest:
+def invalid_cursor() -> InvalidRequest:
     return InvalidRequest(
         "`cursor` is not a `next_cursor` of this list. Omit it to start at the first page.",
         field="cursor",

@@ -1,6 +1,7 @@
 """Replace secrets in text and JSON by `[secret:kind]`, before text is stored or sent to a model.
 
-The patterns are in `secret_patterns.py`.
+The patterns are in `secret_patterns.py`. If the setting is on, personal data is replaced in the
+same places by `[pii:kind]` (`personal_data.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_core import SchemaValidator, core_schema
 
+from apps.memory_api.core.personal_data import PERSONAL_DATA, one_limit
 from apps.memory_api.core.secret_patterns import SECRET_PATTERNS, SecretPattern
 
 MIN_SECRET_LENGTH = 16
@@ -25,8 +27,17 @@ class Redacted(NamedTuple):
 
 
 def redact(text: str) -> Redacted:
-    """Replace all secrets in `text`. Redacting the result again changes nothing."""
-    if not may_contain_secrets(text):
+    """Replace all secrets in `text`, and personal data if the setting is on. Redacting the result
+    again changes nothing.
+    """
+    secrets = redact_secrets(text)
+    personal = _redact_personal_data(secrets.text)
+    return Redacted(personal.text, secrets.counts | personal.counts) if personal.counts else secrets
+
+
+def redact_secrets(text: str) -> Redacted:
+    """Replace all secrets in `text`. Personal data stays."""
+    if not _has_secret_hint(text):
         return Redacted(text, {})
     lowered = _lower(text)
     counts: Counter[str] = Counter()
@@ -42,6 +53,29 @@ def redact(text: str) -> Redacted:
 
 
 def may_contain_secrets(text: str) -> bool:
+    """False means that `redact` does not change the text."""
+    return _has_secret_hint(text) or _may_contain_personal_data(text)
+
+
+def _may_contain_personal_data(text: str) -> bool:
+    return PERSONAL_DATA.detector is not None and bool(_PERSONAL_HINT.search(text))
+
+
+def _redact_personal_data(text: str) -> Redacted:
+    detector = PERSONAL_DATA.detector
+    spans = detector.find(text) if detector and _may_contain_personal_data(text) else []
+    if not spans:
+        return Redacted(text, {})
+    parts: list[str] = []
+    previous_end = 0
+    for start, end, kind in spans:
+        parts += (text[previous_end:start], f"[pii:{kind}]")
+        previous_end = end
+    counts = Counter(kind for _, _, kind in spans)
+    return Redacted("".join((*parts, text[previous_end:])), dict(counts))
+
+
+def _has_secret_hint(text: str) -> bool:
     """Whether the text contains a hint of any pattern. False means that it has no secrets."""
     try:
         text.encode()
@@ -52,43 +86,58 @@ def may_contain_secrets(text: str) -> bool:
 
 def redact_value(value: Any) -> tuple[Any, dict[str, int]]:
     """Redact JSON-like data: all strings and keys at any depth, and the values of keys such as
-    `password`. Returns the data and the number of replaced secrets by kind.
+    `password`. Returns the data and the number of replacements by kind.
+
+    `metadata.subject` keeps personal data, because an erasure of a person looks for it.
     """
     counts: Counter[str] = Counter()
-    return _redact_node(value, counts), dict(counts)
+    with one_limit():
+        return _redact_node(value, counts), dict(counts)
 
 
-def _redact_node(value: Any, counts: Counter[str]) -> Any:
+def redact_metadata(value: Any) -> tuple[Any, dict[str, int]]:
+    """`redact_value` of the value of a field `metadata`."""
+    redacted, counts = redact_value({"metadata": value})
+    return redacted["metadata"], counts
+
+
+def _redact_node(value: Any, counts: Counter[str], field: str = "") -> Any:
     if isinstance(value, str):
         text, found = redact(value)
         counts.update(found)
         return text
     if isinstance(value, dict):
-        return _redact_object(cast("dict[Any, Any]", value), counts)
+        return _redact_object(cast("dict[Any, Any]", value), counts, field)
     if isinstance(value, list):
         return [_redact_node(item, counts) for item in cast("list[Any]", value)]
     return value
 
 
-def _redact_object(value: dict[Any, Any], counts: Counter[str]) -> dict[Any, Any]:
+def _redact_object(value: dict[Any, Any], counts: Counter[str], field: str) -> dict[Any, Any]:
     """Keys that become equal get a suffix, so that no entry is lost."""
     redacted: dict[Any, Any] = {}
     for key, item in value.items():
-        may_be_secret = isinstance(key, str) and len(key) >= MIN_SECRET_LENGTH
-        name = _redact_node(key, counts) if may_be_secret else key
+        is_long = isinstance(key, str) and len(key) >= MIN_SECRET_LENGTH
+        may_be_redacted = is_long or PERSONAL_DATA.detector is not None
+        name = _redact_node(key, counts) if may_be_redacted else key
         while name in redacted:
             name += "+"
-        redacted[name] = _redact_entry(str(name), item, counts)
+        is_subject = field == "metadata" and key == "subject"
+        redacted[name] = _redact_entry(str(name), item, counts, is_subject=is_subject)
     return redacted
 
 
-def _redact_entry(key: str, value: Any, counts: Counter[str]) -> Any:
+def _redact_entry(key: str, value: Any, counts: Counter[str], *, is_subject: bool) -> Any:
     """Redact a value. A string is also matched as `"key": "value"`, for keys such as `password`."""
-    redacted = _redact_node(value, counts)
+    if is_subject and isinstance(value, str):
+        redacted, secrets = redact_secrets(value)
+        counts.update(secrets)
+    else:
+        redacted = _redact_node(value, counts, key)
     if not isinstance(redacted, str) or "[secret:" in redacted:
         return redacted
     compact = "".join(redacted.split())
-    found = redact(f'"{key}": "{compact}"').counts
+    found = redact_secrets(f'"{key}": "{compact}"').counts
     counts.update(found)
     return f"[secret:{next(iter(found))}]" if found else redacted
 
@@ -121,6 +170,8 @@ def _lower(text: str) -> str:
     return lowered if len(lowered) == len(text) else text.translate(_ASCII_LOWER)
 
 
+_PERSONAL_HINT = re.compile(r"@|\d[\d .()/-]{4}|[\d.]{7}|[0-9A-Fa-f]?::?[0-9A-Fa-f]|[A-Z]{2}\d\d")
+"""What every text with personal data contains."""
 _ASCII_LOWER = {ord(c): c.lower() for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 _FULL_WIDTH = re.compile("[\uff01-\uff5e]")
 _FULL_WIDTH_HINT = re.compile("[\uff0d\uff0f\uff1d\uff21-\uff3a\uff41-\uff5a]")

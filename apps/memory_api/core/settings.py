@@ -13,6 +13,8 @@ from limits import RateLimitItem, parse
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from apps.memory_api.core.personal_data import parse_kinds
+
 
 def _env(*names: str) -> AliasChoices:
     return AliasChoices(*names)
@@ -189,8 +191,8 @@ class Settings(BaseSettings):
         3.0,
         ge=0,
         le=3_600,
-        description="Minimum seconds between two curations of a playbook by a model, unless 16 "
-        "lessons wait. A longer interval needs fewer model calls.",
+        description="Seconds that a lesson waits for those of other traces of its playbook that "
+        "are being reflected on, unless 16 lessons wait. Longer: fewer model calls.",
     )
     on_model_failure: Literal["rules", "fail"] = Field(
         "rules",
@@ -198,6 +200,18 @@ class Settings(BaseSettings):
         "504. `rules`: a degraded reflection or workflow answer from the rules engine; a worker "
         "improves the reflection later. For trajectories and transcripts, `rules` returns an empty "
         "result with the reason, and a worker retries. Budgets have their own `when_spent`.",
+    )
+    pii_redaction: str = Field(
+        "off",
+        description="Personal data that is replaced before storage and prompts: off, all, or some "
+        "of email, phone, credit_card, iban, us_ssn, ip_address, separated by commas. Needs the "
+        "extra `pii`. Names and postal addresses are not found.",
+    )
+    pii_phone_region: str | None = Field(
+        None,
+        pattern="^[A-Z]{2}$",
+        description="Country of phone numbers without a country code, such as US or JP, for "
+        "HANSEI_PII_REDACTION. If unset, only numbers that start with + are found.",
     )
     evaluators: str = Field(
         "deterministic,threshold",
@@ -361,6 +375,12 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Minimum level of logged events."
     )
+
+    @field_validator("pii_redaction")
+    @classmethod
+    def _check_pii_redaction(cls, value: str) -> str:
+        parse_kinds(value)
+        return value
 
     @field_validator("rate_limit_key", "rate_limit_tenant", "rate_limit_failed_keys")
     @classmethod

@@ -22,6 +22,11 @@ MAX_OMITTED_SHARE = 0.5
 """Share of the names and numbers of the changed bullets that a new content may omit, 0 to 1."""
 
 
+def is_too_long(bullet: Bullet) -> bool:
+    """Whether the next consolidation is to shorten or split a bullet."""
+    return len(bullet.content) > MAX_BULLET_CHARACTERS
+
+
 def find_long_contents(contents: Iterable[str | None]) -> str:
     """What to ask a model for if contents are too long; "" if none is."""
     long = [text for text in contents if text and len(text) > MAX_BULLET_CHARACTERS]

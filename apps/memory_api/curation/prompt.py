@@ -206,7 +206,7 @@ def _format_lesson(number: int, equal: Sequence[Lesson], evidence: LessonEvidenc
     if lesson.when_to_use:
         lines.append(f"  when: {lesson.when_to_use}")
     taught_by = max(lesson.observation_count, len(equal))
-    facts = [f"outcome {lesson.outcome}"] if lesson.outcome else []
+    facts = [f"outcome of the run that taught it {lesson.outcome}"] if lesson.outcome else []
     facts += [f"importance {lesson.importance:.2f}", f"confidence {lesson.confidence:.2f}"]
     facts.append(f"taught by {taught_by}")
     if evidence.attempt_count > 1:

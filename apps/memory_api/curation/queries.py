@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, Select, Uuid, and_, func, literal, select, true, tuple_, update
+from sqlalchemy import ARRAY, Select, Uuid, and_, func, literal, or_, select, true, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
@@ -150,7 +150,7 @@ async def list_bullet_tools(
             MemoryLinkRow.relation == WITNESSED,
             MemoryLinkRow.target_kind == "trace",
         )
-        .order_by(MemoryLinkRow.created_at.desc())
+        .order_by(MemoryLinkRow.created_at.desc(), MemoryLinkRow.target_id.desc())
         .limit(MAX_TRACES_PER_BULLET)
         .lateral()
     )
@@ -207,19 +207,24 @@ async def list_traces_with_attempts(
 async def list_bullet_titles(
     session: AsyncSession, scope: int, limit: int
 ) -> Sequence[tuple[str, str]]:
-    """(key, title or content) of the active bullets, the most useful first."""
+    """(key, title or content) of the active bullets and of those that wait for confirmation, the
+    most useful first.
+    """
     rows = await session.execute(
-        select(MemoryRow.key, MemoryRow.title, MemoryRow.content)
+        select(MemoryRow.key, MemoryRow.title, MemoryRow.content, MemoryRow.awaiting_confirmation)
         .where(
             MemoryRow.tenant_id == current_tenant_id(session),
             MemoryRow.scope_id == scope,
             MemoryRow.key.is_not(None),
-            MemoryRow.status == MemoryStatus.ACTIVE,
+            or_(MemoryRow.status == MemoryStatus.ACTIVE, MemoryRow.awaiting_confirmation),
         )
         .order_by(MemoryRow.usefulness.desc(), MemoryRow.observation_count.desc(), MemoryRow.seq)
         .limit(limit)
     )
-    return [(key or "", title or content) for key, title, content in rows]
+    return [
+        (key or "", f"{'(waits for confirmation) ' if waiting else ''}{title or content}")
+        for key, title, content, waiting in rows
+    ]
 
 
 async def list_quarantined_bullets(

@@ -57,6 +57,8 @@ def decide_reflection(
     effective = effective_outcome(evaluation, outcome)
     contradicted = outcome is OutcomeType.SUCCESS and effective is not OutcomeType.SUCCESS
     reason = _reason(effective, asked, mode, contradicted, earlier_failed)
+    if outcome is None and evaluation.verdict is None:
+        reason = "The outcome is unknown."
     if reason is None:
         return ReflectionDecision(
             False,

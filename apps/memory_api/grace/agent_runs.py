@@ -46,8 +46,9 @@ async def create_agent_run(
     """Store a run and queue it. Raises `InvalidRequest` for an unknown collection or a plan that is
     not valid, and `QueueFull`.
     """
-    rows = await list_collections(session, project_id)
-    _check_collections(body.collections, [row.name for row in rows if row.state == "active"])
+    if body.collections:
+        rows = await list_collections(session, project_id)
+        _check_collections(body.collections, [row.name for row in rows if row.state == "active"])
     plan = None
     if body.plan is not None:
         plan = _parse_plan(body, config, has_model=runtime.llm is not None)
@@ -79,7 +80,6 @@ async def create_agent_run(
         )
     await queries.add_events(session, agent_run, [("run_queued", {"query": body.query[:1_000]})])
     await enqueue_leg(runtime, session, agent_run)
-    await session.refresh(agent_run)
     return agent_run
 
 

@@ -1,4 +1,9 @@
-"""Server-sent events of agent runs. One connection per process listens for all streams."""
+"""Server-sent events of agent runs. One connection per process reads for all streams.
+
+PostgreSQL notifies it of new events. It then loads what is new for all streams that were notified
+meanwhile, with one statement per tenant: under load, more streams share a statement, and none waits
+for a connection of the pool.
+"""
 
 from __future__ import annotations
 
@@ -6,124 +11,227 @@ import asyncio
 import json
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import asyncpg
 import structlog
 
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.core.db_errors import DatabaseUnavailable
+from apps.memory_api.core.db import Sessions, tenant_transaction
 from apps.memory_api.grace import queries
-from apps.memory_api.grace.tables import AgentEventRow
-from apps.memory_api.runtime import Runtime
 
 log = structlog.get_logger()
 
 POLL_SECONDS = 1.0
-"""A stream also looks for events at this interval, in case a notification is lost."""
+"""At this interval all streams are read, in case a notification is lost."""
 PAGE_EVENTS = 200
+"""Events that are loaded for one stream at a time."""
+STREAMS_PER_STATEMENT = 200
 LONG_POLL_SECONDS = 3.0
 STOPPED = ("waiting", "done", "failed", "cancelled")
 """States in which a stream ends once all events are sent."""
 
 
-class EventNotifier:
-    """Wakes the streams of an agent run when it has new events. It holds a connection only while
-    there are streams.
+@dataclass(frozen=True)
+class AgentEvent:
+    """One event of an agent run."""
+
+    number: int
+    type: str
+    data: Mapping[str, Any]
+    created_at: datetime
+
+
+@dataclass(eq=False)
+class EventStream:
+    """What one reader of an agent run has not read yet. `EventFeed` fills it."""
+
+    tenant_id: UUID
+    agent_run_id: UUID
+    after: int
+    """The number of the last event that was loaded."""
+    events: Sequence[AgentEvent] = ()
+    project_id: str | None = None
+    """None if there is no such agent run."""
+    state: str | None = None
+    event_count: int = 0
+    is_stale: bool = True
+    """Whether there may be more to load."""
+    error: Exception | None = None
+    loaded: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set whenever something was loaded, or could not be."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no event follows those that are loaded, until a person answers."""
+        return self.state is None or (self.state in STOPPED and self.after >= self.event_count)
+
+    def take(self) -> Sequence[AgentEvent]:
+        """The events that were loaded since the last call."""
+        taken, self.events = self.events, ()
+        self.loaded.clear()
+        return taken
+
+    def fill(self, rows: Sequence[asyncpg.Record]) -> None:
+        """Add what `load_progress` found."""
+        self.state = rows[0]["state"] if rows else None
+        self.project_id = rows[0]["project_id"] if rows else None
+        self.event_count = rows[0]["event_count"] if rows else 0
+        self.events = [
+            AgentEvent(row["number"], row["type"], row["data"], row["created_at"])
+            for row in rows
+            if row["number"] is not None
+        ]
+        if self.events:
+            self.after = self.events[-1].number
+        self.is_stale = len(self.events) == PAGE_EVENTS
+        self.error = None
+        self.loaded.set()
+
+
+class EventFeed:
+    """Loads events for all streams of this process. It holds a connection only while there are
+    streams.
     """
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._streams: dict[str, set[asyncio.Event]] = defaultdict(set)
-        self._listener: asyncio.Task[None] | None = None
+        self._streams: WeakSet[EventStream] = WeakSet()  # one that is never read just disappears
+        self._notified: set[str] = set()
+        self._news = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
 
-    @asynccontextmanager
-    async def subscribe(self, agent_run_id: UUID) -> AsyncGenerator[asyncio.Event]:
-        """An event that is set when the agent run has new events."""
-        key, news = str(agent_run_id), asyncio.Event()
-        self._streams[key].add(news)
-        if self._listener is None or self._listener.done():
-            self._listener = asyncio.create_task(self._listen())
-        try:
-            yield news
-        finally:
-            self._streams[key].discard(news)
-            if not self._streams[key]:
-                del self._streams[key]
-            listener = self._listener
-            if not self._streams and listener:
-                listener.cancel()
-                self._listener = None
+    async def open(self, tenant_id: UUID, agent_run_id: UUID, after: int) -> EventStream:
+        """A stream of the events after this number, with what there is now. Close it in the end.
+        Raises `DatabaseUnavailable`.
+        """
+        stream = EventStream(tenant_id, agent_run_id, after)
+        self._streams.add(stream)
+        self._news.set()
+        if self._reader is None or self._reader.done():
+            self._reader = asyncio.create_task(self._read_all())
+        await stream.loaded.wait()
+        if stream.error is not None:
+            self.close(stream)
+            raise stream.error
+        return stream
+
+    def take(self, stream: EventStream) -> Sequence[AgentEvent]:
+        """The events that were loaded for the stream, so that the next ones can be."""
+        taken = stream.take()
+        if stream.is_stale:
+            self._news.set()
+        return taken
+
+    def close(self, stream: EventStream) -> None:
+        self._streams.discard(stream)
+        self._news.set()
 
     def _wake(self, _connection: object, _pid: int, _channel: str, payload: Any) -> None:
-        for news in self._streams.get(str(payload), ()):
-            news.set()
+        self._notified.add(str(payload))
+        self._news.set()
 
-    @staticmethod
-    async def _wait_until_closed(connection: asyncpg.Connection[Any]) -> None:
-        closed = asyncio.Event()
-        connection.add_termination_listener(lambda _: closed.set())
-        await closed.wait()
-
-    async def _listen(self) -> None:
-        while True:
+    async def _read_all(self) -> None:
+        """Read until there is no stream."""
+        while self._streams:
             try:
-                async with self._sessions.raw_connection() as connection:
+                async with self._sessions.listening_connection() as connection:
+                    connection.add_termination_listener(lambda _: self._news.set())
                     await connection.add_listener(queries.EVENT_CHANNEL, self._wake)
                     try:
-                        await self._wait_until_closed(connection)
+                        await self._read_from(connection)
                     finally:
                         with suppress(Exception):
                             await connection.remove_listener(queries.EVENT_CHANNEL, self._wake)
-            except (DatabaseUnavailable, OSError) as error:
-                log.warning("agent_events_listener_lost", error=str(error))
+            except Exception as error:
+                log.warning("agent_events_connection_lost", error=str(error))
+                for stream in list(self._streams):
+                    if not stream.loaded.is_set():
+                        stream.error = error
+                        stream.loaded.set()
                 await asyncio.sleep(POLL_SECONDS)
 
+    async def _read_from(self, connection: asyncpg.Connection[Any]) -> None:
+        next_poll = 0.0
+        while self._streams and not connection.is_closed():
+            self._news.clear()
+            notified, self._notified = self._notified, set()
+            polls = time.monotonic() >= next_poll
+            if polls:
+                next_poll = time.monotonic() + POLL_SECONDS
+            for stream in list(self._streams):
+                if polls or str(stream.agent_run_id) in notified:
+                    stream.is_stale = True
+            await self._load(connection)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), max(0.0, next_poll - time.monotonic()))
 
-_notifiers: WeakKeyDictionary[Sessions, EventNotifier] = WeakKeyDictionary()
+    async def _load(self, connection: asyncpg.Connection[Any]) -> None:
+        """Fill all streams that may have more and whose events were taken."""
+        by_tenant: dict[UUID, list[EventStream]] = defaultdict(list)
+        for stream in list(self._streams):
+            if stream.is_stale and not stream.events:
+                by_tenant[stream.tenant_id].append(stream)
+        for tenant_id, streams in by_tenant.items():
+            for start in range(0, len(streams), STREAMS_PER_STATEMENT):
+                some = streams[start : start + STREAMS_PER_STATEMENT]
+                await self._load_tenant(connection, tenant_id, some)
+
+    @staticmethod
+    async def _load_tenant(
+        connection: asyncpg.Connection[Any], tenant_id: UUID, streams: Sequence[EventStream]
+    ) -> None:
+        by_position = dict(enumerate(streams, start=1))
+        wanted = [(each.agent_run_id, each.after) for each in by_position.values()]
+        async with tenant_transaction(connection, tenant_id):
+            found = await queries.load_progress(connection, tenant_id, wanted, PAGE_EVENTS)
+        rows: dict[int, list[asyncpg.Record]] = defaultdict(list)
+        for row in found:
+            rows[row["position"]].append(row)
+        for position, stream in by_position.items():
+            stream.fill(rows[position])
 
 
-def notifier_of(sessions: Sessions) -> EventNotifier:
-    """The notifier of this process."""
-    if sessions not in _notifiers:
-        _notifiers[sessions] = EventNotifier(sessions)
-    return _notifiers[sessions]
+_feeds: WeakKeyDictionary[Sessions, EventFeed] = WeakKeyDictionary()
 
 
-def format_event(event: AgentEventRow) -> str:
+def feed_of(sessions: Sessions) -> EventFeed:
+    """The feed of this process."""
+    if sessions not in _feeds:
+        _feeds[sessions] = EventFeed(sessions)
+    return _feeds[sessions]
+
+
+def format_event(event: AgentEvent) -> str:
     """The event as the text of a server-sent event."""
-    data = json.dumps(event.data | {"at": event.created_at.isoformat()}, ensure_ascii=False)
-    return f"id: {event.number}\nevent: {event.type}\ndata: {data}\n\n"
+    data = {**event.data, "at": event.created_at.isoformat()}
+    text = json.dumps(data, ensure_ascii=False)
+    return f"id: {event.number}\nevent: {event.type}\ndata: {text}\n\n"
 
 
 async def stream_events(
-    runtime: Runtime, tenant_id: UUID, agent_run_id: UUID, after: int, *, follow: bool = True
+    feed: EventFeed, stream: EventStream, *, follow: bool = True
 ) -> AsyncGenerator[str]:
-    """The events after this number, until the run has ended or waits for a person. Without
-    `follow`, only those that there are; if there are none, those that come next within
-    `LONG_POLL_SECONDS`.
+    """The events of a stream, until the run has ended or waits for a person. Without `follow`, only
+    those that there are; if there are none, those that come next within `LONG_POLL_SECONDS`.
     """
-    deadline = None if follow else time.monotonic() + LONG_POLL_SECONDS
-    async with notifier_of(runtime.sessions).subscribe(agent_run_id) as news:
+    deadline = time.monotonic() + LONG_POLL_SECONDS
+    try:
         while True:
-            news.clear()
-            async with runtime.sessions.for_tenant(tenant_id) as session:
-                agent_run = await queries.get_agent_run(session, agent_run_id)
-                events = await queries.list_events(session, agent_run_id, after, PAGE_EVENTS)
+            events = feed.take(stream)
             for event in events:
                 yield format_event(event)
-                after = event.number
-            if agent_run is None or (deadline is not None and events):
+            if not follow and (events or time.monotonic() >= deadline):
                 return
-            if len(events) == PAGE_EVENTS:
-                continue
-            if agent_run.state in STOPPED and after >= agent_run.event_count:
+            if stream.has_ended and not stream.events:
                 return
-            if deadline is not None and time.monotonic() >= deadline:
-                return
+            timeout = None if follow else max(0.0, deadline - time.monotonic())
             with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), POLL_SECONDS)
+                await asyncio.wait_for(stream.loaded.wait(), timeout)
+    finally:
+        feed.close(stream)

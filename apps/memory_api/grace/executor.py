@@ -43,7 +43,7 @@ from apps.memory_api.grace.interventions import (
     PersonQuestion,
     ask_person,
 )
-from apps.memory_api.grace.leg import Leg
+from apps.memory_api.grace.leg import KnownRows, Leg
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolResult
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
@@ -74,6 +74,8 @@ async def run_ready_steps(leg: Leg, agent_run: AgentRunRow, state: ExecutionStat
         return
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         current = await leg.lock(session)
+        if current.cancel_requested:
+            raise AgentRunCancelled
         await queries.mark_steps_running(session, current, [step.step_id for step in ready])
         await queries.add_events(
             session,
@@ -252,11 +254,13 @@ async def _store_result(
             "sources": [each["source"] for each in result.sources],
         }
         events = [(kind, data), *budget_warning(leg, agent_run)]
-        if wants_web_search(leg, rows, step, result):
+        inserts_step = wants_web_search(leg, rows, step, result)
+        if inserts_step:
             events.append(("step_inserted", insert_web_search(session, rows, row, step)))
         else:
             decide_next(leg, agent_run, step, result, timed_out)
         await queries.add_events(session, agent_run, events)
+    leg.known = None if inserts_step else KnownRows(agent_run, rows)
 
 
 def _write(row: AgentStepRow, result: PlanStepResult) -> None:

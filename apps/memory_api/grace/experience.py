@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.grace import queries
-from apps.memory_api.grace.tables import AgentRunRow
+from apps.memory_api.grace.queries import FinishedAgentRun
 from apps.memory_api.text.terms import query_terms
 
 MAX_RUNS = 200
@@ -46,21 +47,24 @@ async def find_experience(session: AsyncSession, project_id: str, query: str) ->
     return weigh_experience(query, runs)
 
 
-def weigh_experience(query: str, runs: Sequence[AgentRunRow]) -> list[Experience]:
-    terms = query_terms(query).keys()
+def weigh_experience(query: str, runs: Sequence[FinishedAgentRun]) -> list[Experience]:
+    terms = _terms_of(query)
     records: dict[str, list[tuple[bool, float]]] = defaultdict(list)
     for run in runs:
-        theirs = query_terms(run.query).keys()
+        theirs = _terms_of(run.query)
         either = terms | theirs
-        if not either or len(terms & theirs) / len(either) < MIN_SIMILARITY or not run.result:
+        if not either or len(terms & theirs) / len(either) < MIN_SIMILARITY:
             continue
-        success = run.feedback == "right" or (
-            run.feedback is None and run.result["overall_status"] == "success"
-        )
-        for name in {s["collection"] for s in run.result["sources"] if s.get("collection")}:
-            records[name].append((success, float(run.result["calibrated_confidence"])))
+        success = run.feedback == "right" or (run.feedback is None and run.status == "success")
+        for name in run.collections:
+            records[name].append((success, run.confidence or 0.0))
     found = [_weigh(name, each) for name, each in records.items()]
     return sorted(found, key=lambda each: (-each.prior, each.collection))
+
+
+@lru_cache(maxsize=5 * MAX_RUNS)
+def _terms_of(query: str) -> frozenset[int]:
+    return frozenset(query_terms(query))
 
 
 def _weigh(collection: str, records: list[tuple[bool, float]]) -> Experience:

@@ -19,9 +19,17 @@ from apps.memory_api.grace.execution_plan import (
 )
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.port import Tool
-from apps.memory_api.runs.lifecycle import LeaseLost, extend_lease
+from apps.memory_api.runs.lifecycle import LeaseLost
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class KnownRows:
+    """An agent run and the steps of its plan, as of the last transaction of a leg."""
+
+    agent_run: AgentRunRow
+    steps: Sequence[AgentStepRow]
 
 
 @dataclass
@@ -38,13 +46,14 @@ class Leg:
     model: AgentModel | None = None
     bullets: str = ""
     bullet_keys: Sequence[str] = field(default_factory=tuple[str, ...])
+    known: KnownRows | None = None
+    """The rows as this leg has written them last; None if they have to be read."""
 
     async def lock(self, session: AsyncSession) -> AgentRunRow:
         """The agent run, locked. Raises `LeaseLost` if another run or worker has it."""
-        agent_run = await queries.get_agent_run(session, self.agent_run_id, for_update=True)
-        if agent_run is None or agent_run.active_run_id != self.run.id:
-            raise LeaseLost
-        if not await extend_lease(session, self.run, self.runtime.lease_duration):
+        self.known = None
+        agent_run = await queries.lock_held_agent_run(session, self.agent_run_id, self.run)
+        if agent_run is None:
             raise LeaseLost
         if self.model is not None:
             used: RunUsage = self.model.usage

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, insert, select, update
+import asyncpg
+from sqlalchemy import and_, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.db import asyncpg_connection, current_tenant_id
 from apps.memory_api.core.pagination import Cursor, keyset_page
+from apps.memory_api.core.resources import read_sql
 from apps.memory_api.grace.tables import (
     AgentCalibrationRow,
     AgentEventRow,
@@ -19,9 +23,25 @@ from apps.memory_api.grace.tables import (
     AgentStepRow,
     InterventionRow,
 )
+from apps.memory_api.runs.tables import RunRow
 
+INSERT_EVENTS = read_sql("grace/queries.sql", "insert_events")
+LOAD_EXPERIENCE = read_sql("grace/queries.sql", "load_experience")
+LOAD_PROGRESS = read_sql("grace/queries.sql", "load_progress")
 EVENT_CHANNEL = "hansei_agent_events"
 """The channel of NOTIFY; the payload is the ID of the agent run."""
+
+
+@dataclass(frozen=True)
+class FinishedAgentRun:
+    """What execution memory needs of an agent run that is done."""
+
+    query: str
+    feedback: str | None
+    status: str | None
+    confidence: float | None
+    collections: Sequence[str]
+    """Those of its sources."""
 
 
 async def get_agent_run(
@@ -33,6 +53,31 @@ async def get_agent_run(
     if for_update:
         query = query.with_for_update().execution_options(populate_existing=True)
     return await session.scalar(query)
+
+
+async def lock_held_agent_run(
+    session: AsyncSession, agent_run_id: UUID, run: RunRow
+) -> AgentRunRow | None:
+    """The agent run, locked, if `run` is the one that works on it and still has its lease.
+
+    Both rows are locked: whoever takes the lease over waits until this transaction has ended.
+    """
+    return await session.scalar(
+        select(AgentRunRow)
+        .join(
+            RunRow,
+            and_(RunRow.tenant_id == AgentRunRow.tenant_id, RunRow.id == AgentRunRow.active_run_id),
+        )
+        .where(
+            AgentRunRow.tenant_id == current_tenant_id(session),
+            AgentRunRow.id == agent_run_id,
+            RunRow.id == run.id,
+            RunRow.lease_owner == run.lease_owner,
+            RunRow.state == "running",
+        )
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
 
 
 async def list_agent_runs(
@@ -112,23 +157,27 @@ async def add_events(
     """
     if not events:
         return
-    first = agent_run.event_count + 1
-    agent_run.event_count += len(events)
-    tenant = current_tenant_id(session)
-    await session.execute(
-        insert(AgentEventRow),
-        [
-            {
-                "tenant_id": tenant,
-                "agent_run_id": agent_run.id,
-                "number": first + n,
-                "type": kind,
-                "data": dict(data),
-            }
-            for n, (kind, data) in enumerate(events)
-        ],
-    )
-    await session.execute(select(func.pg_notify(EVENT_CHANNEL, str(agent_run.id))))
+    types = [kind for kind, _ in events]
+    data = [json.dumps(dict(each), ensure_ascii=False) for _, each in events]
+    driver = await asyncpg_connection(session)
+    run_id, before = agent_run.id, agent_run.event_count
+    await driver.execute(INSERT_EVENTS, agent_run.tenant_id, run_id, before, types, data)
+    agent_run.event_count = before + len(events)
+    await driver.execute("select pg_notify($1, $2)", EVENT_CHANNEL, str(run_id))
+
+
+async def load_progress(
+    driver: asyncpg.Connection[Any],
+    tenant_id: UUID,
+    wanted: Sequence[tuple[UUID, int]],
+    limit: int,
+) -> list[asyncpg.Record]:
+    """For each agent run and number of an event: the state of the run, and its next events, at most
+    `limit`, as a row each. `position` counts `wanted` from 1. A run without next events has one
+    row; one that does not exist has none.
+    """
+    ids, numbers = [each for each, _ in wanted], [number for _, number in wanted]
+    return await driver.fetch(LOAD_PROGRESS, tenant_id, ids, numbers, limit)
 
 
 async def list_events(
@@ -224,16 +273,8 @@ async def list_feedback(
 
 async def load_experience(
     session: AsyncSession, project_id: str, limit: int
-) -> Sequence[AgentRunRow]:
-    """The last finished runs of a project whose result was judged by a person or is certain."""
-    found = await session.scalars(
-        select(AgentRunRow)
-        .where(
-            AgentRunRow.tenant_id == current_tenant_id(session),
-            AgentRunRow.project_id == project_id,
-            AgentRunRow.state == "done",
-        )
-        .order_by(AgentRunRow.created_at.desc(), AgentRunRow.id.desc())
-        .limit(limit)
-    )
-    return found.all()
+) -> Sequence[FinishedAgentRun]:
+    """The last finished runs of a project, newest first."""
+    driver = await asyncpg_connection(session)
+    rows = await driver.fetch(LOAD_EXPERIENCE, current_tenant_id(session), project_id, limit)
+    return [FinishedAgentRun(*row) for row in rows]

@@ -20,7 +20,7 @@ from apps.memory_api.api.deps import (
 )
 from apps.memory_api.api.problems import problems
 from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.errors import InvalidRequest
+from apps.memory_api.core.errors import InvalidRequest, NotFound
 from apps.memory_api.core.pagination import to_page
 from apps.memory_api.core.schemas import body_example
 from apps.memory_api.grace import agent_runs, queries
@@ -30,7 +30,7 @@ from apps.memory_api.grace.calibration import (
     reset_calibration,
 )
 from apps.memory_api.grace.config import load_config
-from apps.memory_api.grace.events import stream_events
+from apps.memory_api.grace.events import feed_of, stream_events
 from apps.memory_api.grace.execution_plan import PlanStepResult
 from apps.memory_api.grace.schemas import (
     AgentCalibration,
@@ -143,7 +143,8 @@ async def create_agent_run(
     project_id = caller.resolve_project(body.project_id)
     row = await agent_runs.create_agent_run(runtime, session, project_id, body, load_config())
     response.headers["Location"] = f"/api/v1/agents/runs/{row.id}"
-    return await _full_response(session, row)
+    steps = await queries.load_steps(session, row) if row.plan else ()
+    return agent_run_response(row, [step_response(step) for step in steps])
 
 
 @router.get("/runs", summary="List agent runs", responses=problems(422))
@@ -200,12 +201,17 @@ async def stream_agent_events(
     """
     if last_event_id is not None and not (last_event_id.isdecimal() and len(last_event_id) < 10):
         raise InvalidRequest("`Last-Event-ID` must be the `id` of an event.", field="Last-Event-ID")
-    async with runtime.sessions.for_tenant(caller.tenant_id) as session:
-        await agent_runs.require_agent_run(session, caller, agent_run_id)
-    after = int(last_event_id or 0)
-    events = stream_events(runtime, caller.tenant_id, agent_run_id, after, follow=follow)
+    feed = feed_of(runtime.sessions)
+    stream = await feed.open(caller.tenant_id, agent_run_id, int(last_event_id or 0))
+    if stream.project_id is None or caller.project_id not in (None, stream.project_id):
+        feed.close(stream)
+        raise NotFound("Agent run not found.")
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    return StreamingResponse(
+        stream_events(feed, stream, follow=follow),
+        media_type="text/event-stream",
+        headers=headers,
+    )
 
 
 @router.get(

@@ -32,7 +32,7 @@ from apps.memory_api.grace.interventions import (
     ask_person,
     enqueue_leg,
 )
-from apps.memory_api.grace.leg import Leg, read_state
+from apps.memory_api.grace.leg import KnownRows, Leg, read_state
 from apps.memory_api.grace.outcome import finish_agent_run
 from apps.memory_api.grace.planner import PlanningContext, create_plan
 from apps.memory_api.grace.replanning import (
@@ -149,12 +149,7 @@ async def _advance(leg: Leg) -> bool:
     """Do the next thing: end, plan, plan again, ask, or run the steps that are ready. False if the
     agent run has ended or waits.
     """
-    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
-        agent_run = await queries.get_agent_run(session, leg.agent_run_id)
-        assert agent_run is not None
-        steps: Sequence[AgentStepRow] = []
-        if agent_run.plan:
-            steps = await queries.load_steps(session, agent_run)
+    agent_run, steps = await _known_rows(leg)
     if agent_run.state in (*ENDED, "waiting") or agent_run.active_run_id != leg.run.id:
         return False
     if agent_run.cancel_requested:
@@ -172,6 +167,16 @@ async def _advance(leg: Leg) -> bool:
     return True
 
 
+async def _known_rows(leg: Leg) -> tuple[AgentRunRow, Sequence[AgentStepRow]]:
+    if leg.known is not None:
+        return leg.known.agent_run, leg.known.steps
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        agent_run = await queries.get_agent_run(session, leg.agent_run_id)
+        assert agent_run is not None
+        steps = await queries.load_steps(session, agent_run) if agent_run.plan else ()
+        return agent_run, steps
+
+
 async def _plan(leg: Leg, agent_run: AgentRunRow) -> bool:
     if leg.model is not None and agent_run.playbook is not None:
         await _render_bullets(leg, agent_run)
@@ -179,8 +184,9 @@ async def _plan(leg: Leg, agent_run: AgentRunRow) -> bool:
     plan = await create_plan(context, leg.model)
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         current = await leg.lock(session)
-        _save_plan(session, current, plan, [])
+        steps = _save_plan(session, current, plan, [])
         await queries.add_events(session, current, [("plan_created", _plan_event(plan))])
+    leg.known = KnownRows(current, steps)
     return True
 
 
@@ -222,14 +228,15 @@ async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext
 
 def _save_plan(
     session: AsyncSession, agent_run: AgentRunRow, plan: ExecutionPlan, kept: Sequence[AgentStepRow]
-) -> None:
+) -> list[AgentStepRow]:
     """Write the steps of a plan under the next number, the kept ones with their results."""
     finished = {row.step_id: row for row in kept}
     agent_run.plan = plan.model_dump(mode="json")
     agent_run.plan_number += 1
+    rows: list[AgentStepRow] = []
     for step in plan.steps:
         old = finished.get(step.step_id)
-        session.add(
+        rows.append(
             AgentStepRow(
                 tenant_id=agent_run.tenant_id,
                 agent_run_id=agent_run.id,
@@ -244,6 +251,8 @@ def _save_plan(
                 finished_at=old.finished_at if old is not None else None,
             )
         )
+    session.add_all(rows)
+    return sorted(rows, key=lambda row: row.step_id)
 
 
 def _plan_event(plan: ExecutionPlan) -> dict[str, Any]:

@@ -28,15 +28,20 @@ EVENT_TYPE = "budget.threshold_reached"
 MAX_ATTEMPTS = 8
 
 
+def check_budget_webhook(settings: Settings) -> None:
+    """Raises `ConfigurationError` for a URL without a secret."""
+    if settings.budget_webhook_url is not None and settings.budget_webhook_secret is None:
+        raise ConfigurationError(
+            "HANSEI_BUDGET_WEBHOOK_URL needs HANSEI_BUDGET_WEBHOOK_SECRET, the signature key."
+        )
+
+
 def alert_notifier(settings: Settings, queue: RunQueue) -> OnAlerts:
     """What reports each new alert to the webhooks of the tenant, and enqueues a run for that of the
     operator if there is one. Raises `ConfigurationError` for a URL without a secret.
     """
     has_operator = settings.budget_webhook_url is not None
-    if has_operator and settings.budget_webhook_secret is None:
-        raise ConfigurationError(
-            "HANSEI_BUDGET_WEBHOOK_URL needs HANSEI_BUDGET_WEBHOOK_SECRET, the signature key."
-        )
+    check_budget_webhook(settings)
 
     async def report(session: AsyncSession, alerts: Sequence[BudgetAlertRow]) -> None:
         for alert in alerts:

@@ -20,6 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.db import transaction_time
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.maintenance.episodes import Episode, ask_about_episodes
 from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from apps.memory_api.memories.index.scopes import ensure_scopes
@@ -71,6 +73,7 @@ async def dream(runtime: Runtime, run: RunRow) -> StepResult:
         projects = (await session.scalars(RECENT_PROJECTS, parameters)).all()
     data: dict[str, Any] = {"projects": {}}
     engine, prompt_hash, usages = "rules", None, Counter[str]()
+    failure: LLMError | None = None
     for project in projects:
         async with runtime.sessions.for_tenant(run.tenant_id) as session:
             rows = await session.execute(
@@ -104,15 +107,20 @@ async def dream(runtime: Runtime, run: RunRow) -> StepResult:
             event_count=len(episodes),
         )
         answered = await ask_about_episodes(runtime, run, project, PROMPT, Themes, episodes)
-        if answered is None:
+        failure = answered.error or failure
+        usages.update({k: v for k, v in (answered.usage or {}).items() if _is_number(v)})
+        if answered.answer is None:
             themes = count_themes(episodes)
         else:
             themes, engine, prompt_hash = answered.answer.themes, "llm", answered.prompt_hash
-            usages.update({k: v for k, v in (answered.usage or {}).items() if _is_number(v)})
         stored = await _store(runtime, run, project, episodes, themes)
         data["projects"][project] = {"episodes": len(episodes), "memories": stored}
     return StepResult(
-        data=data, engine=engine, prompt_hash=prompt_hash, usage=dict(usages) if usages else None
+        data=data,
+        engine=engine,
+        prompt_hash=prompt_hash,
+        usage=dict(usages) if usages else None,
+        degraded_by=failure,
     )
 
 
@@ -175,8 +183,8 @@ async def _store(
         reflection = MemoryDraft(
             kind=MemoryKind.REFLECTION,
             project_id=project_id,
-            content=theme.reflection,
-            tags=[*theme.tags, "dreaming"],
+            content=redact(theme.reflection).text,
+            tags=[*(redact(tag).text for tag in theme.tags), "dreaming"],
             importance=theme.importance,
             confidence=theme.confidence,
             source=SOURCE,
@@ -192,7 +200,7 @@ async def _store(
                 reflection,
                 id=new_id(),
                 kind=MemoryKind.STRATEGY,
-                content=theme.strategy,
+                content=redact(theme.strategy).text,
                 tags=[*reflection.tags, "strategy"],
                 importance=importance,
             )

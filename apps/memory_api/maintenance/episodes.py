@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
+import structlog
 from pydantic import BaseModel
 
 from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.llm.errors import LLMOverBudget
+from apps.memory_api.llm.errors import LLMError, LLMOverBudget
 from apps.memory_api.llm.prompts import split_cacheable_prefix
 from apps.memory_api.llm.structured_output import request_structured, schema_text
 from apps.memory_api.llm.untrusted_text import fence_text, fit_text
@@ -21,6 +22,8 @@ from apps.memory_api.runtime import Runtime, open_model_session
 
 Answer = TypeVar("Answer", bound=BaseModel)
 MAX_EPISODE_TOKENS = 500
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,14 @@ class Episode:
 
 @dataclass(frozen=True)
 class EpisodeAnswer:
-    """The answer of a model about episodes, with its cost."""
+    """The answer of a model about episodes, with its cost. Without an answer, the rules engine
+    answers; `error` is then why the model did not.
+    """
 
-    answer: Any
-    prompt_hash: str
-    usage: dict[str, Any] | None
+    answer: Any = None
+    prompt_hash: str | None = None
+    usage: dict[str, Any] | None = None
+    error: LLMError | None = None
 
 
 async def ask_about_episodes(
@@ -52,15 +58,15 @@ async def ask_about_episodes(
     prompt_name: str,
     model_type: type[Answer],
     episodes: Sequence[Episode],
-) -> EpisodeAnswer | None:
-    """The model's answer; None without a model, or if a spent budget asks for the rules. Raises
-    `LLMError`.
+) -> EpisodeAnswer:
+    """Ask the model. Raises `LLMError` if a later attempt of the run may get an answer: the
+    provider is down, or the budget is spent and does not ask for the rules.
     """
     model = open_model_session(
         runtime, run.tenant_id, None, run.id, project_id=project_id, builtin="{schema}\n{episodes}"
     )
     if model is None:
-        return None
+        return EpisodeAnswer()
     prompt = model.prompt(prompt_name)
     per_episode = min(MAX_EPISODE_TOKENS, max(20, model.prompt_tokens // len(episodes)))
     lines = [
@@ -85,5 +91,10 @@ async def ask_about_episodes(
     except LLMOverBudget as error:
         if not error.allows_rules:
             raise
-        return None
+        return EpisodeAnswer()
+    except LLMError as error:
+        if error.provider_fault and run.attempts < run.max_attempts:
+            raise
+        log.warning("model_replaced_by_rules", purpose=request.purpose, error=str(error))
+        return EpisodeAnswer(usage=metered.usage(), error=error)
     return EpisodeAnswer(answer, prompt.hash, metered.usage())

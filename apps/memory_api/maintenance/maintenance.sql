@@ -220,11 +220,16 @@ order by last_at
 limit :limit
 
 -- name: session_episodes
-select m.id, m.content, m.importance, m.outcome, m.trace_id, m.source, m.created_at
-from memories m
-where m.tenant_id = :tenant and m.project_id = :project and m.session_id = :session and m.kind = 'episode' and m.status = 'active'
-order by m.created_at, m.id
-limit :limit
+-- The summary of a session and its newest episodes, in the order of time.
+select s.* from (
+    select m.id, m.content, m.importance, m.outcome, m.trace_id, m.source, m.created_at
+    from memories m
+    where m.tenant_id = :tenant and m.project_id = :project and m.session_id = :session
+      and m.kind = 'episode' and m.status = 'active'
+    order by m.source = 'session_summary' desc nulls last, m.created_at desc, m.id desc
+    limit :limit
+) s
+order by s.created_at, s.id
 
 -- name: memories_to_relate
 -- A page of active memories by ID, with the names of the tools that their traces used.

@@ -1,7 +1,8 @@
 """The task `summaries`: one episode that summarizes a session with many agent runs.
 
-A model writes the summary. Without a model, or if it fails, the summary is the beginning of the
-first five episodes and the number of others. Its importance is 1.2 times the mean, at most 1.
+A model writes the summary. Without a model, or if it gives no valid answer, the summary is the
+beginning of the first five episodes and the number of others. While the provider is down, the run
+waits. Its importance is 1.2 times the mean, at most 1.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import structlog
 from pydantic import BaseModel, Field
 
 from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.maintenance.episodes import Episode, EpisodeAnswer, ask_about_episodes
+from apps.memory_api.maintenance.episodes import Episode, ask_about_episodes
 from apps.memory_api.memories.editing import rewrite_memory
 from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from apps.memory_api.memories.index.writer import insert_memories
@@ -23,8 +24,6 @@ from apps.memory_api.memories.schemas import MemoryKind
 from apps.memory_api.runs.lifecycle import StepResult
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
-
-log = structlog.get_logger()
 
 SUMMARIES = "summaries"
 PROMPT = "maintenance/session_summary"
@@ -95,16 +94,8 @@ async def _summarize(
         for row in rows
         if row.source != SOURCE
     ]
-    error: LLMError | None = None
-    answered: EpisodeAnswer | None = None
-    try:
-        answered = await ask_about_episodes(
-            runtime, run, project_id, PROMPT, SessionSummary, episodes
-        )
-    except LLMError as failure:
-        log.warning("session_summary_degraded", error=str(failure))
-        error = failure
-    summary = answered.answer if answered else excerpt_episodes(episodes)
+    answered = await ask_about_episodes(runtime, run, project_id, PROMPT, SessionSummary, episodes)
+    summary = answered.answer or excerpt_episodes(episodes)
     draft = _draft(run, project_id, session_id, episodes, summary)
     (item,) = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), [draft])
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
@@ -124,7 +115,7 @@ async def _summarize(
         memory_id = memory.id if memory is not None else draft.id
         links = (NewLink(memory_id, "derived_from", "memory", e.id) for e in episodes)
         await add_links(session, links)
-    return "llm" if answered else "rules", error
+    return "llm" if answered.answer else "rules", answered.error
 
 
 def excerpt_episodes(episodes: Sequence[Episode]) -> SessionSummary:
@@ -146,8 +137,8 @@ def _draft(
     return MemoryDraft(
         kind=MemoryKind.EPISODE,
         project_id=project_id,
-        content=summary.summary,
-        keywords=summary.key_topics,
+        content=redact(summary.summary).text,
+        keywords=[redact(topic).text for topic in summary.key_topics],
         tags=["session_summary", "auto_generated"],
         importance=min(1.0, mean * 1.2),
         source=SOURCE,

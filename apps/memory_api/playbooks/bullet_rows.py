@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
 
 import asyncpg
 from pydantic import TypeAdapter
+from sqlalchemy import Select, tuple_
 
+from apps.memory_api.core.pagination import Cursor, invalid_cursor
 from apps.memory_api.memories.index.drafts import MemoryDraft
 from apps.memory_api.memories.schemas import MemoryKind, MemoryStatus
+from apps.memory_api.memories.search.query import SearchColumns
 from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.playbooks.models import Bullet, join_search_text
 from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
@@ -23,6 +27,46 @@ SOURCE_TRAJECTORY = "source_trajectory"
 """The key of a memory's metadata that holds S2's field of this name."""
 INDEXED_FIELDS = ("searchable_text", "section", "tags", "confidence_score")
 """The fields of a bullet that the search index holds. A change of one re-indexes the bullet."""
+
+
+class BulletOrder(StrEnum):
+    """By key, or by usefulness and then by key. A minus sign means the highest first."""
+
+    KEY = "key"
+    LEAST_USEFUL = "usefulness"
+    MOST_USEFUL = "-usefulness"
+
+
+def bullet_cursor(row: MemoryRow, order: BulletOrder) -> Cursor:
+    """The position after a bullet in a list of this order."""
+    key = row.key or ""
+    if order is BulletOrder.KEY:
+        return Cursor("bullets", (key,))
+    return Cursor(f"bullets {order}", (repr(row.usefulness), key))
+
+
+def order_bullets(
+    query: Select[MemoryRow], order: BulletOrder, cursor: Cursor | None
+) -> Select[MemoryRow]:
+    """Sort the bullets and start after the cursor. Raises `InvalidRequest` for a cursor of another
+    order.
+    """
+    if order is BulletOrder.KEY:
+        if cursor is not None:
+            query = query.where(MemoryRow.key > cursor.text("bullets"))
+        return query.order_by(MemoryRow.key)
+    columns = tuple_(MemoryRow.usefulness, MemoryRow.key)
+    is_descending = order is BulletOrder.MOST_USEFUL
+    if cursor is not None:
+        usefulness_text, key = cursor.texts(f"bullets {order}", 2)
+        try:
+            position = tuple_(float(usefulness_text), key)
+        except ValueError:
+            raise invalid_cursor() from None
+        query = query.where(columns < position if is_descending else columns > position)
+    if is_descending:
+        return query.order_by(MemoryRow.usefulness.desc(), MemoryRow.key.desc())
+    return query.order_by(MemoryRow.usefulness, MemoryRow.key)
 
 
 class BulletColumns(Protocol):
@@ -65,11 +109,57 @@ class BulletRecord(asyncpg.Record):
         return {SOURCE_TRAJECTORY: self["source_trajectory"]}
 
 
-def to_bullet(row: BulletColumns) -> Bullet:
+class FoundBullet(NamedTuple):
+    """A bullet as `BULLET_COLUMNS` returns it from a search."""
+
+    seq: int
+    scope_id: int
+    usefulness: float
+    key: str
+    section: str
+    title: str
+    when_to_use: str
+    content: str
+    searchable_text: str
+    helpful: int
+    harmful: int
+    pinned: bool
+    neutral: int
+    keywords: list[str] | None
+    tags: list[str] | None
+    status: str
+    source_trajectory: str | None
+
+    @property
+    def id(self) -> str:
+        """The key, under its name in a `Bullet`."""
+        return self.key
+
+    @property
+    def metadata_(self) -> dict[str, Any]:
+        return {SOURCE_TRAJECTORY: self.source_trajectory}
+
+    @property
+    def awaiting_confirmation(self) -> bool:
+        """A search finds active bullets, and only quarantined ones wait."""
+        return False
+
+
+BULLET_COLUMNS = SearchColumns(
+    FoundBullet,
+    {name: name for name in FoundBullet._fields}
+    | {name: f"coalesce({name}, '')" for name in ("key", "section", "title", "when_to_use")}
+    # Empty arrays take longer to read than the rest of a bullet.
+    | {name: f"nullif({name}, '{{}}')" for name in ("keywords", "tags")}
+    | {SOURCE_TRAJECTORY: f"metadata->>'{SOURCE_TRAJECTORY}'"},
+)
+
+
+def to_bullet(row: BulletColumns | FoundBullet) -> Bullet:
     return to_bullet_list([row])[0]
 
 
-def to_bullet_list(rows: Iterable[BulletColumns]) -> list[Bullet]:
+def to_bullet_list(rows: Iterable[BulletColumns | FoundBullet]) -> list[Bullet]:
     """A `searchable_text` of None means the default one."""
     return to_bullets(
         (

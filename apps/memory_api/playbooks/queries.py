@@ -21,7 +21,7 @@ from apps.memory_api.memories.index.scopes import ensure_scopes
 from apps.memory_api.memories.queries import has_any_tag
 from apps.memory_api.memories.schemas import MemoryStatus
 from apps.memory_api.memories.tables import LabelRow, MemoryRevisionRow, MemoryRow, MemoryVectorRow
-from apps.memory_api.playbooks.bullet_rows import BulletRecord
+from apps.memory_api.playbooks.bullet_rows import BulletOrder, BulletRecord, order_bullets
 from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.playbooks.sections import SectionDefinition
 from apps.memory_api.playbooks.tables import (
@@ -168,10 +168,11 @@ async def list_bullets(
     sections: Collection[str] | None = None,
     status: str | None = None,
     tag: str | None = None,
-    after: str | None = None,
+    order: BulletOrder = BulletOrder.KEY,
+    cursor: Cursor | None = None,
     limit: int = 50,
 ) -> Sequence[MemoryRow]:
-    """Bullets by key. Returns `limit` + 1 rows if there is a next page."""
+    """Bullets in this order. Returns `limit` + 1 rows if there is a next page."""
     query = select(MemoryRow).where(
         MemoryRow.tenant_id == current_tenant_id(session),
         MemoryRow.scope_id == scope,
@@ -184,9 +185,7 @@ async def list_bullets(
         query = query.where(MemoryRow.section.in_(sections))
     if tag is not None:
         query = query.where(has_any_tag([tag]))
-    if after is not None:
-        query = query.where(MemoryRow.key > after)
-    return (await session.scalars(query.order_by(MemoryRow.key).limit(limit + 1))).all()
+    return (await session.scalars(order_bullets(query, order, cursor).limit(limit + 1))).all()
 
 
 async def list_section_names(session: AsyncSession) -> Sequence[str]:

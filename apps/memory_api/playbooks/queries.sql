@@ -89,6 +89,22 @@ where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.
   )
 order by m.id
 
+-- name: unproven_harmful_verdicts
+-- How many of the harmful verdicts on these bullets are not credible (see `harmful_bullets`), by bullet.
+select m.key, count(*) - count(distinct case
+           when v.judge = 'human' then v.id::text
+           when r.id is not null then r.id::text
+           when v.run_id is not null then v.trace_id::text
+           else coalesce(v.actor, '')
+       end) verdict_count
+from bullet_verdicts v
+join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id
+left join traces t on t.tenant_id = v.tenant_id and t.id = v.trace_id
+left join retrievals r on r.tenant_id = v.tenant_id and r.id = coalesce(v.retrieval_id, t.retrieval_id)
+    and r.scope_id = m.scope_id and m.key = any(r.bullet_keys)
+where v.tenant_id = $1 and m.scope_id = $2 and m.key = any($3) and v.tag = 'harmful'
+group by m.key
+
 -- name: provenance
 -- The origin of a bullet: the memories and traces that are linked from it, up to a depth of 8, each one once.
 with recursive origin(id, relation, target_kind, target_id, depth) as (
@@ -207,3 +223,14 @@ left join lateral (
 where r.tenant_id = :tenant and r.scope_id = :scope and r.created_at > now() - interval '90 days' and :key = any(r.bullet_keys)
 order by r.created_at desc
 limit :limit
+
+-- Whether a worker evaluates or reflects on a trace of a playbook now, which may give it another lesson. Only running runs are
+-- read: there are as many as workers have slots.
+-- name: is_reflecting
+select exists (
+    select from runs r
+    join traces t on t.tenant_id = :tenant and t.id = r.trace_id
+    where r.tenant_id = :tenant and r.state = 'running' and r.lease_until > clock_timestamp()
+        and r.kind in ('evaluate', 'reflect') and r.id is distinct from cast(:except_run as uuid)
+        and t.project_id = :project and t.playbook = :playbook
+)

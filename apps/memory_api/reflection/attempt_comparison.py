@@ -13,7 +13,6 @@ from apps.memory_api.text.differences import excerpt_differences
 from apps.memory_api.text.excerpts import excerpt
 from apps.memory_api.trace_analysis.arguments import Arguments
 from apps.memory_api.trace_analysis.context import Attempt
-from apps.memory_api.trace_analysis.exit_codes import exit_code_of
 from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
 from apps.memory_api.traces.schemas import OutcomeType
 
@@ -43,7 +42,7 @@ class LabeledRun:
         """The distinct calls of the run that did not fail, the first of each."""
         calls: dict[CallKey, ToolCall] = {}
         for call in self.run.calls:
-            if call.tool and not call.failure_message and not exit_code_of(self.run, call):
+            if call.tool and not call.failure_message:
                 calls.setdefault(_key(call), call)
         return calls
 
@@ -74,6 +73,7 @@ def comparison_lines(attempts: Sequence[Attempt], this: Attempt) -> list[str]:
         f"Compared: {_count(succeeded, 'successful')} and {_count(failed, 'failed')}.{left_out}",
         *_tool_lines(succeeded, failed),
         *_call_lines(succeeded, failed),
+        *_missing_call_lines(succeeded, failed, runs[-1]),
         *_answer_lines(succeeded, failed),
     ]
 
@@ -84,23 +84,28 @@ def _count(runs: Sequence[LabeledRun], adjective: str) -> str:
 
 
 def _tool_lines(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -> Iterator[str]:
-    """The tools that all attempts of one side called, and none of the other."""
+    """The tools that all attempts of one side called, and none of the other, with the first call of
+    the last attempt.
+    """
     tools = dict.fromkeys(c.tool for r in (*succeeded, *failed) for c in r.run.calls if c.tool)
     lines: list[str] = []
     for tool in tools:
         users, other_users = (_users(side, tool) for side in (succeeded, failed))
         if (users, other_users) not in ((len(succeeded), 0), (0, len(failed))):
             continue
+        run = (succeeded if users else failed)[-1]
+        first_call = next((c for c in run.calls().values() if c.tool == tool), None)
+        first = f" {_call_text(first_call)} ({run.event_id(first_call)})." if first_call else ""
         if min(len(succeeded), len(failed)) < MIN_ATTEMPTS_FOR_A_RULE:
             lines.append(
                 f"`{tool}` was called in {users} of {len(succeeded)} successful and in "
-                f"{other_users} of {len(failed)} failed attempts."
+                f"{other_users} of {len(failed)} failed attempts.{first}"
             )
         else:
             name, other = ("successful", "failed") if users else ("failed", "successful")
             lines.append(
                 f"`{tool}` was called in all {users or other_users} {name} attempts and in no "
-                f"{other} one."
+                f"{other} one.{first}"
             )
     yield from lines[:_MAX_TOOLS]
 
@@ -115,7 +120,7 @@ def _call_lines(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -
     """
     by_success, by_failure = _exclusive(succeeded, failed), _exclusive(failed, succeeded)
     paired: set[CallKey] = set()
-    pairs: list[str] = []
+    pairs: list[tuple[bool, str]] = []
     for key, (run, call) in by_success.items():
         candidates = {
             k: item
@@ -129,21 +134,45 @@ def _call_lines(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -
         )
         other_run, other = candidates[other_key]
         paired |= {key, other_key}
-        pairs.append(
+        line = (
             f"`{call.tool}`: {_sides(succeeded, failed)} "
             f"{_differences(call.arguments, other.arguments)} "
             f"({run.event_id(call)} and {other_run.event_id(other)})."
         )
-    yield from pairs[:_MAX_CALLS]
+        pairs.append((_returned_nothing(call) and _returned_nothing(other), line))
+    pairs.sort(key=lambda pair: pair[0])  # a call that returns nothing rarely decides
+    yield from (line for _, line in pairs[:_MAX_CALLS])
     for side, calls in (("successful", by_success), ("failed", by_failure)):
         runs, others = (succeeded, failed) if side == "successful" else (failed, succeeded)
-        rest = [item for key, item in calls.items() if key not in paired]
+        tools = {call.tool for run in others for call in run.run.calls}
+        rest = [item for key, item in calls.items() if key not in paired and item[1].tool in tools]
         other_side = "failed" if side == "successful" else "successful"
         for run, call in rest[:_MAX_CALLS]:
             yield (
                 f"Made in {len(runs)} of {len(runs)} {side} and 0 of {len(others)} {other_side} "
                 f"attempts: {_call_text(call)} ({run.event_id(call)})."
             )
+
+
+def _returned_nothing(call: ToolCall) -> bool:
+    return call.has_response and not call.response.strip()
+
+
+def _missing_call_lines(
+    succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun], this: LabeledRun
+) -> Iterator[str]:
+    """The calls of all successful attempts that this failed run lacks and another failed attempt
+    made: attempts fail for different reasons.
+    """
+    if this not in failed:
+        return
+    known = set(_exclusive(succeeded, failed))
+    missing = [item for key, item in _exclusive(succeeded, [this]).items() if key not in known]
+    for run, call in missing[:_MAX_CALLS]:
+        yield (
+            f"Not made in this run, but in {len(succeeded)} of {len(succeeded)} successful "
+            f"attempts and in another failed one: {_call_text(call)} ({run.event_id(call)})."
+        )
 
 
 def _sides(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -> str:

@@ -4,7 +4,7 @@ and the bullets it used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -131,6 +131,7 @@ async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceCont
     context = ReflectionContext(
         events=to_events(events),
         outcome=OutcomeType(trace.outcome or OutcomeType.PARTIAL),
+        outcome_is_known=trace.outcome is not None,
         tenant_id=str(trace.tenant_id),
         project_id=trace.project_id,
         session_id=trace.session_id,
@@ -206,7 +207,7 @@ async def load_task_knowledge(session: AsyncSession, trace: TraceRow) -> TaskKno
     lessons: dict[str, TaskLesson] = {}
     hints: dict[str, None] = {}
     for row in (await session.execute(TASK_KNOWLEDGE, parameters)).all():
-        if row.kind == MemoryKind.REFLECTION:
+        if row.kind in (MemoryKind.REFLECTION, MemoryKind.EPISODE):
             hints[row.content] = None
             continue
         known = lessons.get(row.content)
@@ -225,8 +226,9 @@ async def find_related_lessons(
     runtime: Runtime, trace_context: TraceContext, k: int = MAX_RELATED_LESSONS
 ) -> list[PromptLesson]:
     """The `k` best lessons of the project for this task and its error, best first: those whose
-    trace used one of the tools of this one. For a trace without tools: lessons without tools that a
-    client stored, or whose trace has the same playbook. No transaction may be open.
+    trace used the tools of this one (half of the tools of either: one shared tool such as
+    `calculate` does not make two tasks alike). For a trace without tools: lessons without tools
+    that a client stored, or whose trace has the same playbook. No transaction may be open.
     """
     context, trace = trace_context.context, trace_context.trace
     error = context.error.error_message if context.error else ""
@@ -243,7 +245,9 @@ async def find_related_lessons(
         )
         found = [(hit.memory, set(as_items(hit.memory.metadata_.get(TOOLS)))) for hit in hits]
         if tools:
-            memories = [memory for memory, lesson_tools in found if tools & lesson_tools]
+            memories = [
+                memory for memory, lesson_tools in found if _share_tools(tools, lesson_tools)
+            ]
         else:
             without_tools = [memory for memory, lesson_tools in found if not lesson_tools]
             trace_ids = {memory.trace_id for memory in without_tools if memory.trace_id}
@@ -253,10 +257,17 @@ async def find_related_lessons(
         return without_copies(await show_as_bullets(session, lessons))[:k]
 
 
+def _share_tools(tools: Collection[str], others: Collection[str]) -> bool:
+    shared = len(set(tools) & set(others))
+    return shared > 0 and 2 * shared >= min(len(tools), len(others))
+
+
 async def show_as_bullets(
     session: AsyncSession, lessons: Sequence[PromptLesson]
 ) -> list[PromptLesson]:
-    """The lessons with the texts of the bullets that they became, one for each bullet."""
+    """The lessons with the texts of the bullets that they became, one for each bullet. Without
+    lessons that a curator rejected and that became no bullet.
+    """
     if not lessons:
         return []
     parameters = {
@@ -264,9 +275,12 @@ async def show_as_bullets(
         "lessons": [lesson.memory_id for lesson in lessons],
     }
     rows = (await session.execute(BULLETS_OF_LESSONS, parameters)).all()
-    bullet_of = {row.memory_id: row for row in reversed(rows)}
+    bullet_of = {row.memory_id: row for row in reversed(rows) if row.bullet_id}
+    rejected = {row.memory_id for row in rows if row.decision == "rejected"} - bullet_of.keys()
     shown: dict[UUID, PromptLesson] = {}
     for lesson in lessons:
+        if lesson.memory_id in rejected:
+            continue
         row = bullet_of.get(lesson.memory_id)
         key = row.bullet_id if row else lesson.memory_id
         text = f"{row.when_to_use}: {row.content}".removeprefix(": ") if row else lesson.text
@@ -360,7 +374,7 @@ async def load_reflection_input(session: AsyncSession, run: RunRow) -> Reflectio
     trace_context = await load_trace_context(session, run.trace_id)
     if effective_outcome := run.input.get(OUTCOME):
         context = trace_context.context.model_copy(
-            update={"outcome": OutcomeType(effective_outcome)}
+            update={"outcome": OutcomeType(effective_outcome), "outcome_is_known": True}
         )
         trace_context = replace(trace_context, context=context)
     usage = await load_bullet_usage(session, trace_context.trace, trace_context.context.events)

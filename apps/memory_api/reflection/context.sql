@@ -1,37 +1,34 @@
 -- name: task_knowledge
--- What was learnt from the attempts of a task, newest first: lessons, and the newest hints that reflections noted for this task only. A newer
--- hint replaces the older ones. `of_group` says that a lesson was learnt from several attempts together. OFFSET 0: one look-up by key per attempt, whatever the statistics say.
+-- What was learnt from the attempts of a task, newest first: lessons, and the newest hints that reflections noted for this task only, also those
+-- of `keep_task_hint`. A newer hint replaces the older ones. `of_group` says that a lesson was learnt from several attempts together. OFFSET 0: one look-up by key per attempt, whatever the statistics say.
 with learnt as materialized (
     select m.*
     from traces t
     cross join lateral (
         select o.id, o.seq, o.kind, o.created_at, coalesce((o.metadata ->> 'of_group')::boolean, false) of_group,
-               case when o.kind = 'reflection' then o.metadata ->> 'task_hint' else o.content end content
+               case when o.kind in ('reflection', 'episode') then o.metadata ->> 'task_hint' else o.content end content
         from memories o
-        where o.tenant_id = :tenant and o.trace_id = t.id and o.status = 'active' and o.kind in ('reflection', 'strategy', 'insight')
+        where o.tenant_id = :tenant and o.trace_id = t.id and o.status = 'active' and o.kind in ('reflection', 'strategy', 'insight', 'episode')
         offset 0
     ) m
     where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task and m.content is not null
 )
-(select id, kind, content, of_group from learnt where kind <> 'reflection' order by created_at desc, seq desc limit :max_lessons)
+(select id, kind, content, of_group from learnt where kind not in ('reflection', 'episode') order by created_at desc, seq desc limit :max_lessons)
 union all
-(select id, kind, content, of_group from learnt where kind = 'reflection' order by created_at desc, id desc limit :max_hints)
+(select id, kind, content, of_group from learnt where kind in ('reflection', 'episode') order by created_at desc, id desc limit :max_hints)
 
--- name: replace_task_hint
--- A reflection that repeats a known one of the same task brings a newer hint.
-update memories m set metadata = m.metadata || jsonb_build_object('task_hint', cast(:hint as text))
-from traces old_trace
-join traces new_trace on new_trace.tenant_id = :tenant and new_trace.project_id = old_trace.project_id and new_trace.task_key = old_trace.task_key
-where m.tenant_id = :tenant and m.id = :memory and m.kind = 'reflection'
-  and old_trace.tenant_id = :tenant and old_trace.id = m.trace_id and new_trace.id = :trace
+-- name: keep_task_hint
+-- The hint of a reflection that repeats a known one, which may be of another task, stays with the episode of its own trace.
+update memories set metadata = metadata || jsonb_build_object('task_hint', cast(:hint as text))
+where tenant_id = :tenant and trace_id = :trace and kind = 'episode'
 
 -- name: bullets_of_lessons
--- The active bullets that lessons became: the bullet itself, or the one that it was merged into.
-select c.memory_id, b.id bullet_id, coalesce(b.when_to_use, '') when_to_use, b.content
+-- The decisions on lessons, with the active bullets that the lessons became: the bullet itself, or the one that it was merged into.
+select c.memory_id, c.decision, b.id bullet_id, coalesce(b.when_to_use, '') when_to_use, b.content
 from curated_lessons c
 left join memory_links l on l.tenant_id = :tenant and l.relation = 'supersedes' and l.target_kind = 'memory'
   and l.target_id = c.bullet_id
-join memories b on b.tenant_id = :tenant and b.status = 'active' and b.kind = 'bullet'
+left join memories b on b.tenant_id = :tenant and b.status = 'active' and b.kind = 'bullet'
   and b.id in (c.bullet_id, l.source_id)
 where c.tenant_id = :tenant and c.memory_id = any(:lessons)
 order by c.memory_id, b.seq

@@ -7,10 +7,11 @@ gives no advice. The sentences quote the trace, so a prompt has to fence them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from apps.memory_api.reflection.right_answer_facts import describe_changes, right_answer_facts
 from apps.memory_api.reflection.value_facts import (
     NOTATION,
     argument_origins,
@@ -19,24 +20,20 @@ from apps.memory_api.reflection.value_facts import (
     is_code,
     notation_of,
     structural_facts,
+    unreported_values,
     where_answer_occurs,
     where_values_occur,
 )
 from apps.memory_api.text.differences import excerpt_differences
 from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.arguments import ArgumentChange, is_named
 from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.trace_analysis.exit_codes import exit_code_of
+from apps.memory_api.trace_analysis.detectors.provenance import SearchableText
+from apps.memory_api.trace_analysis.failures import is_exit_code
 from apps.memory_api.trace_analysis.findings import (
     FailedCall,
     Findings,
     Refusal,
     RepairedCall,
-)
-from apps.memory_api.trace_analysis.ground_truth import (
-    ActionDeviation,
-    compare_calls,
-    expected_actions,
 )
 from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, error_message
 from apps.memory_api.trace_analysis.team import base_name
@@ -95,9 +92,7 @@ def collect_facts(
     facts = [
         *_extent(trace),
         *_final_message(trace, findings),
-        *_right_calls(trace, ground_truth),
-        *(_deviation(item) for item in findings.action_deviations),
-        *_missing_outputs(findings),
+        *right_answer_facts(trace, findings, ground_truth),
         *_failed_tests(findings),
         *_crash(trace, findings),
         *_failed_calls(trace, findings),
@@ -106,6 +101,7 @@ def collect_facts(
         *_exit_codes(trace),
         *(_refusal(trace, item) for item in findings.refusals),
         *structural_facts(trace, findings),
+        *unreported_values(trace),
         *_consent(findings),
         *argument_origins(trace, findings),
         *_slowest(findings),
@@ -116,14 +112,16 @@ def collect_facts(
 def _extent(trace: ParsedTrace) -> Iterator[str]:
     if not trace.events:
         return
-    failed = sum(1 for call in trace.calls if call.failure_message or exit_code_of(trace, call))
+    failed = sum(1 for call in trace.calls if call.failure_message)
     calls = _plural(len(trace.calls), "tool call")
-    failures = f", {failed} of them with an error or an exit code other than 0" if failed else ""
+    failures = f", {failed} of them failed" if failed else ""
     messages = (
         f"{_plural(len(trace.user_positions), 'user message')} and "
         f"{_plural(len(trace.reply_positions), 'agent message')}"
     )
     yield f"The run has {_plural(len(trace.events), 'event')}: {calls}{failures}, {messages}."
+    if trace.calls and not any(call.has_response for call in trace.calls):
+        yield "No response of a tool call is recorded."
     named = [call for call in trace.calls if call.tool and not is_code(trace, call)]
     used = Counter(f"`{call.tool}`" for call in named)
     if used:
@@ -158,7 +156,8 @@ def _final_message(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
     if answer is not None and given:
         yield f"The final answer is {_quote(excerpt(given))} ({answer.event_id})."
         position = _position(trace, answer.event_id or "")
-        if position is not None and len(given) <= _MAX_ANSWER_LENGTH:
+        is_of_task = SearchableText.of(trace.full_task).contains(given)
+        if position is not None and len(given) <= _MAX_ANSWER_LENGTH and not is_of_task:
             yield where_answer_occurs(trace, given, position)
         if answer.is_correct is not None:
             verdict = "correct" if answer.is_correct else "wrong"
@@ -195,46 +194,6 @@ def _answer_text(trace: ParsedTrace, event_id: str) -> str:
 
 def _position(trace: ParsedTrace, event_id: str) -> int | None:
     return trace.event_ids.index(event_id) if event_id in trace.event_ids else None
-
-
-def _right_calls(trace: ParsedTrace, ground_truth: Any) -> Iterator[str]:
-    """Whether the right answer lists no call, or only calls that the run made."""
-    if expected_actions(ground_truth) == []:
-        yield "The right answer lists no call."
-        return
-    comparison = compare_calls(trace, ground_truth)
-    if comparison and 0 < comparison.expected_count == comparison.made_count:
-        count = _plural(comparison.expected_count, "call")
-        yield f"The run made all calls of the right answer with equal arguments ({count})."
-
-
-def _deviation(item: ActionDeviation) -> str:
-    if item.kind == "missing":
-        return f"The right answer contains a call that the run did not make: {item.call}."
-    if item.kind == "extra" or not item.changes:
-        return f"The right answer does not contain the call {item.event_id}: {item.call}."
-    changes = _changes(item.changes, "given", "expected")
-    return f"The call {item.event_id} of `{item.tool}` differs from the right answer: {changes}."
-
-
-def _changes(changes: Iterable[ArgumentChange], before: str, after: str) -> str:
-    parts: list[str] = []
-    changes = list(changes)
-    only = "only " if len(changes) == 1 else ""
-    for change in changes[:_MAX_PER_KIND]:
-        old = "not given" if change.before is None else change.before or "(empty)"
-        new = "not given" if change.after is None else change.after or "(empty)"
-        if is_named(change) or change.name == "":
-            label = f"{change.name}: " if change.name else ""
-            parts.append(f"{label}{before} {old}, {after} {new}")
-        else:
-            parts.append(f"{only}the {change.name.strip('~')} of the text differs")
-    return "; ".join(parts)
-
-
-def _missing_outputs(findings: Findings) -> Iterator[str]:
-    for item in findings.missing_outputs[:_MAX_PER_KIND]:
-        yield f"No message to the user contains the expected output {_quote(item.expected_output)}."
 
 
 def _failed_tests(findings: Findings) -> Iterator[str]:
@@ -281,7 +240,8 @@ def _failed_calls(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
         source = (
             ", as the agent's next message says" if calls[0].failure_source == "message" else ""
         )
-        yield f"{subject} failed{source}: {_quote(message)}"
+        why = f" with {message}." if is_exit_code(message) else f"{source}: {_quote(message)}"
+        yield f"{subject} failed{why}"
 
 
 def _repaired_calls(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
@@ -300,7 +260,7 @@ def _repaired_calls(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
 
 
 def _repaired(item: RepairedCall, before: ToolCall, after: ToolCall) -> str:
-    changes = _changes(item.argument_changes, "before", "then")
+    changes = describe_changes(item.argument_changes, "before", "then")
     differing = " Its arguments are the same."
     if changes:
         differing = f" Its arguments differ: {changes}."
@@ -336,15 +296,16 @@ def _repeated_calls(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
 
 
 def _exit_codes(trace: ParsedTrace) -> Iterator[str]:
-    codes: dict[int, list[str]] = {}
+    codes: dict[tuple[int, bool], list[str]] = {}
     for call in trace.calls:
-        code = exit_code_of(trace, call)
-        if code is not None:
-            codes.setdefault(code, []).append(call.event_id)
-    for code, ids in sorted(codes.items(), key=lambda item: item[0] == 0):
+        if call.exit_code is not None:
+            is_result = bool(call.exit_code) and not call.failure_message
+            codes.setdefault((call.exit_code, is_result), []).append(call.event_id)
+    for (code, is_result), ids in sorted(codes.items(), key=lambda item: item[0][0] == 0):
         shown = ", ".join(ids[:8])
         more = f" and {len(ids) - 8} more" if len(ids) > 8 else ""
-        yield f"Exit code {code}: {shown}{more}."
+        meaning = ", a result of these commands and no failure" if is_result else ""
+        yield f"Exit code {code}{meaning}: {shown}{more}."
 
 
 def _refusal(trace: ParsedTrace, item: Refusal) -> str:

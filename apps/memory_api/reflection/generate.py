@@ -147,7 +147,7 @@ def _with_valid_rules(answer: ModelReflection, context: ReflectionContext) -> Mo
     if not answer.may_have_rules:
         return answer.model_copy(update={"rules": []})
     texts = text_by_others(context)
-    rules = [rule for rule in answer.rules if not borrows_from_trace(rule.text, texts)]
+    rules = [rule for rule in answer.rules if not borrows_from_trace(rule.to_sentence(), texts)]
     if len(rules) < len(answer.rules):
         log.warning("strategy_repeats_the_trace")
     return answer.model_copy(update={"rules": rules})
@@ -202,7 +202,8 @@ def _to_result(
     event_ids = {event_id_of(event, number) for number, event in enumerate(context.events)}
     sources = [event_id for event_id in answer.source_event_ids if event_id in event_ids]
     sources = sources or (by_rules.source_event_ids if by_rules else [])
-    rules = [redact(text).text for text in answer.rule_texts]
+    tools = {event.tool_name for event in context.events if event.tool_name}
+    rules = [redact(text).text for text in answer.rule_texts(tools)]
     return ReflectionResult(
         reflection_text=redact(answer.reflection).text,
         strategy_text=rules[0] if rules else None,

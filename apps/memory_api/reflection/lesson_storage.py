@@ -47,7 +47,7 @@ from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.webhooks.outbox import report_reflection
 
 SOURCE = "reflection_engine_v2"
-REPLACE_TASK_HINT = load_sql("reflection/context.sql", "replace_task_hint")
+KEEP_TASK_HINT = load_sql("reflection/context.sql", "keep_task_hint")
 STRATEGY_IMPORTANCE_FACTOR = 1.1
 MIN_DUPLICATE_COSINE = 0.97
 MIN_DUPLICATE_TERM_OVERLAP = 0.9
@@ -95,7 +95,7 @@ def reflection_drafts(
         confidence=result.confidence,
         source=SOURCE,
         error_category=result.error_category.value if result.error_category else None,
-        outcome=context.outcome.value if context else result.metadata.get("outcome"),
+        outcome=context.known_outcome if context else result.metadata.get("outcome"),
         session_id=session_id,
         trace_id=trace_id,
         source_event_ids=result.source_event_ids,
@@ -173,17 +173,16 @@ async def save_lessons(
 async def _update_known_lesson(
     session: AsyncSession, memory_id: UUID, lesson: PreparedMemory
 ) -> None:
-    """Confirm the known lesson if it quotes outside text, and replace its hint for the task."""
+    """Confirm the known lesson if it quotes outside text, and keep the hint for the task."""
     if lesson.draft.awaiting_confirmation:
         await confirm_quoting_advice(session, memory_id, lesson)
     if hint := lesson.draft.metadata.get("task_hint"):
         parameters = {
             "tenant": current_tenant_id(session),
-            "memory": memory_id,
             "trace": lesson.draft.trace_id,
             "hint": hint,
         }
-        await session.execute(REPLACE_TASK_HINT, parameters)
+        await session.execute(KEEP_TASK_HINT, parameters)
 
 
 TextKey = tuple[ScopeAddress, bytes]

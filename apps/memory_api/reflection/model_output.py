@@ -88,9 +88,10 @@ class ReflectionRule(BaseModel):
     def _strip(cls, value: Any) -> Any:
         return ("" if value is None else value).strip() if isinstance(value, str | None) else value
 
-    @property
-    def text(self) -> str:
-        """Both parts as one sentence."""
+    def to_sentence(self, names: Collection[str] = ()) -> str:
+        """Both parts as one sentence. A first word of `do` that is one of the `names` keeps its
+        case.
+        """
         when = self.when.rstrip(" ,.、。")
         do = self.do if self.do[-1] in ".!?。！？…" else f"{self.do}{_full_stop(self.do)}"
         if not when:
@@ -99,7 +100,9 @@ class ReflectionRule(BaseModel):
             return f"{when}、{do}"
         if not _CONDITION_START.match(when):
             when = f"When {when}"
-        do = do if do[1:2].isupper() or not do[:1].isupper() else do[0].lower() + do[1:]
+        is_name = re.split(r"\W", do, maxsplit=1)[0] in names
+        keeps_case = is_name or do[1:2].isupper() or not do[:1].isupper()
+        do = do if keeps_case else do[0].lower() + do[1:]
         return f"{when[0].upper()}{when[1:]}, {do}"
 
 
@@ -182,9 +185,8 @@ class ModelReflection(BaseModel):
         causes = {self.cause_kind, self.second_cause_kind} - {None}
         return bool(causes - CAUSES_WITHOUT_RULES)
 
-    @property
-    def rule_texts(self) -> list[str]:
-        return list(dict.fromkeys(rule.text for rule in self.rules))
+    def rule_texts(self, names: Collection[str] = ()) -> list[str]:
+        return list(dict.fromkeys(rule.to_sentence(names) for rule in self.rules))
 
     @field_validator("root_cause", "explanation", mode="before")
     @classmethod

@@ -191,9 +191,10 @@ class _PromptParts:
         self.attempts = fold_attempts(attempts, context.events, shown)
         this = Attempt(context.outcome, context.events, tools=context.tools)
         truth = _as_text(evidence.ground_truth)
+        is_goal = context.task_description == context.task_goal
         self.texts = {
             "task_goal": context.task_goal or "",
-            "task_description": context.task_description or "",
+            "task_description": "" if is_goal else context.task_description or "",
             "tools": tool_lines(context.tools),
             "called_tools": "" if context.tools else _called_tools(trace, evidence),
             "error": _error_text(self.error),
@@ -233,7 +234,7 @@ class _PromptParts:
             "bullets": fence_text(bullets, label="bullets") if bullets else "",
             "events": _fenced_events(self.events, self.budget["events"]),
             "schema": schema_text(reflection_class(self.context.outcome)),
-            "outcome": self.context.outcome.value,
+            "outcome": self.context.known_outcome or "unknown",
             "language": _LANGUAGES.get(self.findings.language, self.findings.language),
         }
         error = self.error or StatedError("", "", {})

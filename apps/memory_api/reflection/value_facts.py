@@ -10,14 +10,17 @@ from collections.abc import Collection, Iterator
 
 from apps.memory_api.reflection.rules.english_structure import EnglishStructure
 from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.arguments import parse_mapping
+from apps.memory_api.trace_analysis.arguments import is_calculation, parse_mapping
 from apps.memory_api.trace_analysis.detectors.provenance import SearchableText, trace_arguments
+from apps.memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
 from apps.memory_api.trace_analysis.findings import Findings, ValueOrigin
 from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
 from apps.memory_api.traces.schemas import EventType
 
 _MAX_VALUES = 8
 _MAX_PER_KIND = 3
+_MAX_UNREPORTED_VALUES = 4
+"""A response with more new values is a listing."""
 _MAX_CHECKED_CHARACTERS = 30_000
 """Of one response."""
 _VALUE = re.compile(
@@ -66,8 +69,7 @@ def where_answer_occurs(trace: ParsedTrace, answer: str, position: int) -> str:
 def where_values_occur(trace: ParsedTrace, text: str, position: int) -> Iterator[str]:
     """The numbers and identifiers of a message, and the first events that have each."""
     values = _values_of(text)
-    # A call with the source "message" has the agent's next message in place of a response.
-    responses = {c.response_position for c in trace.calls if c.failure_source != "message"} - {None}
+    responses = {call.response_position for call in trace.calls if call.has_response}
     if not values:
         return
     event_id = trace.event_ids[position]
@@ -95,6 +97,31 @@ def where_values_occur(trace: ParsedTrace, text: str, position: int) -> Iterator
         yield f"Values of {event_id} that a tool response contains: {', '.join(found)}."
     if missing:
         yield f"Values of {event_id} that no tool response contains: {', '.join(missing)}."
+
+
+def unreported_values(trace: ParsedTrace) -> Iterator[str]:
+    """The few new values in the response to the last call that may have changed something which no
+    later message contains: an amount that differs from the one that the user was told.
+    """
+    call = next(iter(_deciding_calls(trace)), None)
+    position = call.response_position if call and call.has_response else None
+    replies = [n for n in trace.reply_positions if position is not None and n > position]
+    if call is None or position is None or not replies:
+        return
+    others = [*range(position), *replies]
+    texts = [SearchableText.of(trace.content_at(n)[:_MAX_CHECKED_CHARACTERS]) for n in others] + [
+        SearchableText.of(trace.full_task)
+    ]
+    values = [
+        value
+        for value in _values_of(call.response)
+        if not any(text.contains(value) for text in texts)
+    ]
+    if 0 < len(values) <= _MAX_UNREPORTED_VALUES:
+        yield (
+            f"The response {trace.event_ids[position]} of {call_name(trace, call)} has values that "
+            f"no earlier event and no later message contains: {', '.join(values)}."
+        )
 
 
 def _first_mention(trace: ParsedTrace, position: int | None) -> str:
@@ -129,11 +156,7 @@ def argument_origins(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
     """
     wrong_ids = [item.event_id for item in findings.action_deviations if item.event_id]
     calls = [call for call in trace.calls if call.event_id in wrong_ids[:2]]
-    if not calls:
-        candidates = [c for c in trace.calls if _may_decide(c)]
-        writes = [c for c in candidates if c.writes]
-        # The last call of a team is often the one that looks at a result.
-        calls = (writes or ([] if trace.steps else candidates))[-1:]
+    calls = [c for c in calls or _deciding_calls(trace) if not is_calculation(c.arguments)]
     outputs = {c.response_position for c in trace.calls if is_code(trace, c)}
     output_ids = {trace.event_ids[n] for n in outputs if n is not None}
     for call in calls:
@@ -141,6 +164,8 @@ def argument_origins(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
         for origin in trace_arguments(trace, call):
             if origin.source == "instructions" and origin.value.isalpha():
                 continue  # an ordinary word
+            if origin.name in COMMAND_ARGUMENTS:
+                continue  # the agent writes commands itself
             value = f"{origin.name}={origin.value}" if origin.name else origin.value
             groups.setdefault(_source(origin, output_ids), []).append(value)
         if groups:
@@ -149,12 +174,20 @@ def argument_origins(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
             yield f"First event with the values of {name} {call.event_id}: {'; '.join(parts)}."
 
 
+def _deciding_calls(trace: ParsedTrace) -> list[ToolCall]:
+    """The last call that may have changed something, as a list; empty if none is known."""
+    candidates = [c for c in trace.calls if _may_decide(c)]
+    writes = [c for c in candidates if c.writes]
+    # The last call of a team is often the one that looks at a result.
+    return (writes or ([] if trace.steps else candidates))[-1:]
+
+
 def _may_decide(call: ToolCall) -> bool:
     return (
         bool(call.arguments)
         and "" not in call.arguments
         and not call.failure_message
-        and call.writes is not False
+        and call.may_modify
     )
 
 

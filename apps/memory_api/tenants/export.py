@@ -18,7 +18,7 @@ from apps.memory_api.core.db import Base, Sessions, current_tenant_id
 ROWS_PER_PAGE = 200
 LEFT_OUT = {"memory_vectors", "postings", "scope_stats", "idempotency_keys", "llm_replies"}
 """The search index, which follows from the memories, and rows that live for hours."""
-SECRET_COLUMNS = {"secret", "secret_hash"}
+SECRET_COLUMNS = {"password", "secret", "secret_hash"}
 
 
 async def export_rows(sessions: Sessions, tenant_id: UUID) -> AsyncGenerator[str]:

@@ -50,8 +50,8 @@ STOP_WORDS: Final = frozenset(_STOP_WORDS.split())
 """English function and question words. They are not indexed."""
 
 _MAX_CACHED_NAME_LENGTH: Final = 64
-_WIDE = re.compile("[\u2e80-\U0010ffff]+")
-_NON_ASCII_NARROW = re.compile("[\x80-\u2e7f]+")
+_ASCII = re.compile("[\x00-\x7f]+")
+_NARROW = re.compile("[\x00-\u2e7f]+")
 
 
 def estimate_tokens(text: str) -> int:
@@ -60,9 +60,9 @@ def estimate_tokens(text: str) -> int:
     """
     if text.isascii():
         return -(-len(text) // 4)
-    wide_count = sum(map(len, _WIDE.findall(text)))
-    narrow_count = sum(map(len, _NON_ASCII_NARROW.findall(text)))
-    quarters = len(text) - wide_count - narrow_count + 2 * narrow_count + 4 * wide_count
+    others = _ASCII.sub("", text)
+    wide_count = len(_NARROW.sub("", others))
+    quarters = len(text) + len(others) + 2 * wide_count
     return -(-quarters // 4)
 
 
@@ -97,12 +97,17 @@ def query_terms(text: str) -> dict[int, float]:
     from the whole text and not only from its start.
     """
     counts = Counter(tokenize(text))
-    ranked = sorted(
-        counts,
-        key=lambda term: (is_function_word(term), -sqrt(counts[term]) * len(term), term_id(term)),
-    )
-    chosen = Counter({term: counts[term] for term in ranked[:MAX_QUERY_TERMS]})
-    return {i: sqrt(count) for i, count in _count_by_id(chosen).items()}
+    if len(counts) > MAX_QUERY_TERMS:
+        ranked = sorted(
+            counts,
+            key=lambda term: (
+                is_function_word(term),
+                -sqrt(counts[term]) * len(term),
+                term_id(term),
+            ),
+        )
+        counts = Counter({term: counts[term] for term in ranked[:MAX_QUERY_TERMS]})
+    return {i: sqrt(count) for i, count in _count_by_id(counts).items()}
 
 
 def content_terms(text: str) -> set[int]:

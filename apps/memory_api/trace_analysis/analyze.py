@@ -268,7 +268,7 @@ def _with_team(findings: Findings, trace: ParsedTrace, is_success: bool) -> Find
     divergences = (
         *find_divergences(run, trace.vocabulary),
         *find_misread_values(steps),
-        *find_unsupported_inputs(run),
+        *find_unsupported_inputs(run, trace.vocabulary),
         *filter(
             None,
             (

@@ -18,6 +18,8 @@ from apps.memory_api.text.quotations import is_safe_name
 _MAX_PARSED_CHARACTERS = 40_000
 _MAX_ARGUMENTS = 80
 _BRACKET_CALL = re.compile(r"^\s*([\w.\-/ ]{1,60})\[(.*)\]\s*$", re.DOTALL)
+_CALCULATION = re.compile(r"[\d\s.,+\-*/()%]{3,}")
+_OPERATOR = re.compile(r"[\d)]\s*[+*]\s*[\d(]|[\d)]\s+[-/]\s+[\d(]")
 Arguments = dict[str, str]
 """Path of an argument -> its value as text. Free text has the path ''."""
 
@@ -119,6 +121,16 @@ def flatten_arguments(value: Any) -> Arguments:
     if value is not None:
         _flatten("", value, arguments, 0)
     return arguments
+
+
+def is_calculation(arguments: Arguments) -> bool:
+    """Whether the one argument is an arithmetic expression, such as `(430 - 136) * 2`."""
+    values = [value[:_MAX_PARSED_CHARACTERS] for value in arguments.values()]
+    return (
+        len(values) == 1
+        and bool(_CALCULATION.fullmatch(values[0]))
+        and bool(_OPERATOR.search(values[0]))
+    )
 
 
 def diff_arguments(before: Arguments, after: Arguments) -> tuple[ArgumentChange, ...]:

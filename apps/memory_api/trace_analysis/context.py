@@ -28,10 +28,13 @@ class Attempt:
 
 
 class ReflectionContext(ResponseModel):
-    """One trace to reflect on. `events` are in the order in which they happened."""
+    """One trace to reflect on. `events` are in the order in which they happened. If the outcome is
+    not known, `outcome` is `partial` and no text states it.
+    """
 
     events: list[Event]
     outcome: OutcomeType
+    outcome_is_known: bool = True
     tenant_id: str
     project_id: str = "default"
     session_id: str | None = None
@@ -40,6 +43,10 @@ class ReflectionContext(ResponseModel):
     task_goal: str | None = None
     related_memory_ids: list[UUID] = Field(default_factory=list)
     tools: Tools = Field(default_factory=list[ToolDefinition])
+
+    @property
+    def known_outcome(self) -> OutcomeType | None:
+        return self.outcome if self.outcome_is_known else None
 
     @field_validator("session_id", mode="before")
     @classmethod

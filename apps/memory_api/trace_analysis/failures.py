@@ -23,7 +23,9 @@ next message.
 _EXCEPTION_LAST_LINE = re.compile(
     r"(?:^|\n)((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b[^\n]{0,300})\s*$"
 )
+_EXIT_CODE_MESSAGE = re.compile(r"exit code -?\d+")
 _HEAD_CHARACTERS = 400
+_OUTPUT_CHARACTERS = 8_000
 _JSON_ERROR_FIELD = re.compile(
     r'"(?:err\w{0,12}|isError|ok|success)"\s*:\s*(?!null|""|\[\]|\{\})', re.IGNORECASE
 )
@@ -71,6 +73,24 @@ def detect_failure(event: Event, vocabulary: Vocabulary) -> Failure | None:
     ):
         return Failure(most_informative_line(text), "wording")
     return None
+
+
+def exit_code_failure(exit_code: int, text: str, vocabulary: Vocabulary) -> Failure:
+    """The failure of a command: the line of its output that words an error, else its exit code. The
+    first line of an output need not have to do with the error.
+    """
+    exception_line = _EXCEPTION_LAST_LINE.search(text[-800:])
+    if exception_line:
+        return Failure(excerpt(exception_line.group(1)))
+    for line in (*text[:_OUTPUT_CHARACTERS].splitlines(), *text[-_OUTPUT_CHARACTERS:].splitlines()):
+        if vocabulary.search("error_line", line[:_HEAD_CHARACTERS]):
+            return Failure(excerpt(line.strip()))
+    return Failure(f"exit code {exit_code}")
+
+
+def is_exit_code(message: str) -> bool:
+    """Whether the message of a failure is only an exit code: then there is nothing to quote."""
+    return bool(_EXIT_CODE_MESSAGE.fullmatch(message))
 
 
 def _json_error(text: str) -> str:

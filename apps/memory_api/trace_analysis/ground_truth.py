@@ -6,7 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from apps.memory_api.trace_analysis.answer_comparison import AnswerComparison, compare_answers
@@ -64,6 +64,7 @@ class ActionDeviation:
     changes: tuple[ArgumentChange, ...] = ()
     writes: bool | None = None
     is_similar: bool = False
+    arguments: Arguments = field(default_factory=dict[str, str])
 
     @property
     def is_fault(self) -> bool:
@@ -127,7 +128,8 @@ def compare_calls(trace: ParsedTrace, ground_truth: Any) -> CallComparison | Non
     ]
     deviations += [
         ActionDeviation(
-            "missing", None, action.tool, action.summary, writes=writes.get(action.tool)
+            *("missing", None, action.tool, action.summary, (), writes.get(action.tool)),
+            arguments=action.flat_arguments,
         )
         for action in open_actions
     ]
@@ -203,7 +205,9 @@ def _classify_deviation(call: ToolCall, open_actions: list[ExpectedAction]) -> A
     """`changed` if an action of the same tool is open (removes the closest one from
     `open_actions`), else `extra`.
     """
-    extra = ActionDeviation("extra", call.event_id, call.tool, call.summary, writes=call.writes)
+    extra = ActionDeviation(
+        "extra", call.event_id, call.tool, call.summary, (), call.writes, False, call.arguments
+    )
     options = [action for action in open_actions if action.tool == call.tool][:_MAX_CANDIDATES]
     if not options:
         return extra
@@ -213,7 +217,9 @@ def _classify_deviation(call: ToolCall, open_actions: list[ExpectedAction]) -> A
         return extra
     open_actions.remove(nearest)
     return ActionDeviation(
-        "changed", call.event_id, call.tool, call.summary, changes[:6], call.writes, not changes
+        *("changed", call.event_id, call.tool, call.summary, changes[:6], call.writes),
+        is_similar=not changes,
+        arguments=call.arguments,
     )
 
 

@@ -11,11 +11,20 @@ from typing import Any
 from apps.memory_api.text.excerpts import excerpt, first_line, sentence_around, without_greeting
 from apps.memory_api.text.quotations import to_safe_name
 from apps.memory_api.trace_analysis.arguments import Arguments, format_call, parse_arguments
+from apps.memory_api.trace_analysis.exit_codes import (
+    command_of,
+    exit_code_from_metadata,
+    exit_code_from_output,
+    is_check,
+    is_result,
+    only_reads,
+)
 from apps.memory_api.trace_analysis.failures import (
     Failure,
     FailureSource,
     detect_failure,
     error_message,
+    exit_code_failure,
     most_informative_line,
 )
 from apps.memory_api.trace_analysis.team import AgentStep, Role, output_body, parse_steps
@@ -33,7 +42,9 @@ class ToolCall:
     events of the trace.
 
     `failure_message` is empty unless the call failed; `failure_source` is what shows it.
-    `is_correct`: whether the environment accepted the call's answer, None if it did not say.
+    `exit_code` is what the trace states for the call; other codes than 0 are failures, unless they
+    are results of the command. `is_correct`: whether the environment accepted the call's answer,
+    None if it did not say.
     `writes`: whether the tool can change anything, by the `tools` of the trace, None if they do not
     say. A name proves nothing.
     """
@@ -47,16 +58,45 @@ class ToolCall:
     response: str = ""
     failure_message: str = ""
     failure_source: FailureSource = "tool"
+    exit_code: int | None = None
     is_correct: bool | None = None
     duration_seconds: float | None = None
     writes: bool | None = None
     _summary: str = ""
 
     @property
+    def has_response(self) -> bool:
+        """Whether a response is recorded. A call without one is paired with the agent's next
+        message.
+        """
+        return self.response_position is not None and self.failure_source != "message"
+
+    @property
     def summary(self) -> str:
         if not self._summary:
             self._summary = format_call(self.tool, self.content, self.arguments)
         return self._summary
+
+    @property
+    def command(self) -> str:
+        """The command or code that the call runs, '' if its arguments name none."""
+        return command_of(self.content, self.arguments)
+
+    @property
+    def is_check(self) -> bool:
+        return is_check(self.content)
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the arguments, alone or after the tool's name, are commands that only read."""
+        return only_reads(self.command) or only_reads(f"{self.tool} {self.command}")
+
+    @property
+    def may_modify(self) -> bool:
+        """False if a call is known to only read: the trace states it of the tool, or the call is a
+        shell command that consists of commands that only read.
+        """
+        return self.writes or (self.writes is None and not self.only_reads)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -150,6 +190,7 @@ def parse_trace(
     trace.task = _describe_task(trace, task, goal)
     trace.tools = tools or recorded_tools(call.tool for call in trace.calls)
     trace.full_task = task or trace.task
+    _add_exit_codes(trace)
     trace.steps = parse_steps(events, trace.event_ids, trace.full_task)
     _add_code_calls(trace)
     return trace
@@ -230,6 +271,34 @@ def _attach_error(event: Event, position: int, calls: list[ToolCall]) -> None:
         call.failure_message = message or error_message(event.error or {}) or "error"
 
 
+def _add_exit_codes(trace: ParsedTrace) -> None:
+    """Sets the exit codes of calls. Another code than 0 reports a failure, even one that only a
+    phrase showed, unless it is a result of the command.
+    """
+    for call in trace.calls:
+        call.exit_code = _find_exit_code(trace, call)
+        if call.exit_code in (0, None) or call.is_correct is not None:
+            continue
+        if call.failure_message and call.failure_source == "tool":
+            continue
+        if not is_result(call.tool, call.command, call.exit_code):
+            _set_failure(call, exit_code_failure(call.exit_code, call.response, trace.vocabulary))
+
+
+def _find_exit_code(trace: ParsedTrace, call: ToolCall) -> int | None:
+    """The exit code in the metadata of the response or of the call, else the one that the output of
+    a command states. What a command only reads may state the code of something else.
+    """
+    for position in (call.response_position, call.position):
+        if position is None:
+            continue
+        code = exit_code_from_metadata(trace.events[position].metadata)
+        if code is not None:
+            return code
+    code = exit_code_from_output(call.response)
+    return code if code is not None and call.command and not call.only_reads else None
+
+
 def _set_failure(call: ToolCall, failure: Failure | None) -> None:
     if failure:
         call.failure_message, call.failure_source = failure.message, failure.source
@@ -268,9 +337,9 @@ def _add_code_calls(trace: ParsedTrace) -> None:
         call = ToolCall(
             step.position, step.event_id, tool, step.code, {"": step.code}, output.position
         )
-        call.response = output_body(output.text)
-        if output.exit_code not in (0, None):
-            call.failure_message = most_informative_line(call.response) or f"{output.exit_code}"
+        call.response, call.exit_code = output_body(output.text), output.exit_code
+        if call.exit_code not in (0, None) and not is_result(tool, step.code, call.exit_code):
+            _set_failure(call, exit_code_failure(call.exit_code, call.response, trace.vocabulary))
         trace.calls.append(call)
     if trace.steps:
         trace.calls.sort(key=lambda call: call.position)

@@ -40,11 +40,14 @@ class ErrorKind:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The merged patterns of a language. A name without patterns never matches."""
+    """The merged patterns of a language. A name without patterns never matches.
+    `capitalizes_nouns`: a capital letter does not mark a name.
+    """
 
     language: str
     patterns: dict[str, re.Pattern[str]]
     error_kinds: tuple[ErrorKind, ...]
+    capitalizes_nouns: bool = False
 
     def search(self, name: str, text: str) -> re.Match[str] | None:
         pattern = self.patterns.get(name)
@@ -89,11 +92,13 @@ def load_vocabulary(language: str, without_dataset: str | None = None) -> Vocabu
     """
     patterns: dict[str, list[str]] = {}
     kinds: dict[str, tuple[ErrorCategory, list[str]]] = {}
+    capitalizes_nouns = False
     for file in _files():
         if file["language"] not in (_ANY_LANGUAGE, language):
             continue
         if without_dataset in file.get("datasets", ()):
             continue
+        capitalizes_nouns |= file.get("capitalizes_nouns", False)
         for name, items in file.get("patterns", {}).items():
             patterns.setdefault(name, []).extend(items)
         for name, error in file.get("errors", {}).items():
@@ -103,6 +108,7 @@ def load_vocabulary(language: str, without_dataset: str | None = None) -> Vocabu
         language,
         {name: _join(items) for name, items in patterns.items()},
         tuple(ErrorKind(name, category, _join(items)) for name, (category, items) in kinds.items()),
+        capitalizes_nouns,
     )
 
 

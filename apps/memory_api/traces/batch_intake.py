@@ -40,7 +40,7 @@ from apps.memory_api.traces.importers.formats import PART_FACTOR, ConvertedLine
 from apps.memory_api.traces.intake import TraceIntake, duplicate_receipt
 from apps.memory_api.traces.ndjson import MAX_LINE_BYTES, read_batches
 from apps.memory_api.traces.queries import find_known_external_ids
-from apps.memory_api.traces.redaction import redact_trace
+from apps.memory_api.traces.redaction import redact_trace_isolated
 from apps.memory_api.traces.schemas import CreateTraceRequest, RejectedLine, TraceReceipt
 from apps.memory_api.traces.storage import (
     content_hash,
@@ -103,7 +103,7 @@ async def parse_lines(intake: TraceIntake, lines: Sequence[ConvertedLine]) -> li
     """
     results: list[LineResult] = []
     for line in lines:
-        results.append(_parse_line(intake, *line))
+        results.append(await _parse_line(intake, *line))
         if len(results) % MAX_LINES_WITHOUT_YIELD == 0:
             await asyncio.sleep(0)
     return results
@@ -135,7 +135,9 @@ async def accept_lines(
     return [results[line.line] for line in lines]
 
 
-def _parse_line(intake: TraceIntake, line: int, raw: bytes | HanseiError | None) -> LineResult:
+async def _parse_line(
+    intake: TraceIntake, line: int, raw: bytes | HanseiError | None
+) -> LineResult:
     try:
         if isinstance(raw, HanseiError):
             raise raw
@@ -146,7 +148,7 @@ def _parse_line(intake: TraceIntake, line: int, raw: bytes | HanseiError | None)
         tenant_id = intake.caller.tenant_id
         intake.caller.require_tenant(body.tenant_id)
         project_id = intake.caller.resolve_project(body.project_id)
-        clean, content = redact_trace(body), content_hash(body)
+        clean, content = await redact_trace_isolated(body), content_hash(body)
         row = to_row(tenant_id, clean, project_id, content, intake.reserved_trace_id(line))
         return ParsedLine(line, raw, parsed.sanitized, row, events_json(clean.events))
     except (HanseiError, ValidationError) as error:

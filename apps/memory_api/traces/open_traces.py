@@ -14,7 +14,7 @@ from apps.memory_api.core.schemas import MAX_EVENTS
 from apps.memory_api.traces.queries import get_trace
 from apps.memory_api.traces.redaction import (
     count_redactions,
-    redact_events,
+    redact_events_isolated,
     redact_outcome,
     redact_tools,
 )
@@ -47,7 +47,8 @@ async def append_events(session: AsyncSession, trace: TraceRow, body: AppendEven
     if trace.event_count + len(body.events) > MAX_EVENTS:
         raise InvalidRequest(f"A trace can have at most {MAX_EVENTS} events.", field="events")
     redactions = Counter[str]()
-    await add_events(session, trace, redact_events(body.events, redactions))
+    events = await redact_events_isolated(body.events, redactions)
+    await add_events(session, trace, events)
     if body.tools:
         tools = merge_tools([*to_tools(trace.tools), *redact_tools(body.tools, redactions)])
         if len(tools) > MAX_TOOLS:

@@ -3,17 +3,28 @@
 IDs and names (tools, agents, bullet keys) are not redacted, because callers refer to them. A first
 pass over all texts together decides whether a detailed pass is needed, which is rare: the first
 pass takes 0.25 s for 551 real traces, and none of them needed the second.
+
+Redaction of personal data has no first pass and takes longer, so a large trace is redacted in a
+process of its own (`redact_trace_isolated`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from apps.memory_api.core.secret_redaction import MIN_SECRET_LENGTH, redact, redact_value
+from apps.memory_api.core.isolated_work import run_isolated
+from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions, one_limit
+from apps.memory_api.core.secret_redaction import (
+    MIN_SECRET_LENGTH,
+    redact,
+    redact_metadata,
+    redact_value,
+)
 from apps.memory_api.traces.schemas import (
     CloseTraceRequest,
     CreateTraceRequest,
@@ -24,6 +35,7 @@ from apps.memory_api.traces.schemas import (
 from apps.memory_api.traces.tools import ToolDefinition
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 OutcomeReport = TypeVar("OutcomeReport", RecordOutcomeRequest, CloseTraceRequest)
 
 REDACTED_KEY = "redacted"
@@ -62,6 +74,43 @@ def redact_trace(body: CreateTraceRequest) -> CreateTraceRequest:
         return body
     metadata = count_redactions(clean.metadata, kinds)
     return clean.model_copy(update={"events": events, "metadata": metadata})
+
+
+async def redact_trace_isolated(body: CreateTraceRequest) -> CreateTraceRequest:
+    """`redact_trace`. A large trace does not hold the event loop if personal data is redacted.
+    Raises `WorkTimeout`.
+    """
+    if PERSONAL_DATA.detector is None:
+        return redact_trace(body)
+    size = _text_size([body], _TRACE) + _text_size(body.events, _EVENT)
+    return await _run(partial(redact_trace, body), size)
+
+
+async def redact_events_isolated(events: Sequence[Event], kinds: Counter[str]) -> Sequence[Event]:
+    """`redact_events`, as `redact_trace_isolated`."""
+    if PERSONAL_DATA.detector is None:
+        return redact_events(events, kinds)
+    work = partial(_redact_and_count, events)
+    redacted, found = await _run(work, _text_size(events, _EVENT))
+    kinds.update(found)
+    return redacted
+
+
+async def _run(work: Callable[[], T], size: int) -> T:
+    options = PERSONAL_DATA.detector.options if PERSONAL_DATA.detector else PersonalDataOptions()
+    return await run_isolated(partial(_run_with_options, options, work), size)
+
+
+def _run_with_options(options: PersonalDataOptions, work: Callable[[], T]) -> T:
+    """Runs in a new process, which does not know the settings."""
+    PERSONAL_DATA.configure(options)
+    with one_limit():
+        return work()
+
+
+def _redact_and_count(events: Sequence[Event]) -> tuple[Sequence[Event], Counter[str]]:
+    kinds = Counter[str]()
+    return redact_events(events, kinds), kinds
 
 
 def redact_events(events: Sequence[Event], kinds: Counter[str]) -> Sequence[Event]:
@@ -106,6 +155,9 @@ def redact_fields(model: M, names: Iterable[str], kinds: Counter[str]) -> M:
             clean = redact_events(value, field_kinds)
         elif name == "tools":
             clean = redact_tools(value, field_kinds)
+        elif name == "metadata":
+            clean, value_kinds = redact_metadata(value)
+            field_kinds.update(value_kinds)
         else:
             clean, value_kinds = redact_value(value)
             field_kinds.update(value_kinds)
@@ -116,7 +168,11 @@ def redact_fields(model: M, names: Iterable[str], kinds: Counter[str]) -> M:
 
 
 def _may_contain_secrets(models: Iterable[BaseModel], names: Iterable[str]) -> bool:
-    """Checks all texts in a few passes. False: no text contains a secret. True: one may."""
+    """Checks all texts in a few passes. False: no text contains a secret. True: one may, or
+    personal data is redacted, which needs the detailed pass.
+    """
+    if PERSONAL_DATA.detector is not None:
+        return True
     texts: list[str] = []
     size = 0
     for model in models:
@@ -131,6 +187,16 @@ def _may_contain_secrets(models: Iterable[BaseModel], names: Iterable[str]) -> b
             texts.clear()
             size = 0
     return bool(redact(_SEPARATOR.join(texts)).counts)
+
+
+def _text_size(models: Iterable[BaseModel], names: Iterable[str]) -> int:
+    """Characters of these fields."""
+    texts: list[str] = []
+    for model in models:
+        for name in names:
+            if value := getattr(model, name):
+                _collect_texts(value, texts)
+    return sum(map(len, texts))
 
 
 def _collect_texts(value: Any, texts: list[str]) -> None:

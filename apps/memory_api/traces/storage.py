@@ -20,7 +20,7 @@ from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.resources import load_sql
 from apps.memory_api.memories.queries import find_missing_memories
 from apps.memory_api.traces.queries import get_trace, get_trace_by_external_id
-from apps.memory_api.traces.redaction import redact_trace
+from apps.memory_api.traces.redaction import redact_trace_isolated
 from apps.memory_api.traces.schemas import CreateTraceRequest, Event, ReflectMode
 from apps.memory_api.traces.tables import TraceRow
 from apps.memory_api.traces.tools import ToolDefinition, merge_tools
@@ -57,7 +57,7 @@ async def store_trace(
     if existing is not None:
         return existing
     await _check_related_memories(session, project_id, body.related_memory_ids)
-    body = redact_trace(body)
+    body = await redact_trace_isolated(body)
     row = to_row(current_tenant_id(session), body, project_id, content, trace_id)
     statement = insert(TraceRow).values({ATTRIBUTES[name]: value for name, value in row.items()})
     trace = await session.scalar(statement.on_conflict_do_nothing().returning(TraceRow))

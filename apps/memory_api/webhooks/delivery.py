@@ -40,12 +40,15 @@ class WebhookFailed(HanseiError):
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """`secret` is Base64 with the prefix `whsec_`, or any other text as its bytes."""
+    """`secret` is Base64 with the prefix `whsec_`, or any other text as its bytes. During a
+    rotation, `previous_secret` signs too.
+    """
 
     url: str
     secret: str
     message_id: str
     body: str
+    previous_secret: str | None = None
 
 
 async def send_delivery(runtime: Runtime, run: RunRow) -> None:
@@ -58,8 +61,14 @@ async def send_delivery(runtime: Runtime, run: RunRow) -> None:
         webhook = delivery and await session.get(WebhookRow, (run.tenant_id, delivery.webhook_id))
     status, error = None, None
     if delivery is not None and webhook is not None and webhook.is_active:
+        until = webhook.previous_secret_until
+        is_rotating = until is not None and until > datetime.now(UTC)
         request = SignedRequest(
-            webhook.url, webhook.secret, f"msg_{delivery.id.hex}", json.dumps(delivery.payload)
+            webhook.url,
+            webhook.secret,
+            f"msg_{delivery.id.hex}",
+            json.dumps(delivery.payload),
+            webhook.previous_secret if is_rotating else None,
         )
         try:
             status = await post_signed(request, runtime.settings.webhook_allow_private)
@@ -120,7 +129,7 @@ async def post_signed(request: SignedRequest, allow_private: bool) -> int:
 
 
 def sign(request: SignedRequest, now: datetime) -> str:
-    """The value of `webhook-signature`."""
-    is_encoded = request.secret.startswith(SECRET_PREFIX)
-    key = request.secret if is_encoded else request.secret.encode()
-    return Webhook(key).sign(request.message_id, now, request.body)
+    """The value of `webhook-signature`: one signature for each secret."""
+    secrets = [request.secret, *filter(None, [request.previous_secret])]
+    keys = [each if each.startswith(SECRET_PREFIX) else each.encode() for each in secrets]
+    return " ".join(Webhook(key).sign(request.message_id, now, request.body) for key in keys)

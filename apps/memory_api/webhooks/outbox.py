@@ -30,6 +30,8 @@ WebhookEventType = Literal[
     "intervention.requested",
 ]
 EVENT_TYPES: tuple[WebhookEventType, ...] = get_args(WebhookEventType)
+TEST_EVENT = "webhook.test"
+"""The event that a person sends to check a receiver."""
 WEBHOOK = "webhook"
 """The kind of run that sends a delivery."""
 DELIVERY_ID = "delivery_id"
@@ -98,18 +100,31 @@ def _new_delivery(
     session: AsyncSession, webhook: WebhookRow, event: WebhookEvent
 ) -> WebhookDeliveryRow:
     tenant_id = current_tenant_id(session)
+    data = {"tenant_id": str(tenant_id), "project_id": event.project_id, **event.data}
+    return _add_delivery(session, webhook.id, event.type, data)
+
+
+def new_test_delivery(session: AsyncSession, webhook: WebhookRow) -> WebhookDeliveryRow:
+    """Add a delivery of the event `webhook.test`, which no webhook subscribes to."""
+    data: dict[str, Any] = {
+        "tenant_id": str(webhook.tenant_id),
+        "project_id": webhook.project_id,
+        "webhook_id": str(webhook.id),
+    }
+    return _add_delivery(session, webhook.id, TEST_EVENT, data)
+
+
+def _add_delivery(
+    session: AsyncSession, webhook_id: UUID, event_type: str, data: dict[str, Any]
+) -> WebhookDeliveryRow:
     row = WebhookDeliveryRow(
-        tenant_id=tenant_id,
+        tenant_id=current_tenant_id(session),
         id=new_id(),
-        webhook_id=webhook.id,
-        event_type=event.type,
-        payload={
-            "type": event.type,
-            "timestamp": datetime.now(UTC).isoformat(),
-            "data": {"tenant_id": str(tenant_id), "project_id": event.project_id, **event.data},
-        },
+        webhook_id=webhook_id,
+        event_type=event_type,
+        payload={"type": event_type, "timestamp": datetime.now(UTC).isoformat(), "data": data},
     )
-    row.run_id = new_delivery_run(session, row, event.project_id)
+    row.run_id = new_delivery_run(session, row, data["project_id"])
     session.add(row)
     return row
 

@@ -32,19 +32,23 @@ async def insert_webhook(session: AsyncSession, body: CreateWebhookRequest) -> W
     )
     if (count or 0) >= MAX_WEBHOOKS:
         raise Conflict(f"A tenant has at most {MAX_WEBHOOKS} webhooks. Delete one first.")
-    secret = base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
-    row = WebhookRow(
-        tenant_id=tenant_id, id=new_id(), secret=SECRET_PREFIX + secret, **body.model_dump()
-    )
+    row = WebhookRow(tenant_id=tenant_id, id=new_id(), secret=new_secret(), **body.model_dump())
     session.add(row)
     await session.flush()
     await session.refresh(row)
     return row
 
 
-async def require_webhook(session: AsyncSession, webhook_id: UUID) -> WebhookRow:
+def new_secret() -> str:
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+async def require_webhook(
+    session: AsyncSession, webhook_id: UUID, *, lock: bool = False
+) -> WebhookRow:
     """Raises `NotFound`."""
-    row = await session.get(WebhookRow, (current_tenant_id(session), webhook_id))
+    key = current_tenant_id(session), webhook_id
+    row = await session.get(WebhookRow, key, with_for_update=True if lock else None)
     if row is None:
         raise NotFound("Webhook not found.")
     return row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -23,13 +23,19 @@ from apps.memory_api.core.pagination import to_page
 from apps.memory_api.core.schemas import body_example
 from apps.memory_api.tenants.audit_log import record_audit_event
 from apps.memory_api.webhooks import queries
-from apps.memory_api.webhooks.outbox import enqueue_deliveries, new_delivery_run
+from apps.memory_api.webhooks.outbox import (
+    enqueue_deliveries,
+    new_delivery_run,
+    new_test_delivery,
+)
 from apps.memory_api.webhooks.schemas import (
     CREATE_EXAMPLE,
+    ROTATE_EXAMPLE,
     UPDATE_EXAMPLE,
     CreateWebhookRequest,
     CreateWebhookResponse,
     DeliveryState,
+    RotateWebhookSecretRequest,
     UpdateWebhookRequest,
     WebhookDelivery,
     WebhookDeliveryPage,
@@ -56,6 +62,11 @@ def webhook_response(row: WebhookRow) -> WebhookEndpoint:
     return WebhookEndpoint.model_validate({name: getattr(row, name) for name in names})
 
 
+def response_with_secret(row: WebhookRow) -> CreateWebhookResponse:
+    fields = webhook_response(row).model_dump()
+    return CreateWebhookResponse.model_validate(fields | {"secret": row.secret})
+
+
 def delivery_response(row: WebhookDeliveryRow) -> WebhookDelivery:
     return WebhookDelivery.model_validate(row, from_attributes=True)
 
@@ -78,8 +89,7 @@ async def create_webhook(
     row = await queries.insert_webhook(session, body)
     await record_audit_event(session, "webhook.created", f"webhook:{row.id}", {"url": row.url})
     response.headers["Location"] = f"/api/v1/webhooks/{row.id}"
-    fields = webhook_response(row).model_dump()
-    return CreateWebhookResponse.model_validate(fields | {"secret": row.secret})
+    return response_with_secret(row)
 
 
 @router.get("", summary="List webhooks")
@@ -98,7 +108,7 @@ async def list_webhooks(session: Session, cursor: CursorQuery, limit: Limit = 50
 async def update_webhook(
     webhook_id: UUID, body: UpdateWebhookRequest, session: Session
 ) -> WebhookEndpoint:
-    """Changes the given fields. To replace the secret, create another webhook."""
+    """Changes the given fields. `POST …/rotate-secret` replaces the secret."""
     row = await queries.require_webhook(session, webhook_id)
     changes: dict[str, Any] = body.model_dump(exclude_unset=True)
     for name, value in changes.items():
@@ -116,6 +126,53 @@ async def delete_webhook(webhook_id: UUID, session: Session) -> None:
     row = await queries.require_webhook(session, webhook_id)
     await session.delete(row)
     await record_audit_event(session, "webhook.deleted", f"webhook:{row.id}", {"url": row.url})
+
+
+@router.post(
+    "/{webhook_id}/rotate-secret",
+    summary="Replace the secret of a webhook",
+    responses=problems(404),
+    openapi_extra=body_example(ROTATE_EXAMPLE),
+)
+async def rotate_webhook_secret(
+    webhook_id: UUID, body: RotateWebhookSecretRequest, session: Session
+) -> CreateWebhookResponse:
+    """Replaces the secret and returns the new one once.
+
+    During the overlap, requests carry the signatures of both secrets, so a receiver accepts them
+    before and after it changes its secret. A rotation during the overlap ends the oldest secret.
+    """
+    row = await queries.require_webhook(session, webhook_id, lock=True)
+    now = datetime.now(UTC)
+    overlap = timedelta(seconds=body.overlap_seconds)
+    row.previous_secret = row.secret if overlap else None
+    row.previous_secret_until = now + overlap if overlap else None
+    row.secret, row.updated_at = queries.new_secret(), now
+    details = {"overlap_seconds": body.overlap_seconds}
+    await record_audit_event(session, "webhook.secret_rotated", f"webhook:{row.id}", details)
+    return response_with_secret(row)
+
+
+@router.post(
+    "/{webhook_id}/test",
+    status_code=202,
+    summary="Send a test event",
+    responses=problems(404, 409),
+)
+async def send_test_event(
+    webhook_id: UUID, session: Session, runtime: RuntimeDep
+) -> WebhookDelivery:
+    """Sends the event `webhook.test`, signed and retried like the others.
+
+    Every active webhook receives it, whatever its event types are.
+    """
+    webhook = await queries.require_webhook(session, webhook_id)
+    if not webhook.is_active:
+        raise Conflict("The webhook is paused. Set `is_active` to true first.")
+    row = new_test_delivery(session, webhook)
+    await enqueue_deliveries(runtime.queue, session, [row])
+    await session.refresh(row)
+    return delivery_response(row)
 
 
 @router.get(

@@ -20,6 +20,7 @@ from apps.memory_api.core.schemas import (
 from apps.memory_api.webhooks.outbox import EVENT_TYPES, WebhookEventType
 
 MAX_URL_LENGTH = 2_000
+MAX_OVERLAP_SECONDS = 7 * 86_400
 DeliveryState = TypeAliasType("DeliveryState", Literal["queued", "retrying", "delivered", "failed"])
 
 _ID = "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa20"
@@ -29,6 +30,7 @@ CREATE_EXAMPLE: dict[str, Any] = {
     "description": "Reviews of the support team",
 }
 UPDATE_EXAMPLE: dict[str, Any] = {"is_active": False}
+ROTATE_EXAMPLE: dict[str, Any] = {"overlap_seconds": 86_400}
 _WEBHOOK: dict[str, Any] = {
     "id": _ID,
     "project_id": None,
@@ -97,6 +99,17 @@ class UpdateWebhookRequest(RequestModel):
         return None if url is None else _check_url(url)
 
 
+class RotateWebhookSecretRequest(RequestModel):
+    """How long both secrets are valid."""
+
+    overlap_seconds: int = Field(
+        default=86_400,
+        ge=0,
+        le=MAX_OVERLAP_SECONDS,
+        description="How long the old secret signs too, in seconds. 0: not at all.",
+    )
+
+
 class WebhookEndpoint(ResponseModel):
     """An address that receives events."""
 
@@ -113,7 +126,7 @@ class WebhookEndpoint(ResponseModel):
 
 
 class CreateWebhookResponse(WebhookEndpoint):
-    """A new webhook with its secret, which is shown once."""
+    """A webhook with its new secret, which is shown once."""
 
     model_config = with_examples(_WEBHOOK | {"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
 

@@ -22,6 +22,8 @@ class WebhookRow(Base):
     url: Mapped[Str]
     event_types: Mapped[list[str]] = mapped_column(ARRAY(Text))
     secret: Mapped[Str]
+    previous_secret: Mapped[OptStr]
+    previous_secret_until: Mapped[OptTime]
     description: Mapped[OptStr]
     is_active: Mapped[bool] = mapped_column(server_default="true")
     created_at: Mapped[Now]

@@ -77,6 +77,37 @@ def list_webhooks(as_json: AsJson = False) -> None:
         print_table(("id", "url", "state"), rows)
 
 
+@webhook_commands.command("test")
+def send_test_event(webhook_id: WebhookId, as_json: AsJson = False) -> None:
+    """Send the event `webhook.test` to check a receiver."""
+    with open_client() as client:
+        delivery = client.send_test_event(webhook_id)
+    if as_json:
+        print_json(delivery)
+    else:
+        print_text(f"Queued; `hansei webhook log {webhook_id}` shows the answer.")
+
+
+@webhook_commands.command("rotate-secret")
+def rotate_webhook_secret(
+    webhook_id: WebhookId,
+    overlap_hours: Annotated[
+        float, typer.Option(min=0, max=168, help="How long the old secret signs too, in hours.")
+    ] = 24,
+    as_json: AsJson = False,
+) -> None:
+    """Replace the secret of a webhook and print the new one."""
+    with open_client() as client:
+        webhook = client.rotate_webhook_secret(
+            webhook_id, overlap_seconds=round(overlap_hours * 3600)
+        )
+    if as_json:
+        print_json(webhook)
+    else:
+        print_text(f"New secret (shown once): {webhook['secret']}")
+        print_text(f"The old one signs too for {overlap_hours:g} hours.")
+
+
 @webhook_commands.command("delete")
 def delete_webhook(webhook_id: WebhookId) -> None:
     """Delete a webhook with the log of its deliveries."""

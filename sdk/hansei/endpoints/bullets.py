@@ -293,15 +293,19 @@ def list_bullets(
     section: str | None = None,
     status: MemoryStatus | None = None,
     tag: str | None = None,
+    sort: Literal["key", "usefulness", "-usefulness"] | None = None,
     project_id: str | None = None,
     limit: int = MAX_PAGE_SIZE,
 ) -> Request[Page[StoredBullet]]:
-    """List the bullets of a playbook by key. `limit` is the page size."""
+    """List the bullets of a playbook, by key or by usefulness. With `-usefulness`, the most useful
+    come first. `limit` is the page size.
+    """
     return get_request(
         api_path("playbooks", name, "bullets"),
         section=section,
         status=status,
         tag=tag,
+        sort=sort,
         project_id=project_id,
         limit=limit,
     )

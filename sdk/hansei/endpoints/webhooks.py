@@ -95,6 +95,19 @@ def update_webhook(
     return write_request("PATCH", api_path("webhooks", webhook_id), changes)
 
 
+def rotate_webhook_secret(
+    webhook_id: Id, *, overlap_seconds: int = 86_400
+) -> Request[CreateWebhookResponse]:
+    """Replace the secret of a webhook. The old one signs too for `overlap_seconds`."""
+    path = api_path("webhooks", webhook_id, "rotate-secret")
+    return write_request("POST", path, {"overlap_seconds": overlap_seconds})
+
+
+def send_test_event(webhook_id: Id) -> Request[WebhookDelivery]:
+    """Send the event `webhook.test` to a webhook."""
+    return write_request("POST", api_path("webhooks", webhook_id, "test"))
+
+
 def delete_webhook(webhook_id: Id) -> Request[None]:
     """Delete a webhook with the log of its deliveries."""
     return write_request("DELETE", api_path("webhooks", webhook_id))

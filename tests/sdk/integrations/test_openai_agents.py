@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +22,7 @@ import hansei
 from hansei.integrations.openai_agents import HanseiTracingProcessor
 from hansei.recording.recorder import Recorder
 from tests.sdk.stub_service import KEY, StubService
-from tests.support.stub_provider import StubProvider, answer, bad_request, server
+from tests.support.stub_provider import StubProvider, answer, bad_request
 
 
 @function_tool
@@ -33,37 +33,21 @@ def look_up(number: int) -> str:
     return "here"
 
 
-def call_tool(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
-    """The first replies of the provider are calls of the tool."""
-    body_of, left = server.body_of, list(numbers)
-
-    def body(*args: Any) -> dict[str, Any]:
-        made = body_of(*args)
-        if left:
-            n = left.pop(0)
-            made["output"] = [
-                {"type": "function_call", "id": f"fc_{n}", "call_id": f"c{n}", "name": "look_up",
-                 "arguments": f'{{"number": {n}}}', "status": "completed"}
-            ]  # fmt: skip
-        return made
-
-    monkeypatch.setattr(server, "body_of", body)
-
-
-def build_agent(stub: StubProvider) -> Agent:
-    client = AsyncOpenAI(base_url=stub.openai_url, api_key="k", max_retries=0)
-    model = OpenAIResponsesModel(model="m", openai_client=client)
-    return Agent(name="support", instructions="Be brief.", model=model, tools=[look_up])
+@pytest.fixture
+async def agent(stub: StubProvider) -> AsyncIterator[Agent]:
+    async with AsyncOpenAI(base_url=stub.openai_url, api_key="k", max_retries=0) as client:
+        model = OpenAIResponsesModel(model="m", openai_client=client)
+        yield Agent(name="support", instructions="Be brief.", model=model, tools=[look_up])
 
 
 async def test_run_with_tools(
-    service: StubService, stub: StubProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: StubService, stub: StubProvider, agent: Agent, tmp_path: Path
 ) -> None:
     recorder = Recorder(service.url, KEY, spool_dir=tmp_path / "spool")
     set_trace_processors([HanseiTracingProcessor(playbook="support", recorder=recorder)])
-    call_tool(monkeypatch, 1, 2)
-    stub.queue(answer(""), answer(""), answer("It is here."))
-    await Runner.run(build_agent(stub), "Where is it?")
+    calls = [answer("", tool_calls=(("look_up", {"number": n}),)) for n in (1, 2)]
+    stub.queue(*calls, answer("It is here."))
+    await Runner.run(agent, "Where is it?")
     assert recorder.flush()
     recorder.close(0)
     (trace,) = service.traces.values()
@@ -84,15 +68,15 @@ async def test_run_with_tools(
 
 
 async def test_failed_run_and_run_in_a_trace_block(
-    service: StubService, stub: StubProvider, tmp_path: Path
+    service: StubService, stub: StubProvider, agent: Agent, tmp_path: Path
 ) -> None:
     recorder = Recorder(service.url, KEY, spool_dir=tmp_path / "spool")
     set_trace_processors([HanseiTracingProcessor(recorder=recorder)])
     stub.queue(bad_request(), answer("ok"))
     with pytest.raises(BadRequestError):
-        await Runner.run(build_agent(stub), "first")
+        await Runner.run(agent, "first")
     with hansei.trace("second", recorder=recorder):
-        await Runner.run(build_agent(stub), "Where is it?")
+        await Runner.run(agent, "Where is it?")
     assert recorder.flush()
     recorder.close(0)
     failed, ended = service.traces.values()

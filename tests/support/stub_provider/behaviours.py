@@ -15,12 +15,14 @@ from tests.support.stub_provider.call import Call
 @dataclass(frozen=True)
 class Answer:
     """A model's answer. `finish`: stop, length (cut by max_tokens) or refusal. Token counts follow
-    from the texts when None."""
+    from the texts when None. `tool_calls` are (name, arguments). Their IDs have the number of the
+    request and their index: `call_1_0`."""
 
     text: str
     finish: Literal["stop", "length", "refusal"] = "stop"
     input_tokens: int | None = None
     output_tokens: int | None = None
+    tool_calls: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ class Tokens:
 def body_of(call: Call, answer: Answer, tokens: Tokens) -> dict[str, Any]:
     """The 200 answer of the call's protocol."""
     if call.api == "chat":
-        return _chat(call, answer, tokens)
+        return _add_chat_calls(_chat(call, answer, tokens), call, answer)
     if call.api == "responses":
-        return _responses(call, answer, tokens)
+        return _add_function_calls(_responses(call, answer, tokens), call, answer)
     if call.api == "messages":
-        return _messages(call, answer, tokens)
+        return _add_tool_uses(_messages(call, answer, tokens), call, answer)
     if call.api == "models":
         listed = [{"id": name, "object": "model", "created": 0} for name in MODELS]
         return {"object": "list", "data": listed, "has_more": False}
@@ -173,6 +173,47 @@ def _messages(call: Call, answer: Answer, tokens: Tokens) -> dict[str, Any]:
             "service_tier": "standard",
         },
     }
+
+
+def _tool_calls(call: Call, answer: Answer) -> list[tuple[str, str, dict[str, Any]]]:
+    """(ID, name, arguments) of each."""
+    return [
+        (f"call_{call.number}_{index}", name, arguments)
+        for index, (name, arguments) in enumerate(answer.tool_calls)
+    ]
+
+
+def _add_chat_calls(body: dict[str, Any], call: Call, answer: Answer) -> dict[str, Any]:
+    if calls := _tool_calls(call, answer):
+        (choice,) = body["choices"]
+        choice["finish_reason"] = "tool_calls"
+        choice["message"]["content"] = answer.text or None
+        choice["message"]["tool_calls"] = [
+            {"id": key, "type": "function",
+             "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for key, name, arguments in calls
+        ]  # fmt: skip
+    return body
+
+
+def _add_function_calls(body: dict[str, Any], call: Call, answer: Answer) -> dict[str, Any]:
+    calls = [
+        {"type": "function_call", "id": f"fc_{key}", "call_id": key, "name": name,
+         "arguments": json.dumps(arguments), "status": "completed"}
+        for key, name, arguments in _tool_calls(call, answer)
+    ]  # fmt: skip
+    said = body["output"] if answer.text or not calls else []
+    return body | {"output": [*said, *calls]}
+
+
+def _add_tool_uses(body: dict[str, Any], call: Call, answer: Answer) -> dict[str, Any]:
+    if uses := [
+        {"type": "tool_use", "id": key, "name": name, "input": arguments}
+        for key, name, arguments in _tool_calls(call, answer)
+    ]:
+        said = body["content"] if answer.text else []
+        return body | {"content": [*said, *uses], "stop_reason": "tool_use"}
+    return body
 
 
 def _embeddings(call: Call) -> dict[str, Any]:

@@ -25,6 +25,12 @@ def _chat(body: Body) -> list[Body]:
     for choice in body["choices"]:
         deltas: list[Body] = [{"role": "assistant", "content": ""}]
         deltas += [{"content": piece} for piece in _pieces(choice["message"]["content"] or "")]
+        for index, call in enumerate(choice["message"].get("tool_calls", ())):
+            function = call["function"]
+            first = call | {"index": index, "function": function | {"arguments": ""}}
+            deltas.append({"tool_calls": [first]})
+            for piece in _pieces(function["arguments"]):
+                deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
         chunks += [_chunk(head, choice["index"], delta, None) for delta in deltas]
         chunks.append(_chunk(head, choice["index"], {}, choice["finish_reason"]))
     return chunks
@@ -45,10 +51,14 @@ def _responses(body: Body) -> list[Body]:
 def _messages(body: Body) -> list[Body]:
     events: list[Body] = [{"type": "message_start", "message": body | {"content": []}}]
     for index, block in enumerate(body["content"]):
-        empty = block | {"text": ""}
+        if block["type"] == "tool_use":
+            empty, text = block | {"input": {}}, json.dumps(block["input"])
+            kind, key = "input_json_delta", "partial_json"
+        else:
+            empty, text, kind, key = block | {"text": ""}, block["text"], "text_delta", "text"
         events.append({"type": "content_block_start", "index": index, "content_block": empty})
-        for piece in _pieces(block["text"]):
-            delta = {"type": "text_delta", "text": piece}
+        for piece in _pieces(text):
+            delta = {"type": kind, key: piece}
             events.append({"type": "content_block_delta", "index": index, "delta": delta})
         events.append({"type": "content_block_stop", "index": index})
     ending = {"stop_reason": body["stop_reason"], "stop_sequence": None}

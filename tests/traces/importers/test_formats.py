@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from contextlib import suppress
 from typing import Any
@@ -15,9 +16,13 @@ from apps.memory_api.traces.importers.formats import (
     convert_record,
     convert_session,
     detect_format,
+    document_records,
 )
 from apps.memory_api.traces.schemas import CreateTraceRequest
+from hansei.session_files import detect_format as client_detects
+from hansei.session_files import detect_session
 from tests.support.api_calls import NDJSON, ndjson
+from tests.support.paths import ROOT
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"id": 1}'}}
 OPENAI = {
@@ -158,6 +163,41 @@ def test_record_is_converted_and_detected(name: Any, record: Any, expected: Any)
     (detected,) = convert_record(record | {"playbook": "support"}, "auto")
     assert events_of(detected) == events_of(trace)
     assert detected["playbook"] == "support"
+
+
+@pytest.mark.parametrize("name", ["anthropic", "langfuse", "langsmith", "openai-responses"])
+def test_records_of_real_sdks(name: Any) -> None:
+    """tests/recordings/exports: two model calls with a tool between them. The second call repeats
+    the first one, and the tool has an entry of its own.
+    """
+    text = (ROOT / f"tests/recordings/exports/{name}.json").read_text(encoding="utf-8")
+    (record,) = document_records(json.loads(text))
+    (trace,) = convert_record(record, name)
+    assert events_of(trace) == [
+        ("system_event", None, "Be brief."),
+        ("user_message", None, "Where is W1?"),
+        ("tool_call", "get_order", '{"id": "W1"}'),
+        ("tool_response", "get_order", "sent"),
+        ("llm_response", None, "It is on its way."),
+    ]
+    assert trace["task_description"] == "Where is W1?"
+    assert {each["metadata"]["call_id"] for each in trace["events"][2:4]} == {"call_1_0"}
+    (detected,) = convert_record(record, "auto")
+    assert events_of(detected) == events_of(trace)
+    _, head = detect_session(io.BytesIO(text.encode()))
+    detected_by_client = name if name.startswith("lang") else None
+    assert client_detects(head) == client_detects(json.dumps(json.loads(text)).encode())
+    assert client_detects(head) == detected_by_client
+
+
+def test_observations_of_several_traces() -> None:
+    items = [
+        {"traceId": trace, "id": f"{trace}{n}", "type": "EVENT", "input": text}
+        for n, (trace, text) in enumerate([("a", "1"), ("b", "2"), ("a", "3")])
+    ]
+    first, second = (convert_record(each, "langfuse")[0] for each in document_records(items))
+    assert (first["external_id"], second["external_id"]) == ("langfuse:a", "langfuse:b")
+    assert [content for _, _, content in events_of(first)] == ["1", "3"]
 
 
 def test_outcomes_of_benchmarks() -> None:

@@ -1,12 +1,21 @@
-"""The attributes that OpenLLMetry, OpenInference and older semantic conventions write."""
+"""The attributes that pydantic-ai, OpenLLMetry, OpenInference and older semantic conventions write.
+
+tests/recordings/spans has spans of the real instrumentations.
+"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
-from apps.memory_api.traces.otlp.decoding import Span
+import pytest
+
+from apps.memory_api.traces.otlp.decoding import Span, decode_json
 from apps.memory_api.traces.otlp.genai import group_spans
+from tests.support.paths import ROOT
+
+RECORDED = sorted((ROOT / "tests/recordings/spans").glob("*.json"))
 
 
 def make(events: list[tuple[str, dict[str, Any]]] | None = None, **attributes: Any) -> Span:
@@ -24,6 +33,31 @@ EXPECTED = [
     ("user_message", None, "Where is W1?"),
     ("tool_call", "get_order", '{"id": "W1"}'),
 ]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_spans_of_real_instrumentations(path: Path) -> None:
+    """Each run asks the model, calls a tool and asks again, so messages are in several spans."""
+    grouped = group_spans(decode_json(json.loads(path.read_text(encoding="utf-8"))))
+    (group,) = grouped.groups
+    has_agent_span = path.stem.startswith(("pydantic-ai", "openinference-langchain"))
+    assert grouped.ignored == (0 if has_agent_span else 1)  # the root span of the program
+    assert group.has_ended
+    found = [
+        (event.event_type.value, event.tool_name, event.content.replace('{"id":"', '{"id": "'))
+        for event in group.events
+    ]
+    answered = [("tool_response", "get_order", "sent"), ("llm_response", None, "It is on its way.")]
+    assert sorted(found[:2]) == EXPECTED[:2]  # an agent span starts with the question of the user
+    assert found[2:] == [EXPECTED[2], *answered]
+    assert {event.metadata["call_id"] for event in group.events[2:4]} == {"call_1_0"}
+    assert group.events[-1].metadata["model"] in ("gpt-5", "claude-haiku-5-5")
+    if has_agent_span:
+        assert group.fields["generated_answer"] == "It is on its way."
+
+
+def test_recordings_are_there() -> None:
+    assert len(RECORDED) >= 9
 
 
 def test_openllmetry() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
+from markupsafe import Markup
 
 from apps.memory_api.analytics.questions import (
     MAX_ROWS,
@@ -18,12 +20,15 @@ from apps.memory_api.analytics.schemas import AnalyticsAnswer
 from apps.memory_api.api.deps import Reader, Session
 from apps.memory_api.console.analytics.question_charts import FORMS, draw_answer
 from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
-from apps.memory_api.console.rendering import render_page
+from apps.memory_api.console.rendering import render_page, short_id
+from apps.memory_api.console.visit import Visit
 from apps.memory_api.core.errors import InvalidRequest
 
 router = APIRouter(prefix="/console/analytics", route_class=ConsoleRoute, include_in_schema=False)
 
 MAX_SHOWN_ROWS = 200
+PAGES_OF_COLUMNS = {"playbook": "playbooks", "run_id": "runs", "trace_id": "traces"}
+BULLET_COLUMNS = ("key", "other_key", "merged_into")
 Name = Annotated[str, Query(max_length=128)]
 
 
@@ -51,6 +56,15 @@ async def show_answer(
     first = _parse_day(since, "since") or last - DEFAULT_PERIOD + timedelta(days=1)
     names = question_filters(question)
     filters = {"playbook": playbook, "section": section, "key": key}
+    shown: dict[str, Any] = {
+        "question": question,
+        "title": question_title(question),
+        "filters": {name: filters[name] for name in names},
+        "first": first,
+        "last": last,
+    }
+    if not (visit.later or csv):
+        return render_page(visit, "analytics/answer.html", **shown)
     answer = await get_analytics(
         question,
         session,
@@ -68,14 +82,11 @@ async def show_answer(
     return render_page(
         visit,
         "analytics/answer.html",
-        question=question,
+        **shown,
         answer=answer,
         chart=draw_answer(question, answer.title, answer.rows, visit.translation),
-        rows=[list(row.values()) for row in answer.rows[:MAX_SHOWN_ROWS]],
+        rows=[_link_values(visit, row) for row in answer.rows[:MAX_SHOWN_ROWS]],
         columns=_columns(answer.columns, answer.rows),
-        filters={name: filters[name] for name in names},
-        first=first,
-        last=last,
     )
 
 
@@ -93,6 +104,23 @@ def _parse_day(text: str, field: str) -> date | None:
 
 def _midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _link_values(visit: Visit, row: dict[str, Any]) -> list[Any]:
+    """The values of a row. Those that name a bullet, a playbook, a run or a trace are links."""
+    playbook = str(row.get("playbook") or "")
+
+    def link(name: str, value: Any) -> Any:
+        if name in PAGES_OF_COLUMNS:
+            address = visit.link(PAGES_OF_COLUMNS[name], str(value))
+        elif name in BULLET_COLUMNS and playbook:
+            address = visit.link("playbooks", playbook, "bullets", str(value))
+        else:
+            return value
+        shown = short_id(value) if isinstance(value, UUID) else value
+        return Markup('<a href="{}">{}</a>').format(address, shown)
+
+    return [value if value is None else link(name, value) for name, value in row.items()]
 
 
 def _columns(names: list[str], rows: list[dict[str, Any]]) -> list[tuple[str, str]]:

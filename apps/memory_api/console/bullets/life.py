@@ -39,7 +39,7 @@ class BulletRevision:
 
 @dataclass(frozen=True)
 class BulletLife:
-    """A bullet with its versions (newest first), verdicts, origin, use and effect. `merged_into` is
+    """A bullet with its versions (newest first), verdicts, origin and use. `merged_into` is
     the key of the bullet that replaced it.
     """
 
@@ -51,7 +51,6 @@ class BulletLife:
     has_more_verdicts: bool
     origin: Sequence[Any]
     served: Sequence[Any]
-    effects: dict[str, Any]
 
     @property
     def traces(self) -> list[Any]:
@@ -76,10 +75,16 @@ async def load_life(session: AsyncSession, ref: PlaybookRef, key: str) -> Bullet
         changes=_changes(versions)[::-1],
         verdicts=verdicts[:MAX_VERDICTS],
         has_more_verdicts=len(verdicts) > MAX_VERDICTS,
-        origin=await queries.list_provenance_links(session, row.id),
+        origin=_without_repetition(await queries.list_provenance_links(session, row.id)),
         served=await list_served_traces(session, scope, key, limit=MAX_SERVED),
-        effects=await _load_effects(session, ref, key),
     )
+
+
+def _without_repetition(links: Sequence[Any]) -> list[Any]:
+    """What several lessons of the bullet share, such as their episode, once."""
+    return list({(link.target_kind, link.target_id): link for link in reversed(links)}.values())[
+        ::-1
+    ]
 
 
 def _changes(versions: Sequence[Any]) -> list[BulletRevision]:
@@ -103,7 +108,7 @@ def _difference(before: str | None, after: str | None) -> Comparison | None:
     return None if compared.is_same else compared
 
 
-async def _load_effects(session: AsyncSession, ref: PlaybookRef, key: str) -> dict[str, Any]:
+async def load_effects(session: AsyncSession, ref: PlaybookRef, key: str) -> dict[str, Any]:
     """Basis (`randomized`, `observational`) → outcomes with and without the bullet, of the runs of
     the last `EFFECT_DAYS`.
     """

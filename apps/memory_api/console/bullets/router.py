@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from apps.memory_api.api.deps import Reader, RuntimeDep, Session, Writer
-from apps.memory_api.console.bullets.life import load_life
+from apps.memory_api.console.bullets.life import load_effects, load_life
 from apps.memory_api.console.comparison import compare_texts
 from apps.memory_api.console.forms import SentForm, validate_body
 from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
@@ -43,8 +43,13 @@ COMPARED_FIELDS = ("section", "content", "when_to_use", "title", "tags")
 async def show_bullet(
     name: str, key: str, visit: CurrentVisit, session: Session, caller: Reader, done: str = ""
 ) -> Response:
-    life = await load_life(session, PlaybookRef(visit.project, name), key)
-    return render_page(visit, "bullets/life.html", name=name, key=key, life=life, done=done)
+    ref = PlaybookRef(visit.project, name)
+    shown: dict[str, Any] = {"name": name, "key": key, "done": done}
+    if visit.later:
+        shown["effects"] = await load_effects(session, ref, key)
+    if visit.later != "part":
+        shown["life"] = await load_life(session, ref, key)
+    return render_page(visit, "bullets/life.html", **shown)
 
 
 @router.get("/edit")

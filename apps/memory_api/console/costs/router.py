@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
@@ -11,43 +14,61 @@ from apps.memory_api.budgets.schemas import BudgetLimit, ReplaceBudgetsRequest, 
 from apps.memory_api.console.charts import Chart, Series, draw_chart
 from apps.memory_api.console.forms import validate_body
 from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from apps.memory_api.console.rendering import format_usd, render_page
+from apps.memory_api.console.rendering import format_short_day, format_usd, render_page
 from apps.memory_api.console.visit import Visit
 from apps.memory_api.core.errors import InvalidRequest
 
 router = APIRouter(prefix="/console/costs", route_class=ConsoleRoute, include_in_schema=False)
+
+SHOWN_DAYS = 31
+"""The days that the last 30 times 24 hours touch."""
+_SUMMED = ("calls", "failed", "input_tokens", "output_tokens", "usd")
 
 
 @router.get("")
 async def show_costs(
     visit: CurrentVisit, session: Session, caller: Reader, done: str = ""
 ) -> Response:
-    by_day = await list_usage(session, caller, visit.project, group_by=("day",))
-    by_purpose = await list_usage(session, caller, visit.project, group_by=("purpose", "model"))
-    by_playbook = await list_usage(session, caller, visit.project, group_by=("playbook",))
+    groups = ("day", "purpose", "model", "playbook")
+    usage = (await list_usage(session, caller, visit.project, group_by=groups)).items
     budgets = await list_budgets(session, caller)
     return render_page(
         visit,
         "costs/costs.html",
-        chart=_draw_costs(visit, by_day.items),
-        total=sum(item.usd for item in by_day.items),
-        calls=sum(item.calls for item in by_day.items),
-        unpriced=sum(item.unpriced for item in by_day.items),
-        by_purpose=by_purpose.items,
-        by_playbook=by_playbook.items,
+        chart=_draw_costs(visit, usage),
+        total=sum(item.usd for item in usage),
+        calls=sum(item.calls for item in usage),
+        unpriced=sum(item.unpriced for item in usage),
+        by_purpose=_sum_by(usage, "purpose", "model"),
+        by_playbook=_sum_by(usage, "playbook"),
         budgets=budgets.items,
         done=done,
     )
 
 
+def _sum_by(usage: list[Usage], *names: str) -> list[dict[str, Any]]:
+    """Sums by these columns, the most expensive first."""
+    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for item in usage:
+        group = {name: getattr(item, name) for name in names}
+        entry = sums.setdefault(tuple(group.values()), dict.fromkeys(_SUMMED, 0) | group)
+        for column in _SUMMED:
+            entry[column] += getattr(item, column)
+    return sorted(sums.values(), key=lambda entry: -entry["usd"])
+
+
 def _draw_costs(visit: Visit, usage: list[Usage]) -> Chart:
     _, locale = visit.translation.gettext, visit.translation.locale
-    days = sorted((str(item.day), item.usd) for item in usage if item.day)
+    today = datetime.now(UTC).date()
+    costs = {today - timedelta(days=before): 0.0 for before in reversed(range(SHOWN_DAYS))}
+    for item in usage:
+        if item.day is not None and item.day in costs:
+            costs[item.day] += item.usd
     return draw_chart(
         "bar",
         _("Cost of model calls by day"),
-        [day for day, _usd in days],
-        [Series(_("Cost"), [usd for _day, usd in days])],
+        [format_short_day(day, locale) for day in costs],
+        [Series(_("Cost"), list(costs.values()))],
         format=lambda value: format_usd(value, locale),
         summary=_("Last 30 days, US dollars"),
     )

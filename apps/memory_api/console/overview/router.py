@@ -24,6 +24,8 @@ router = APIRouter(prefix="/console", route_class=ConsoleRoute, include_in_schem
 async def show_overview(
     visit: CurrentVisit, session: Session, caller: Reader, runtime: RuntimeDep
 ) -> Response:
+    if not visit.later:
+        return render_page(visit, "overview.html")
     data = await load_overview(session, visit.project)
     return render_page(
         visit,

@@ -15,7 +15,7 @@ from apps.memory_api.console.visit import Visit
 from apps.memory_api.core.errors import HanseiError
 from apps.memory_api.memories.schemas import SettableStatus
 from apps.memory_api.memories.search.query import to_search_options
-from apps.memory_api.playbooks.bullet_rows import to_bullet_list
+from apps.memory_api.playbooks.bullet_rows import BulletOrder, to_bullet_list
 from apps.memory_api.playbooks.bullets.router import create_bullet, list_bullets
 from apps.memory_api.playbooks.bullets.schemas import CreateBulletRequest
 from apps.memory_api.playbooks.editing.edits import require_playbook
@@ -54,6 +54,7 @@ async def show_playbook(
     section: Text = "",
     status: SettableStatus | None = None,
     tag: Text = "",
+    sort: BulletOrder = BulletOrder.KEY,
 ) -> Response:
     playbook = await require_playbook(session, PlaybookRef(visit.project, name))
     page = await list_bullets(
@@ -66,6 +67,7 @@ async def show_playbook(
         status,
         tag or None,
         PAGE_SIZE,
+        sort,
     )
     filters = {"section": section, "status": status or "", "tag": tag}
     return render_page(
@@ -74,6 +76,7 @@ async def show_playbook(
         playbook=playbook_response(playbook),
         page=page,
         filters=filters,
+        sort=sort if sort is not BulletOrder.KEY else "",
         is_first=cursor is None,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -11,12 +12,13 @@ from apps.memory_api.console.charts import Chart, Series, draw_chart
 from apps.memory_api.console.comparison import Comparison, compare_texts
 from apps.memory_api.core.pagination import Cursor
 from apps.memory_api.playbooks import queries
+from apps.memory_api.playbooks.bullet_rows import to_bullets
 from apps.memory_api.playbooks.editing.edits import require_playbook
 from apps.memory_api.playbooks.history.schemas import PlaybookDiff, diff_response
 from apps.memory_api.playbooks.history.versions import (
     diff_versions,
-    load_as_of,
     parse_version_or_time,
+    resolve_version,
 )
 from apps.memory_api.playbooks.models import Bullet
 from apps.memory_api.playbooks.ref import PlaybookRef
@@ -66,25 +68,26 @@ async def load_moment(
     """
     playbook = await require_playbook(session, ref, deleted=True)
     moment = parse_version_or_time(at, "at") if at else playbook.version
-    version, content = await load_as_of(session, playbook, moment)
+    row = await resolve_version(session, playbook, moment)
+    version = row.version if row else 0
+    records = await queries.list_bullets_as_of(session, playbook.scope_id, version)
+    active = [record for record in records if record.status in (None, "active")]
     first = parse_version_or_time(since, "since") if since else max(0, version - 1)
     diff = diff_response(await diff_versions(session, playbook, first, version))
-    changes = compare_diff(diff)
     below = cursor.integer("playbook_versions") if cursor else None
     rows = await queries.list_versions(
         session, playbook.scope_id, below=below, limit=VERSIONS_OF_PAGE
     )
     shown = rows[:VERSIONS_OF_PAGE]
     has_more = len(rows) > VERSIONS_OF_PAGE
-    active = [bullet for bullet in content.bullets if bullet.status == "active"]
     return PlaybookMoment(
         playbook=playbook,
         version=version,
-        bullets=active[:MAX_SHOWN_BULLETS],
+        bullets=to_bullets(active[:MAX_SHOWN_BULLETS]),
         bullet_count=len(active),
         compared_with=diff.from_version,
-        changes=changes[:MAX_SHOWN_CHANGES],
-        change_count=len(changes),
+        changes=compare_diff(diff, MAX_SHOWN_CHANGES),
+        change_count=len(diff.added) + len(diff.removed) + len(diff.changed),
         versions=shown,
         next_cursor=(
             Cursor("playbook_versions", (str(shown[-1].version),)).encode() if has_more else None
@@ -92,29 +95,21 @@ async def load_moment(
     )
 
 
-def compare_diff(diff: PlaybookDiff) -> list[ComparedBullet]:
-    """The changes of a difference, by key."""
-    changes = [
-        *(
-            ComparedBullet(b.id, "added", b.section, compare_texts("", b.content), ())
-            for b in diff.added
-        ),
-        *(
-            ComparedBullet(b.id, "removed", b.section, compare_texts(b.content, ""), ())
-            for b in diff.removed
-        ),
-        *(
-            ComparedBullet(
-                c.key,
-                "changed",
-                c.after.section,
-                compare_texts(c.before.content, c.after.content),
-                _other_changes(c.before, c.after),
-            )
-            for c in diff.changed
-        ),
+def compare_diff(diff: PlaybookDiff, limit: int | None = None) -> list[ComparedBullet]:
+    """The first changes of a difference, by key. Only these are compared word by word."""
+    pairs: list[tuple[str, str, Bullet | None, Bullet | None]] = [
+        *((b.id, "added", None, b) for b in diff.added),
+        *((b.id, "removed", b, None) for b in diff.removed),
+        *((c.key, "changed", c.before, c.after) for c in diff.changed),
     ]
-    return sorted(changes, key=lambda change: change.key)
+    return [_compare(*pair) for pair in sorted(pairs, key=itemgetter(0))[:limit]]
+
+
+def _compare(key: str, kind: str, before: Bullet | None, after: Bullet | None) -> ComparedBullet:
+    text = compare_texts(before.content if before else "", after.content if after else "")
+    notes = _other_changes(before, after) if before and after else ()
+    shown = after or before
+    return ComparedBullet(key, kind, shown.section if shown else "", text, notes)
 
 
 def _other_changes(before: Bullet, after: Bullet) -> list[tuple[str, str, str]]:

@@ -39,13 +39,18 @@ async def show_timeline(
     (default: the version before).
     """
     ref = PlaybookRef(visit.project, name)
-    moment = await load_moment(session, ref, at.strip(), since.strip(), cursor)
+    # A comparison of distant versions takes long and loads later.
+    is_later = bool(since) and not (visit.later or visit.is_partial)
+    first = "" if is_later else since.strip()
+    moment = await load_moment(session, ref, at.strip(), first, cursor)
     locale = visit.translation.locale
     return render_page(
         visit,
         "timeline/moment.html" if visit.is_partial else "timeline/timeline.html",
         name=name,
         moment=moment,
+        since=since.strip() or moment.compared_with,
+        is_later=is_later,
         chart=size_chart(moment, visit.translation.gettext, lambda v: format_number(v, locale)),
         is_first=cursor is None,
         done=done,

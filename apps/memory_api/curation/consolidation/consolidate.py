@@ -38,6 +38,7 @@ from apps.memory_api.curation.consolidation.queries import (
     list_pinned_bullets,
     list_unpinned_bullets,
 )
+from apps.memory_api.curation.content_checks import is_too_long
 from apps.memory_api.curation.context import embed_texts, find_nearest_bullets, to_nearby
 from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.queries import list_bullet_tools, list_rejected_merges
@@ -179,7 +180,7 @@ async def _load_material(
         pinned_rows = await list_pinned_bullets(session, playbook.scope_id, limit=MAX_PINNED)
         pinned = [to_nearby(row) for row in pinned_rows]
         evidence = await _load_evidence(session, playbook, bullets)
-    if len(bullets) < 2:
+    if len(bullets) < 2 and not any(is_too_long(nearby.bullet) for nearby in bullets):
         return _Material(playbook.version)
     embedder = await runtime.get_tenant_embedder(tenant_id)
     if len(bullets) <= MAX_WHOLE_BULLETS:

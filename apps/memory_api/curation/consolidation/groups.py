@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.memory_api.curation.content_checks import is_too_long
 from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.nearness import NearnessScale
 
@@ -64,7 +65,8 @@ def group_around_leaders(
     tools: ToolsByKey,
 ) -> list[BulletGroup]:
     """Groups of a leader and the bullets nearest to it, the group with the nearest pair first. No
-    bullet is in two groups, and no group has bullets of disjoint tools.
+    bullet is in two groups, and no group has bullets of disjoint tools. A leader that is too long
+    has a group, if need be of its own: it is to be split.
 
     `nearest`: key of a leader → the bullets near to it, with the cosines.
     """
@@ -96,7 +98,8 @@ def group_around_leaders(
         keys = [member.bullet.id for member in members]
         grouped.update(keys)
         groups.append(BulletGroup(members, {key: keys[1 : SHOWN_NEIGHBORS + 1]}))
-    return groups
+    alone = (n for n in leaders if n.bullet.id not in grouped and is_too_long(n.bullet))
+    return [*groups, *(BulletGroup([leader], {}) for leader in alone)]
 
 
 def advice_text(nearby: NearbyBullet) -> str:

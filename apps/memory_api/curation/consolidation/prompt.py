@@ -10,7 +10,7 @@ from apps.memory_api.curation.consolidation.model_output import (
     ConsolidationEvidence,
     ModelConsolidation,
 )
-from apps.memory_api.curation.content_checks import MAX_BULLET_CHARACTERS
+from apps.memory_api.curation.content_checks import is_too_long
 from apps.memory_api.curation.lesson_duplicates import NearbyBullet
 from apps.memory_api.curation.prompt import list_tools
 from apps.memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
@@ -99,7 +99,7 @@ def _format_bullet(
     if tasks := evidence.task_counts.get(bullet.id):
         taught += f" (tasks: {tasks})"
     lines = [f"[{bullet.id}] {bullet.section}, {counters}, {taught}"]
-    if len(bullet.content) > MAX_BULLET_CHARACTERS:
+    if is_too_long(bullet):
         lines.append(f"  length: {len(bullet.content):,} characters, too long")
     if near := group.neighbors.get(bullet.id):
         lines.append(f"  nearest: {', '.join(near)}")

@@ -34,12 +34,7 @@ from apps.memory_api.evaluation.schemas import (
 from apps.memory_api.llm.port import LLM
 from apps.memory_api.text.excerpts import excerpt
 from apps.memory_api.trace_analysis.answer_comparison import AnswerComparison
-from apps.memory_api.trace_analysis.exit_codes import (
-    exit_code_from_metadata,
-    exit_code_of,
-    may_modify,
-    runs_checks,
-)
+from apps.memory_api.trace_analysis.exit_codes import exit_code_from_metadata
 from apps.memory_api.trace_analysis.ground_truth import (
     ActionDeviation,
     CallComparison,
@@ -242,8 +237,8 @@ def _score_last_tests(case: EvaluationInput) -> Iterator[CriterionScore]:
 
 def _score_last_check(case: EvaluationInput) -> Iterator[CriterionScore]:
     for call in _since_last_change(case):
-        code = exit_code_of(case.run, call)
-        if code is not None and runs_checks(call):
+        code = call.exit_code
+        if code is not None and call.is_check:
             reason = f"The last check ended with exit code {code}: {call.summary}"
             yield _score(0.2 if code else 0.8, reason)
             return
@@ -252,7 +247,7 @@ def _score_last_check(case: EvaluationInput) -> Iterator[CriterionScore]:
 def _since_last_change(case: EvaluationInput) -> Iterator[ToolCall]:
     """Calls from the last one back to the first that is neither a check nor known to only read."""
     for call in case.run.calls[: -_MAX_SEARCHED_CALLS - 1 : -1]:
-        if may_modify(call) and not runs_checks(call):
+        if call.may_modify and not call.is_check:
             return
         yield call
 

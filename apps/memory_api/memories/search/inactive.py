@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from apps.memory_api.memories.index.drafts import top_terms
 from apps.memory_api.memories.search.query import (
     EmbeddedQuery,
+    Found,
     SearchHit,
     SearchOptions,
     vector_weight,
@@ -27,8 +28,8 @@ Scores = NDArray[np.float64]
 
 
 def rank_inactive(
-    hits: Sequence[SearchHit], cosines: Scores, query: EmbeddedQuery, options: SearchOptions
-) -> list[SearchHit]:
+    hits: Sequence[SearchHit[Found]], cosines: Scores, query: EmbeddedQuery, options: SearchOptions
+) -> list[SearchHit[Found]]:
     """The best `top_k` hits. `cosines` are the cosines of the hits, in their order."""
     bm25_scores = _bm25(hits, query)
     normalize = NORMALIZERS[options.get("fusion", "anchored")]
@@ -59,14 +60,14 @@ def rank_inactive(
     ]
     by_usefulness = options.get("rank_by") == "usefulness"
 
-    def sort_key(hit: SearchHit) -> tuple[float, int]:
+    def sort_key(hit: SearchHit[Found]) -> tuple[float, int]:
         weight = 0.5 + hit.memory.usefulness if by_usefulness else 1.0
         return -hit.combined_score * weight, -hit.memory.seq
 
     return sorted(scored, key=sort_key)[: options.get("top_k", 10)]
 
 
-def _bm25(hits: Sequence[SearchHit], query: EmbeddedQuery) -> Scores:
+def _bm25(hits: Sequence[SearchHit[Found]], query: EmbeddedQuery) -> Scores:
     """BM25 scores. N and df of a scope are counted among these hits."""
     weights = [top_terms(document_weights(hit.memory.searchable_text)) for hit in hits]
     sizes = Counter(hit.memory.scope_id for hit in hits)

@@ -8,17 +8,17 @@ trip (docs/decisions/search.md). It creates no ORM objects.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from operator import itemgetter
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Generic, NamedTuple, Protocol, TypedDict
 from uuid import UUID
 
 import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 from pgvector import HalfVector
+from typing_extensions import TypeVar
 
 from apps.memory_api.core.schemas import fold_tags
 from apps.memory_api.core.settings import Settings
@@ -81,18 +81,33 @@ class MemoryRecord:
         return False
 
     def __post_init__(self) -> None:
-        self.metadata_ = _parse_json(self.metadata_)
+        self.metadata_ = parse_json_column(self.metadata_)
 
 
-@dataclass(frozen=True, slots=True)
-class SearchHit:
+class FoundMemory(Protocol):
+    """What a search itself reads of a memory. Other columns are for its caller."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def scope_id(self) -> int: ...
+    @property
+    def searchable_text(self) -> str: ...
+    @property
+    def usefulness(self) -> float: ...
+
+
+Found = TypeVar("Found", bound=FoundMemory, default=MemoryRecord)
+
+
+class SearchHit(NamedTuple, Generic[Found]):
     """A memory with its scores. `combined_score` is the weighted sum of the normalized
     `vector_score` and `bm25_score`. `cosine` and `bm25` are the scores before normalization. Ranks
     are set with `explain` and with `rrf`, and only by the search (vector or BM25) that found the
     memory.
     """
 
-    memory: MemoryRecord
+    memory: Found
     vector_score: float
     bm25_score: float
     combined_score: float
@@ -126,36 +141,49 @@ class PlaybookHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResults:
+class SearchResults(Generic[Found]):
     """The hits of a search. `header` is set if it was requested and the playbook exists."""
 
-    hits: list[SearchHit]
+    hits: list[SearchHit[Found]]
     header: PlaybookHeader | None = None
 
 
-def parse_rows(rows: Sequence[asyncpg.Record]) -> SearchResults:
-    """Parses the rows of `hansei_search`. A first row without an ID is the header of the
-    playbook.
+class SearchColumns(Generic[Found]):
+    """The columns of the found memories that a search returns, and the class of their records.
+
+    `expressions` are SQL by field of the class, in their order. A search that needs few columns
+    should not read all of them: reading takes longer than a search in a small playbook.
     """
-    if not rows or rows[0]["id"] is not None:
-        return SearchResults([_hit(row) for row in rows])
-    scope, version, settings = _HEADER_COLUMNS(rows[0])
-    header = PlaybookHeader(scope, version, _parse_json(settings))
-    return SearchResults([_hit(row) for row in rows[1:]], header)
+
+    def __init__(self, record: Callable[..., Found], expressions: Mapping[str, str]) -> None:
+        self._record = record
+        columns = (*_HEADER_COLUMNS, *_SCORE_COLUMNS, *expressions.values())
+        self.call = f"select {', '.join(columns)} from hansei_search({_ARGUMENTS})"
+
+    def parse_rows(self, rows: Sequence[asyncpg.Record]) -> SearchResults[Found]:
+        """Parses the rows of `call`. A first row without an ID is the header of the playbook."""
+        if not rows or rows[0]["id"] is not None:
+            return SearchResults(self._hits(rows))
+        _, scope, version, settings = rows[0][: len(_HEADER_COLUMNS)]
+        header = PlaybookHeader(scope, version, parse_json_column(settings))
+        return SearchResults(self._hits(rows[1:]), header)
+
+    def _hits(self, rows: Iterable[asyncpg.Record]) -> list[SearchHit[Found]]:
+        scores = slice(len(_HEADER_COLUMNS), len(_HEADER_COLUMNS) + len(_SCORE_COLUMNS))
+        memory = slice(scores.stop, None)
+        return [SearchHit(self._record(*row[memory]), *row[scores]) for row in rows]
 
 
-def _parse_json(jsonb: Any) -> dict[str, Any]:
+def parse_json_column(jsonb: Any) -> dict[str, Any]:
     """The driver returns JSON columns as text unless a codec is set."""
     return json.loads(jsonb) if isinstance(jsonb, str) else jsonb
 
 
-def _hit(row: asyncpg.Record) -> SearchHit:
-    return SearchHit(MemoryRecord(*_MEMORY_COLUMNS(row)), *_SCORE_COLUMNS(row))
-
-
-_HEADER_COLUMNS = itemgetter("scope_id", "playbook_version", "metadata")
-_MEMORY_COLUMNS = itemgetter(*(field.name.rstrip("_") for field in fields(MemoryRecord)))
-_SCORE_COLUMNS = itemgetter(*(field.name for field in fields(SearchHit) if field.name != "memory"))
+_HEADER_COLUMNS = (
+    *("id", "scope_id", "playbook_version"),
+    "case when id is null then metadata end",
+)
+_SCORE_COLUMNS = SearchHit._fields[1:]
 DEFAULT_ALPHA = {"anchored": 0.4, "minmax": 0.5, "rrf": 0.5}
 """Default weight of the vector score for each fusion (measured, see `docs/decisions/search.md`)."""
 
@@ -190,9 +218,13 @@ class SearchCall(NamedTuple):
     with_playbook: bool
 
 
-SEARCH_CALL = "select * from hansei_search(p_tenant_id => $1, {})".format(
-    ", ".join(f"p_{name} => ${n}" for n, name in enumerate(SearchCall._fields, start=2))
+_ARGUMENTS = ", ".join(
+    f"p_{name} => ${n}" for n, name in enumerate(("tenant_id", *SearchCall._fields), start=1)
 )
+MEMORY_COLUMNS = SearchColumns(
+    MemoryRecord, {field.name: field.name.rstrip("_") for field in fields(MemoryRecord)}
+)
+SEARCH_CALL = MEMORY_COLUMNS.call
 
 
 @dataclass(frozen=True)

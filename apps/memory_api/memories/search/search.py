@@ -4,10 +4,13 @@ memories here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Unpack
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Unpack
 from uuid import UUID
 
+import asyncpg
 import numpy as np
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -19,14 +22,15 @@ from apps.memory_api.memories.index.scopes import ScopeAddress, ScopeArea
 from apps.memory_api.memories.schemas import MemoryStatus
 from apps.memory_api.memories.search.inactive import rank_inactive
 from apps.memory_api.memories.search.query import (
-    SEARCH_CALL,
+    MEMORY_COLUMNS,
     EmbeddedQuery,
+    Found,
+    SearchColumns,
     SearchFilters,
     SearchHit,
     SearchOptions,
     SearchResults,
     build_call,
-    parse_rows,
 )
 from apps.memory_api.text.terms import query_terms
 
@@ -53,10 +57,8 @@ async def search_in_session(
         return []
     await session.flush()
     driver = await asyncpg_connection(session)
-    rows = await driver.fetch(
-        SEARCH_CALL, current_tenant_id(session), *build_call(query, addresses, options)
-    )
-    return parse_rows(rows).hits
+    tenant_id = current_tenant_id(session)
+    return (await _call(driver, tenant_id, query, addresses, MEMORY_COLUMNS, options)).hits
 
 
 async def search_once(
@@ -70,8 +72,19 @@ async def search_once(
     if not addresses:
         return SearchResults([])
     async with sessions.raw_connection() as driver:
-        rows = await driver.fetch(SEARCH_CALL, tenant_id, *build_call(query, addresses, options))
-    return parse_rows(rows)
+        return await _call(driver, tenant_id, query, addresses, MEMORY_COLUMNS, options)
+
+
+async def _call(
+    driver: asyncpg.Connection[Any],
+    tenant_id: UUID,
+    query: EmbeddedQuery,
+    addresses: Sequence[ScopeAddress | ScopeArea],
+    columns: SearchColumns[Found],
+    options: SearchOptions,
+) -> SearchResults[Found]:
+    rows = await driver.fetch(columns.call, tenant_id, *build_call(query, addresses, options))
+    return columns.parse_rows(rows)
 
 
 MAX_INACTIVE_ROWS = 1_000
@@ -89,28 +102,61 @@ async def search_memories(
     """Searches the scopes for a text. An empty text lists memories by usefulness, then
     importance.
     """
-    with observe_duration(SEARCH_DURATION), span("search"):
-        return await _search_text(sessions, embedder, tenant_id, query_text, addresses, **options)
+    search = TextSearch(sessions, embedder, tenant_id, query_text, addresses, MEMORY_COLUMNS)
+    async with search.run(options) as (results, _connection):
+        return results
 
 
-async def _search_text(
-    sessions: Sessions,
-    embedder: Embedder,
-    tenant_id: UUID,
-    query_text: str,
-    addresses: Sequence[ScopeAddress | ScopeArea],
-    **options: Unpack[SearchOptions],
-) -> SearchResults:
-    query = await embed_query(embedder, query_text)
-    filters = options.get("filters") or SearchFilters()
-    if filters.status is MemoryStatus.ACTIVE or query.is_empty:
-        return await search_once(sessions, tenant_id, query, addresses, **options)
-    listing = SearchOptions(
-        filters=filters, top_k=MAX_INACTIVE_ROWS, with_header=options.get("with_header", False)
-    )
-    listed = await search_once(sessions, tenant_id, query, addresses, **listing)
-    if not listed.hits:
-        return listed
-    vectors = await embedder.embed_documents([hit.memory.searchable_text for hit in listed.hits])
-    cosines = (vectors @ query.vector).astype(np.float64)
-    return SearchResults(rank_inactive(listed.hits, cosines, query, options), listed.header)
+@dataclass(frozen=True)
+class TextSearch(Generic[Found]):
+    """A search for a text, with the columns that the caller needs."""
+
+    sessions: Sessions
+    embedder: Embedder
+    tenant_id: UUID
+    query_text: str
+    addresses: Sequence[ScopeAddress | ScopeArea]
+    columns: SearchColumns[Found]
+
+    @asynccontextmanager
+    async def run(
+        self, options: SearchOptions
+    ) -> AsyncGenerator[tuple[SearchResults[Found], asyncpg.Connection[Any]]]:
+        """The results, and the connection of the search for a further statement, which costs less
+        than to open it again. See `Sessions.raw_connection`.
+        """
+        async with AsyncExitStack() as stack:
+            with observe_duration(SEARCH_DURATION), span("search"):
+                query = await embed_query(self.embedder, self.query_text)
+                driver = await stack.enter_async_context(self.sessions.raw_connection())
+                filters = options.get("filters") or SearchFilters()
+                if filters.status is MemoryStatus.ACTIVE or query.is_empty:
+                    results = await self._call(driver, query, options)
+                else:
+                    listing = SearchOptions(
+                        filters=filters,
+                        top_k=MAX_INACTIVE_ROWS,
+                        with_header=options.get("with_header", False),
+                    )
+                    listed = await self._call(driver, query, listing)
+                    await stack.aclose()  # embedding may take long
+                    results = await self._rank_inactive(listed, query, options)
+                    driver = await stack.enter_async_context(self.sessions.raw_connection())
+            yield results, driver
+
+    async def _call(
+        self, driver: asyncpg.Connection[Any], query: EmbeddedQuery, options: SearchOptions
+    ) -> SearchResults[Found]:
+        if not self.addresses:
+            return SearchResults([])
+        return await _call(driver, self.tenant_id, query, self.addresses, self.columns, options)
+
+    async def _rank_inactive(
+        self, listed: SearchResults[Found], query: EmbeddedQuery, options: SearchOptions
+    ) -> SearchResults[Found]:
+        if not listed.hits:
+            return listed
+        texts = [hit.memory.searchable_text for hit in listed.hits]
+        vectors = await self.embedder.embed_documents(texts)
+        cosines = (vectors @ query.vector).astype(np.float64)
+        return SearchResults(rank_inactive(listed.hits, cosines, query, options), listed.header)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 from urllib.parse import quote
 
@@ -19,12 +20,12 @@ from apps.memory_api.api.deps import (
 )
 from apps.memory_api.api.problems import problems
 from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.pagination import Cursor, to_page
+from apps.memory_api.core.pagination import to_page
 from apps.memory_api.core.schemas import body_example
 from apps.memory_api.memories.schemas import SettableStatus
 from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.playbooks import queries
-from apps.memory_api.playbooks.bullet_rows import sections_of, to_bullet
+from apps.memory_api.playbooks.bullet_rows import BulletOrder, bullet_cursor, sections_of, to_bullet
 from apps.memory_api.playbooks.bullets.schemas import (
     BulletPage,
     BulletReceipt,
@@ -59,10 +60,6 @@ NEW_BULLET = {
 CHANGES = {"pinned": True, "reason": "Legal asked for it."}
 
 
-def _key_cursor(row: MemoryRow) -> Cursor:
-    return Cursor("bullets", (row.key or "",))
-
-
 @router.get("", summary="List bullets", responses=problems(404))
 async def list_bullets(
     name: str,
@@ -79,8 +76,12 @@ async def list_bullets(
     ] = None,
     tag: Annotated[str | None, Query(max_length=64)] = None,
     limit: Limit = 50,
+    sort: Annotated[
+        BulletOrder,
+        Query(description="`usefulness` lists the least useful first, `-usefulness` the most."),
+    ] = BulletOrder.KEY,
 ) -> BulletPage:
-    """Lists the bullets of a playbook by key."""
+    """Lists the bullets of a playbook, by key unless `sort` is given."""
     playbook = await require_playbook(
         session, PlaybookRef(caller.resolve_project(project_id), name)
     )
@@ -90,10 +91,11 @@ async def list_bullets(
         sections=None if section is None else await _spellings(session, playbook, section),
         status=status,
         tag=tag,
-        after=cursor.text("bullets") if cursor else None,
+        order=sort,
+        cursor=cursor,
         limit=limit,
     )
-    return to_page(BulletPage, rows, limit, bullet_response, _key_cursor)
+    return to_page(BulletPage, rows, limit, bullet_response, partial(bullet_cursor, order=sort))
 
 
 async def _spellings(session: Session, playbook: PlaybookRow, section: str) -> list[str]:

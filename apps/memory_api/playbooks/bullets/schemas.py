@@ -94,7 +94,7 @@ class StoredBullet(Bullet):
 
 
 class BulletPage(Page[StoredBullet]):
-    """One page of bullets, by key."""
+    """One page of bullets."""
 
 
 class BulletReceipt(ResponseModel):

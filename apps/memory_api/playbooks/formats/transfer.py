@@ -188,8 +188,12 @@ def _check_limits(playbook: Playbook) -> None:
     """Raises CorruptPlaybook for a bullet that cannot be stored, or too many."""
     active_count = sum(bullet.status == "active" for bullet in playbook.bullets)
     if active_count > MAX_ACTIVE_BULLETS:
-        reason = f"a playbook has at most {MAX_ACTIVE_BULLETS:,} active bullets"
-        raise CorruptPlaybook("bullets", f"{reason}, this one {active_count:,}")
+        reason = (
+            f"a playbook has at most {MAX_ACTIVE_BULLETS:,} active bullets, this one"
+            f" {active_count:,}. Import them as several playbooks, or store texts that need no"
+            " counters as documents of a collection"
+        )
+        raise CorruptPlaybook("bullets", reason)
     for index, bullet in enumerate(playbook.bullets):
         if not bullet.content.strip():
             raise CorruptPlaybook(f"bullets[{index}].content", f"{bullet.id} has no content")

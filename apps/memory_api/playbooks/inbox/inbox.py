@@ -22,6 +22,7 @@ from apps.memory_api.playbooks.inbox.queries import (
     count_lessons,
     delete_lessons,
     find_unfinished_runs,
+    is_reflecting,
     list_oldest_lessons,
     list_playbooks_with_lessons,
     list_taken_lessons,
@@ -66,8 +67,8 @@ async def add_lessons(
     """Put lessons of `run` into the inbox. Returns the curation that will take them, and that
     curation again if it needs a ticket. Call it last in the transaction.
 
-    `interval` is the minimum time between the starts of two curations, unless a full batch waits: a
-    lone lesson is curated at once, and a burst shares model calls.
+    `interval` is how long the lessons wait for those of other traces of the playbook that are being
+    reflected on: a lone lesson is curated at once, and a burst shares model calls.
     """
     chain_id = run.parent_id or run.id
     ids = sorted(new_id() for _ in lessons)
@@ -84,7 +85,7 @@ async def add_lessons(
         for lesson_id, lesson in zip(ids, lessons, strict=True)
     )
     curation = await lock_curation(session, playbook.scope_id)
-    starter = _Starter(chain_id, run.trace_id, run.max_attempts)
+    starter = _Starter(chain_id, run.trace_id, run.max_attempts, run.id)
     return await _ensure_curation(
         session, playbook, curation, starter, added_count=len(lessons), interval=interval
     )
@@ -92,11 +93,12 @@ async def add_lessons(
 
 @dataclass(frozen=True)
 class _Starter:
-    """The chain whose lesson starts a curation."""
+    """The chain whose lesson starts a curation, and the run that ends now, if there is one."""
 
     chain_id: UUID
     trace_id: UUID | None
     max_attempts: int = 5
+    run_id: UUID | None = None
 
 
 async def _ensure_curation(
@@ -136,26 +138,40 @@ async def _ensure_curation(
     await session.flush()
     if curation.active_run_id is not None:
         return run_id, None
-    delay, just_filled = await _start_delay(session, curation, added_count, interval)
-    if is_new or active_ended or just_filled:
+    delay, is_due = await _start_delay(
+        session, playbook, curation, starter.run_id, added_count, interval
+    )
+    if is_new or active_ended or is_due:
         return run_id, QueuedRun(run_id, starter.chain_id, delay)
     return run_id, None
 
 
 async def _start_delay(
-    session: AsyncSession, curation: PlaybookCurationRow, added_count: int, interval: timedelta
+    session: AsyncSession,
+    playbook: PlaybookRow,
+    curation: PlaybookCurationRow,
+    run_id: UUID | None,
+    added_count: int,
+    interval: timedelta,
 ) -> tuple[timedelta | None, bool]:
-    """How long the next curation waits for more lessons, and whether the added ones made its batch
-    full.
+    """How long the next curation waits for more lessons, and whether the added ones end a wait: the
+    batch became full, or no run but `run_id` is about to add a lesson.
+
+    The runs that add lessons hold the lock of `curation` until they are done. So the last of a
+    burst sees that it is the last.
     """
-    if not interval or curation.started_at is None:
-        return None, False
-    remaining = curation.started_at + interval - await transaction_time(session)
-    if remaining <= timedelta():
+    if not interval:
         return None, False
     count = await count_lessons(session, curation.scope_id, MAX_BATCH_LESSONS + added_count)
     if count >= MAX_BATCH_LESSONS:
         return None, count - added_count < MAX_BATCH_LESSONS
+    if not await is_reflecting(session, playbook, run_id):
+        return None, True
+    if curation.started_at is None:
+        return interval, False
+    remaining = curation.started_at + interval - await transaction_time(session)
+    if remaining <= timedelta():
+        return (interval if added_count else None), False
     return remaining, False
 
 
@@ -270,11 +286,11 @@ async def finish_curation(
         session,
         playbook,
         curation,
-        _Starter(rows[0].chain_id, rows[0].trace_id, run.max_attempts),
+        _Starter(rows[0].chain_id, rows[0].trace_id, run.max_attempts, run.id),
         interval=interval,
     )
     if queued is None:  # the queued run has waited for this one
-        delay, _ = await _start_delay(session, curation, 0, interval)
+        delay, _ = await _start_delay(session, playbook, curation, run.id, 0, interval)
         queued = QueuedRun(next_run_id, rows[0].chain_id, delay)
     return next_run_id, queued
 

@@ -11,8 +11,11 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.resources import load_sql
 from apps.memory_api.playbooks.tables import InboxLessonRow, PlaybookCurationRow, PlaybookRow
 from apps.memory_api.runs.tables import RunRow
+
+IS_REFLECTING = load_sql("playbooks/queries.sql", "is_reflecting")
 
 
 async def lock_curation(session: AsyncSession, scope: int) -> PlaybookCurationRow:
@@ -107,6 +110,19 @@ async def count_lessons(session: AsyncSession, scope: int, limit: int) -> int:
         .limit(limit)
     )
     return await session.scalar(select(func.count()).select_from(lessons.subquery())) or 0
+
+
+async def is_reflecting(
+    session: AsyncSession, playbook: PlaybookRow, except_run: UUID | None
+) -> bool:
+    """Whether a run, not `except_run`, evaluates or reflects on a trace of the playbook now."""
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "project": playbook.project_id,
+        "playbook": playbook.name,
+        "except_run": except_run,
+    }
+    return bool(await session.scalar(IS_REFLECTING, parameters))
 
 
 async def release_lessons(session: AsyncSession, scope: int) -> None:

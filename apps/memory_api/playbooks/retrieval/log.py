@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
+import asyncpg
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import Sessions, current_tenant_id
-from apps.memory_api.core.ids import is_signed_id, new_signed_id
+from apps.memory_api.core.ids import is_signed_id
 from apps.memory_api.core.resources import load_sql
 
 INSERT_RETRIEVAL = (
@@ -44,39 +45,42 @@ class RetrievalRecord:
     held_out: bool = False
 
 
-async def insert_retrieval(sessions: Sessions, tenant_id: UUID, record: RetrievalRecord) -> None:
+async def insert_retrieval(
+    connection: asyncpg.Connection[Any], tenant_id: UUID, record: RetrievalRecord
+) -> None:
     """Insert a retrieval in one round trip. It is committed when this returns."""
-    async with sessions.raw_connection() as connection:
-        await connection.execute(
-            INSERT_RETRIEVAL,
-            tenant_id,
-            record.retrieval_id,
-            record.scope_id,
-            record.version,
-            record.kind,
-            record.query,
-            list(record.bullet_keys),
-            list(record.scores),
-            record.holdout_candidate,
-            record.held_out,
-        )
+    await connection.execute(
+        INSERT_RETRIEVAL,
+        tenant_id,
+        record.retrieval_id,
+        record.scope_id,
+        record.version,
+        record.kind,
+        record.query,
+        list(record.bullet_keys),
+        list(record.scores),
+        record.holdout_candidate,
+        record.held_out,
+    )
 
 
 _secrets: dict[UUID, bytes] = {}
 """Tenant → secret. A secret never changes."""
 
 
-async def new_retrieval_id(sessions: Sessions, tenant_id: UUID, scope_id: int) -> UUID:
-    """Generate the ID of a retrieval from a playbook. Opens a transaction the first time that this
-    process generates one for the tenant.
+async def load_retrieval_secret(sessions: Sessions, tenant_id: UUID) -> bytes:
+    """The secret that signs the tenant's retrieval IDs. Opens a transaction the first time, so call
+    it before a connection is taken.
     """
-    if tenant_id not in _secrets:
-        async with sessions.for_tenant(tenant_id) as session:
-            secret = await _load_secret(session)
-        if len(_secrets) >= MAX_CACHED_SECRETS:
-            _secrets.clear()
-        _secrets[tenant_id] = secret  # after the commit
-    return new_signed_id(_secrets[tenant_id], scope_id)
+    secret = _secrets.get(tenant_id)
+    if secret is not None:
+        return secret
+    async with sessions.for_tenant(tenant_id) as session:
+        secret = await _load_secret(session)
+    if len(_secrets) >= MAX_CACHED_SECRETS:
+        _secrets.clear()
+    _secrets[tenant_id] = secret  # after the commit
+    return secret
 
 
 async def is_retrieval_id(session: AsyncSession, scope_id: int, retrieval_id: UUID) -> bool:

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from apps.memory_api.llm import prompts
 from apps.memory_api.playbooks.formats.key_points import list_key_points
-from apps.memory_api.playbooks.models import Bullet, parts_not_in_content
+from apps.memory_api.playbooks.models import parts_not_in_content
 from apps.memory_api.playbooks.sections import SectionDefinition, normalize_section_name
 from apps.memory_api.playbooks.state import sort_key
 from apps.memory_api.text.terms import estimate_tokens
@@ -35,7 +36,28 @@ BulletFormat = TypeAliasType(
         ),
     ],
 )
-BulletFormatter = Callable[[Bullet], str]
+
+
+class ShownBullet(Protocol):
+    """What a prompt shows of a bullet. `id` is its key."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def section(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def when_to_use(self) -> str: ...
+    @property
+    def content(self) -> str: ...
+    @property
+    def helpful(self) -> int: ...
+    @property
+    def harmful(self) -> int: ...
+
+
+BulletFormatter = Callable[[ShownBullet], str]
 
 
 @dataclass(frozen=True)
@@ -53,12 +75,12 @@ class PromptBlock:
 class _Line(NamedTuple):
     """A bullet and its text in the block."""
 
-    bullet: Bullet
+    bullet: ShownBullet
     text: str
 
 
 def render_block(
-    bullets: Sequence[Bullet],
+    bullets: Sequence[ShownBullet],
     sections: Sequence[SectionDefinition] = (),
     token_budget: int | None = None,
     count_tokens: Callable[[str], int] = estimate_tokens,
@@ -106,6 +128,7 @@ def format_playbook(playbook: Mapping[str, Any], template: str | None = None) ->
     return _fill(template or _default_template(), "\n\n".join(blocks)) if blocks else ""
 
 
+@cache
 def _default_template() -> str:
     return prompts.load_prompt("retrieval/prompt_block", builtin=SHORT_CITATION_REQUEST).text
 
@@ -114,22 +137,26 @@ def _fill(template: str, key_points: str) -> str:
     return prompts.render_template(template, {"key_points": key_points})
 
 
-def _format_for_prompt(bullet: Bullet) -> str:
+def _format_for_prompt(bullet: ShownBullet) -> str:
     """One bullet without repetitions. Further lines are indented, so that no text of a bullet looks
     like a heading or another bullet.
     """
-    title, when = (
-        parts_not_in_content(part, bullet.content) for part in (bullet.title, bullet.when_to_use)
-    )
-    lead = (f"{title}: " if title else "") + (f"(when: {when}) " if when else "")
-    text = "\n  ".join(f"{lead}{bullet.content}".splitlines())
-    return f"- [{bullet.id}] {text}"
+    text = bullet.content
+    if bullet.when_to_use and (when := parts_not_in_content(bullet.when_to_use, bullet.content)):
+        text = f"(when: {when}) {text}"
+    if bullet.title and (title := parts_not_in_content(bullet.title, bullet.content)):
+        text = f"{title}: {text}"
+    return f"- [{bullet.id}] {_indent(text, '  ')}"
 
 
-def _format_for_ace(bullet: Bullet) -> str:
+def _format_for_ace(bullet: ShownBullet) -> str:
     """One bullet in the ACE format: with its counters, without title and condition."""
-    text = "\n    ".join(bullet.content.splitlines())
+    text = _indent(bullet.content, "    ")
     return f"[{bullet.id}] helpful={bullet.helpful} harmful={bullet.harmful} :: {text}"
+
+
+def _indent(text: str, prefix: str) -> str:
+    return f"\n{prefix}".join(text.splitlines())
 
 
 FORMATTERS: Mapping[BulletFormat, BulletFormatter] = {

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
+import asyncpg
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.db import current_tenant_id, tenant_transaction
+from apps.memory_api.core.resources import load_sql, read_sql
 
 SERVED_TRACES = load_sql("playbooks/queries.sql", "served_traces")
+
+UNPROVEN_HARMFUL_VERDICTS = read_sql("playbooks/queries.sql", "unproven_harmful_verdicts")
+
+
+async def count_unproven_harmful_verdicts(
+    connection: asyncpg.Connection[Any], tenant_id: UUID, scope: int, keys: Sequence[str]
+) -> dict[str, int]:
+    """Harmful verdicts that one API key may have invented, by key of the bullet. On the connection
+    of the search: a request that waits for a second one could wait for itself.
+    """
+    async with tenant_transaction(connection, tenant_id):
+        rows = await connection.fetch(UNPROVEN_HARMFUL_VERDICTS, tenant_id, scope, list(keys))
+    return {row["key"]: row["verdict_count"] for row in rows}
 
 
 async def list_served_traces(

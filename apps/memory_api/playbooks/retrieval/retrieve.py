@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 from uuid import UUID
 
+import asyncpg
+
+from apps.memory_api.core.ids import new_signed_id
 from apps.memory_api.core.metrics import RENDER_DURATION, observe_duration
 from apps.memory_api.core.tracing import span
 from apps.memory_api.memories.search.query import (
@@ -15,17 +19,18 @@ from apps.memory_api.memories.search.query import (
     SearchHit,
     SearchOptions,
 )
-from apps.memory_api.memories.search.search import search_memories
-from apps.memory_api.playbooks.bullet_rows import parse_sections, to_bullet_list
+from apps.memory_api.memories.search.search import TextSearch
+from apps.memory_api.playbooks.bullet_rows import BULLET_COLUMNS, FoundBullet, parse_sections
 from apps.memory_api.playbooks.effects.holdout import draw_holdout
 from apps.memory_api.playbooks.errors import PlaybookNotFound
 from apps.memory_api.playbooks.ref import PlaybookRef
 from apps.memory_api.playbooks.retrieval.log import (
     RetrievalRecord,
     insert_retrieval,
-    new_retrieval_id,
+    load_retrieval_secret,
 )
 from apps.memory_api.playbooks.retrieval.prompt_block import BulletFormat, PromptBlock, render_block
+from apps.memory_api.playbooks.retrieval.queries import count_unproven_harmful_verdicts
 from apps.memory_api.playbooks.usefulness import is_harmful
 from apps.memory_api.runtime import Runtime
 
@@ -41,7 +46,7 @@ class RetrievedBullets:
 
     retrieval_id: UUID
     version: int
-    hits: Sequence[SearchHit]
+    hits: Sequence[SearchHit[FoundBullet]]
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,13 @@ async def search_bullets(
     """The best bullets for a query; an empty query lists them by usefulness. `without_harmful`
     leaves out bullets that are certainly harmful. Raises `PlaybookNotFound`.
     """
-    header, hits = await _search(runtime, tenant_id, playbook, query_text, **options)
-    if without_harmful:
-        hits = _drop_harmful(hits)
-    retrieval_id = await new_retrieval_id(runtime.sessions, tenant_id, header.scope_id)
-    record = _record(retrieval_id, "search", query_text, header, hits)
-    await insert_retrieval(runtime.sessions, tenant_id, record)
-    return RetrievedBullets(retrieval_id, header.version, hits)
+    secret = await load_retrieval_secret(runtime.sessions, tenant_id)
+    async with _search(runtime, tenant_id, playbook, query_text, **options) as found:
+        hits = await _drop_harmful(found, tenant_id) if without_harmful else found.hits
+        retrieval_id = new_signed_id(secret, found.header.scope_id)
+        record = _record(retrieval_id, "search", query_text, found.header, hits)
+        await insert_retrieval(found.connection, tenant_id, record)
+    return RetrievedBullets(retrieval_id, found.header.version, hits)
 
 
 async def preview_search(
@@ -97,12 +102,12 @@ async def preview_search(
     playbook: PlaybookRef,
     query_text: str,
     **options: Unpack[SearchOptions],
-) -> Sequence[SearchHit]:
+) -> Sequence[SearchHit[FoundBullet]]:
     """What `search_bullets` would return. A person looks at it: it is not stored as a retrieval and
     changes no statistics. Raises `PlaybookNotFound`.
     """
-    _header, hits = await _search(runtime, tenant_id, playbook, query_text, **options)
-    return hits
+    async with _search(runtime, tenant_id, playbook, query_text, **options) as found:
+        return found.hits
 
 
 async def render_playbook(
@@ -121,46 +126,76 @@ async def _render_bullets(
     search_options = SearchOptions(
         top_k=options.top_k, filters=SearchFilters(sections=options.sections)
     )
-    header, hits = await _search(runtime, tenant_id, playbook, options.query_text, **search_options)
-    hits = _drop_harmful(hits)
-    block = _render(header, hits, options)
-    left_out = block.left_out
-    shown = [hit for hit in hits if hit.memory.key in block.keys]
-    retrieval_id = await new_retrieval_id(runtime.sessions, tenant_id, header.scope_id)
-    share = options.holdout if options.holdout is not None else header.settings["holdout_share"]
-    keys = [hit.memory.key or "" for hit in shown if not hit.memory.pinned]
-    draw = draw_holdout(retrieval_id, keys, share)
-    held_out = draw.candidate if draw is not None and draw.held_out else None
-    if held_out is not None:
-        # No other bullet takes its place: that would be a second difference.
-        shown = [hit for hit in shown if hit.memory.key != held_out]
-        block = _render(header, shown, options)
-    record = _record(retrieval_id, "render", options.query_text, header, shown)
-    if draw is not None:
-        record = replace(record, holdout_candidate=draw.candidate, held_out=draw.held_out)
-    await insert_retrieval(runtime.sessions, tenant_id, record)
+    secret = await load_retrieval_secret(runtime.sessions, tenant_id)
+    async with _search(runtime, tenant_id, playbook, options.query_text, **search_options) as found:
+        header, hits = found.header, await _drop_harmful(found, tenant_id)
+        block = _render(header, hits, options)
+        left_out = block.left_out
+        in_block = frozenset(block.keys)
+        shown = [hit for hit in hits if hit.memory.key in in_block]
+        retrieval_id = new_signed_id(secret, header.scope_id)
+        share = options.holdout if options.holdout is not None else header.settings["holdout_share"]
+        keys = [hit.memory.key for hit in shown if not hit.memory.pinned]
+        draw = draw_holdout(retrieval_id, keys, share)
+        held_out = draw.candidate if draw is not None and draw.held_out else None
+        if held_out is not None:
+            # No other bullet takes its place: that would be a second difference.
+            shown = [hit for hit in shown if hit.memory.key != held_out]
+            block = _render(header, shown, options)
+        record = _record(retrieval_id, "render", options.query_text, header, shown)
+        if draw is not None:
+            record = replace(record, holdout_candidate=draw.candidate, held_out=draw.held_out)
+        await insert_retrieval(found.connection, tenant_id, record)
     return RenderedPlaybook(retrieval_id, header.version, block, left_out, held_out)
 
 
+@dataclass(frozen=True)
+class _Found:
+    """The result of a search, and its connection until the block ends."""
+
+    header: PlaybookHeader
+    hits: list[SearchHit[FoundBullet]]
+    connection: asyncpg.Connection[Any]
+
+
+@asynccontextmanager
 async def _search(
     runtime: Runtime,
     tenant_id: UUID,
     playbook: PlaybookRef,
     query_text: str,
     **options: Unpack[SearchOptions],
-) -> tuple[PlaybookHeader, list[SearchHit]]:
+) -> AsyncGenerator[_Found]:
     options["with_header"] = True
     embedder = await runtime.get_tenant_embedder(tenant_id)
-    results = await search_memories(
-        runtime.sessions, embedder, tenant_id, query_text, [playbook.address], **options
+    search = TextSearch(
+        runtime.sessions, embedder, tenant_id, query_text, [playbook.address], BULLET_COLUMNS
     )
-    if results.header is None:
-        raise PlaybookNotFound
-    return results.header, results.hits
+    async with search.run(options) as (results, connection):
+        if results.header is None:
+            raise PlaybookNotFound
+        yield _Found(results.header, results.hits, connection)
 
 
-def _drop_harmful(hits: Sequence[SearchHit]) -> list[SearchHit]:
-    return [hit for hit in hits if not is_harmful(hit.memory.helpful, hit.memory.harmful)]
+async def _drop_harmful(found: _Found, tenant_id: UUID) -> list[SearchHit[FoundBullet]]:
+    """Without the bullets that credible verdicts show to be harmful. A client may invent traces, so
+    the verdicts on suspicious bullets, which are rare, are counted as for a quarantine.
+    """
+    hits = found.hits
+    suspicious = [
+        hit.memory.key for hit in hits if is_harmful(hit.memory.helpful, hit.memory.harmful)
+    ]
+    if not suspicious:
+        return hits
+    unproven = await count_unproven_harmful_verdicts(
+        found.connection, tenant_id, found.header.scope_id, suspicious
+    )
+    return [
+        hit
+        for hit in hits
+        if hit.memory.key not in suspicious
+        or not is_harmful(hit.memory.helpful, hit.memory.harmful - unproven.get(hit.memory.key, 0))
+    ]
 
 
 def _record(
@@ -168,7 +203,7 @@ def _record(
     kind: Literal["search", "render"],
     query_text: str,
     header: PlaybookHeader,
-    hits: Sequence[SearchHit],
+    hits: Sequence[SearchHit[FoundBullet]],
 ) -> RetrievalRecord:
     return RetrievalRecord(
         retrieval_id,
@@ -176,17 +211,17 @@ def _record(
         header.version,
         kind,
         query_text,
-        bullet_keys=[hit.memory.key or "" for hit in hits],
+        bullet_keys=[hit.memory.key for hit in hits],
         scores=[hit.combined_score for hit in hits],
     )
 
 
 def _render(
-    header: PlaybookHeader, hits: Sequence[SearchHit], options: RenderOptions
+    header: PlaybookHeader, hits: Sequence[SearchHit[FoundBullet]], options: RenderOptions
 ) -> PromptBlock:
     budgets = (options.token_budget, header.settings["token_budget"], DEFAULT_TOKEN_BUDGET)
     return render_block(
-        to_bullet_list(hit.memory for hit in hits),
+        [hit.memory for hit in hits],
         parse_sections(header.settings["sections"]),
         token_budget=next(budget for budget in budgets if budget is not None),
         form=options.form,

@@ -13,6 +13,7 @@ from apps.memory_api.reflection.rules.english_phrases import (
     counted,
     differs,
     expected,
+    failed,
     listed,
     quote,
     quoted,
@@ -129,7 +130,7 @@ class EnglishNarrative(EnglishStructure):
         last = code(f.last_call or "")
         text = f"The trace ends with tool call {f.call_count}, {last} ({f.last_call_event_id}); no message or answer follows."
         if f.last_failure_message and not f.failure_streaks:
-            text += f" This call failed: {quote(f.last_failure_message)}"
+            text += f" This call {failed(f.last_failure_message)}"
         return text
 
     def streak(self, s: FailureStreak) -> str:
@@ -215,8 +216,7 @@ class EnglishNarrative(EnglishStructure):
             return f"The message after {code(f.call)} ({f.event_id}) says: {quote(f.message)}"
         if f.failure_source == "wording":
             return f"The response to {code(f.call)} ({f.event_id}) is: {quote(f.message)}"
-        text = f"{code(f.call)} ({f.event_id}) failed"
-        text += f": {quote(f.message)}" if f.message else "."
+        text = f"{code(f.call)} ({f.event_id}) {failed(f.message) if f.message else 'failed.'}"
         text += f" No later {code(f.tool)} call succeeded." if f.tool else ""
         return text + (f" {counted(more, 'other call')} also failed." if more > 0 else "")
 
@@ -232,9 +232,9 @@ class EnglishNarrative(EnglishStructure):
         ):
             return self._retry_with_values(r)
         if r.failure_count > 1 and r.tool:
-            text = f"{code(r.tool)} {_failed(r)} {r.failure_count} times, last as {code(r.failed_call)} ({r.failed_event_id}): {quote(r.message)}"
+            text = f"{code(r.tool)} {_failed(r)} {r.failure_count} times, {failed(r.message, f'last as {code(r.failed_call)} ({r.failed_event_id})')}"
         else:
-            text = f"{code(r.failed_call)} ({r.failed_event_id}) {_failed(r)}: {quote(r.message)}"
+            text = f"{code(r.failed_call)} ({r.failed_event_id}) {failed(r.message, _failed(r))}"
         if not r.argument_changes:
             after = f" after {codes(r.write_calls_between)}" if r.write_calls_between else ""
             return f"{text} The same call{after} ({r.event_id}) returned no detected error."
@@ -262,10 +262,11 @@ class EnglishNarrative(EnglishStructure):
         then += [f"without {codes(dropped, 'or')}"] if dropped else []
         via = f", a value that {code(r.source_tool)} had returned" if r.source_tool else ""
         name = code(r.tool) if r.tool else "The call"
-        return f"{name} {_failed(r)}{times} {first} ({r.failed_event_id}): {quote(r.message)} The next call without a detected error ({r.event_id}) was made {listed(then)}{via}."
+        verb = f"{_failed(r)}{times} {first} ({r.failed_event_id})"
+        return f"{name} {failed(r.message, verb)} The next call without a detected error ({r.event_id}) was made {listed(then)}{via}."
 
     def retry_with_wrong_arguments(self, r: RepairedCall) -> str:
-        return f"The {code(r.tool)} call before it ({r.failed_event_id}) {_failed(r)}: {quote(r.message)} In {r.event_id}, {listed([changed(c) for c in r.argument_changes[:3]])}."
+        return f"The {code(r.tool)} call before it ({r.failed_event_id}) {failed(r.message, _failed(r))} In {r.event_id}, {listed([changed(c) for c in r.argument_changes[:3]])}."
 
     def contrast(self, c: AttemptContrast) -> str:
         other = "failed" if c.this_succeeded else "successful"

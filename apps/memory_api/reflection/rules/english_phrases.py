@@ -11,6 +11,7 @@ from apps.memory_api.trace_analysis.arguments import (
     ArgumentChange,
     is_named,
 )
+from apps.memory_api.trace_analysis.failures import is_exit_code
 
 _ENDS = (".", "!", "?", "…", "。", "！", "？")
 
@@ -43,6 +44,11 @@ def quoted(items: Sequence[str], last: str = "and") -> str:
 def quote(text: str) -> str:
     """A quotation that ends the sentence; a mark that is not in the text stays outside."""
     return f"“{text}”" if text.endswith(_ENDS) else f"“{text}”."
+
+
+def failed(message: str, verb: str = "failed") -> str:
+    """A failure and its message; an exit code is no quotation."""
+    return f"{verb} with {message}." if is_exit_code(message) else f"{verb}: {quote(message)}"
 
 
 def stop(text: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from apps.memory_api.reflection.rules.japanese_phrases import (
+    cause,
     changes,
     code,
     codes,
@@ -21,6 +22,7 @@ from apps.memory_api.trace_analysis.arguments import (
     ArgumentChange,
     is_named,
 )
+from apps.memory_api.trace_analysis.failures import is_exit_code
 from apps.memory_api.trace_analysis.findings import (
     ArgumentOrigin,
     AttemptContrast,
@@ -139,7 +141,7 @@ class JapaneseNarrative(JapaneseStructure):
     def ending(self, f: Findings) -> str:
         text = f"トレースは{f.call_count}回目の呼び出し {code(f.last_call or '')}（{f.last_call_event_id}）で終わり、その後の発言や回答はない。"
         if f.last_failure_message and not f.failure_streaks:
-            text += f"この呼び出しは失敗している：{quote(f.last_failure_message)}"
+            text += f"この呼び出しは失敗している{cause(f.last_failure_message)}"
         return text
 
     def streak(self, s: FailureStreak) -> str:
@@ -226,8 +228,9 @@ class JapaneseNarrative(JapaneseStructure):
             return f"{code(f.call)}（{f.event_id}）の次の発言は{quote(f.message)}"
         if f.failure_source == "wording":
             return f"{code(f.call)}（{f.event_id}）の応答は{quote(f.message)}"
-        text = f"{code(f.call)}（{f.event_id}）が失敗した。"
-        text += f"応答は{quote(f.message)}" if f.message else ""
+        text = f"{code(f.call)}（{f.event_id}）が失敗した"
+        text += cause(f.message) if is_exit_code(f.message) else "。"
+        text += f"応答は{quote(f.message)}" if f.message and not is_exit_code(f.message) else ""
         text += f"その後に成功した {code(f.tool)} の呼び出しはない。" if f.tool else ""
         return text + (f"ほかに{more}回の呼び出しも失敗した。" if more > 0 else "")
 
@@ -244,9 +247,9 @@ class JapaneseNarrative(JapaneseStructure):
         ):
             return self._retry_with_values(r)
         if r.failure_count > 1 and r.tool:
-            text = f"{code(r.tool)} は{r.failure_count}回{_failed(r, '失敗し', '結果が得られず')}、最後は {code(r.failed_call)}（{r.failed_event_id}）だった：{quote(r.message)}"
+            text = f"{code(r.tool)} は{r.failure_count}回{_failed(r, '失敗し', '結果が得られず')}、最後は {code(r.failed_call)}（{r.failed_event_id}）だった{cause(r.message)}"
         else:
-            text = f"{code(r.failed_call)}（{r.failed_event_id}）は{_failed(r, '失敗した', '結果が得られなかった')}：{quote(r.message)}"
+            text = f"{code(r.failed_call)}（{r.failed_event_id}）は{_failed(r, '失敗した', '結果が得られなかった')}{cause(r.message)}"
         if not r.argument_changes:
             after = f"{codes(r.write_calls_between)} の後、" if r.write_calls_between else ""
             return f"{text}{after}同じ呼び出し（{r.event_id}）ではエラーが検出されなかった。"
@@ -270,10 +273,10 @@ class JapaneseNarrative(JapaneseStructure):
             [f"{codes(dropped)} を外した"] if dropped else []
         )
         via = f"{code(r.source_tool)} の応答にある値の " if r.source_tool and new else ""
-        return f"{tool} は {first}{times}{_failed(r, '失敗した', '結果が得られなかった')}（{r.failed_event_id}）：{quote(r.message)}{via}{'、'.join(then)}呼び出し（{r.event_id}）ではエラーが検出されなかった。"
+        return f"{tool} は {first}{times}{_failed(r, '失敗した', '結果が得られなかった')}（{r.failed_event_id}）{cause(r.message)}{via}{'、'.join(then)}呼び出し（{r.event_id}）ではエラーが検出されなかった。"
 
     def retry_with_wrong_arguments(self, r: RepairedCall) -> str:
-        return f"その前の {code(r.tool)}（{r.failed_event_id}）は{_failed(r, '失敗していた', '結果が得られなかった')}：{quote(r.message)}{r.event_id} での違いは{changes(r.argument_changes[:3])}である。"
+        return f"その前の {code(r.tool)}（{r.failed_event_id}）は{_failed(r, '失敗していた', '結果が得られなかった')}{cause(r.message)}{r.event_id} での違いは{changes(r.argument_changes[:3])}である。"
 
     def contrast(self, c: AttemptContrast) -> str:
         other = "失敗した" if c.this_succeeded else "成功した"

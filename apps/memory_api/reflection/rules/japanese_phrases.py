@@ -11,6 +11,7 @@ from apps.memory_api.trace_analysis.arguments import (
     ArgumentChange,
     is_named,
 )
+from apps.memory_api.trace_analysis.failures import is_exit_code
 
 
 def change(c: ArgumentChange) -> str:
@@ -72,6 +73,13 @@ def quoted(items: Sequence[str]) -> str:
 def quote(text: str) -> str:
     """A quotation that ends the sentence."""
     return f"「{text.rstrip('。')}」。"
+
+
+def cause(message: str) -> str:
+    """Why a call failed, at the end of its sentence. An exit code is no quotation."""
+    if is_exit_code(message):
+        return f"（終了コード {message.split()[-1]}）。"
+    return f"：{quote(message)}"
 
 
 def stop(text: str) -> str:

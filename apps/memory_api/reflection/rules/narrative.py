@@ -21,16 +21,21 @@ MAX_CHARACTERS = 1_100
 
 
 def compose_narrative(
-    f: Findings, outcome: OutcomeType, error: ErrorInfo | None, words: NarrativeLanguage
+    f: Findings,
+    outcome: OutcomeType,
+    error: ErrorInfo | None,
+    words: NarrativeLanguage,
+    *,
+    outcome_is_known: bool = True,
 ) -> str:
-    """The text of the reflection: task, outcome, the deciding event, the evidence; '' if there is
-    nothing to report."""
+    """The text of the reflection: task, outcome (if it is known), the deciding event, the evidence;
+    '' if there is nothing to report."""
     parts = narrative_sentences(f, outcome, error, words)
     if not parts:
         return ""
     if f.repeated_attempt and outcome is OutcomeType.SUCCESS and not f.failed_call_count:
         return ""
-    opening = words.opening(f.task, outcome)
+    opening = words.opening(f.task, outcome if outcome_is_known else None)
     text = opening
     for sentence in parts[:MAX_SENTENCES]:
         joined = text + words.space + sentence
@@ -212,8 +217,10 @@ def _failed_calls(f: Findings, w: NarrativeLanguage, reported: str, before: int)
     ):
         is_quoted = last.failure_source == "tool" and last.message == reported
         shown = replace(last, message="") if is_quoted else last
-        more = sum(1 for x in f.failed_calls if not x.tool_succeeded_later) - 1
-        crash = f.crash if is_quoted and not more else None
+        told = {last.event_id, *(id for repeat in f.repeated_calls[:1] for id in repeat.event_ids)}
+        others = [x for x in f.failed_calls if not x.tool_succeeded_later]
+        more = sum(1 for x in others if x.event_id not in told)
+        crash = f.crash if is_quoted and len(others) == 1 else None
         if not (
             crash
             and crash.event_id == f.last_event_id

@@ -57,7 +57,13 @@ def reflect(
 def reflect_by_rules(context: ReflectionContext, found: Findings) -> ReflectionResult | None:
     """The reflection from findings; None if they hold nothing to report."""
     words, advice = _LANGUAGES.get(found.language, _LANGUAGES["en"])
-    text = compose_narrative(found, context.outcome, context.error, words)
+    text = compose_narrative(
+        found,
+        context.outcome,
+        context.error,
+        words,
+        outcome_is_known=context.outcome_is_known,
+    )
     if not text:
         return None
     evidence = count_evidence(found)
@@ -66,7 +72,7 @@ def reflect_by_rules(context: ReflectionContext, found: Findings) -> ReflectionR
         strategy_text=choose_strategy(found, context.outcome, advice),
         importance=calculate_importance(context.outcome, evidence),
         confidence=calculate_confidence(evidence),
-        tags=rule_tags(found, context),
+        tags=rule_tags(found, context)[0 if context.outcome_is_known else 1 :],
         error_category=error_category_of(found, context),
         source_event_ids=source_events(found, context.outcome),
         related_memory_ids=list(context.related_memory_ids),
@@ -82,7 +88,7 @@ def narrative_language(language: str) -> NarrativeLanguage:
 def rule_metadata(context: ReflectionContext, found: Findings) -> dict[str, Any]:
     """The metadata of a reflection by rules or by a model."""
     return {
-        "outcome": context.outcome.value,
+        "outcome": context.known_outcome,
         "task_description": _kept(context.task_description),
         "event_count": len(context.events),
         "session_id": str(context.session_id) if context.session_id else None,

@@ -6,11 +6,14 @@ import re
 
 from apps.memory_api.reflection.rules.language import StrategyLanguage
 from apps.memory_api.text.excerpts import fold_for_comparison
+from apps.memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS, is_check
+from apps.memory_api.trace_analysis.failures import is_exit_code
 from apps.memory_api.trace_analysis.findings import (
     AttemptContrast,
     FailureStreak,
     FinalAnswer,
     Findings,
+    RepairedCall,
     has_wrong_answer,
     last_unrepaired_failure,
 )
@@ -111,8 +114,19 @@ def _from_struggle(f: Findings, say: StrategyLanguage) -> str | None:
     if f.attempt_contrast and (rule := _contrast(f, f.attempt_contrast, say)):
         return rule
     return _failure(f, say) or next(
-        (r for x in f.repaired_calls if (r := say.change_arguments(x))), None
+        (rule for retry in f.repaired_calls if (rule := _retry(retry, say))), None
     )
+
+
+def _retry(retry: RepairedCall, say: StrategyLanguage) -> str | None:
+    """What to change after a failure; nothing if the failure has no message. Another command is not
+    another argument of the same call: only the kind of its error can tell what to do.
+    """
+    if is_exit_code(retry.message):
+        return None
+    if {change.name for change in retry.argument_changes} & COMMAND_ARGUMENTS:
+        return say.avoid_error(retry.kind, retry.tool, retry.message, False)
+    return say.change_arguments(retry)
 
 
 def _streak(streak: FailureStreak, say: StrategyLanguage) -> str | None:
@@ -129,7 +143,11 @@ def _failure(f: Findings, say: StrategyLanguage) -> str | None:
     last = last_unrepaired_failure(f)
     if last and last.ungrounded_arguments:
         return say.look_up_value(last)
-    failing = next((r for r in f.repeated_calls if r.failed_count == r.count), None)
+    failing = next(
+        # Tests that fail again call for another program, not for another call.
+        (r for r in f.repeated_calls if r.failed_count == r.count and not is_check(r.call)),
+        None,
+    )
     if failing and not (last and last.kind in _TRANSIENT_KINDS):
         return say.no_repeat(failing)
     if last is None:
@@ -137,7 +155,9 @@ def _failure(f: Findings, say: StrategyLanguage) -> str | None:
     what = last.tool or last.call
     if last.alternatives:
         return say.use_suggestion(what, last.alternatives)
-    if last.failure_source != "tool":
+    if last.failure_source != "tool" or is_exit_code(last.message):
+        return None
+    if last.kind == "failed" and is_check(last.call):
         return None
     return say.avoid_error(last.kind, what, last.message, f.failed_call_count > 1)
 
@@ -150,7 +170,7 @@ def _from_conversation(f: Findings, say: StrategyLanguage) -> str | None:
 
 def _from_success(f: Findings, say: StrategyLanguage) -> str | None:
     for retry in f.repaired_calls:
-        if retry.argument_changes and (rule := say.change_arguments(retry)):
+        if retry.argument_changes and (rule := _retry(retry, say)):
             return rule
     if f.attempt_contrast and (rule := _contrast(f, f.attempt_contrast, say)):
         return rule

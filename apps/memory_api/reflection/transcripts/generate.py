@@ -236,11 +236,9 @@ def analysis_by_rules(
 ) -> str:
     """The findings as text; "" if they explain nothing. An unknown outcome is not mentioned."""
     language = reflect.narrative_language(findings.language)
-    text = compose_narrative(findings, context.outcome, context.error, language)
-    if is_outcome_known or not text:
-        return text
-    rest = text.removeprefix(language.opening(findings.task, context.outcome))
-    return (language.opening(findings.task, None) + rest).strip()
+    return compose_narrative(
+        findings, context.outcome, context.error, language, outcome_is_known=is_outcome_known
+    )
 
 
 def insights_by_rules(context: ReflectionContext, findings: Findings) -> list[str]:

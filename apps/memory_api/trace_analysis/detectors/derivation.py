@@ -24,6 +24,7 @@ from apps.memory_api.trace_analysis.vocabulary import Vocabulary
 
 _NAME = re.compile(r"[^\W\d_][\w\-]*(?: [\w\-]+)*")
 _MAX_NUMBERS_IN_LINE = 4
+_MAX_OBJECTION_CHARACTERS = 4_000
 _MIN_STALLED = 3
 _LAST_STEPS = 8
 _START_CHARACTERS, _MIN_START_CHARACTERS = 50, 8
@@ -168,13 +169,15 @@ def is_arithmetic(step: AgentStep) -> bool:
     )
 
 
-def find_unsupported_inputs(run: Conversation) -> tuple[Divergence, ...]:
+def find_unsupported_inputs(run: Conversation, vocabulary: Vocabulary) -> tuple[Divergence, ...]:
     """Messages with values that occur in no earlier event: those whose values a later call or
     program uses, and those of agents that have made no call yet; at most three of a kind.
     """
     found = [*_used_statements(run)][:_MAX_PER_KIND]
     known = {item.event_id for item in found}
-    without = [item for item in _statements_without_call(run) if item.event_id not in known]
+    without = [
+        item for item in _statements_without_call(run, vocabulary) if item.event_id not in known
+    ]
     return (*found, *without[:_MAX_PER_KIND])
 
 
@@ -205,7 +208,7 @@ def _used_statements(run: Conversation) -> Iterator[Divergence]:
                 stated[value] = step
 
 
-def _statements_without_call(run: Conversation) -> Iterator[Divergence]:
+def _statements_without_call(run: Conversation, vocabulary: Vocabulary) -> Iterator[Divergence]:
     """The last step is left out: it reports. Names of agents are no values."""
     acting: set[str] = set()
     agents = " ".join({step.agent for step in run.steps})
@@ -215,6 +218,8 @@ def _statements_without_call(run: Conversation) -> Iterator[Divergence]:
         if step.role is not Role.WORKER or step.agent in acting or is_report(step.text):
             continue
         names = [name for name in names_in(step.text) if _NAME.fullmatch(name)]
+        if vocabulary.capitalizes_nouns:
+            names = []
         values = [*specific_values(step.text), *names, *sorted(numbers_in(step.text))]
         values = [value for value in dict.fromkeys(values) if value not in agents]
         missing = missing_values(values, run.before(step))
@@ -315,8 +320,20 @@ def find_ignored_objection(
                     found=quote,
                     source_event_id=source.event_id,
                 )
-            match = vocabulary.search("objection", text.text[:4_000])
-            objection = (step, sentence_around(text.text, match.start())) if match else None
+            quote = _find_objection(text.text, vocabulary)
+            objection = (step, quote) if quote else None
+    return None
+
+
+def _find_objection(text: str, vocabulary: Vocabulary) -> str | None:
+    """The first sentence with a phrase of objection that the text does not negate ("nothing is
+    wrong").
+    """
+    start = text[:_MAX_OBJECTION_CHARACTERS]
+    negated = [match.span() for match in vocabulary.finditer("no_objection", start)]
+    for match in vocabulary.finditer("objection", start):
+        if not any(begin <= match.start() < end for begin, end in negated):
+            return sentence_around(start, match.start())
     return None
 
 

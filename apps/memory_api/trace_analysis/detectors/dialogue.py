@@ -38,11 +38,12 @@ def find_dialogue(trace: ParsedTrace, ground_truth: Any) -> Dialogue | None:
     users = trace.user_positions[:_MAX_MESSAGES]
     if len(users) < 2:
         return None
-    dissatisfied = next(
+    dissatisfied = next(  # before the first reply, a user is dissatisfied with something else
         (
             p
             for p in users
-            if trace.vocabulary.search("dissatisfaction", trace.content_at(p)[:2_000])
+            if p > trace.reply_positions[0]
+            and trace.vocabulary.search("dissatisfaction", trace.content_at(p)[:2_000])
         ),
         None,
     )

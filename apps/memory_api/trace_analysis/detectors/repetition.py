@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
 
 from apps.memory_api.text.excerpts import excerpt, fold_for_comparison
@@ -11,7 +12,6 @@ from apps.memory_api.trace_analysis.detectors.tool_errors import (
     parse_alternatives,
     strip_alternatives,
 )
-from apps.memory_api.trace_analysis.exit_codes import exit_code_of
 from apps.memory_api.trace_analysis.findings import FailureStreak, RepairedCall, RepeatedCall
 from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
 from apps.memory_api.trace_analysis.vocabulary import Vocabulary
@@ -23,15 +23,20 @@ def find_repeated_calls(trace: ParsedTrace) -> tuple[RepeatedCall, ...]:
     """Identical calls, at most five; those with most failures and repetitions first.
 
     A repetition counts if both calls failed, or returned the same text with no call between them
-    that is known to change something.
+    that is known to change something. A command that failed counts with no other call between them
+    that may have changed something: tests run again after an edit are no repetition.
     """
     groups: dict[tuple[str, str, int, str], list[ToolCall]] = {}
     write_count = 0
+    changes: Counter[tuple[str, str]] = Counter()
     for call in trace.calls:
         if call.arguments and not trace.vocabulary.match("uncounted_tool", call.tool):
-            tool, arguments = call.key
             count, response = (0, "") if call.failure_message else (write_count, call.response)
-            groups.setdefault((tool, arguments, count, response), []).append(call)
+            if call.failure_message and call.exit_code is not None:
+                count = changes.total() - changes[call.key]
+            groups.setdefault((*call.key, count, response), []).append(call)
+        if call.may_modify and not call.is_check:
+            changes[call.key] += 1
         if call.writes and not call.failure_message and call.is_correct is None:
             write_count += 1
     results = [
@@ -185,11 +190,10 @@ def find_repaired_calls(
 
 
 def _shows_success(trace: ParsedTrace, call: ToolCall) -> bool:
-    """Whether the tool itself answered without a failure: with text, or with exit code 0."""
+    """Whether the tool itself answered without a failure: with text, or with an exit code."""
     if call.response_position is None or call.failure_source != "tool":
         return False
-    exit_code = exit_code_of(trace, call)
-    return exit_code == 0 or (exit_code is None and bool(call.response.strip()))
+    return call.exit_code is not None or bool(call.response.strip())
 
 
 def _index_of(calls: list[ToolCall], call: ToolCall, end: int) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from apps.memory_api.core.errors import InvalidRequest
+from apps.memory_api.core.schemas import MAX_NAME_LENGTH
 from apps.memory_api.traces.importers.agent_logs import Fields, Record, objects
-from apps.memory_api.traces.importers.messages import messages_to_events
+from apps.memory_api.traces.importers.messages import CALL_ID_KEY, messages_to_events
 from apps.memory_api.traces.importers.session_lines import parse_messages
 from apps.memory_api.traces.otlp.decoding import decode_json
 from apps.memory_api.traces.otlp.genai import SOURCE, group_spans
@@ -33,8 +35,10 @@ def from_otel(record: Record) -> list[Fields]:
 
 def from_langfuse(record: Record) -> Fields:
     """A trace of Langfuse with its `observations`."""
-    observations = sorted(objects(record.get("observations")), key=_start_time)
-    events = [event for each in observations for event in _observation_events(each)]
+    found = _ExportEvents()
+    for each in sorted(objects(record.get("observations")), key=_start_time):
+        _add_observation(each, found)
+    events = found.events
     if not events:
         raise InvalidRequest("The trace has no `observations` with content.", field="observations")
     return {
@@ -48,68 +52,134 @@ def from_langfuse(record: Record) -> Fields:
     }
 
 
+def group_observations(items: Sequence[Any]) -> list[Any]:
+    """The traces of a list of Langfuse's observations API; another list unchanged."""
+    observations = objects(items)
+    if not observations or not all("traceId" in each and "type" in each for each in observations):
+        return list(items)
+    traces: dict[str, Fields] = {}
+    for each in observations:
+        new: Fields = {"id": each["traceId"], "observations": []}
+        trace = traces.setdefault(str(each["traceId"]), new)
+        trace["observations"].append(each)
+        trace.setdefault("sessionId", each.get("sessionId"))
+        trace.setdefault("name", each.get("traceName"))
+        if each.get("isRootObservation") or not each.get("parentObservationId"):
+            trace |= {name: each.get(name) for name in ("input", "output")}
+    return list(traces.values())
+
+
 def from_langsmith(record: Record) -> Fields:
     """A run of LangSmith with its `child_runs`."""
-    events: list[Fields] = []
-    _add_run_events(record, events, 0)
+    found = _ExportEvents()
+    _add_run(record, found, 0)
     error = record.get("error")
     session_id = record.get("session_id")
+    given, returned = record.get("inputs"), record.get("outputs")
+    query = _last_text(given, "user") or _text(given)
     return {
-        "events": events,
+        "events": found.events,
         "external_id": _identity("langsmith", record.get("id")),
         "session_id": session_id if isinstance(session_id, str) else None,
-        "task_description": _text(record.get("inputs")) or record.get("name"),
-        "query": _text(record.get("inputs")) or None,
-        "generated_answer": _text(record.get("outputs")) or None,
+        "task_description": query or record.get("name"),
+        "query": query or None,
+        "generated_answer": _last_text(returned, "assistant") or _text(returned) or None,
         "outcome": "error" if error else None,
         "error": {"error_message": str(error)} if error else None,
         "metadata": {"name": record.get("name")},
     }
 
 
-def _add_run_events(run: Record, events: list[Fields], depth: int) -> None:
+def _last_text(value: Any, role: str) -> str:
+    """The last text of `role` in the state of a graph or in the messages of a call."""
+    messages = [each for each in _find_messages(value) if each.get("role") == role]
+    return _text(messages[-1].get("content")) if messages else ""
+
+
+def _add_run(run: Record, found: _ExportEvents, depth: int) -> None:
     if depth > MAX_RUN_DEPTH:
         return
     kind = str(run.get("run_type"))
     children = sorted(objects(run.get("child_runs")), key=_start_time)
+    given, returned = run.get("inputs"), run.get("outputs")
     if kind == "tool":
-        events += _tool_events(
-            run.get("name"), run.get("id"), run.get("inputs"), run.get("outputs"), run.get("error")
-        )
+        found.add_tool(run.get("name"), run.get("id"), given, returned, run.get("error"))
     elif kind == "llm":
-        events += _message_events(run.get("inputs"), "user")
-        events += _message_events(run.get("outputs"), "assistant")
+        found.add_messages(_message_events(given, "user"), _message_events(returned, "assistant"))
     elif run.get("error"):
-        events.append(_error_event(run["error"]))
+        found.events.append(_error_event(run["error"]))
     elif not children and depth == 0:
-        events += _message_events(run.get("inputs"), "user")
-        events += _message_events(run.get("outputs"), "assistant")
+        found.add_messages(_message_events(given, "user"), _message_events(returned, "assistant"))
     for child in children:
-        _add_run_events(child, events, depth + 1)
+        _add_run(child, found, depth + 1)
 
 
-def _observation_events(observation: Record) -> list[Fields]:
+def _add_observation(observation: Record, found: _ExportEvents) -> None:
     kind = str(observation.get("type")).upper()
     given, returned = observation.get("input"), observation.get("output")
     failure = observation.get("statusMessage") if observation.get("level") == "ERROR" else None
-    if kind == "GENERATION":
-        found = _message_events(given, "user") + _message_events(returned, "assistant")
-    elif kind == "TOOL" or (kind == "SPAN" and observation.get("parentObservationId")):
+    if kind == "TOOL" or (kind == "SPAN" and observation.get("parentObservationId")):
         name, identity = observation.get("name"), observation.get("id")
-        return _tool_events(name, identity, given, returned, failure)
+        found.add_tool(name, identity, given, returned, failure)
+        return
+    if kind == "GENERATION":
+        found.add_messages(_message_events(given, "user"), _message_events(returned, "assistant"))
     elif kind == "EVENT":
-        found = [{"event_type": "system_event", "content": _text(given) or _text(returned)}]
-    else:
-        found = []
-    return [*found, _error_event(failure)] if failure else found
+        text = _text(given) or _text(returned)
+        found.events.append({"event_type": "system_event", "content": text})
+    if failure:
+        found.events.append(_error_event(failure))
 
 
-def _tool_events(name: Any, call_id: Any, given: Any, returned: Any, error: Any) -> list[Fields]:
-    shared = {"tool_name": str(name or "tool")[:128], "metadata": {"call_id": str(call_id)}}
-    response: Fields = {"event_type": "tool_response", "content": _text(returned), **shared}
-    if error:
-        response["error"] = {"message": str(error)}
-    return [{"event_type": "tool_call", "content": _text(given), **shared}, response]
+class _ExportEvents:
+    """The events of an export, each once: a model call repeats the conversation before it, and a
+    tool has an entry of its own besides the messages of its call.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Fields] = []
+        self._seen: set[tuple[str, str, int]] = set()
+        self._waiting: list[tuple[str, str]] = []
+        """(tool, call ID) of the calls without a response."""
+
+    def add_messages(self, given: list[Fields], returned: list[Fields]) -> None:
+        """The messages of one model call."""
+        repeated = Counter[tuple[str, str]]()
+        for event in given + returned:
+            kind = event["event_type"]
+            call_id = event.get("metadata", {}).get(CALL_ID_KEY)
+            key = (str(kind), call_id or event.get("content", ""))
+            repeated[key] += 1
+            self._add(event, (*key, 0 if call_id else repeated[key]))
+
+    def add_tool(self, name: Any, identity: Any, given: Any, returned: Any, error: Any) -> None:
+        """A tool that was executed. Its call is the one that its result names, or the first call of
+        the tool without a response.
+        """
+        tool = str(name or "tool")[:MAX_NAME_LENGTH]
+        (message,) = _find_messages(returned)[:1] or [None]
+        call_id = message.get("tool_call_id") if message is not None else None
+        waiting = (key for known, key in self._waiting if known == tool)
+        call_id = str(call_id or next(waiting, None) or identity)
+        shared: Fields = {"tool_name": tool, "metadata": {CALL_ID_KEY: call_id}}
+        call = {"event_type": "tool_call", "content": _text(given), **shared}
+        text = _text(message.get("content") if message is not None else returned)
+        response = {"event_type": "tool_response", "content": text, **shared}
+        if error:
+            response["error"] = {"message": str(error)}
+        self._add(call, ("tool_call", call_id, 0))
+        self._add(response, ("tool_response", call_id, 0))
+
+    def _add(self, event: Fields, key: tuple[str, str, int]) -> None:
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        self.events.append(event)
+        kind, call_id, number = key
+        if kind == "tool_call" and not number:
+            self._waiting.append((str(event.get("tool_name")), call_id))
+        elif kind == "tool_response":
+            self._waiting = [each for each in self._waiting if each[1] != call_id]
 
 
 def _message_events(value: Any, role: str) -> list[Fields]:
@@ -127,7 +197,7 @@ def _find_messages(value: Any) -> list[Record]:
         fields = cast(Record, value)
         if isinstance(fields.get("role"), str):
             return [fields]
-        for name in ("messages", "choices", "generations"):
+        for name in ("messages", "choices", "generations", "output"):
             if name in fields:
                 return _find_messages(fields[name])
         for name in ("message", "kwargs"):
@@ -135,11 +205,17 @@ def _find_messages(value: Any) -> list[Record]:
                 return _find_messages(_langchain_message(fields[name]))
         return _find_messages(converted) if (converted := _langchain_message(fields)) else []
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [found for item in cast("Sequence[Any]", value) for found in _find_messages(item)]
+        items = cast("Sequence[Any]", value)
+        match items:
+            case [str(role), str(text)] if role in _PAIR_ROLES:  # ("user", "…") of LangChain
+                return [{"role": _LANGCHAIN_ROLES.get(role, role), "content": text}]
+            case _:
+                return [found for item in items for found in _find_messages(item)]
     return []
 
 
 _LANGCHAIN_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
+_PAIR_ROLES = frozenset({"user", "assistant", *_LANGCHAIN_ROLES})
 
 
 def _langchain_message(value: Any) -> Any:
@@ -153,7 +229,7 @@ def _langchain_message(value: Any) -> Any:
     if isinstance(inner, Mapping):
         return _langchain_message(inner)
     role = fields.get("role") or _LANGCHAIN_ROLES.get(str(fields.get("type")))
-    if role is None:
+    if not isinstance(role, str):
         return None
     calls = [
         {"id": call.get("id"), "name": call.get("name"), "arguments": call.get("args")}

@@ -129,12 +129,12 @@ def convert_session(lines: Sequence[Line], name: TraceFormat) -> list[ConvertedL
 def document_records(value: Any) -> list[Any]:
     """The records of a JSON document: the items of a list, also in a field of an export."""
     if isinstance(value, list):
-        return cast("list[Any]", value)
+        return exports.group_observations(cast("list[Any]", value))
     if isinstance(value, Mapping) and detect_format(cast(Record, value)) is None:
         fields = cast(Record, value)
         for name in _DOCUMENT_FIELDS:
             if isinstance(items := fields.get(name), list):
-                return cast("list[Any]", items)
+                return exports.group_observations(cast("list[Any]", items))
     return [value]
 
 

@@ -59,6 +59,45 @@ def read_messages(span: Span) -> Messages:
     return Messages(system + inputs, outputs)
 
 
+def read_tool_message(value: Any) -> tuple[Any, str | None]:
+    """The content and the call ID of a tool's result that is a serialized message of LangChain
+    (OpenInference); other values unchanged, without an ID.
+    """
+    message = parse_json_text(value)
+    if not isinstance(message, Mapping):
+        return value, None
+    fields = _langchain_fields(cast(Message, message))
+    call_id = fields.get("tool_call_id")
+    if fields.get("type") != "tool" or not isinstance(call_id, str):
+        return value, None
+    return fields.get("content"), call_id
+
+
+def read_graph_state(value: Any, roles: frozenset[str]) -> Any:
+    """The content of the last message of `roles`, if the input or output of a run is the state of a
+    LangGraph (`{"messages": [...]}`); other values unchanged.
+    """
+    state = parse_json_text(value)
+    messages = cast(Message, state).get("messages") if isinstance(state, Mapping) else None
+    for message in reversed(_list(messages)):
+        match message:
+            case [str(role), content] if role in roles:
+                return content
+            case Mapping():
+                fields = _langchain_fields(cast(Message, message))
+                if (fields.get("role") or fields.get("type")) in roles:
+                    return _text(fields.get("content"))
+            case _:
+                pass
+    return value
+
+
+def _langchain_fields(message: Message) -> Message:
+    """The fields of a message, which LangChain nests in `data` or `kwargs`."""
+    nested = message.get("data") or message.get("kwargs")
+    return cast(Message, nested) if isinstance(nested, Mapping) else message
+
+
 def _convention(value: Any, default_role: str) -> list[Message]:
     """`gen_ai.input.messages` and the like: JSON text, or structured values."""
     items = parse_json_text(value)

@@ -18,7 +18,12 @@ from typing import Any
 
 from apps.memory_api.core.json_input import replace_unstorable
 from apps.memory_api.core.schemas import MAX_NAME_LENGTH
-from apps.memory_api.traces.otlp.chat_messages import Message, read_messages
+from apps.memory_api.traces.otlp.chat_messages import (
+    Message,
+    read_graph_state,
+    read_messages,
+    read_tool_message,
+)
 from apps.memory_api.traces.otlp.decoding import Span
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 
@@ -35,7 +40,8 @@ _SESSION_KEYS = (
     "traceloop.association.properties.session_id",
 )
 _INPUT_KEYS = ("traceloop.entity.input", "input.value")
-_OUTPUT_KEYS = ("traceloop.entity.output", "output.value")
+_OUTPUT_KEYS = ("traceloop.entity.output", "output.value", "final_result")  # pydantic-ai: the last
+_USER_ROLES, _AGENT_ROLES = frozenset({"user", "human"}), frozenset({"assistant", "ai"})
 _USAGE_KEYS = {
     "model": ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
     "input_tokens": (
@@ -168,8 +174,11 @@ def _read_root(group: SpanGroup, span: Span) -> None:
     elif span.is_ok:
         group.fields.setdefault("outcome", "success")
     if span_kind(span) in _GROUPING_KINDS:
-        for name, keys in (("query", _INPUT_KEYS), ("generated_answer", _OUTPUT_KEYS)):
-            if text := _to_text(_first(span, keys)):
+        for name, keys, roles in (
+            ("query", _INPUT_KEYS, _USER_ROLES),
+            ("generated_answer", _OUTPUT_KEYS, _AGENT_ROLES),
+        ):
+            if text := _to_text(read_graph_state(_first(span, keys), roles)):
                 group.fields[name] = text
 
 
@@ -195,13 +204,15 @@ def _tool_events(span: Span, agent: str | None) -> Iterator[tuple[int, Event]]:
     attributes = span.attributes
     keys = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
     name = _name(_first_text(span, keys)) or span.name or "unknown"
-    call_id = _first_text(span, ("gen_ai.tool.call.id", "tool_call.id")) or span.span_id
     arguments = attributes.get("gen_ai.tool.call.arguments") or attributes.get("tool.parameters")
     if arguments is None:
         arguments = _first(span, _INPUT_KEYS)
     result = attributes.get("gen_ai.tool.call.result")
     if result is None:
         result = _first(span, _OUTPUT_KEYS)
+    result, message_id = read_tool_message(result)
+    keys = ("gen_ai.tool.call.id", "tool_call.id")
+    call_id = _first_text(span, keys) or message_id or span.span_id
     yield span.started_at, _call_event(name, call_id, arguments, span.started_at, agent)
     error = {"message": span.error} if span.error is not None else None
     text = _to_text(result) or span.error or ""

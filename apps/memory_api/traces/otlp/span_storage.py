@@ -25,7 +25,11 @@ from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs.chain import new_learning_run
 from apps.memory_api.traces.intake import TraceIntake
 from apps.memory_api.traces.otlp.genai import SOURCE, GroupedSpans, SpanGroup
-from apps.memory_api.traces.redaction import count_redactions, redact_events, redact_trace
+from apps.memory_api.traces.redaction import (
+    count_redactions,
+    redact_events_isolated,
+    redact_trace,
+)
 from apps.memory_api.traces.schemas import CreateTraceRequest, Event, EventType
 from apps.memory_api.traces.storage import (
     content_hash,
@@ -144,7 +148,7 @@ async def _add_events(
         if not new:
             continue
         kinds = Counter[str]()
-        clean = redact_events(new, kinds)
+        clean = await redact_events_isolated(new, kinds)
         inserted.append((trace.id, trace.event_count, events_json(clean)))
         trace.event_count += len(clean)
         _describe_task(trace, clean)

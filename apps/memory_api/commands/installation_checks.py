@@ -1,0 +1,137 @@
+"""The checks of `hansei doctor` on the installed packages, on the redaction of personal data, and
+on the distribution of the tables by tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+
+from sqlalchemy import text
+
+from apps.memory_api.commands.doctor_checks import CheckResult
+from apps.memory_api.core.db import Sessions
+from apps.memory_api.core.errors import ConfigurationError
+from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
+from apps.memory_api.core.settings import Settings
+
+CLIENT, SERVER = "hansei", "hansei-server"
+ENTRY_POINT_GROUP = "hansei.commands"
+SERVER_ENTRY_POINT = "apps.memory_api.__main__:register"
+
+COORDINATOR_TABLES = ("api_keys", "rate_limit_counters", "upkeep_schedule")
+"""Tables with a tenant that stay on the coordinator (docs/decisions/distribution.md)."""
+_TENANT_TABLES = """
+with tables as (
+    select c.oid, c.relname::text name
+    from pg_class c join pg_attribute a on a.attrelid = c.oid
+    where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')
+    and not c.relispartition and a.attname = 'tenant_id' and not a.attisdropped
+    and c.relname <> all(:local)
+)
+"""
+UNDISTRIBUTABLE = text(
+    _TENANT_TABLES
+    + """
+select t.name || ': the unique index ' || i.indexrelid::regclass || ' has no tenant_id'
+from tables t join pg_index i on i.indrelid = t.oid
+where i.indisunique and not exists (
+    select from pg_attribute a where a.attrelid = t.oid and a.attname = 'tenant_id'
+    and a.attnum = any(i.indkey::int2[]))
+union all
+select t.name || ': no primary key' from tables t
+where not exists (select from pg_index i where i.indrelid = t.oid and i.indisprimary)
+union all
+select t.name || ': the foreign key ' || k.conname || ' does not start with tenant_id'
+from tables t join pg_constraint k on k.conrelid = t.oid and k.contype = 'f'
+where not exists (
+    select from pg_attribute a join pg_attribute b on b.attname = a.attname
+    where a.attrelid = k.conrelid and a.attnum = k.conkey[1] and a.attname = 'tenant_id'
+    and b.attrelid = k.confrelid and b.attnum = k.confkey[1])
+or k.confdeltype in ('n', 'd')
+order by 1
+"""
+)
+IS_CITUS = text("select to_regclass('pg_dist_partition') is not null")
+UNDISTRIBUTED = text(
+    _TENANT_TABLES
+    + """
+select 'the table ' || t.name from tables t
+where not exists (select from pg_dist_partition d where d.logicalrelid = t.oid)
+union all
+select 'the function ' || p.proname from pg_proc p
+where p.pronamespace = 'public'::regnamespace and p.prosrc like '%set_config%''hansei.%'
+and not exists (select from pg_dist_object d
+    where d.objid = p.oid and d.distribution_argument_index is not null)
+order by 1
+"""
+)
+PROPAGATION = text("select current_setting('citus.propagate_set_commands', true)")
+
+
+async def check_distribution(sessions: Sessions) -> CheckResult:
+    """Keys and foreign keys allow distribution by tenant. If Citus distributes tables, it
+    distributes all of them and the functions that bind a tenant: one that is left out finds no
+    rows, without an error.
+    """
+    local = {"local": list(COORDINATOR_TABLES)}
+    async with sessions.without_tenant() as session:
+        problems = (await session.scalars(UNDISTRIBUTABLE, local)).all()
+        if problems:
+            fix = "Restore the keys of migrations/sql/tables.sql (docs/decisions/distribution.md)."
+            return CheckResult("distribution", False, "; ".join(problems[:5]), fix)
+        if not await session.scalar(IS_CITUS):
+            message = "the tables are on one server; their keys allow distribution by tenant"
+            return CheckResult("distribution", True, message)
+        missing = (await session.scalars(UNDISTRIBUTED, local)).all()
+        propagation = await session.scalar(PROPAGATION)
+    if missing:
+        fix = "Distribute them as in docs/decisions/distribution.md. Until then, rows are missing."
+        return CheckResult("distribution", False, f"not distributed: {', '.join(missing)}", fix)
+    if propagation != "local":
+        message = "the role does not send the tenant to the nodes, so reads find no rows"
+        fix = "For each service role, `alter role … set citus.propagate_set_commands = 'local';`."
+        return CheckResult("distribution", False, message, fix)
+    return CheckResult("distribution", True, "Citus distributes all tables with a tenant")
+
+
+def installed_versions() -> Mapping[str, str]:
+    """Versions by distribution, of the client and the server that are installed."""
+    versions: dict[str, str] = {}
+    for name in (CLIENT, SERVER):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def check_packages() -> CheckResult:
+    """Client and server have one version, and the client finds the commands of the server."""
+    versions = installed_versions()
+    if missing := [name for name in (CLIENT, SERVER) if name not in versions]:
+        message = f"not installed: {' and '.join(missing)}"
+        return CheckResult("packages", False, message, f"Run `pip install {SERVER}`.")
+    if len(set(versions.values())) > 1:
+        message = ", ".join(f"{name} {version}" for name, version in versions.items())
+        fix = f"Install one version of both: `pip install {CLIENT}=={versions[SERVER]}`."
+        return CheckResult("packages", False, message, fix)
+    found = [point.value for point in metadata.entry_points(group=ENTRY_POINT_GROUP)]
+    if SERVER_ENTRY_POINT not in found:
+        message = f"the entry point {ENTRY_POINT_GROUP} of {SERVER} is missing"
+        return CheckResult("packages", False, message, f"Install {SERVER} again.")
+    return CheckResult("packages", True, f"{CLIENT} and {SERVER} {versions[SERVER]}")
+
+
+def check_personal_data(settings: Settings) -> CheckResult:
+    """The libraries that HANSEI_PII_REDACTION needs are installed."""
+    options = PersonalDataOptions.parse(settings.pii_redaction, settings.pii_phone_region)
+    if not options.kinds:
+        return CheckResult("personal data", True, "not redacted: HANSEI_PII_REDACTION is off")
+    try:
+        PERSONAL_DATA.configure(options)
+    except ConfigurationError as error:
+        return CheckResult(
+            "personal data", False, str(error), "Run `pip install hansei-server[pii]`."
+        )
+    return CheckResult("personal data", True, f"redacted: {', '.join(options.kinds)}")

@@ -1,0 +1,178 @@
+"""Which exit codes are failures: one rule for evaluation, facts, sentences and comparisons."""
+
+from __future__ import annotations
+
+import pytest
+
+from apps.memory_api.evaluation.evaluators.deterministic import efficiency
+from apps.memory_api.reflection.facts import collect_facts
+from apps.memory_api.trace_analysis.exit_codes import exit_code_from_output, is_result
+from apps.memory_api.trace_analysis.parser import parse_trace
+from tests.support.evaluation_cases import case
+from tests.support.runs import Row, call, findings, reflection, run, says, user
+
+
+def failed(command: object, output: str, exit_code: int | None, tool: str = "bash") -> str:
+    """The failure message of one call; '' if it did not fail."""
+    more = {} if exit_code is None else {"exit_code": exit_code}
+    return parse_trace(run(call(tool, command, output, **more)).events).calls[0].failure_message
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        ("grep -q redis config.yml", 1),
+        ("cd app && /usr/bin/grep -rn 'a;b|c' .", 1),
+        ("cat log | grep -c ERROR", 1),
+        ("rg TODO src", 1),
+        ("git diff --quiet", 1),
+        ("diff -u a b > changes.patch", 1),
+        ("[ -f missing ] && echo yes", 1),
+        ("LANG=C sudo cmp a b", 1),
+        ("! make check", 1),
+        ("command -v docker", 1),
+        ("make; pgrep nginx", 1),
+        ("for f in *; do\n  grep x $f\ndone", 1),
+        ('bash -c "ls; grep -q x y"', 1),
+        ("find . -name '*.py' -exec grep -l async {} +", 1),
+        ("find . | xargs grep async", 123),
+        ("systemctl is-active nginx", 3),
+        ("terraform plan -detailed-exitcode", 2),
+        ("robocopy a b /MIR", 3),
+    ],
+)
+def test_result_of_a_command_is_no_failure(command: str, exit_code: int) -> None:
+    assert failed({"command": command}, "", exit_code) == ""
+    assert failed(command, "", exit_code) == ""
+
+
+def test_command_may_be_a_list_or_the_tool() -> None:
+    assert failed({"command": ["bash", "-lc", "grep -q x y"]}, "", 1) == ""
+    assert failed({"command": ["grep", "-q", "x", "y"]}, "", 1) == ""
+    assert failed("-q x y", "", 1, tool="grep") == ""
+    assert failed({"command": ["bash", "-lc", "make"]}, "", 1) == "exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        ("grep x missing", 2),
+        ("grep x y; make", 1),
+        ("grep_all x", 1),
+        ("make 'grep x'", 1),
+        ("make # grep x", 1),
+        ("diff a b", 2),
+        ("terraform plan", 2),
+        ("timeout 10 ./flash.sh", 124),
+        ("robocopy a b", 8),
+        ("./run", -9),
+    ],
+)
+def test_any_other_exit_code_is_a_failure(command: str, exit_code: int) -> None:
+    assert failed({"command": command}, "", exit_code) == f"exit code {exit_code}"
+    assert not is_result("bash", command, exit_code)
+
+
+def test_tool_without_a_command_fails_by_its_exit_code() -> None:
+    assert failed({"path": "a.xlsx"}, "", 3, tool="run_macro") == "exit code 3"
+    assert failed({"path": "a.xlsx"}, "", 0, tool="run_macro") == ""
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (
+            "cc -c a.c\na.c:3:5: error: unknown type\n1 error generated.",
+            "a.c:3:5: error: unknown type",
+        ),
+        ("compiling\nmake: *** [firmware] Error 2", "make: *** [firmware] Error 2"),
+        ("test_a ok\ntest_b FAILED", "test_b FAILED"),
+        ("start\nValueError: no number", "ValueError: no number"),
+        ("radio.c:88: warning: unused variable\n0 errors", "exit code 2"),
+        ("see error_log and /var/log/error.log", "exit code 2"),
+    ],
+)
+def test_line_that_words_an_error_is_quoted(output: str, message: str) -> None:
+    assert failed({"command": "make firmware"}, output, 2) == message
+
+
+@pytest.mark.parametrize(
+    ("output", "exit_code"),
+    [
+        ("exitcode: 1 (execution failed)\nCode output: x", 1),
+        ("done\n[Process exited with code 0]", 0),
+        ('{"stdout": "", "metadata": {"exit_code": 2}}', 2),
+        ("npm ERR! Exit status 1", 1),
+        ("An exit code of 137 means that the container was killed.\nMore text", None),
+        ("exit 3 is on the left", None),
+        ("a\nb\nc\nexit code: 1\nd\ne\nf\ng", None),
+    ],
+)
+def test_exit_code_that_an_output_states(output: str, exit_code: int | None) -> None:
+    assert exit_code_from_output(output) == exit_code
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        call("get_job_log", {"job": 7}, "make\nProcess completed with exit code 1."),
+        call("bash", {"command": "cat build.log"}, "make\nProcess completed with exit code 1."),
+        call("kubectl", "logs web-0", "Process exited with code 137"),
+    ],
+)
+def test_exit_code_in_a_text_that_was_only_read_is_not_that_of_the_call(rows: list[Row]) -> None:
+    assert parse_trace(run(rows).events).calls[0].exit_code is None
+
+
+BUILD = [
+    user("Build the firmware."),
+    *call("bash", {"command": "grep -c radio Makefile"}, "0", exit_code=1),
+    *call("bash", {"command": "make firmware", "cwd": "fw"}, "cc radio.c", exit_code=2),
+    *call("bash", {"command": "make radio", "cwd": "fw"}, "cc radio.c", exit_code=0),
+    says("It is built."),
+]
+
+
+def test_one_figure_in_findings_facts_and_efficiency() -> None:
+    context = run(BUILD)
+    trace = parse_trace(context.events)
+    found = findings(BUILD)
+    assert found.failed_call_count == 1
+    facts = collect_facts(context, trace, found)
+    assert "3 tool calls, 1 of them failed," in facts[0]
+    assert "The call e3 of `bash` failed with exit code 2." in facts
+    assert "Exit code 1, a result of these commands and no failure: e1." in facts
+    assert "Exit code 2: e3." in facts
+    score = efficiency(case(BUILD))
+    assert score is not None
+    assert score.reasons == ("3 calls: 1 failed, 0 repeated an earlier call.",)
+
+
+def test_exit_code_is_reported_and_gives_no_advice() -> None:
+    result = reflection(BUILD, "success")
+    assert result is not None
+    assert (
+        "`bash` failed with `command=make firmware` (e3) with exit code 2. The next call without a "
+        "detected error (e5) was made with `command=make radio`."
+    ) in result.reflection_text
+    assert result.strategy_text is None
+    japanese = [user("ファームウェアをビルドしてください。"), *BUILD[1:5], says("終わりました。")]
+    result = reflection(japanese)
+    assert result is not None
+    assert (
+        "`bash(command=make firmware, cwd=fw)`（e3）が失敗した（終了コード 2）。"
+        in result.reflection_text
+    )
+
+
+def test_tests_that_are_run_again_after_an_edit_are_no_repetition() -> None:
+    check = call("bash", {"command": "pytest"}, "1 failed", exit_code=1)
+    edit = call("edit", {"path": "a.py", "text": "x"}, "ok")
+    look = call("bash", {"command": "cat a.py"}, "x", exit_code=0)
+    assert findings([*check, *edit, *check]).repeated_calls == ()
+    assert findings([*check, *look, *check]).repeated_calls[0].failed_count == 2
+    again = reflection([user("Fix it."), *check, *check, says("Done.")])
+    assert again is not None
+    assert "was sent 2 times unchanged" in again.reflection_text
+    assert again.strategy_text is None, "another call would not help"
+    assert "other call" not in again.reflection_text
