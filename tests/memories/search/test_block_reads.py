@@ -63,8 +63,10 @@ async def test_search_reads_only_its_keys(runtime, own_tenant, name: str, scopes
     read = await reads(runtime, own_tenant, query, **how)
     for table in ("memory_vectors", "postings"):
         assert read[table]["whole"] == 0, f"a sequential scan of {table}"
-        assert read[table]["heap"] == 0, f"{table} was read outside its index"
         assert 0 < read[table]["index"] < 1_500, f"{table}: more than its scopes hold"
+        assert read[table]["heap"] <= read[table]["index"] / 10, (
+            f"{table} was read outside its index: only pages that others write to are looked up"
+        )
     assert read["memories"]["whole"] == 0
     assert read["memories"]["heap"] <= 100
 
