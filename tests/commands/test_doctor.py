@@ -218,6 +218,51 @@ async def test_unreachable_database_is_the_only_finding(database: Database) -> N
     assert found[-1].name == "connection"
 
 
+async def test_superuser_missing_extension_and_missing_tables_are_reported(
+    database: Database,
+) -> None:
+    """In a database without Hansei, as a role that sees all rows."""
+    url = database.server.url("postgres", "postgres")
+    found = await doctor.run_checks(settings(), DatabaseUrls(url, url, None))
+    by_name = {one.name: one for one in found}
+    role, extension, schema = (by_name[name] for name in ("role", "extension", "schema"))
+    assert (role.ok, role.message) == (False, "the role postgres can bypass row-level security")
+    assert "Connect as hansei_app" in role.fix
+    assert (extension.ok, extension.message) == (False, "pgvector is not installed")
+    assert "create extension vector" in extension.fix
+    assert (schema.ok, schema.message, schema.fix) == (
+        *(False, "no tables yet", "Run `hansei migrate`."),
+    )
+    assert found[-1] == schema, "the other checks need tables"
+
+
+async def test_old_schema_missing_worker_and_failing_embedder_are_reported(
+    look: Any, database: Database, stub: StubProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "head_revision", lambda: "9999")
+    stub.queue(unauthorized())
+    await database.server.run(
+        "insert into pgqueuer (priority, entrypoint, payload, status, execute_after)"
+        " values (0, 'doctor', repeat('0', 32)::bytea, 'queued', now() - interval '1 hour')",
+        database.name,
+    )
+    try:
+        found = await look(
+            embedding_provider="openai", embedding_api_key=KEY, embedding_base_url=stub.openai_url
+        )
+    finally:
+        remove = "delete from pgqueuer where entrypoint = 'doctor'"
+        await database.server.run(remove, database.name)
+    schema, queue, embedder = (found[name] for name in ("schema", "queue", "embedder"))
+    assert (schema.ok, "this release needs 9999" in schema.message) == (False, True)
+    assert schema.fix == "Run `hansei migrate`."
+    assert (queue.ok, "due for more than a minute" in queue.message) == (False, True)
+    assert "hansei worker" in queue.fix
+    assert not embedder.ok
+    assert "HANSEI_EMBEDDING_PROVIDER" in embedder.fix
+    assert KEY not in str(embedder)
+
+
 async def test_custom_prompts_are_checked(look: Any, tmp_path: Path) -> None:
     assert (await look())["prompts"].message == "no custom prompts"
     file = tmp_path / "reflection" / "failure.txt"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
@@ -17,6 +19,8 @@ from apps.memory_api.core.personal_data import (
 )
 from apps.memory_api.core.secret_redaction import redact, redact_value
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces import redaction
 from apps.memory_api.traces.redaction import redact_trace_isolated
 from apps.memory_api.traces.schemas import CreateTraceRequest
 
@@ -136,8 +140,26 @@ async def test_large_trace_is_redacted_in_a_process_of_its_own(
     assert clean.metadata == {"subject": MAIL, "redacted": {"email": 1}}
 
 
-async def test_every_way_in_is_redacted(on: None, api: AsyncClient) -> None:
-    """A trace, a line of NDJSON, appended events and a bullet."""
+@pytest.fixture
+def connections_held(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many connections of the pool were in use when a body was redacted."""
+    held: list[int] = []
+    pool: Any = runtime.sessions.engine.pool
+    run_isolated = redaction.run_isolated
+
+    async def watch(work: Callable[[], Any], size: int) -> Any:
+        held.append(pool.checkedout())
+        return await run_isolated(work, size)
+
+    monkeypatch.setattr(redaction, "run_isolated", watch)
+    return held
+
+
+async def test_every_way_in_is_redacted(
+    on: None, api: AsyncClient, connections_held: list[int]
+) -> None:
+    """A trace, a line of NDJSON, a span, appended events, an outcome, the end and a bullet.
+    Redaction takes up to 30 s, so it holds no connection."""
     event = {"event_type": "user_message", "content": f"My number is {PHONE}"}
     one = await api.post("/api/v1/traces", json={"events": [event], "state": "open"})
     trace_id = one.json()["trace_id"]
@@ -148,7 +170,36 @@ async def test_every_way_in_is_redacted(on: None, api: AsyncClient) -> None:
         content=json.dumps({"events": [event], "outcome": "success"}) + "\n",
         headers={"Content-Type": "application/x-ndjson"},
     )
-    stored = [trace_id, line.json()["items"][0]["trace_id"]]
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": json.dumps([{"role": "user", "content": event["content"]}]),
+    }
+    span = {
+        "traceId": "5b8efff798038103d269b633813fc60c",
+        "spanId": "eee19b7ec3c1b174",
+        "name": "chat",
+        "startTimeUnixNano": "1",
+        "endTimeUnixNano": "2",
+        "attributes": [{"key": k, "value": {"stringValue": v}} for k, v in attributes.items()],
+    }
+    sent = await api.post(
+        "/v1/traces", json={"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+    )
+    assert sent.status_code == 200, sent.text
+    error = {"error_type": "Unreachable", "error_message": f"No answer from {PHONE}"}
+    for path, outcome in (("outcome", {"test_report": MAIL}), ("close", {"error": error})):
+        body = {"outcome": "failure", "reflect": "never"} | outcome
+        ended = await api.post(f"/api/v1/traces/{trace_id}/{path}", json=body)
+        assert ended.status_code == 200, ended.text
+    traces = (await api.get("/api/v1/traces")).json()["items"]
+    assert len(traces) == 3
+    assert connections_held == [0] * 7, "two for a span: of the trace, and of its events"
+    trace = (await api.get(f"/api/v1/traces/{trace_id}")).json()
+    assert trace["test_report"] == "[pii:email]"
+    assert trace["error"]["error_message"] == "No answer from [pii:phone]"
+    assert trace["metadata"] == {"redacted": {"phone": 3, "email": 1}}
+    stored = [item["id"] for item in traces]
+    assert {trace_id, line.json()["items"][0]["trace_id"]} < set(stored)
     for each in stored:
         found = (await api.get(f"/api/v1/traces/{each}/events")).json()["items"]
         assert {item["content"] for item in found} == {"My number is [pii:phone]"}

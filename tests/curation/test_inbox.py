@@ -30,7 +30,7 @@ from apps.memory_api.runs.chain import APPLY, CURATE
 from apps.memory_api.runs.lifecycle import claim_run, new_run, start_in_foreground
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import store_trace
+from apps.memory_api.traces.storage import prepare_trace, store_trace
 from tests.conftest import TestTenant
 from tests.curation.conftest import Book, operation, said
 from tests.support.stub_provider import StubProvider, answer
@@ -396,7 +396,8 @@ async def reflect_on(book: Book, playbook: str) -> UUID:
             {"playbook": playbook, "events": [{"event_type": "user_message", "content": playbook}],
              "external_id": str(new_id())}
         )  # fmt: skip
-        stored = await store_trace(session, body, book.place.project_id)
+        new = await prepare_trace(body, book.tenant_id, book.place.project_id)
+        stored = await store_trace(session, new)
         run = new_run(session, "reflect", project_id="default", trace_id=stored.trace.id)
         start_in_foreground(run, "other", timedelta(minutes=1))
     return run.id

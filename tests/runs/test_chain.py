@@ -23,7 +23,7 @@ from apps.memory_api.runs.chain import (
 from apps.memory_api.runs.lifecycle import NextStep
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import store_trace
+from apps.memory_api.traces.storage import prepare_trace, store_trace
 from apps.memory_api.worker import RUN_STEPS, FunctionStep, process_ticket
 from tests.conftest import Database, TestTenant
 from tests.support.tickets import waiting_tickets
@@ -38,7 +38,8 @@ async def test_next_step_comes_before_later_chains_of_batch(
     chains = []
     async with runtime.sessions.for_tenant(tenant.id) as session:
         for _ in range(3):
-            stored = await store_trace(session, CreateTraceRequest.model_validate(TRACE), "default")
+            body = CreateTraceRequest.model_validate(TRACE)
+            stored = await store_trace(session, await prepare_trace(body, tenant.id, "default"))
             about = {"project_id": "default", "trace_id": stored.trace.id}
             chains.append(new_learning_run(session, **about, reflect="always", max_attempts=3))
             await asyncio.sleep(0.002)

@@ -19,7 +19,7 @@ from apps.memory_api.runs.queries import get_run
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import store_trace
+from apps.memory_api.traces.storage import prepare_trace, store_trace
 from tests.conftest import Database, TestTenant
 from tests.support.paths import ROOT
 
@@ -73,7 +73,8 @@ def queue_run(runtime: Runtime, tenant: TestTenant) -> Callable[..., Awaitable[R
 
     async def make(kind: str = REFLECT, **more: Any) -> RunRow:
         async with runtime.sessions.for_tenant(tenant.id) as session:
-            stored = await store_trace(session, CreateTraceRequest.model_validate(TRACE), "default")
+            body = CreateTraceRequest.model_validate(TRACE)
+            stored = await store_trace(session, await prepare_trace(body, tenant.id, "default"))
             run = lifecycle.new_run(
                 session, kind, project_id="default", trace_id=stored.trace.id, **more
             )

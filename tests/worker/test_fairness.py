@@ -10,7 +10,7 @@ from apps.memory_api.runs.chain import REFLECT
 from apps.memory_api.runs.queries import get_run, list_runs
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import store_trace
+from apps.memory_api.traces.storage import prepare_trace, store_trace
 from tests.support.worker_processes import TRACE
 
 SLOW_FOR_ONE = """
@@ -26,9 +26,8 @@ steps["reflect"] = worker.FunctionStep("reflect", slow)
 
 async def queue_runs(runtime: Runtime, tenant_id: UUID, count: int) -> list[UUID]:
     async with runtime.sessions.for_tenant(tenant_id) as session:
-        trace = (
-            await store_trace(session, CreateTraceRequest.model_validate(TRACE), "default")
-        ).trace
+        body = CreateTraceRequest.model_validate(TRACE)
+        trace = (await store_trace(session, await prepare_trace(body, tenant_id, "default"))).trace
         made = [
             lifecycle.new_run(session, REFLECT, project_id="default", trace_id=trace.id)
             for _ in range(count)

@@ -30,7 +30,8 @@ from apps.memory_api.curation.consolidation.consolidate import (
     is_consolidation_due,
 )
 from apps.memory_api.curation.consolidation.queries import list_playbooks_to_consolidate
-from apps.memory_api.curation.context import embed_texts, find_nearest_bullets, to_nearby
+from apps.memory_api.curation.context import to_nearby
+from apps.memory_api.curation.duplicate_search import DuplicateSearch
 from apps.memory_api.curation.lesson_duplicates import NearbyBullet, is_duplicate
 from apps.memory_api.curation.queries import (
     list_changed_bullets_since,
@@ -71,6 +72,8 @@ AFTER_SEQ, UNTIL_VERSION = "after_seq", "until_version"
 """Input of CLEANUP that continues an earlier one: where, and the version that it cleans up to."""
 BULLETS_PER_BATCH = 100
 """Bullets that are compared with their neighbors per transaction."""
+MAX_MERGES_PER_RUN = 10 * MAX_DELTAS
+"""Groups of duplicates that a run merges, as versions of `MAX_DELTAS` merges each."""
 MAX_BULLETS_PER_RUN = 2_000
 """A run that has compared so many bullets queues another one for the rest, so that the cleanup of a
 large playbook takes turns with other work of the tenant.
@@ -112,19 +115,23 @@ async def clean_up_playbook(
     force: bool = False,
     position: CleanupPosition | None = None,
 ) -> CleanupResult:
-    """Compares at most 2,000 bullets and merges at most 10 groups of duplicates; another run
+    """Compares at most 2,000 bullets and merges at most 100 groups of duplicates; another run
     continues. With a model, also consolidates the playbook if that is due, or always with `force`.
     Raises `PlaybookNotFound`.
     """
     author = ChangeAuthor(QUARANTINE_ACTOR, "Playbook cleanup.", run_id)
     quarantined = await quarantine_harmful_bullets(runtime, tenant_id, place, author)
-    result, next_position = await _merge_duplicates(runtime, tenant_id, place, author, position)
+    merged, next_position = await _merge_duplicates(runtime, tenant_id, place, author, position)
     consolidation = await consolidate_if_due(runtime, tenant_id, place, run_id, force=force)
     archived = await archive_over_capacity(runtime, tenant_id, place, author)
     pairs = tuple(
-        (result.key or "", bullet.id) for result in result.results for bullet in result.absorbed
+        (result.key or "", bullet.id)
+        for one in merged
+        for result in one.results
+        for bullet in result.absorbed
     )
-    proposal_id = result.proposal_id or consolidation.proposal_id
+    proposals = (one.proposal_id for one in (*merged, consolidation))
+    proposal_id = next(filter(None, proposals), None)
     return CleanupResult(pairs, quarantined, archived, proposal_id, consolidation, next_position)
 
 
@@ -134,54 +141,52 @@ async def _merge_duplicates(
     place: PlaybookRef,
     author: ChangeAuthor,
     position: CleanupPosition | None,
-) -> tuple[ApplyResult, CleanupPosition | None]:
+) -> tuple[Sequence[ApplyResult], CleanupPosition | None]:
     """Merges duplicates of which at least one changed since the last cleanup. Returns where to
     continue, or None at the end.
     """
     async with runtime.sessions.for_tenant(tenant_id) as session:
         playbook = await require_playbook(session, place)
-        version = playbook.version
+        version, scope = playbook.version, playbook.scope_id
         if version <= playbook.cleaned_version:
-            return ApplyResult(version, changed=False), None
+            return (), None
         position = position or CleanupPosition(0, version)
         rows = await list_changed_bullets_since(
             session,
-            playbook.scope_id,
+            scope,
             playbook.cleaned_version,
             after_seq=position.after_seq,
             limit=MAX_BULLETS_PER_RUN + 1,
         )
-        rejected_merges = await list_rejected_merges(session, playbook.scope_id)
+        rejected_merges = await list_rejected_merges(session, scope)
     has_more, rows = len(rows) > MAX_BULLETS_PER_RUN, rows[:MAX_BULLETS_PER_RUN]
     groups = _DuplicateGroups(rejected_merges)
-    embedder = await runtime.get_tenant_embedder(tenant_id)
+    search = await DuplicateSearch.open(runtime, tenant_id, scope)
     compared_seq = position.after_seq
     for start in range(0, len(rows), BULLETS_PER_BATCH):
         batch = rows[start : start + BULLETS_PER_BATCH]
-        bullets = [to_nearby(row) for row in batch]
-        queries = await embed_texts(embedder, [nearby.bullet.searchable_text for nearby in bullets])
-        async with runtime.sessions.for_tenant(tenant_id) as session:
-            for nearby, query in zip(bullets, queries, strict=True):
-                groups.add(nearby, await find_nearest_bullets(session, place, query))
-        if len(groups.groups) > MAX_DELTAS:
+        for row, others in zip(batch, await search.find(batch), strict=True):
+            groups.add(to_nearby(row), others)
+        if len(groups.groups) > MAX_MERGES_PER_RUN:
             has_more = True  # this batch is compared again, without the groups that are merged now
             break
         compared_seq = batch[-1].seq
-
-    async def settle(session: AsyncSession, merged: ApplyResult) -> None:
-        if has_more:
-            return  # Another run continues.
-        current = await get_playbook(session, place)
-        assert current is not None, "playbooks are never removed"
-        is_unchanged = position.until_version == version
-        current.cleaned_version = (
-            merged.version if merged.changed and is_unchanged else position.until_version
-        )
-
-    changes = [ProposedChange(delta=merge_delta(group)) for group in groups.groups[:MAX_DELTAS]]
-    curation = CurationPlan(version=version, changes=changes)
-    merged = await apply_plan(runtime, tenant_id, place, curation, author, on_applied=settle)
-    is_stuck = compared_seq == position.after_seq and not merged.changed
+    changes = [ProposedChange(delta=merge_delta(group)) for group in groups.groups]
+    plans = [
+        CurationPlan(version=version, changes=changes[start : start + MAX_DELTAS])
+        for start in range(0, min(len(changes), MAX_MERGES_PER_RUN), MAX_DELTAS)
+    ]
+    merged = [await apply_plan(runtime, tenant_id, place, plan, author) for plan in plans]
+    if not has_more:
+        cleaned_version = position.until_version
+        own_version = version + sum(one.changed for one in merged)
+        if cleaned_version == version and merged and merged[-1].version == own_version:
+            cleaned_version = own_version  # nobody else changed the playbook meanwhile
+        async with runtime.sessions.for_tenant(tenant_id) as session:
+            current = await get_playbook(session, place)
+            assert current is not None, "playbooks are never removed"
+            current.cleaned_version = cleaned_version
+    is_stuck = compared_seq == position.after_seq and not any(one.changed for one in merged)
     continues = has_more and not is_stuck
     next_position = CleanupPosition(compared_seq, position.until_version) if continues else None
     return merged, next_position

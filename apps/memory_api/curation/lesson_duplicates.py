@@ -51,16 +51,13 @@ def max_wording_similarity(first: str, second: str) -> float:
 
 def is_duplicate(first: str, second: str, cosine: float | None = None) -> bool:
     """Whether an agent loses no advice if one of the two texts is removed."""
-    if (
-        max_wording_similarity(first, second) < MIN_WORDING_SIMILARITY
-        or find_difference(first, second) is not None
-    ):
+    is_near = cosine is None or cosine >= MIN_COSINE
+    similarity = _similarity_without_examples(first, second)
+    if not is_near and similarity < MIN_SIMILARITY_WITHOUT_EXAMPLES:
         return False
-    return (
-        cosine is None
-        or cosine >= MIN_COSINE
-        or _similarity_without_examples(first, second) >= MIN_SIMILARITY_WITHOUT_EXAMPLES
-    )
+    if similarity < MIN_WORDING_SIMILARITY:
+        similarity = wording_similarity(first, second)
+    return similarity >= MIN_WORDING_SIMILARITY and find_difference(first, second) is None
 
 
 def find_duplicates(text: str, near: Iterable[NearbyBullet]) -> list[NearbyBullet]:

@@ -31,6 +31,7 @@ from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.intake import TraceIntake
 from apps.memory_api.traces.open_traces import record_outcome
 from apps.memory_api.traces.queries import get_trace
+from apps.memory_api.traces.redaction import redact_change
 from apps.memory_api.traces.schemas import RecordOutcomeRequest
 
 ENDED = ("done", "failed", "cancelled")
@@ -188,6 +189,6 @@ async def record_agent_feedback(
     if body.answer is not None:
         outcome["ground_truth"] = body.answer
     recorded = RecordOutcomeRequest.model_validate(outcome)
-    record_outcome(trace, recorded)
+    record_outcome(trace, redact_change(recorded))
     intake = TraceIntake(runtime, caller, "auto")
     await intake.accept_stored(session, trace, sanitized=False)

@@ -23,7 +23,7 @@ from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.runs.chain import enqueue_runs, new_learning_run
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import store_trace
+from apps.memory_api.traces.storage import prepare_trace, store_trace
 
 OUTCOMES = {"failed": "failure", "partial": "partial"}
 """Status of a run → outcome of its trace. A success is one if the run was sure enough to go on
@@ -148,7 +148,9 @@ async def _store_trace(
             "events": _to_events(agent_run.query, steps, result),
         }
     )
-    stored = await store_trace(session, body, agent_run.project_id, None)
+    # The outputs are limited and redacted already, so this takes milliseconds.
+    new = await prepare_trace(body, agent_run.tenant_id, agent_run.project_id)
+    stored = await store_trace(session, new)
     agent_run.trace_id = stored.trace.id
     if body.outcome is not None and runtime.settings.reflective_memory_enabled:
         await session.flush()

@@ -7,7 +7,20 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, bindparam, func, or_, select, tuple_
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    any_,
+    bindparam,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
@@ -26,6 +39,7 @@ from apps.memory_api.memories.tables import (
 
 ADD_LINKS = load_sql("memories/queries.sql", "add_links")
 FIND_SAME_TEXT = load_sql("memories/queries.sql", "find_same_text")
+LIST_VECTORS = load_sql("memories/queries.sql", "list_vectors")
 ADD_OBSERVATION = load_sql("memories/queries.sql", "add_observation")
 _MEMORY_BY_KEY = select(MemoryRow).where(
     MemoryRow.tenant_id == bindparam("tenant"),
@@ -269,6 +283,32 @@ async def list_indexed_models(
         )
         dimensions_by_model |= {(scope, model): dimensions for model, dimensions in rows}
     return dimensions_by_model
+
+
+async def list_vectors(
+    session: AsyncSession, scope: int, model: str
+) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
+    """The seqs of the indexed memories of a scope, ascending, and their vectors of this model."""
+    values = {"tenant": current_tenant_id(session), "scope": scope, "model": model}
+    rows = (await session.execute(LIST_VECTORS, values)).all()
+    vectors = [vector.to_numpy() for _, vector in rows]
+    seqs = np.fromiter((seq for seq, _ in rows), np.int64, len(rows))
+    return seqs, np.stack(vectors) if vectors else np.empty((0, 0), np.float16)
+
+
+async def find_contents(
+    session: AsyncSession, scope: int, seqs: Collection[int]
+) -> dict[int, tuple[UUID, str]]:
+    """Seq → ID and content of the active memories of a scope among these."""
+    rows = await session.execute(
+        select(MemoryRow.seq, MemoryRow.id, MemoryRow.content).where(
+            MemoryRow.tenant_id == current_tenant_id(session),
+            MemoryRow.scope_id == scope,
+            MemoryRow.status == MemoryStatus.ACTIVE,
+            MemoryRow.seq == any_(literal(list(seqs), ARRAY(BigInteger))),
+        )
+    )
+    return {seq: (memory_id, content) for seq, memory_id, content in rows}
 
 
 async def confirm_memories(

@@ -73,3 +73,10 @@ where e.tenant_id = :tenant and e.id in (select entity_id from mentions)
   and not exists (
       select from memory_entities o
       where o.tenant_id = :tenant and o.entity_id = e.id and o.memory_id <> all(cast(:ids as uuid[])))
+
+-- name: list_vectors
+select v.seq, v.embedding
+from memory_vectors v
+where v.tenant_id = :tenant and v.scope_id = :scope
+  and v.model_label_id = (select l.id from labels l where l.tenant_id = :tenant and l.type = 'model' and l.name = :model)
+order by v.seq

@@ -43,6 +43,7 @@ from apps.memory_api.traces.queries import find_known_external_ids
 from apps.memory_api.traces.redaction import redact_trace_isolated
 from apps.memory_api.traces.schemas import CreateTraceRequest, RejectedLine, TraceReceipt
 from apps.memory_api.traces.storage import (
+    NewTrace,
     content_hash,
     events_json,
     insert_events,
@@ -71,7 +72,6 @@ class ParsedLine:
     """
 
     line: int
-    raw: bytes
     cleaned: bool
     row: dict[str, Any]
     events: str
@@ -150,7 +150,7 @@ async def _parse_line(
         project_id = intake.caller.resolve_project(body.project_id)
         clean, content = await redact_trace_isolated(body), content_hash(body)
         row = to_row(tenant_id, clean, project_id, content, intake.reserved_trace_id(line))
-        return ParsedLine(line, raw, parsed.sanitized, row, events_json(clean.events))
+        return ParsedLine(line, parsed.sanitized, row, events_json(clean.events))
     except (HanseiError, ValidationError) as error:
         return RejectedLine(line=line, error=line_error(error))
 
@@ -231,10 +231,10 @@ async def _store_line(
     intake: TraceIntake, session: AsyncSession, one: ParsedLine
 ) -> TraceReceipt | RejectedLine:
     """Stores one line in a savepoint."""
-    body = CreateTraceRequest.model_validate(parse_json(one.raw).value)
+    new = NewTrace(one.row, [(0, one.events)])
     try:
         async with session.begin_nested():
-            receipt = await intake.accept(session, body, sanitized=one.cleaned, number=one.line)
+            receipt = await intake.accept(session, new, sanitized=one.cleaned)
         return receipt.model_copy(update={"line": one.line})
     except DatabaseUnavailable:
         raise

@@ -31,7 +31,13 @@ from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.duplicates import mark_if_duplicate
 from apps.memory_api.traces.queries import get_trace
 from apps.memory_api.traces.schemas import CreateTraceRequest, ReflectMode, TraceReceipt
-from apps.memory_api.traces.storage import StoredTrace, is_ready_for_learning, store_trace
+from apps.memory_api.traces.storage import (
+    NewTrace,
+    StoredTrace,
+    is_ready_for_learning,
+    prepare_trace,
+    store_trace,
+)
 from apps.memory_api.traces.tables import TraceRow
 
 
@@ -71,8 +77,9 @@ async def start_run_for_trace(
     `QueueFull`, and `Conflict` if the external_id belongs to another trace.
     """
     project_id = caller.resolve_project(trace.project_id)
+    new = await prepare_trace(trace, caller.tenant_id, project_id, options.trace_id)
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
-        stored = await store_trace(session, trace, project_id, options.trace_id)
+        stored = await store_trace(session, new)
         bind_log_context(trace_id=stored.trace.id)
         earlier = await _find_earlier_run(session, stored, options)
         if earlier is not None:
@@ -127,14 +134,12 @@ class TraceIntake:
     reserved: IdempotencyReservation | None = None
 
     async def accept(
-        self, session: AsyncSession, body: CreateTraceRequest, *, sanitized: bool, number: int = 0
+        self, session: AsyncSession, new: NewTrace, *, sanitized: bool
     ) -> TraceReceipt:
-        """Store a trace and queue its learning chain. `number` is its position in the request. A
-        duplicate is answered with the run it has.
+        """Store a trace and queue its learning chain. A duplicate is answered with the run it
+        has.
         """
-        self.caller.require_tenant(body.tenant_id)
-        project_id = self.caller.resolve_project(body.project_id)
-        stored = await store_trace(session, body, project_id, self.reserved_trace_id(number))
+        stored = await store_trace(session, new)
         if stored.duplicate:
             return await self.accept_duplicate(session, stored.trace, sanitized=sanitized)
         return await self.accept_stored(session, stored.trace, sanitized=sanitized)

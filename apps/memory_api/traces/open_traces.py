@@ -12,12 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.errors import Conflict, InvalidRequest, NotFound
 from apps.memory_api.core.schemas import MAX_EVENTS
 from apps.memory_api.traces.queries import get_trace
-from apps.memory_api.traces.redaction import (
-    count_redactions,
-    redact_events_isolated,
-    redact_outcome,
-    redact_tools,
-)
+from apps.memory_api.traces.redaction import RedactedChange, count_redactions
 from apps.memory_api.traces.schemas import (
     AppendEventsRequest,
     CloseTraceRequest,
@@ -39,31 +34,32 @@ async def require_trace(
     return trace
 
 
-async def append_events(session: AsyncSession, trace: TraceRow, body: AppendEventsRequest) -> None:
+async def append_events(
+    session: AsyncSession, trace: TraceRow, change: RedactedChange[AppendEventsRequest]
+) -> None:
     """Adds events and tools to an open trace. Raises `Conflict` if it is closed, and
     `InvalidRequest` for more than `MAX_EVENTS` events or `MAX_TOOLS` tools.
     """
+    body = change.body
     _require_open(trace)
     if trace.event_count + len(body.events) > MAX_EVENTS:
         raise InvalidRequest(f"A trace can have at most {MAX_EVENTS} events.", field="events")
-    redactions = Counter[str]()
-    events = await redact_events_isolated(body.events, redactions)
-    await add_events(session, trace, events)
+    await add_events(session, trace, body.events)
     if body.tools:
-        tools = merge_tools([*to_tools(trace.tools), *redact_tools(body.tools, redactions)])
+        tools = merge_tools([*to_tools(trace.tools), *body.tools])
         if len(tools) > MAX_TOOLS:
             raise InvalidRequest(f"A trace can have at most {MAX_TOOLS} tools.", field="tools")
         trace.tools = tools_json(tools)
-    _add_redactions(trace, redactions)
+    _add_redactions(trace, change.counts)
     trace.updated_at = datetime.now(UTC)
 
 
-def record_outcome(trace: TraceRow, body: RecordOutcomeRequest) -> bool:
+def record_outcome(trace: TraceRow, change: RedactedChange[RecordOutcomeRequest]) -> bool:
     """Stores the reported outcome of an open or closed trace. Returns False if nothing is new.
     Raises `Conflict` if another outcome is already recorded.
     """
+    body = change.body
     _require_same_outcome(trace, body.outcome)
-    body, redactions = redact_outcome(body)
     reported: dict[str, Any] = {
         "outcome": body.outcome.value,
         "error": body.error.model_dump(mode="json") if body.error else None,
@@ -78,15 +74,16 @@ def record_outcome(trace: TraceRow, body: RecordOutcomeRequest) -> bool:
     for name, value in changes.items():
         setattr(trace, name, value)
     if changes:
-        _add_redactions(trace, redactions)
+        _add_redactions(trace, change.counts)
         trace.updated_at = datetime.now(UTC)
     return bool(changes)
 
 
-def close_trace(trace: TraceRow, body: CloseTraceRequest) -> None:
+def close_trace(trace: TraceRow, change: RedactedChange[CloseTraceRequest]) -> None:
     """Closes an open trace. Raises `Conflict` if it is closed or has another outcome, and
     `InvalidRequest` if it has no events.
     """
+    body = change.body
     _require_open(trace)
     _require_same_outcome(trace, body.outcome)
     if trace.event_count == 0:
@@ -96,10 +93,9 @@ def close_trace(trace: TraceRow, body: CloseTraceRequest) -> None:
     _close(trace)
     if body.outcome is not None:
         trace.outcome = body.outcome.value
-    body, redactions = redact_outcome(body)
     if body.error is not None:
         trace.error = body.error.model_dump(mode="json")
-        _add_redactions(trace, redactions)
+        _add_redactions(trace, change.counts)
 
 
 def time_out_trace(trace: TraceRow) -> None:

@@ -4,16 +4,17 @@ IDs and names (tools, agents, bullet keys) are not redacted, because callers ref
 pass over all texts together decides whether a detailed pass is needed, which is rare: the first
 pass takes 0.25 s for 551 real traces, and none of them needed the second.
 
-Redaction of personal data has no first pass and takes longer, so a large trace is redacted in a
-process of its own (`redact_trace_isolated`).
+Redaction of personal data has no first pass and takes longer, up to 30 s. So a large body is
+redacted in a process of its own (the functions `…_isolated`), and before its transaction opens.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -26,6 +27,7 @@ from apps.memory_api.core.secret_redaction import (
     redact_value,
 )
 from apps.memory_api.traces.schemas import (
+    AppendEventsRequest,
     CloseTraceRequest,
     CreateTraceRequest,
     ErrorInfo,
@@ -36,7 +38,8 @@ from apps.memory_api.traces.tools import ToolDefinition
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
-OutcomeReport = TypeVar("OutcomeReport", RecordOutcomeRequest, CloseTraceRequest)
+Change = TypeVar("Change", AppendEventsRequest, RecordOutcomeRequest, CloseTraceRequest)
+"""A request that changes a stored trace."""
 
 REDACTED_KEY = "redacted"
 """The key of a trace's metadata with the number of redacted secrets by kind."""
@@ -55,12 +58,24 @@ _TRACE = (
 )
 _TOOL = ("description",)
 _EVENT = ("content", "metadata", "error")
-_OUTCOME = ("error", "ground_truth", "test_report")
+_CHANGE: Mapping[type[BaseModel], Sequence[str]] = {
+    AppendEventsRequest: ("events", "tools"),
+    RecordOutcomeRequest: ("error", "ground_truth", "test_report"),
+    CloseTraceRequest: ("error",),
+}
 _ERROR = ("error_message", "context")
 _PASS_CHARACTERS = 1024 * 1024
 """Characters that one pass checks together, roughly."""
 _SEPARATOR = "\n" * 17
 """Longer than the white space in any secret pattern, so that no match spans two texts."""
+
+
+@dataclass(frozen=True)
+class RedactedChange(Generic[Change]):
+    """A request without secrets, and the number of its secrets by kind."""
+
+    body: Change
+    counts: Counter[str]
 
 
 def redact_trace(body: CreateTraceRequest) -> CreateTraceRequest:
@@ -86,14 +101,31 @@ async def redact_trace_isolated(body: CreateTraceRequest) -> CreateTraceRequest:
     return await _run(partial(redact_trace, body), size)
 
 
-async def redact_events_isolated(events: Sequence[Event], kinds: Counter[str]) -> Sequence[Event]:
-    """`redact_events`, as `redact_trace_isolated`."""
+async def redact_each_event_isolated(
+    events: Sequence[Event],
+) -> Sequence[tuple[Event, Counter[str]]]:
+    """The events without secrets, each with the number of its secrets by kind. As
+    `redact_trace_isolated`.
+    """
     if PERSONAL_DATA.detector is None:
-        return redact_events(events, kinds)
-    work = partial(_redact_and_count, events)
-    redacted, found = await _run(work, _text_size(events, _EVENT))
-    kinds.update(found)
-    return redacted
+        return _redact_each_event(events)
+    return await _run(partial(_redact_each_event, events), _text_size(events, _EVENT))
+
+
+def redact_change(body: Change) -> RedactedChange[Change]:
+    """The request without secrets."""
+    kinds = Counter[str]()
+    return RedactedChange(redact_fields(body, _CHANGE[type(body)], kinds), kinds)
+
+
+async def redact_change_isolated(body: Change) -> RedactedChange[Change]:
+    """`redact_change`, as `redact_trace_isolated`."""
+    if PERSONAL_DATA.detector is None:
+        return redact_change(body)
+    names = [name for name in _CHANGE[type(body)] if name != "events"]
+    events: Sequence[Event] = getattr(body, "events", ())
+    size = _text_size([body], names) + _text_size(events, _EVENT)
+    return await _run(partial(redact_change, body), size)
 
 
 async def _run(work: Callable[[], T], size: int) -> T:
@@ -108,28 +140,27 @@ def _run_with_options(options: PersonalDataOptions, work: Callable[[], T]) -> T:
         return work()
 
 
-def _redact_and_count(events: Sequence[Event]) -> tuple[Sequence[Event], Counter[str]]:
-    kinds = Counter[str]()
-    return redact_events(events, kinds), kinds
-
-
 def redact_events(events: Sequence[Event], kinds: Counter[str]) -> Sequence[Event]:
     """The events without secrets. Adds the number of secrets to `kinds`."""
+    redacted = _redact_each_event(events)
+    for _, found in redacted:
+        kinds.update(found)
+    return [event for event, _ in redacted]
+
+
+def _redact_each_event(events: Sequence[Event]) -> Sequence[tuple[Event, Counter[str]]]:
     if not _may_contain_secrets(events, _EVENT):
-        return events
-    return [redact_fields(event, _EVENT, kinds) for event in events]
+        return [(event, Counter()) for event in events]
+    redacted: list[tuple[Event, Counter[str]]] = []
+    for event in events:
+        kinds = Counter[str]()
+        redacted.append((redact_fields(event, _EVENT, kinds), kinds))
+    return redacted
 
 
 def redact_tools(tools: Sequence[ToolDefinition], kinds: Counter[str]) -> list[ToolDefinition]:
     """The tools without secrets in their descriptions. Adds the number of secrets to `kinds`."""
     return [redact_fields(tool, _TOOL, kinds) for tool in tools]
-
-
-def redact_outcome(body: OutcomeReport) -> tuple[OutcomeReport, Counter[str]]:
-    """The redacted outcome, and the number of redacted secrets by kind."""
-    kinds = Counter[str]()
-    names = _OUTCOME if isinstance(body, RecordOutcomeRequest) else ("error",)
-    return redact_fields(body, names, kinds), kinds
 
 
 def count_redactions(metadata: Mapping[str, Any], kinds: Mapping[str, int]) -> dict[str, Any]:

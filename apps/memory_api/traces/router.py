@@ -34,6 +34,12 @@ from apps.memory_api.tenants.audit_log import record_audit_event
 from apps.memory_api.traces import examples, open_traces, queries
 from apps.memory_api.traces.batch_intake import accept_batches, accept_ndjson
 from apps.memory_api.traces.deletion import delete_traces
+from apps.memory_api.traces.deps import (
+    AppendedEventsBody,
+    ClosingBody,
+    NewTraceBody,
+    OutcomeBody,
+)
 from apps.memory_api.traces.importers.formats import (
     TraceFormat,
     document_batches,
@@ -42,12 +48,8 @@ from apps.memory_api.traces.importers.formats import (
 from apps.memory_api.traces.intake import TraceIntake
 from apps.memory_api.traces.open_traces import require_trace
 from apps.memory_api.traces.schemas import (
-    AppendEventsRequest,
-    CloseTraceRequest,
-    CreateTraceRequest,
     CreateTracesResponse,
     OutcomeType,
-    RecordOutcomeRequest,
     ReflectMode,
     Trace,
     TraceEvent,
@@ -164,10 +166,10 @@ CREATE_RESPONSES: Responses = {
     openapi_extra=TRACE_BODY,
 )
 async def create_trace(
-    body: CreateTraceRequest,
     response: Response,
     runtime: RuntimeDep,
     caller: Writer,
+    body: NewTraceBody,
     session: Session,
     sanitized: Sanitized,
     reflect: ReflectQuery = "auto",
@@ -268,9 +270,9 @@ async def list_trace_events(
 )
 async def append_events(
     trace_id: UUID,
-    body: AppendEventsRequest,
-    session: Session,
     caller: Writer,
+    body: AppendedEventsBody,
+    session: Session,
     sanitized: Sanitized,
 ) -> UpdatedTrace:
     """Appends events to an open trace, in the order of the list. Answers 409 for a closed trace."""
@@ -288,10 +290,10 @@ async def append_events(
 )
 async def record_outcome(
     trace_id: UUID,
-    body: RecordOutcomeRequest,
     runtime: RuntimeDep,
-    session: Session,
     caller: Writer,
+    body: OutcomeBody,
+    session: Session,
     sanitized: Sanitized,
 ) -> TraceReceipt:
     """Records the outcome of an agent run, or evidence of it, that became known later.
@@ -300,7 +302,7 @@ async def record_outcome(
     outcome answers 409.
     """
     trace = await require_trace(session, trace_id, caller.project_id, for_update=True)
-    intake = TraceIntake(runtime, caller, body.reflect)
+    intake = TraceIntake(runtime, caller, body.body.reflect)
     if not open_traces.record_outcome(trace, body):
         return await intake.accept_duplicate(session, trace, sanitized=sanitized)
     return await intake.accept_stored(session, trace, sanitized=sanitized)
@@ -314,10 +316,10 @@ async def record_outcome(
 )
 async def close_trace(
     trace_id: UUID,
-    body: CloseTraceRequest,
     runtime: RuntimeDep,
-    session: Session,
     caller: Writer,
+    body: ClosingBody,
+    session: Session,
     sanitized: Sanitized,
 ) -> TraceReceipt:
     """Closes an open trace, which is then reflected on.
@@ -326,6 +328,6 @@ async def close_trace(
     """
     trace = await require_trace(session, trace_id, caller.project_id, for_update=True)
     open_traces.close_trace(trace, body)
-    return await TraceIntake(runtime, caller, body.reflect).accept_stored(
+    return await TraceIntake(runtime, caller, body.body.reflect).accept_stored(
         session, trace, sanitized=sanitized
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -45,33 +45,49 @@ class StoredTrace:
     duplicate: bool
 
 
-async def store_trace(
-    session: AsyncSession, body: CreateTraceRequest, project_id: str, trace_id: UUID | None = None
-) -> StoredTrace:
-    """Redacts and stores a trace and its events. If the `external_id` or the `trace_id` exists,
-    returns the existing trace. Raises `Conflict` for an existing `external_id` with other content,
-    and `InvalidRequest` for a related memory that does not exist.
+@dataclass(frozen=True)
+class NewTrace:
+    """A redacted trace that is ready to be stored: the row of `to_row`, and the events."""
+
+    row: Mapping[str, Any]
+    event_batches: Iterable[tuple[int, str]]
+    """The seq of the first event, and `events_json`. May be an iterator."""
+
+
+async def prepare_trace(
+    body: CreateTraceRequest, tenant_id: UUID, project_id: str, trace_id: UUID | None = None
+) -> NewTrace:
+    """Redacts a trace, which takes up to 30 s for a large one: no transaction should be open.
+    Raises `WorkTimeout`.
     """
     content = content_hash(body)
-    existing = await _find_existing(session, body, project_id, content)
+    clean = await redact_trace_isolated(body)
+    row = to_row(tenant_id, clean, project_id, content, trace_id)
+    return NewTrace(row, _event_batches(clean.events, 0))
+
+
+async def store_trace(session: AsyncSession, new: NewTrace) -> StoredTrace:
+    """Stores a trace and its events. If the `external_id` or the ID exists, returns the existing
+    trace. Raises `Conflict` for an existing `external_id` with other content, and `InvalidRequest`
+    for a related memory that does not exist.
+    """
+    row = new.row
+    existing = await _find_existing(session, row)
     if existing is not None:
         return existing
-    await _check_related_memories(session, project_id, body.related_memory_ids)
-    body = await redact_trace_isolated(body)
-    row = to_row(current_tenant_id(session), body, project_id, content, trace_id)
+    await _check_related_memories(session, row["project_id"], row["related_memory_ids"])
     statement = insert(TraceRow).values({ATTRIBUTES[name]: value for name, value in row.items()})
     trace = await session.scalar(statement.on_conflict_do_nothing().returning(TraceRow))
     if trace is None:  # a concurrent request stored the trace first
-        existing = await _find_existing(session, body, project_id, content)
-        return existing or await _stored_before(session, trace_id)
-    await _insert_events_of(session, trace.id, 0, body.events)
+        return await _find_existing(session, row) or await _stored_before(session, row["id"])
+    await _insert_event_batches(session, trace.id, new.event_batches)
     return StoredTrace(trace, duplicate=False)
 
 
 async def _check_related_memories(
-    session: AsyncSession, project_id: str, memory_ids: Sequence[UUID]
+    session: AsyncSession, project_id: str, memory_ids: Sequence[str]
 ) -> None:
-    missing = await find_missing_memories(session, project_id, memory_ids)
+    missing = await find_missing_memories(session, project_id, list(map(UUID, memory_ids)))
     if missing:
         raise InvalidRequest(
             f"`related_memory_ids` contains {missing[0]}, which is no memory of this project.",
@@ -79,25 +95,23 @@ async def _check_related_memories(
         )
 
 
-async def _find_existing(
-    session: AsyncSession, body: CreateTraceRequest, project_id: str, content: bytes
-) -> StoredTrace | None:
-    if body.external_id is None:
+async def _find_existing(session: AsyncSession, row: Mapping[str, Any]) -> StoredTrace | None:
+    if row["external_id"] is None:
         return None
-    trace = await get_trace_by_external_id(session, project_id, body.external_id)
+    trace = await get_trace_by_external_id(session, row["project_id"], row["external_id"])
     if trace is None:
         return None
-    if trace.content_hash != content:
+    if trace.content_hash != row["content_hash"]:
         raise Conflict(
-            f"A trace with `external_id` '{body.external_id}' and other content already exists.",
+            f"A trace with `external_id` '{trace.external_id}' and other content already exists.",
             field="external_id",
         )
     return StoredTrace(trace, duplicate=True)
 
 
-async def _stored_before(session: AsyncSession, trace_id: UUID | None) -> StoredTrace:
+async def _stored_before(session: AsyncSession, trace_id: UUID) -> StoredTrace:
     """The trace that an earlier attempt of the same request stored before its process ended."""
-    trace = None if trace_id is None else await get_trace(session, trace_id)
+    trace = await get_trace(session, trace_id)
     assert trace is not None
     return StoredTrace(trace, duplicate=True)
 
@@ -105,30 +119,29 @@ async def _stored_before(session: AsyncSession, trace_id: UUID | None) -> Stored
 async def add_events(session: AsyncSession, trace: TraceRow, events: Sequence[Event]) -> None:
     """Appends events to a trace."""
     first = trace.event_count
-    await _insert_events_of(session, trace.id, first, events)
+    await _insert_event_batches(session, trace.id, _event_batches(events, first))
     trace.event_count = first + len(events)
 
 
-async def _insert_events_of(
-    session: AsyncSession, trace_id: UUID, first: int, events: Sequence[Event]
+async def _insert_event_batches(
+    session: AsyncSession, trace_id: UUID, batches: Iterable[tuple[int, str]]
 ) -> None:
-    """Stores the events of one trace, in several statements if they are large: a statement needs
-    its text four times in memory.
+    for first, text in batches:
+        await insert_events(session, [(trace_id, first, text)])
+
+
+def _event_batches(events: Sequence[Event], first: int) -> Iterator[tuple[int, str]]:
+    """The events of one trace for several statements if they are large: a statement needs its text
+    four times in memory. `first` is the seq of the first event.
     """
-    for batch in _batches(events):
-        await insert_events(session, [(trace_id, first, events_json(batch))])
-        first += len(batch)
-
-
-def _batches(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
     start = size = 0
     for number, event in enumerate(events):
         size += len(event.content)
         if size >= MAX_BATCH_CHARACTERS:
-            yield events[start : number + 1]
+            yield first + start, events_json(events[start : number + 1])
             start, size = number + 1, 0
     if start < len(events):
-        yield events[start:]
+        yield first + start, events_json(events[start:])
 
 
 async def insert_events(session: AsyncSession, events: Sequence[tuple[UUID, int, str]]) -> None:

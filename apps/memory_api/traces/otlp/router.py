@@ -24,7 +24,7 @@ from apps.memory_api.core.schemas import PlaybookName
 from apps.memory_api.traces.intake import TraceIntake
 from apps.memory_api.traces.otlp.decoding import JSON, PROTOBUF, decode_request, decompress
 from apps.memory_api.traces.otlp.genai import GroupedSpans, group_spans
-from apps.memory_api.traces.otlp.span_storage import SpanOptions, store_spans
+from apps.memory_api.traces.otlp.span_storage import SpanOptions, prepare_drafts, store_spans
 from apps.memory_api.traces.schemas import ReflectMode
 
 router = APIRouter(prefix="/v1/traces", tags=["traces"], route_class=LargeBodyRoute)
@@ -81,8 +81,9 @@ async def export_spans(
         if grouped.groups or grouped.ended_roots:
             intake = TraceIntake(runtime, caller, reflect)
             options = SpanOptions(project_id, playbook)
+            drafts = await prepare_drafts(caller, grouped.groups, options)
             async with runtime.sessions.for_tenant(caller.tenant_id) as session:
-                full = await store_spans(intake, session, grouped, options)
+                full = await store_spans(intake, session, drafts, grouped.ended_roots)
     return _respond(grouped.ignored, full, kind)
 
 

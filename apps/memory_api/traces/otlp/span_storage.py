@@ -8,7 +8,7 @@ skipped, so a request that is sent again changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,16 +19,17 @@ from sqlalchemy import ARRAY, Text, any_, literal, select
 from sqlalchemy.dialects.postgresql import UUID as PgUuid
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.auth.identity import Identity
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.schemas import MAX_EVENTS
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs.chain import new_learning_run
 from apps.memory_api.traces.intake import TraceIntake
-from apps.memory_api.traces.otlp.genai import SOURCE, GroupedSpans, SpanGroup
+from apps.memory_api.traces.otlp.genai import SOURCE, SpanGroup
 from apps.memory_api.traces.redaction import (
     count_redactions,
-    redact_events_isolated,
-    redact_trace,
+    redact_each_event_isolated,
+    redact_trace_isolated,
 )
 from apps.memory_api.traces.schemas import CreateTraceRequest, Event, EventType
 from apps.memory_api.traces.storage import (
@@ -52,34 +53,54 @@ class SpanOptions:
     playbook: str | None = None
 
 
+@dataclass(frozen=True)
+class TraceDraft:
+    """Spans of one trace, redacted."""
+
+    group: SpanGroup
+    row: Mapping[str, Any]
+    """The row of the trace, if it is new."""
+    clean: CreateTraceRequest
+    """The fields that the spans state."""
+    events: Sequence[tuple[Event, Counter[str]]]
+    """Each with the number of its secrets by kind."""
+
+
+Drafts = Mapping[tuple[str, str], TraceDraft]
+"""By project and external ID."""
+
+
+async def prepare_drafts(
+    caller: Identity, groups: Sequence[SpanGroup], options: SpanOptions
+) -> Drafts:
+    """Redacts the spans, which takes up to 30 s for many: no transaction should be open."""
+    drafts: dict[tuple[str, str], TraceDraft] = {}
+    for group in groups:
+        project_id = caller.resolve_project(options.project_id or group.fields.get("project_id"))
+        body = _to_trace(group, options)
+        clean = await redact_trace_isolated(body)
+        row = to_row(caller.tenant_id, clean, project_id, content_hash(body), None)
+        events = await redact_each_event_isolated(group.events)
+        drafts[project_id, group.external_id] = TraceDraft(group, row, clean, events)
+    return drafts
+
+
 async def store_spans(
-    intake: TraceIntake, session: AsyncSession, grouped: GroupedSpans, options: SpanOptions
+    intake: TraceIntake, session: AsyncSession, drafts: Drafts, ended_roots: Collection[str]
 ) -> int:
     """Returns the number of events that were not stored because their trace is full. Raises
     `QueueFull`.
     """
-    drafts = {
-        (project_id, group.external_id): group
-        for group in grouped.groups
-        for project_id in [
-            intake.caller.resolve_project(options.project_id or group.fields.get("project_id"))
-        ]
-    }
-    rows = [
-        _new_row(session, group, project_id, options) for (project_id, _), group in drafts.items()
-    ]
-    await insert_traces(
-        session, sorted(rows, key=lambda row: (row["project_id"], row["external_id"]))
-    )
-    others = {f"otel:{trace_id}" for trace_id in grouped.ended_roots}
+    await insert_traces(session, [dict(drafts[key].row) for key in sorted(drafts)])
+    others = {f"otel:{trace_id}" for trace_id in ended_roots}
     traces = await _lock_traces(session, {name for _, name in drafts} | others)
     added, full = await _add_events(session, drafts, traces)
     ended: list[TraceRow] = []
     for key, trace in traces.items():
-        group = drafts.get(key)
-        if group is not None:
-            _update_fields(trace, group)
-        is_end = group.has_ended if group is not None else True
+        draft = drafts.get(key)
+        if draft is not None:
+            _update_fields(trace, draft)
+        is_end = draft.group.has_ended if draft is not None else True
         if is_end and trace.state == "open" and trace.event_count > 0:
             trace.state = "closed"
             trace.closed_at = datetime.now(UTC)
@@ -90,9 +111,8 @@ async def store_spans(
     return full
 
 
-def _new_row(
-    session: AsyncSession, group: SpanGroup, project_id: str, options: SpanOptions
-) -> dict[str, Any]:
+def _to_trace(group: SpanGroup, options: SpanOptions) -> CreateTraceRequest:
+    """The trace without events. Fields that are not valid are left out and named."""
     base: dict[str, Any] = {
         "external_id": group.external_id,
         "session_id": group.session_id,
@@ -101,15 +121,12 @@ def _new_row(
         "metadata": {"source": SOURCE},
     }
     try:
-        body = CreateTraceRequest.model_validate(base | group.fields)
+        return CreateTraceRequest.model_validate(base | group.fields)
     except ValidationError as error:
         invalid = sorted({str(each["loc"][0]) for each in error.errors() if each["loc"]})
         base["metadata"] |= {"invalid_attributes": invalid}
-        given = {name: value for name, value in group.fields.items() if name not in invalid}
-        body = CreateTraceRequest.model_validate(base | given)
-        group.fields = given
-    clean = redact_trace(body)
-    return to_row(current_tenant_id(session), clean, project_id, content_hash(body), None)
+        group.fields = {name: v for name, v in group.fields.items() if name not in invalid}
+        return CreateTraceRequest.model_validate(base | group.fields)
 
 
 async def _lock_traces(
@@ -130,29 +147,30 @@ async def _lock_traces(
 
 async def _add_events(
     session: AsyncSession,
-    drafts: Mapping[tuple[str, str], SpanGroup],
+    drafts: Drafts,
     traces: Mapping[tuple[str, str], TraceRow],
 ) -> tuple[set[tuple[str, str]], int]:
     """The keys of traces with new events, and the number of events without room."""
-    events = {key: group.events for key, group in drafts.items() if key in traces}
-    known = await _find_known_events(session, [(traces[key].id, events[key]) for key in events])
+    events = {key: draft.events for key, draft in drafts.items() if key in traces}
+    known = await _find_known_events(
+        session, [(traces[key].id, [event for event, _ in events[key]]) for key in events]
+    )
     inserted: list[tuple[UUID, int, str]] = []
     added: set[tuple[str, str]] = set()
     full = 0
     for key, found in events.items():
         trace = traces[key]
-        new = [event for event in found if (trace.id, event.event_id) not in known]
+        new = [pair for pair in found if (trace.id, pair[0].event_id) not in known]
         room = max(0, MAX_EVENTS - trace.event_count)
         full += max(0, len(new) - room)
         new = new[:room]
         if not new:
             continue
-        kinds = Counter[str]()
-        clean = await redact_events_isolated(new, kinds)
+        clean = [event for event, _ in new]
         inserted.append((trace.id, trace.event_count, events_json(clean)))
         trace.event_count += len(clean)
         _describe_task(trace, clean)
-        if kinds:
+        if kinds := sum((counts for _, counts in new), Counter[str]()):
             trace.metadata_ = count_redactions(trace.metadata_, kinds)
         added.add(key)
     await insert_events(session, inserted)
@@ -185,14 +203,11 @@ def _describe_task(trace: TraceRow, events: Sequence[Event]) -> None:
         trace.task_description = first.content
 
 
-def _update_fields(trace: TraceRow, group: SpanGroup) -> None:
+def _update_fields(trace: TraceRow, draft: TraceDraft) -> None:
     """Fields that later spans state. What is stored is not overwritten."""
     if trace.session_id is None:
-        trace.session_id = group.session_id
-    given = {name: group.fields[name] for name in group.fields if name != "project_id"}
-    if not given:
-        return
-    clean = redact_trace(CreateTraceRequest.model_validate(given | {"state": "open"}))
+        trace.session_id = draft.group.session_id
+    given, clean = draft.group.fields, draft.clean
     for name in ("outcome", "playbook", "task_key", "retrieval_id", "query", "generated_answer"):
         value: Any = getattr(clean, name)
         if name in given and value is not None and getattr(trace, name) is None:
