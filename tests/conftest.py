@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from uuid import UUID
 
@@ -19,7 +21,7 @@ from fastapi import FastAPI
 from apps.memory_api.auth.identity import KeyScope, generate_key, to_tenant_id
 from apps.memory_api.auth.queries import create_tenant
 from apps.memory_api.auth.tables import ApiKeyRow
-from apps.memory_api.bootstrap import open_runtime
+from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.core.db import Sessions, open_engine
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
@@ -35,6 +37,9 @@ from tests.support.stub_provider.guard import forbid_real_providers
 from tests.support.tickets import waiting_tickets
 
 forbid_real_providers()
+
+# Clients of providers are opened by the hundred, and none of them speaks TLS.
+ssl.create_default_context = cache(ssl.create_default_context)
 
 # Processes that tests start load the service in half the time from cached bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -73,6 +78,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         slow = folder in WITH_PROCESSES or "server" in fixtures or item.get_closest_marker("slow")
         if not slow or item.get_closest_marker("smoke"):
             item.add_marker("fast")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exclude tests and modules from garbage collection, as a process of the service does with its
+    objects: thousands of times, a collection would find nothing among them."""
+    freeze_startup_objects()
 
 
 @pytest.fixture(scope="session")

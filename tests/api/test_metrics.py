@@ -27,6 +27,7 @@ from apps.memory_api.run_queue.figures import QueueGauge
 from apps.memory_api.runtime import Runtime
 from tests.api.test_problems import unused_port
 from tests.conftest import TestTenant
+from tests.support.live_service import with_runtime
 from tests.support.model_service import Service
 from tests.support.problems import assert_problem
 from tests.support.stub_provider import rate_limited
@@ -44,17 +45,15 @@ def client(app: FastAPI, address: tuple[str, int] = ("127.0.0.1", 1)) -> httpx2.
     return httpx2.AsyncClient(transport=transport, base_url="http://hansei")
 
 
-def with_settings(runtime: Runtime, **changes: Any) -> FastAPI:
+def with_settings(app: FastAPI, runtime: Runtime, **changes: Any) -> FastAPI:
     settings = runtime.settings.model_copy(update=changes)
-    made = create_app(settings, runtime=runtime)
-    made.state.runtime = Runtime(
-        settings, runtime.sessions, runtime.default_embedder, runtime.queue
+    return with_runtime(
+        app, Runtime(settings, runtime.sessions, runtime.default_embedder, runtime.queue)
     )
-    return made
 
 
-async def test_loopback_may_read_and_strangers_may_not(runtime: Runtime) -> None:
-    app = with_settings(runtime)
+async def test_loopback_may_read_and_strangers_may_not(app: FastAPI, runtime: Runtime) -> None:
+    app = with_settings(app, runtime)
     for address in (("127.0.0.1", 1), ("::1", 1), ("127.8.8.8", 1)):
         async with client(app, address) as http:
             answer = await http.get("/metrics")
@@ -66,14 +65,18 @@ async def test_loopback_may_read_and_strangers_may_not(runtime: Runtime) -> None
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
-async def test_client_of_proxy_is_no_loopback_client(runtime: Runtime, header: str) -> None:
-    async with client(with_settings(runtime)) as http:
+async def test_client_of_proxy_is_no_loopback_client(
+    app: FastAPI, runtime: Runtime, header: str
+) -> None:
+    async with client(with_settings(app, runtime)) as http:
         answer = await http.get("/metrics", headers={header: "127.0.0.1"})
     assert_problem(answer, 403, "forbidden")
 
 
-async def test_token_is_required_of_everybody(runtime: Runtime, tenant: TestTenant) -> None:
-    app = with_settings(runtime, metrics_token=SecretStr(TOKEN))
+async def test_token_is_required_of_everybody(
+    app: FastAPI, runtime: Runtime, tenant: TestTenant
+) -> None:
+    app = with_settings(app, runtime, metrics_token=SecretStr(TOKEN))
     for address in (STRANGER, ("127.0.0.1", 1)):
         async with client(app, address) as http:
             for wrong in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Basic {TOKEN}"}):

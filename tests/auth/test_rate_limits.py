@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from pydantic import ValidationError
 
 from apps.memory_api.auth.identity import Identity, KeyScope, generate_key
@@ -19,8 +20,8 @@ from apps.memory_api.auth.rate_limit_storage import (
 )
 from apps.memory_api.auth.rate_limits import RateLimited, RateLimits
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.main import create_app
 from apps.memory_api.runtime import Runtime
+from tests.support.live_service import with_runtime
 from tests.support.problems import assert_problem
 
 OFF = {"rate_limit_key": "off", "rate_limit_tenant": "off", "rate_limit_failed_keys": "off"}
@@ -130,7 +131,7 @@ Client = Callable[..., "asynccontextmanager[httpx2.AsyncClient]"]
 
 
 @pytest.fixture
-def limited(runtime: Runtime) -> Callable[..., object]:
+def limited(app: FastAPI, runtime: Runtime) -> Callable[..., object]:
     """An API process with these limits, for clients of one address."""
 
     @asynccontextmanager
@@ -138,11 +139,10 @@ def limited(runtime: Runtime) -> Callable[..., object]:
         address: str = "203.0.113.7", **limits: str
     ) -> AsyncIterator[httpx2.AsyncClient]:
         settings = runtime.settings.model_copy(update=OFF | limits)
-        app = create_app(settings, runtime=replace(runtime, settings=settings))
-        async with app.router.lifespan_context(app):
-            transport = httpx2.ASGITransport(app=app, client=(address, 1))
-            async with httpx2.AsyncClient(transport=transport, base_url="http://hansei") as client:
-                yield client
+        changed = with_runtime(app, replace(runtime, settings=settings))
+        transport = httpx2.ASGITransport(app=changed, client=(address, 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://hansei") as client:
+            yield client
 
     return open_client
 

@@ -12,8 +12,8 @@ from sqlalchemy import update
 from apps.memory_api.console.session import IDLE
 from apps.memory_api.console.tables import ConsoleSessionRow
 from apps.memory_api.console.visit import local_address
-from apps.memory_api.main import create_app
 from tests.console.conftest import ConsoleClient
+from tests.support.live_service import with_runtime
 
 
 async def test_stranger_is_sent_to_login(console) -> None:
@@ -58,17 +58,16 @@ async def test_wrong_key_opens_no_session(console, key: str) -> None:
     assert (await client.get("/console")).status_code == 303
 
 
-async def test_attempts_with_wrong_keys_are_limited(runtime, tenant) -> None:
+async def test_attempts_with_wrong_keys_are_limited(app, runtime, tenant) -> None:
     settings = runtime.settings.model_copy(update={"rate_limit_failed_keys": "3/hour"})
-    app = create_app(settings, runtime=replace(runtime, settings=settings))
-    async with app.router.lifespan_context(app):
-        transport = httpx2.ASGITransport(app=app, client=("203.0.113.9", 1))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://hansei") as http:
-            client = ConsoleClient(http)
-            unknown = "hsk_" + "a" * 26 + "_" + "x" * 42
-            statuses = [(await client.log_in(f"{unknown}{n}")).status_code for n in range(5)]
-            assert statuses == [401, 401, 401, 429, 429]
-            assert "Too many attempts" in (await client.log_in(tenant.keys["read"])).text
+    changed = with_runtime(app, replace(runtime, settings=settings))
+    transport = httpx2.ASGITransport(changed, client=("203.0.113.9", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://hansei") as http:
+        client = ConsoleClient(http)
+        unknown = "hsk_" + "a" * 26 + "_" + "x" * 42
+        statuses = [(await client.log_in(f"{unknown}{n}")).status_code for n in range(5)]
+        assert statuses == [401, 401, 401, 429, 429]
+        assert "Too many attempts" in (await client.log_in(tenant.keys["read"])).text
 
 
 async def test_operator_key_may_not_read(console, tenant) -> None:

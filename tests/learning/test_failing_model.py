@@ -19,13 +19,13 @@ from uuid import UUID
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from sqlalchemy import select, update
 
 from apps.memory_api.curation.step import EXHAUSTED_REASON
 from apps.memory_api.curation.tables import CuratedLessonRow
 from apps.memory_api.learning import RUN_STEPS
 from apps.memory_api.llm.circuit_breaker import CircuitBreakers
-from apps.memory_api.main import create_app
 from apps.memory_api.maintenance.upkeep import enqueue_missing_curations
 from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.playbooks.tables import BulletVerdictRow, InboxLessonRow
@@ -34,6 +34,7 @@ from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import process_ticket
 from tests.conftest import TestTenant
+from tests.support.live_service import with_runtime
 from tests.support.model_service import Clock, Service, with_model
 from tests.support.stub_provider import (
     Call,
@@ -172,15 +173,13 @@ class Model:
 
 
 @pytest.fixture
-async def service(runtime: Runtime, tenant: TestTenant) -> AsyncIterator[Service]:
+async def service(app: FastAPI, runtime: Runtime, tenant: TestTenant) -> AsyncIterator[Service]:
     """The API and a worker; 1.5 s is far more than the stub needs on a busy machine."""
     clock = Clock()
     with StubProvider() as stub:
         front = with_model(runtime, stub, "anthropic", CircuitBreakers(clock), attempts=1)
         front = replace(front, settings=front.settings.model_copy(update={"llm_timeout": 1.5}))
-        app = create_app(front.settings, runtime=front)
-        app.state.runtime = front
-        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        transport = httpx2.ASGITransport(with_runtime(app, front), raise_app_exceptions=False)
         async with httpx2.AsyncClient(
             transport=transport, base_url="http://hansei", headers=tenant.auth()
         ) as api:

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.embeddings.providers.static import StaticEmbedder
@@ -19,6 +20,7 @@ from apps.memory_api.main import create_app
 from apps.memory_api.playbooks.models import Bullet, Playbook, SearchQuery
 from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS, initial_sections
 from apps.memory_api.runtime import Runtime
+from tests.support.live_service import with_runtime
 from tests.support.playbook_api import Book
 
 BULLETS = [
@@ -75,17 +77,14 @@ async def test_invalid_sections_file_prevents_start(runtime: Runtime, tmp_path: 
 
 
 @pytest.fixture
-async def weighed(runtime: Runtime, tenant: Any) -> AsyncIterator[httpx2.AsyncClient]:
+async def weighed(app: FastAPI, runtime: Runtime, tenant: Any) -> AsyncIterator[httpx2.AsyncClient]:
     """The API of a service that was started with SEARCH_ALPHA .9."""
     settings = runtime.settings.model_copy(update={"search_alpha": 0.9})
-    app = create_app(settings, runtime=replace(runtime, settings=settings))
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with (
-        app.router.lifespan_context(app),
-        httpx2.AsyncClient(
-            transport=transport, base_url="http://hansei", headers=tenant.auth()
-        ) as api,
-    ):
+    changed = with_runtime(app, replace(runtime, settings=settings))
+    transport = httpx2.ASGITransport(app=changed, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(
+        transport=transport, base_url="http://hansei", headers=tenant.auth()
+    ) as api:
         yield api
 
 

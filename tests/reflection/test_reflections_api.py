@@ -10,12 +10,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from httpx2 import AsyncClient
 
-from apps.memory_api.main import create_app
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import process_ticket
 from tests.support.api_calls import count, event, new_memory, trace
+from tests.support.live_service import with_runtime
 from tests.support.problems import assert_names, assert_problem
 from tests.support.tickets import waiting_tickets
 
@@ -26,18 +27,17 @@ Configured = Callable[..., Any]
 
 
 @pytest.fixture
-def configured(runtime: Runtime, tenant) -> Configured:
+def configured(app: FastAPI, runtime: Runtime, tenant) -> Configured:
     """The API of a service with other settings, on the same database."""
 
     @asynccontextmanager
     async def start(**changes: Any) -> AsyncIterator[AsyncClient]:
         settings = runtime.settings.model_copy(update=changes)
-        app = create_app(settings, runtime=replace(runtime, settings=settings))
-        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-        async with (
-            app.router.lifespan_context(app),
-            AsyncClient(transport=transport, base_url="http://h", headers=tenant.auth()) as client,
-        ):
+        changed = with_runtime(app, replace(runtime, settings=settings))
+        transport = httpx2.ASGITransport(app=changed, raise_app_exceptions=False)
+        async with AsyncClient(
+            transport=transport, base_url="http://h", headers=tenant.auth()
+        ) as client:
             yield client
 
     return start

@@ -1,16 +1,20 @@
-"""A service on a real socket."""
+"""A service on a real socket, and an API with other settings than that of the fixture `app`."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterator
+from copy import copy
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
+from starlette.datastructures import State
 
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.main import create_app
+from apps.memory_api.runtime import Runtime
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +34,12 @@ def live(settings: Settings, database) -> Iterator[str]:
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
     thread.join(timeout=20)
+
+
+def with_runtime(app: FastAPI, runtime: Runtime) -> FastAPI:
+    """The application with another runtime, as an API process with other settings has it. It shares
+    the routes of `app`: building those of a new application takes more time than most tests.
+    """
+    other = copy(app)
+    other.state = State({"runtime": runtime})
+    return other

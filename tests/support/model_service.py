@@ -12,6 +12,7 @@ from uuid import UUID
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from sqlalchemy import select
 
 from apps.memory_api.bootstrap import wrap_models
@@ -22,13 +23,13 @@ from apps.memory_api.llm.deadline import DeadlineLLM
 from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.llm.stored_replies import StoredReplyLLM
 from apps.memory_api.llm.wrappers import RetryingLLM
-from apps.memory_api.main import create_app
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs.queries import list_runs
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import process_ticket
 from tests.conftest import TestTenant
+from tests.support.live_service import with_runtime
 from tests.support.stub_provider import StubProvider
 from tests.support.tickets import waiting_tickets
 
@@ -170,7 +171,9 @@ Serve = Callable[..., Awaitable[Service]]
 
 
 @pytest.fixture
-async def serve(runtime: Runtime, stub: StubProvider, tenant: TestTenant) -> AsyncIterator[Serve]:
+async def serve(
+    app: FastAPI, runtime: Runtime, stub: StubProvider, tenant: TestTenant
+) -> AsyncIterator[Serve]:
     """Open the service with one SDK and changed settings."""
     open_now = AsyncExitStack()
     opened: list[Runtime] = []
@@ -183,10 +186,9 @@ async def serve(runtime: Runtime, stub: StubProvider, tenant: TestTenant) -> Asy
             replace(one, settings=one.settings.model_copy(update=settings)) for one in (front, back)
         )
         opened.extend((front, back))
-        app = create_app(front.settings, runtime=front)
-        await open_now.enter_async_context(app.router.lifespan_context(app))
+        transport = httpx2.ASGITransport(with_runtime(app, front), raise_app_exceptions=False)
         client = httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(app=app, raise_app_exceptions=False),
+            transport=transport,
             base_url="http://hansei",
             headers=tenant.auth(),
         )

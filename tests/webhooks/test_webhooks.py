@@ -8,18 +8,19 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from apps.memory_api.bootstrap import open_runtime
 from apps.memory_api.budgets.tables import BudgetAlertRow
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.main import create_app
 from apps.memory_api.maintenance.budget_alerts import alert_notifier
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import process_ticket
 from tests.conftest import Database, TestTenant
+from tests.support.live_service import with_runtime
 from tests.support.problems import assert_problem
 from tests.support.tickets import waiting_tickets
 from tests.support.webhook_receiver import Receiver
@@ -38,10 +39,10 @@ async def open_to_private(database: Database) -> AsyncIterator[Runtime]:
 
 
 @pytest.fixture
-async def desk(open_to_private: Runtime, tenant: TestTenant) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(open_to_private.settings, runtime=open_to_private)
-    app.state.runtime = open_to_private
-    transport = httpx2.ASGITransport(app=app)
+async def desk(
+    app: FastAPI, open_to_private: Runtime, tenant: TestTenant
+) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(with_runtime(app, open_to_private))
     async with httpx2.AsyncClient(
         transport=transport, base_url="http://hansei", headers=tenant.auth()
     ) as client:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import cache
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
@@ -300,7 +301,12 @@ def _body_model(route: APIRoute) -> type[BaseModel] | None:
 def _body_field_names(route: APIRoute) -> list[str]:
     """The names that the JSON body of a route may have, as documented."""
     model = _body_model(route)
-    return sorted(model.model_json_schema().get("properties", {})) if model else []
+    return _documented_field_names(model) if model else []
+
+
+@cache
+def _documented_field_names(model: type[BaseModel]) -> list[str]:
+    return sorted(model.model_json_schema().get("properties", {}))
 
 
 def _accepted_field_names(route: APIRoute) -> frozenset[str] | None:

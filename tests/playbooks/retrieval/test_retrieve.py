@@ -15,7 +15,6 @@ from sqlalchemy import event, select
 from apps.memory_api.bootstrap import open_runtime
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.settings import Settings
-from apps.memory_api.main import create_app
 from apps.memory_api.memories.search.query import SearchFilters
 from apps.memory_api.playbooks.errors import PlaybookNotFound
 from apps.memory_api.playbooks.queries import count_uses
@@ -28,6 +27,7 @@ from apps.memory_api.playbooks.retrieval.retrieve import (
 from apps.memory_api.playbooks.tables import MemoryUsageRow, RetrievalRow
 from apps.memory_api.runtime import Runtime
 from tests.conftest import Database
+from tests.support.live_service import with_runtime
 from tests.support.playbook_api import Book
 from tests.support.problems import assert_problem
 
@@ -290,28 +290,23 @@ async def test_every_search_and_render_is_a_retrieval(
 
 
 async def test_verdict_with_a_retrieval_is_accepted_by_another_process_at_once(
-    book: Book, settings: Settings, database: Database, tenant: Any
+    app: FastAPI, book: Book, settings: Settings, database: Database, tenant: Any
 ) -> None:
     """A second API process with its own runtime knows the retrieval as soon as the answer of the
     first has left."""
-    async with open_runtime(settings, database.url("hansei_app")) as second:
-        app = create_app(settings, runtime=second)
-        async with (
-            app.router.lifespan_context(app),
-            AsyncClient(
-                transport=ASGITransport(app=app),
-                base_url="http://second",
-                headers=tenant.auth(),
-            ) as other,
-        ):
-            for path in ("search", "render"):
-                answer = (await book.post(path, query_text="order")).json()
-                body = {"tag": "helpful", "retrieval_id": answer["retrieval_id"]}
-                url = f"{book.url}/bullets/pat-00001/verdicts"
-                recorded = await other.post(url, json=body)
-                assert recorded.status_code in (200, 201), recorded.text
-            unknown = {"tag": "helpful", "retrieval_id": str(new_id())}
-            assert_problem(await other.post(url, json=unknown), 422, "invalid")
+    async with open_runtime(settings, database.url("hansei_app")) as second, AsyncClient(
+        transport=ASGITransport(with_runtime(app, second)),
+        base_url="http://second",
+        headers=tenant.auth(),
+    ) as other:
+        for path in ("search", "render"):
+            answer = (await book.post(path, query_text="order")).json()
+            body = {"tag": "helpful", "retrieval_id": answer["retrieval_id"]}
+            url = f"{book.url}/bullets/pat-00001/verdicts"
+            recorded = await other.post(url, json=body)
+            assert recorded.status_code in (200, 201), recorded.text
+        unknown = {"tag": "helpful", "retrieval_id": str(new_id())}
+        assert_problem(await other.post(url, json=unknown), 422, "invalid")
 
 
 async def test_retrieval_updates_no_memory_row(
