@@ -148,9 +148,12 @@ async def _parse_line(
         tenant_id = intake.caller.tenant_id
         intake.caller.require_tenant(body.tenant_id)
         project_id = intake.caller.resolve_project(body.project_id)
-        clean, content = await redact_trace_isolated(body), content_hash(body)
+        events, clean = events_json(body.events), await redact_trace_isolated(body)
+        content = content_hash(body, events)
         row = to_row(tenant_id, clean, project_id, content, intake.reserved_trace_id(line))
-        return ParsedLine(line, raw, parsed.sanitized, row, events_json(clean.events))
+        if clean is not body:
+            events = events_json(clean.events)
+        return ParsedLine(line, raw, parsed.sanitized, row, events)
     except (HanseiError, ValidationError) as error:
         return RejectedLine(line=line, error=line_error(error))
 

@@ -65,7 +65,7 @@ _SEPARATOR = "\n" * 17
 
 def redact_trace(body: CreateTraceRequest) -> CreateTraceRequest:
     """The trace without secrets. Its metadata counts them by kind."""
-    if not (_may_contain_secrets([body], _TRACE) or _may_contain_secrets(body.events, _EVENT)):
+    if not _may_contain_secrets((([body], _TRACE), (body.events, _EVENT))):
         return body
     kinds = Counter[str]()
     clean = redact_fields(body, _TRACE, kinds)
@@ -115,7 +115,7 @@ def _redact_and_count(events: Sequence[Event]) -> tuple[Sequence[Event], Counter
 
 def redact_events(events: Sequence[Event], kinds: Counter[str]) -> Sequence[Event]:
     """The events without secrets. Adds the number of secrets to `kinds`."""
-    if not _may_contain_secrets(events, _EVENT):
+    if not _may_contain_secrets([(events, _EVENT)]):
         return events
     return [redact_fields(event, _EVENT, kinds) for event in events]
 
@@ -167,25 +167,26 @@ def redact_fields(model: M, names: Iterable[str], kinds: Counter[str]) -> M:
     return model.model_copy(update=changed) if changed else model
 
 
-def _may_contain_secrets(models: Iterable[BaseModel], names: Iterable[str]) -> bool:
-    """Checks all texts in a few passes. False: no text contains a secret. True: one may, or
-    personal data is redacted, which needs the detailed pass.
+def _may_contain_secrets(fields: Iterable[tuple[Iterable[BaseModel], Iterable[str]]]) -> bool:
+    """Checks all texts of these fields of these models in a few passes. False: no text contains a
+    secret. True: one may, or personal data is redacted, which needs the detailed pass.
     """
     if PERSONAL_DATA.detector is not None:
         return True
     texts: list[str] = []
     size = 0
-    for model in models:
-        known = len(texts)
-        for name in names:
-            if value := getattr(model, name):
-                _collect_texts(value, texts)
-        size += sum(map(len, texts[known:]))
-        if size > _PASS_CHARACTERS:
-            if redact(_SEPARATOR.join(texts)).counts:
-                return True
-            texts.clear()
-            size = 0
+    for models, names in fields:
+        for model in models:
+            known = len(texts)
+            for name in names:
+                if value := getattr(model, name):
+                    _collect_texts(value, texts)
+            size += sum(map(len, texts[known:]))
+            if size > _PASS_CHARACTERS:
+                if redact(_SEPARATOR.join(texts)).counts:
+                    return True
+                texts.clear()
+                size = 0
     return bool(redact(_SEPARATOR.join(texts)).counts)
 
 
