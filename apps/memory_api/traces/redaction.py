@@ -11,7 +11,7 @@ process of its own (`redact_trace_isolated`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -34,6 +34,8 @@ from apps.memory_api.traces.schemas import (
 )
 from apps.memory_api.traces.tools import ToolDefinition
 
+Fields = Iterable[tuple[Iterable[BaseModel], Iterable[str]]]
+"""Models, and the names of those fields of them that are redacted."""
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 OutcomeReport = TypeVar("OutcomeReport", RecordOutcomeRequest, CloseTraceRequest)
@@ -65,7 +67,7 @@ _SEPARATOR = "\n" * 17
 
 def redact_trace(body: CreateTraceRequest) -> CreateTraceRequest:
     """The trace without secrets. Its metadata counts them by kind."""
-    if not _may_contain_secrets((([body], _TRACE), (body.events, _EVENT))):
+    if not _may_contain_secrets([([body], _TRACE), (body.events, _EVENT)]):
         return body
     kinds = Counter[str]()
     clean = redact_fields(body, _TRACE, kinds)
@@ -82,7 +84,7 @@ async def redact_trace_isolated(body: CreateTraceRequest) -> CreateTraceRequest:
     """
     if PERSONAL_DATA.detector is None:
         return redact_trace(body)
-    size = _text_size([body], _TRACE) + _text_size(body.events, _EVENT)
+    size = _text_size([([body], _TRACE), (body.events, _EVENT)])
     return await _run(partial(redact_trace, body), size)
 
 
@@ -91,7 +93,7 @@ async def redact_events_isolated(events: Sequence[Event], kinds: Counter[str]) -
     if PERSONAL_DATA.detector is None:
         return redact_events(events, kinds)
     work = partial(_redact_and_count, events)
-    redacted, found = await _run(work, _text_size(events, _EVENT))
+    redacted, found = await _run(work, _text_size([(events, _EVENT)]))
     kinds.update(found)
     return redacted
 
@@ -167,37 +169,40 @@ def redact_fields(model: M, names: Iterable[str], kinds: Counter[str]) -> M:
     return model.model_copy(update=changed) if changed else model
 
 
-def _may_contain_secrets(fields: Iterable[tuple[Iterable[BaseModel], Iterable[str]]]) -> bool:
-    """Checks all texts of these fields of these models in a few passes. False: no text contains a
+def _may_contain_secrets(fields: Fields) -> bool:
+    """Checks all texts of these fields in a few passes. False: no text contains a
     secret. True: one may, or personal data is redacted, which needs the detailed pass.
     """
     if PERSONAL_DATA.detector is not None:
         return True
+    texts = _texts_of(fields)
+    return any(redact(_SEPARATOR.join(part)).counts for part in _passes(texts))
+
+
+def _passes(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The texts in parts of about `_PASS_CHARACTERS`."""
+    start = size = 0
+    for end, text in enumerate(texts, start=1):
+        size += len(text)
+        if size > _PASS_CHARACTERS:
+            yield texts[start:end]
+            start, size = end, 0
+    yield texts[start:]
+
+
+def _text_size(fields: Fields) -> int:
+    """Characters of these fields."""
+    return sum(map(len, _texts_of(fields)))
+
+
+def _texts_of(fields: Fields) -> list[str]:
     texts: list[str] = []
-    size = 0
     for models, names in fields:
         for model in models:
-            known = len(texts)
             for name in names:
                 if value := getattr(model, name):
                     _collect_texts(value, texts)
-            size += sum(map(len, texts[known:]))
-            if size > _PASS_CHARACTERS:
-                if redact(_SEPARATOR.join(texts)).counts:
-                    return True
-                texts.clear()
-                size = 0
-    return bool(redact(_SEPARATOR.join(texts)).counts)
-
-
-def _text_size(models: Iterable[BaseModel], names: Iterable[str]) -> int:
-    """Characters of these fields."""
-    texts: list[str] = []
-    for model in models:
-        for name in names:
-            if value := getattr(model, name):
-                _collect_texts(value, texts)
-    return sum(map(len, texts))
+    return texts
 
 
 def _collect_texts(value: Any, texts: list[str]) -> None:
