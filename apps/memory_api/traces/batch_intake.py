@@ -218,11 +218,11 @@ async def _store_new_lines(
     stored = [line for line in lines if line.trace_id in stored_ids]
     await insert_events(session, [(line.trace_id, 0, line.events) for line in stored])
     projects = {line.trace_id: line.row["project_id"] for line in stored if line.needs_run(intake)}
-    runs = await intake.enqueue_learning_many(session, projects)
+    run_ids = await intake.enqueue_learning_many(session, projects)
     return {
         line.line: TraceReceipt(
             trace_id=line.trace_id,
-            run_id=run.id if (run := runs.get(line.trace_id)) else None,
+            run_id=run_ids.get(line.trace_id),
             sanitized=line.cleaned,
             line=line.line,
         )
