@@ -4,7 +4,6 @@ leads a worker through its steps.
 
 from __future__ import annotations
 
-import asyncio
 from uuid import uuid4
 
 import asyncpg
@@ -15,12 +14,12 @@ from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs.chain import (
     EVALUATE,
     REFLECT,
+    enqueue_learning_runs,
     enqueue_next_step,
-    enqueue_runs,
-    new_learning_run,
     next_run_id,
 )
 from apps.memory_api.runs.lifecycle import NextStep
+from apps.memory_api.runs.queries import get_run
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import CreateTraceRequest
 from apps.memory_api.traces.storage import prepare_trace, store_trace
@@ -35,15 +34,16 @@ async def test_next_step_comes_before_later_chains_of_batch(
 ) -> None:
     """Three traces sent as one batch: one transaction, one `now()`."""
     await database.server.run("truncate pgqueuer", database.name)
-    chains = []
+    projects = {}
     async with runtime.sessions.for_tenant(tenant.id) as session:
         for _ in range(3):
             body = CreateTraceRequest.model_validate(TRACE)
             stored = await store_trace(session, await prepare_trace(body, tenant.id, "default"))
-            about = {"project_id": "default", "trace_id": stored.trace.id}
-            chains.append(new_learning_run(session, **about, reflect="always", max_attempts=3))
-            await asyncio.sleep(0.002)
-        await enqueue_runs(runtime.queue, session, *chains)
+            projects[stored.trace.id] = "default"
+        run_ids = await enqueue_learning_runs(
+            runtime.queue, session, projects, reflect="always", max_attempts=3
+        )
+    first, second, third = run_ids.values()
     connection = await asyncpg.connect(database.url("hansei_worker"))
     queries = FairQueries(AsyncpgDriver(connection), slots=WorkerSlots(1))
 
@@ -51,10 +51,12 @@ async def test_next_step_comes_before_later_chains_of_batch(
         (job,) = await queries.dequeue(1, {}, uuid4(), None, runtime.lease_duration)  # type: ignore[arg-type]
         return Ticket.decode(job.payload or b"").run_id
 
-    assert await take_one() == chains[0].id
+    assert await take_one() == first
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        step = await enqueue_next_step(runtime.queue, session, chains[0], NextStep(REFLECT, {}))
-    assert [await take_one() for _ in range(3)] == [step.id, chains[1].id, chains[2].id]
+        run = await get_run(session, first)
+        assert run is not None
+        step = await enqueue_next_step(runtime.queue, session, run, NextStep(REFLECT, {}))
+    assert [await take_one() for _ in range(3)] == [step.id, second, third]
     await connection.close()
 
 

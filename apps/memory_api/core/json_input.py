@@ -10,8 +10,9 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
+
+from jiter import from_json
 
 from apps.memory_api.core.errors import HanseiError, InvalidRequest
 
@@ -23,7 +24,6 @@ MAX_PATH_LENGTH = 160
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _UNSTORABLE_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 """A JSON escape that may stand for an unstorable character. Also matches valid surrogate pairs."""
-_CHECKED_TYPES = frozenset({dict, list, float})
 
 
 class MalformedJson(HanseiError):
@@ -45,8 +45,10 @@ def parse_json(raw: bytes) -> ParsedJson:
     Raises `MalformedJson` for text that is not JSON or not UTF-8 and for a name that occurs twice
     in an object, and `InvalidRequest` for NaN, Infinity or more than 64 levels.
     """
-    # The parser of the standard library: others accept repeated names.
-    value = _loads(raw)
+    try:
+        value = from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="keys")
+    except ValueError:  # the parser of the standard library says what is wrong, if anything is
+        value = _loads(raw)
     if _UNSTORABLE_ESCAPE.search(raw) or not _is_shallow_and_finite(value):
         return _sanitize(value)
     return ParsedJson(value, sanitized=False)
@@ -107,17 +109,18 @@ def _is_shallow_and_finite(value: Any) -> bool:
     """
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH + 1):
-        items = [item for node in level for item in _items(node) if type(item) in _CHECKED_TYPES]
-        level = [item for item in items if type(item) is not float]
-        if not all(math.isfinite(item) for item in items if type(item) is float):
-            return False
-        if not level:
+        nested: list[Any] = []
+        for node in level:
+            for item in node.values() if type(node) is dict else node:
+                kind = type(item)
+                if kind is dict or kind is list:
+                    nested.append(item)
+                elif kind is float and not math.isfinite(item):
+                    return False
+        if not nested:
             return True
+        level = nested
     return False
-
-
-def _items(node: Any) -> Iterable[Any]:
-    return cast("dict[str, Any]", node).values() if type(node) is dict else node
 
 
 def _sanitize(value: Any) -> ParsedJson:

@@ -20,7 +20,7 @@ from apps.memory_api.grace.execution_plan import (
     PlanStepResult,
 )
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
-from apps.memory_api.runs.chain import enqueue_runs, new_learning_run
+from apps.memory_api.runs.chain import enqueue_learning_runs
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import CreateTraceRequest
 from apps.memory_api.traces.storage import prepare_trace, store_trace
@@ -154,14 +154,13 @@ async def _store_trace(
     agent_run.trace_id = stored.trace.id
     if body.outcome is not None and runtime.settings.reflective_memory_enabled:
         await session.flush()
-        run = new_learning_run(
+        await enqueue_learning_runs(
+            runtime.queue,
             session,
-            project_id=agent_run.project_id,
-            trace_id=stored.trace.id,
+            {stored.trace.id: agent_run.project_id},
             reflect="auto",
             max_attempts=runtime.settings.max_attempts,
         )
-        await enqueue_runs(runtime.queue, session, run)
 
 
 def _to_events(

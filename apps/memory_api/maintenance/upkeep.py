@@ -26,7 +26,7 @@ from apps.memory_api.playbooks.queries import count_uses
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.run_queue.upkeep_schedule import drop_upkeep, finish_upkeep
 from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.chain import enqueue_runs, enqueue_shared_run, new_learning_run
+from apps.memory_api.runs.chain import enqueue_learning_runs, enqueue_shared_run
 from apps.memory_api.runs.lifecycle import StepResult
 from apps.memory_api.runs.queries import delete_finished_runs, has_queued_run, latest_done_run
 from apps.memory_api.runs.tables import RunRow
@@ -181,6 +181,7 @@ async def close_stale_traces(runtime: Runtime, session: AsyncSession) -> int:
     """Times out traces without new events and starts their learning where reflection is enabled."""
     settings = runtime.settings
     traces = await list_stale_open_traces(session, MAX_IDLE_SECONDS)
+    projects: dict[UUID, str] = {}
     for trace in traces:
         if trace.metadata_.get("source") == SOURCE:
             close_without_outcome(trace)  # spans of other services may have had the root
@@ -188,14 +189,10 @@ async def close_stale_traces(runtime: Runtime, session: AsyncSession) -> int:
             time_out_trace(trace)
         should_learn = is_ready_for_learning(trace.state, trace.outcome, "auto")
         if should_learn and settings.reflective_memory_enabled:
-            run = new_learning_run(
-                session,
-                project_id=trace.project_id,
-                trace_id=trace.id,
-                reflect="auto",
-                max_attempts=settings.max_attempts,
-            )
-            await enqueue_runs(runtime.queue, session, run)
+            projects[trace.id] = trace.project_id
+    await enqueue_learning_runs(
+        runtime.queue, session, projects, reflect="auto", max_attempts=settings.max_attempts
+    )
     return len(traces)
 
 

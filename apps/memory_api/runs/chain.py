@@ -11,6 +11,7 @@ execute them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -26,7 +27,7 @@ from apps.memory_api.runs.lifecycle import (
     claim_run,
     new_run,
 )
-from apps.memory_api.runs.queries import get_run
+from apps.memory_api.runs.queries import get_run, insert_queued_runs
 from apps.memory_api.runs.tables import RunRow
 
 EVALUATE, REFLECT, CURATE, APPLY = "evaluate", "reflect", "curate", "apply"
@@ -47,18 +48,25 @@ NEXT_RUN_ID = "next_run_id"
 """In the result of a run: the ID of the next step. The last step has none."""
 
 
-def new_learning_run(
-    session: AsyncSession, *, project_id: str, trace_id: UUID, reflect: str, max_attempts: int
-) -> RunRow:
-    """Add the first run of a learning chain to the session. `reflect` is auto or always."""
-    return new_run(
-        session,
-        EVALUATE,
-        project_id=project_id,
-        trace_id=trace_id,
-        input={REFLECT_MODE: reflect},
-        max_attempts=max_attempts,
+async def enqueue_learning_runs(
+    queue: RunQueue,
+    session: AsyncSession,
+    projects: Mapping[UUID, str],
+    *,
+    reflect: str,
+    max_attempts: int,
+    after: timedelta | None = None,
+) -> dict[UUID, UUID]:
+    """Queue the first runs of the learning chains of traces, due `after` this time. `projects` maps
+    trace IDs to project IDs; `reflect` is auto or always. Returns trace ID → run ID.
+    """
+    run_ids = await insert_queued_runs(
+        session, EVALUATE, projects, input={REFLECT_MODE: reflect}, max_attempts=max_attempts
     )
+    tenant_id = current_tenant_id(session)
+    tickets = [Ticket(tenant_id, run_id) for run_id in run_ids.values()]
+    await queue.enqueue(session, tickets, after=after)
+    return run_ids
 
 
 def next_run_id(run: RunRow) -> UUID | None:

@@ -1,8 +1,9 @@
-"""Reading runs."""
+"""Statements on runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -11,10 +12,13 @@ from sqlalchemy import Interval, bindparam, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.pagination import Cursor, keyset_page
+from apps.memory_api.core.resources import load_sql
 from apps.memory_api.runs.lifecycle import NOW, NextStep
 from apps.memory_api.runs.tables import RunRow
 
+INSERT_QUEUED_RUNS = load_sql("runs/queries.sql", "insert_queued_runs")
 _RUN = select(RunRow).where(RunRow.tenant_id == bindparam("tenant"), RunRow.id == bindparam("run"))
 _INSERT_STARTED = (
     insert(RunRow)
@@ -150,6 +154,33 @@ async def latest_run(
         .order_by(RunRow.created_at.desc(), RunRow.id.desc())
         .limit(1)
     )
+
+
+async def insert_queued_runs(
+    session: AsyncSession,
+    kind: str,
+    projects: Mapping[UUID, str],
+    *,
+    input: Mapping[str, Any],
+    max_attempts: int,
+) -> dict[UUID, UUID]:
+    """Insert a queued run for each trace with one statement. `projects` maps trace IDs to project
+    IDs. Returns trace ID → run ID.
+    """
+    if not projects:
+        return {}
+    run_ids = {trace_id: new_id() for trace_id in projects}
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "kind": kind,
+        "ids": list(run_ids.values()),
+        "project_ids": list(projects.values()),
+        "trace_ids": list(run_ids),
+        "input": json.dumps(dict(input)),
+        "max_attempts": max_attempts,
+    }
+    await session.execute(INSERT_QUEUED_RUNS, parameters)
+    return run_ids
 
 
 async def insert_next_step(

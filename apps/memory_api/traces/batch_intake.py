@@ -148,9 +148,12 @@ async def _parse_line(
         tenant_id = intake.caller.tenant_id
         intake.caller.require_tenant(body.tenant_id)
         project_id = intake.caller.resolve_project(body.project_id)
-        clean, content = await redact_trace_isolated(body), content_hash(body)
+        events, clean = events_json(body.events), await redact_trace_isolated(body)
+        content = content_hash(body, events)
         row = to_row(tenant_id, clean, project_id, content, intake.reserved_trace_id(line))
-        return ParsedLine(line, parsed.sanitized, row, events_json(clean.events))
+        if clean is not body:
+            events = events_json(clean.events)
+        return ParsedLine(line, parsed.sanitized, row, events)
     except (HanseiError, ValidationError) as error:
         return RejectedLine(line=line, error=line_error(error))
 
@@ -215,11 +218,11 @@ async def _store_new_lines(
     stored = [line for line in lines if line.trace_id in stored_ids]
     await insert_events(session, [(line.trace_id, 0, line.events) for line in stored])
     projects = {line.trace_id: line.row["project_id"] for line in stored if line.needs_run(intake)}
-    runs = await intake.enqueue_learning_many(session, projects)
+    run_ids = await intake.enqueue_learning_many(session, projects)
     return {
         line.line: TraceReceipt(
             trace_id=line.trace_id,
-            run_id=run.id if (run := runs.get(line.trace_id)) else None,
+            run_id=run_ids.get(line.trace_id),
             sanitized=line.cleaned,
             line=line.line,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -21,8 +22,7 @@ from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.chain import (
     EVALUATE,
     REFLECT,
-    enqueue_runs,
-    new_learning_run,
+    enqueue_learning_runs,
     next_run_id,
 )
 from apps.memory_api.runs.queries import latest_run
@@ -154,17 +154,18 @@ class TraceIntake:
             # Simultaneous duplicates must not queue two runs.
             await get_trace(session, trace.id, for_update=True)
         run = await latest_run(session, trace.id, EVALUATE, REFLECT)
+        receipt = duplicate_receipt(trace.id, run, sanitized=sanitized)
         if run is None or self._wants_more_than(run):
-            run = await self.enqueue_learning(session, trace) or run
-        return duplicate_receipt(trace.id, run, sanitized=sanitized)
+            run_id = await self.enqueue_learning(session, trace)
+            receipt.run_id = run_id or receipt.run_id
+        return receipt
 
     async def accept_stored(
         self, session: AsyncSession, trace: TraceRow, *, sanitized: bool
     ) -> TraceReceipt:
         """Queue the learning chain of a trace that is new or has changed."""
         await session.flush()
-        run = await self.enqueue_learning(session, trace)
-        run_id = run.id if run else None
+        run_id = await self.enqueue_learning(session, trace)
         return TraceReceipt(trace_id=trace.id, run_id=run_id, sanitized=sanitized)
 
     def reserved_trace_id(self, number: int) -> UUID | None:
@@ -185,34 +186,28 @@ class TraceIntake:
         enabled = self.runtime.settings.reflective_memory_enabled
         return enabled and is_ready_for_learning(state, outcome, self.reflect)
 
-    async def enqueue_learning(self, session: AsyncSession, trace: TraceRow) -> RunRow | None:
-        """Queue the first run of the learning chain, if the trace gets one. Raises `QueueFull`."""
+    async def enqueue_learning(self, session: AsyncSession, trace: TraceRow) -> UUID | None:
+        """Queue the first run of the learning chain, if the trace gets one, and return its ID.
+        Raises `QueueFull`.
+        """
         if not self.should_learn(trace.state, trace.outcome):
             return None
-        runs = await self.enqueue_learning_many(session, {trace.id: trace.project_id})
-        return runs[trace.id]
+        return (await self.enqueue_learning_many(session, {trace.id: trace.project_id}))[trace.id]
 
     async def enqueue_learning_many(
-        self, session: AsyncSession, projects: Mapping[UUID, str]
-    ) -> dict[UUID, RunRow]:
-        """The first runs of the learning chains of these traces, by trace ID. `projects` maps trace
-        IDs to project IDs. Raises `QueueFull`.
+        self, session: AsyncSession, projects: Mapping[UUID, str], after: timedelta | None = None
+    ) -> dict[UUID, UUID]:
+        """Queue the first runs of the learning chains of these traces, due `after` this time.
+        `projects` maps trace IDs to project IDs. Returns trace ID → run ID. Raises `QueueFull`.
         """
         if not projects:
             return {}
-        await self.runtime.queue.admit(session, len(projects))
-        runs = {
-            trace_id: new_learning_run(
-                session,
-                project_id=project_id,
-                trace_id=trace_id,
-                reflect=self.reflect,
-                max_attempts=self.runtime.settings.max_attempts,
-            )
-            for trace_id, project_id in projects.items()
-        }
-        await enqueue_runs(self.runtime.queue, session, *runs.values())
-        return runs
+        queue = self.runtime.queue
+        await queue.admit(session, len(projects))
+        attempts = self.runtime.settings.max_attempts
+        return await enqueue_learning_runs(
+            queue, session, projects, reflect=self.reflect, max_attempts=attempts, after=after
+        )
 
 
 def duplicate_receipt(trace_id: UUID, run: RunRow | None, *, sanitized: bool) -> TraceReceipt:

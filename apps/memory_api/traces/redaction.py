@@ -11,7 +11,7 @@ redacted in a process of its own (the functions `…_isolated`), and before its 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
@@ -36,6 +36,8 @@ from apps.memory_api.traces.schemas import (
 )
 from apps.memory_api.traces.tools import ToolDefinition
 
+Fields = Iterable[tuple[Iterable[BaseModel], Iterable[str]]]
+"""Models, and the names of those fields of them that are redacted."""
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 Change = TypeVar("Change", AppendEventsRequest, RecordOutcomeRequest, CloseTraceRequest)
@@ -80,7 +82,7 @@ class RedactedChange(Generic[Change]):
 
 def redact_trace(body: CreateTraceRequest) -> CreateTraceRequest:
     """The trace without secrets. Its metadata counts them by kind."""
-    if not (_may_contain_secrets([body], _TRACE) or _may_contain_secrets(body.events, _EVENT)):
+    if not _may_contain_secrets([([body], _TRACE), (body.events, _EVENT)]):
         return body
     kinds = Counter[str]()
     clean = redact_fields(body, _TRACE, kinds)
@@ -97,7 +99,7 @@ async def redact_trace_isolated(body: CreateTraceRequest) -> CreateTraceRequest:
     """
     if PERSONAL_DATA.detector is None:
         return redact_trace(body)
-    size = _text_size([body], _TRACE) + _text_size(body.events, _EVENT)
+    size = _text_size([([body], _TRACE), (body.events, _EVENT)])
     return await _run(partial(redact_trace, body), size)
 
 
@@ -109,7 +111,7 @@ async def redact_each_event_isolated(
     """
     if PERSONAL_DATA.detector is None:
         return _redact_each_event(events)
-    return await _run(partial(_redact_each_event, events), _text_size(events, _EVENT))
+    return await _run(partial(_redact_each_event, events), _text_size([(events, _EVENT)]))
 
 
 def redact_change(body: Change) -> RedactedChange[Change]:
@@ -124,7 +126,7 @@ async def redact_change_isolated(body: Change) -> RedactedChange[Change]:
         return redact_change(body)
     names = [name for name in _CHANGE[type(body)] if name != "events"]
     events: Sequence[Event] = getattr(body, "events", ())
-    size = _text_size([body], names) + _text_size(events, _EVENT)
+    size = _text_size([([body], names), (events, _EVENT)])
     return await _run(partial(redact_change, body), size)
 
 
@@ -142,14 +144,13 @@ def _run_with_options(options: PersonalDataOptions, work: Callable[[], T]) -> T:
 
 def redact_events(events: Sequence[Event], kinds: Counter[str]) -> Sequence[Event]:
     """The events without secrets. Adds the number of secrets to `kinds`."""
-    redacted = _redact_each_event(events)
-    for _, found in redacted:
-        kinds.update(found)
-    return [event for event, _ in redacted]
+    if not _may_contain_secrets([(events, _EVENT)]):
+        return events
+    return [redact_fields(event, _EVENT, kinds) for event in events]
 
 
 def _redact_each_event(events: Sequence[Event]) -> Sequence[tuple[Event, Counter[str]]]:
-    if not _may_contain_secrets(events, _EVENT):
+    if not _may_contain_secrets([(events, _EVENT)]):
         return [(event, Counter()) for event in events]
     redacted: list[tuple[Event, Counter[str]]] = []
     for event in events:
@@ -198,36 +199,40 @@ def redact_fields(model: M, names: Iterable[str], kinds: Counter[str]) -> M:
     return model.model_copy(update=changed) if changed else model
 
 
-def _may_contain_secrets(models: Iterable[BaseModel], names: Iterable[str]) -> bool:
-    """Checks all texts in a few passes. False: no text contains a secret. True: one may, or
-    personal data is redacted, which needs the detailed pass.
+def _may_contain_secrets(fields: Fields) -> bool:
+    """Checks all texts of these fields in a few passes. False: no text contains a
+    secret. True: one may, or personal data is redacted, which needs the detailed pass.
     """
     if PERSONAL_DATA.detector is not None:
         return True
-    texts: list[str] = []
-    size = 0
-    for model in models:
-        known = len(texts)
-        for name in names:
-            if value := getattr(model, name):
-                _collect_texts(value, texts)
-        size += sum(map(len, texts[known:]))
+    texts = _texts_of(fields)
+    return any(redact(_SEPARATOR.join(part)).counts for part in _passes(texts))
+
+
+def _passes(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The texts in parts of about `_PASS_CHARACTERS`."""
+    start = size = 0
+    for end, text in enumerate(texts, start=1):
+        size += len(text)
         if size > _PASS_CHARACTERS:
-            if redact(_SEPARATOR.join(texts)).counts:
-                return True
-            texts.clear()
-            size = 0
-    return bool(redact(_SEPARATOR.join(texts)).counts)
+            yield texts[start:end]
+            start, size = end, 0
+    yield texts[start:]
 
 
-def _text_size(models: Iterable[BaseModel], names: Iterable[str]) -> int:
+def _text_size(fields: Fields) -> int:
     """Characters of these fields."""
+    return sum(map(len, _texts_of(fields)))
+
+
+def _texts_of(fields: Fields) -> list[str]:
     texts: list[str] = []
-    for model in models:
-        for name in names:
-            if value := getattr(model, name):
-                _collect_texts(value, texts)
-    return sum(map(len, texts))
+    for models, names in fields:
+        for model in models:
+            for name in names:
+                if value := getattr(model, name):
+                    _collect_texts(value, texts)
+    return texts
 
 
 def _collect_texts(value: Any, texts: list[str]) -> None:

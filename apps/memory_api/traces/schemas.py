@@ -45,7 +45,7 @@ def move_unknown_to_metadata(data: Any, names: frozenset[str]) -> Any:
     """
     if not isinstance(data, dict):
         return data
-    body = cast(dict[str, Any], data)
+    body = cast("dict[str, Any]", data)
     given = body.get("metadata", {})
     if given is not None and body.keys() <= names:
         return body
@@ -53,7 +53,7 @@ def move_unknown_to_metadata(data: Any, names: frozenset[str]) -> Any:
         return body
     rest = {key: value for key, value in body.items() if key not in names}
     known = {key: value for key, value in body.items() if key in names}
-    return known | {"metadata": rest | cast(dict[str, Any], given or {})}
+    return known | {"metadata": rest | cast("dict[str, Any]", given or {})}
 
 
 class EventType(StrEnum):
@@ -111,13 +111,13 @@ class ErrorInfo(RequestModel):
             return {"error_message": data}
         if not isinstance(data, dict):
             return data
-        body = cast(dict[str, Any], data)
+        body = cast("dict[str, Any]", data)
         given = body.get("context")
         rest = {key: value for key, value in body.items() if key not in _ERROR_NAMES}
         if not rest or not isinstance(given, dict | None):
             return body
         known = {key: value for key, value in body.items() if key in _ERROR_NAMES}
-        return known | {"context": rest | cast(dict[str, Any], given or {})}
+        return known | {"context": rest | cast("dict[str, Any]", given or {})}
 
 
 _ERROR_NAMES = frozenset({"error_category", "category", "error_message", "message", "context"})
@@ -150,7 +150,7 @@ class Event(RequestModel):
     def _lenient(cls, data: Any) -> Any:
         body = move_unknown_to_metadata(data, _EVENT_NAMES)
         if isinstance(body, dict) and isinstance(error := cast(Any, body).get("error"), str):
-            return cast(dict[str, Any], body) | {"error": {"message": error} if error else None}
+            return cast("dict[str, Any]", body) | {"error": {"message": error} if error else None}
         return cast(Any, body)
 
 

@@ -7,9 +7,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -30,6 +32,7 @@ INSERT_EVENTS = load_sql("traces/storage.sql", "insert_events")
 MAX_BATCH_CHARACTERS = 4 * 1024 * 1024
 """Characters of the events that one statement stores, roughly."""
 _encode_sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_EVENTS = TypeAdapter(list[Event])
 ATTRIBUTES = {
     attribute.columns[0].name: attribute.class_attribute
     for attribute in TraceRow.__mapper__.column_attrs
@@ -156,8 +159,8 @@ async def insert_events(session: AsyncSession, events: Sequence[tuple[UUID, int,
 
 
 def events_json(events: Sequence[Event]) -> str:
-    """The JSON array that `insert_events` expects."""
-    return to_json(events).decode()
+    """The JSON array that `insert_events` expects: sorted names, no defaults."""
+    return _encode_sorted(_EVENTS.dump_python(list(events), mode="json", exclude_defaults=True))
 
 
 async def insert_traces(session: AsyncSession, rows: Sequence[dict[str, Any]]) -> set[UUID]:
@@ -178,32 +181,35 @@ def is_ready_for_learning(state: str, outcome: str | None, mode: ReflectMode) ->
     return state == "closed" and (mode == "always" or (mode == "auto" and outcome is not None))
 
 
-def content_hash(body: CreateTraceRequest) -> bytes:
+def content_hash(body: CreateTraceRequest, events: str | None = None) -> bytes:
     """SHA-256 of the normalized trace. The order and the spelling of fields, and explicit defaults,
-    do not matter.
+    do not matter. `events` is `events_json(body.events)`, if the caller has it.
     """
     content = body.model_dump(
-        mode="json", exclude={"tenant_id", "project_id"}, exclude_defaults=True
+        mode="json", exclude={"tenant_id", "project_id", "events"}, exclude_defaults=True
     )
+    parts: Iterable[str]
+    if body.events:
+        before = _encode_sorted({name: content[name] for name in content if name < "events"})[:-1]
+        after = _encode_sorted({name: content[name] for name in content if name > "events"})[1:]
+        text = _events_json_in_parts(body.events) if events is None else [events]
+        name = '"events":' if before == "{" else ',"events":'
+        parts = chain([before, name], text, ["" if after == "}" else ",", after])
+    else:
+        parts = [_encode_sorted(content)]
     digest = hashlib.sha256()
-    for part in _encode_in_parts(content):
+    for part in parts:
         digest.update(part.encode())
     return digest.digest()
 
 
-def _encode_in_parts(content: dict[str, Any]) -> Iterator[str]:
-    """`_encode_sorted(content)`, one event at a time: the text of a large trace is not copied."""
-    separator = "{"
-    for name, value in sorted(content.items()):
-        yield f"{separator}{_encode_sorted(name)}:"
+def _events_json_in_parts(events: Sequence[Event]) -> Iterator[str]:
+    """`events_json`, whose text of a large trace is not in memory at once."""
+    separator = "["
+    for _, text in _event_batches(events, 0):
+        yield separator + text[1:-1]
         separator = ","
-        if name != "events" or not value:
-            yield _encode_sorted(value)
-            continue
-        for number, event in enumerate(value):
-            yield ("," if number else "[") + _encode_sorted(event)
-        yield "]"
-    yield "}" if content else "{}"
+    yield "]"
 
 
 def to_row(

@@ -15,11 +15,11 @@ on conflict do nothing
 returning id
 
 -- name: insert_events
--- Events of traces of one tenant: for each trace the seq of its first new event, and the events as a JSON array.
+-- Events of traces of one tenant: for each trace the seq of its first new event, and the events as a JSON array without defaults.
 insert into trace_events (tenant_id, trace_id, seq, event_id, event_type, content, timestamp, metadata, tool_name, error, agent)
 select
     cast(:tenant as uuid), trace_id, seq, coalesce(event_id, 'e' || lpad(seq::text, greatest(4, length(seq::text)), '0')),
-    event_type, content, timestamp, metadata, tool_name, error, agent
+    event_type, coalesce(content, ''), timestamp, coalesce(metadata, '{}'), tool_name, error, agent
 from
     unnest(cast(:trace_id as uuid[]), cast(:first as int[]), cast(:events as text[])) sent (trace_id, first, events),
     rows from (json_to_recordset(sent.events::json) as (

@@ -22,8 +22,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.auth.identity import Identity
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.schemas import MAX_EVENTS
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.chain import new_learning_run
 from apps.memory_api.traces.intake import TraceIntake
 from apps.memory_api.traces.otlp.genai import SOURCE, SpanGroup
 from apps.memory_api.traces.redaction import (
@@ -221,21 +219,10 @@ def _update_fields(trace: TraceRow, draft: TraceDraft) -> None:
 async def _enqueue_learning(
     intake: TraceIntake, session: AsyncSession, traces: Sequence[TraceRow]
 ) -> None:
-    ready = [trace for trace in traces if intake.should_learn(trace.state, trace.outcome)]
-    if not ready:
-        return
-    queue = intake.runtime.queue
-    await queue.admit(session, len(ready))
-    runs = [
-        new_learning_run(
-            session,
-            project_id=trace.project_id,
-            trace_id=trace.id,
-            reflect=intake.reflect,
-            max_attempts=intake.runtime.settings.max_attempts,
-        )
-        for trace in ready
-    ]
     await session.flush()
-    tickets = [Ticket(run.tenant_id, run.id) for run in runs]
-    await queue.enqueue(session, tickets, after=LATE_SPAN_DELAY)
+    projects = {
+        trace.id: trace.project_id
+        for trace in traces
+        if intake.should_learn(trace.state, trace.outcome)
+    }
+    await intake.enqueue_learning_many(session, projects, after=LATE_SPAN_DELAY)
