@@ -1,8 +1,8 @@
 """Executes the steps of a plan: in dependency order, up to four at a time, each with a timeout.
 
-A step is marked as running in one transaction; its result, events and what they decide (a question
-to a person, a replan) are stored in another. So a worker that is killed never repeats a finished
-step.
+The transaction that stores a result also stores its events, what they decide (a question to a
+person, a replan), and that the next steps are running or the agent run has ended. So a worker that
+is killed never repeats a finished step, and a step costs one transaction.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ from apps.memory_api.grace.execution_plan import (
     PlanStepResult,
 )
 from apps.memory_api.grace.interventions import (
+    PENDING_QUESTION,
+    PENDING_REPLAN,
     PersonQuestion,
     ask_person,
 )
-from apps.memory_api.grace.leg import KnownRows, Leg
+from apps.memory_api.grace.leg import KnownRows, Leg, read_state
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolResult
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
@@ -58,9 +60,14 @@ class AgentRunCancelled(Exception):
 
 
 async def run_ready_steps(leg: Leg, agent_run: AgentRunRow, state: ExecutionState) -> None:
-    """Skip the steps with a failed dependency, or run those that are ready, at most `max_parallel`.
-    Stores their results. Raises `AgentRunCancelled`.
+    """Run the steps that are marked as running. If there are none, skip those with a failed
+    dependency, or run those that are ready, at most `max_parallel`. Stores their results. Raises
+    `AgentRunCancelled`.
     """
+    started, leg.started = leg.started, ()
+    if started:
+        await _with_cancellation(leg, [_run_step(leg, agent_run, state, step) for step in started])
+        return
     unmet = state.unmet()
     if unmet:
         await _skip_steps(leg, unmet)
@@ -76,14 +83,39 @@ async def run_ready_steps(leg: Leg, agent_run: AgentRunRow, state: ExecutionStat
         current = await leg.lock(session)
         if current.cancel_requested:
             raise AgentRunCancelled
-        await queries.mark_steps_running(session, current, [step.step_id for step in ready])
-        await queries.add_events(
-            session,
-            current,
-            [("step_started", {"step_id": s.step_id, "action": s.action,
-                               "description": s.description}) for s in ready],
-        )  # fmt: skip
-    await _with_cancellation(leg, [_run_step(leg, agent_run, state, step) for step in ready])
+        rows = await queries.load_steps(session, current)
+        await queries.add_events(session, current, mark_running(rows, ready))
+    leg.known = KnownRows(current, rows)
+    await _with_cancellation(leg, [_run_step(leg, current, state, step) for step in ready])
+
+
+def mark_running(
+    rows: Sequence[AgentStepRow], steps: Sequence[PlanStep]
+) -> list[queries.AgentEventData]:
+    """Mark these steps as running. Returns the events of their start."""
+    by_id, now = {row.step_id: row for row in rows}, datetime.now(UTC)
+    for step in steps:
+        row = by_id[step.step_id]
+        row.state, row.attempt_count, row.started_at = "running", row.attempt_count + 1, now
+    return [
+        ("step_started", {"step_id": s.step_id, "action": s.action, "description": s.description})
+        for s in steps
+    ]
+
+
+def find_next_steps(
+    leg: Leg, agent_run: AgentRunRow, state: ExecutionState
+) -> list[PlanStep] | None:
+    """The steps that can start in this transaction, none if the plan is finished. None if something
+    else comes first: a person, a replan, a step to skip, or the other steps of this wave.
+    """
+    pending = {PENDING_REPLAN, PENDING_QUESTION} & agent_run.options.keys()
+    if agent_run.cancel_requested or pending or state.plan.requires_confirmation or state.unmet():
+        return None
+    ready = state.ready()[: leg.config.executor.max_parallel]
+    if any(step.action == "ask_user" for step in ready) or "running" in state.states.values():
+        return None
+    return ready
 
 
 def _tool_of(leg: Leg, step: PlanStep) -> Tool:
@@ -132,7 +164,8 @@ async def _with_cancellation(leg: Leg, work: Sequence[Any]) -> None:
             if not pending:
                 return
             async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
-                if await queries.get_cancel_requested(session, leg.agent_run_id):
+                requested = await queries.get_cancel_requested(session, leg.agent_run_id)
+                if requested and not leg.has_ended:
                     raise AgentRunCancelled
     finally:
         for task in tasks:
@@ -254,13 +287,18 @@ async def _store_result(
             "sources": [each["source"] for each in result.sources],
         }
         events = [(kind, data), *budget_warning(leg, agent_run)]
-        inserts_step = wants_web_search(leg, rows, step, result)
-        if inserts_step:
+        if wants_web_search(leg, rows, step, result):
             events.append(("step_inserted", insert_web_search(session, rows, row, step)))
-        else:
-            decide_next(leg, agent_run, step, result, timed_out)
+            await queries.add_events(session, agent_run, events)
+            return
+        decide_next(leg, agent_run, step, result, timed_out)
+        following = find_next_steps(leg, agent_run, read_state(agent_run, rows))
+        if following == [] and _tool_of(leg, step).idempotent:
+            await leg.end(session, agent_run, steps=rows, events=events)
+            return
+        events.extend(mark_running(rows, following or ()))
         await queries.add_events(session, agent_run, events)
-    leg.known = None if inserts_step else KnownRows(agent_run, rows)
+    leg.known, leg.started = KnownRows(agent_run, rows), following or ()
 
 
 def _write(row: AgentStepRow, result: PlanStepResult) -> None:

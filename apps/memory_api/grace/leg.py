@@ -17,9 +17,10 @@ from apps.memory_api.grace.execution_plan import (
     PlanStep,
     PlanStepResult,
 )
+from apps.memory_api.grace.outcome import finish_agent_run
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.port import Tool
-from apps.memory_api.runs.lifecycle import LeaseLost
+from apps.memory_api.runs.lifecycle import LeaseLost, StepResult, finish_run
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 
@@ -48,6 +49,10 @@ class Leg:
     bullet_keys: Sequence[str] = field(default_factory=tuple[str, ...])
     known: KnownRows | None = None
     """The rows as this leg has written them last; None if they have to be read."""
+    started: Sequence[PlanStep] = ()
+    """Steps that the last transaction has marked as running, and that are to be executed now."""
+    has_ended: bool = False
+    """Whether the last transaction has ended the agent run and finished `run`."""
 
     async def lock(self, session: AsyncSession) -> AgentRunRow:
         """The agent run, locked. Raises `LeaseLost` if another run or worker has it."""
@@ -59,6 +64,32 @@ class Leg:
             used: RunUsage = self.model.usage
             agent_run.token_count, agent_run.cost_usd = used.tokens, used.cost_usd
         return agent_run
+
+    async def end(
+        self,
+        session: AsyncSession,
+        agent_run: AgentRunRow,
+        *,
+        status: str | None = None,
+        error: str | None = None,
+        steps: Sequence[AgentStepRow] | None = None,
+        events: Sequence[queries.AgentEventData] = (),
+    ) -> None:
+        """End the locked agent run after these events, and finish `run`. `steps` are the rows of
+        the plan, if they are known.
+        """
+        await finish_agent_run(
+            self.runtime, session, agent_run, self.config, status=status, error=error,
+            temperature=self.temperature, silent_from=self.thresholds.silent, steps=steps,
+            events=events,
+        )  # fmt: skip
+        await self.finish(session)
+        self.has_ended = True
+
+    async def finish(self, session: AsyncSession) -> None:
+        usage = self.model.llm.usage() if self.model is not None else None
+        data = {"agent_run_id": str(self.agent_run_id)}
+        await finish_run(session, self.run, StepResult(data=data, usage=usage))
 
 
 def read_state(agent_run: AgentRunRow, steps: Sequence[AgentStepRow]) -> ExecutionState:

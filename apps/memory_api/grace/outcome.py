@@ -42,13 +42,15 @@ async def finish_agent_run(
     error: str | None = None,
     temperature: float = 1.0,
     silent_from: float | None = None,
+    steps: Sequence[AgentStepRow] | None = None,
+    events: Sequence[queries.AgentEventData] = (),
 ) -> ExecutionResult | None:
     """End a locked agent run. Returns None if it ended before it had a plan. `silent_from` is the
-    threshold from which a success counts without feedback; None: never.
+    threshold from which a success counts without feedback; None: never. `steps` are the rows of
+    the plan, if they are known, and `events` what happened before the end.
     """
-    steps: Sequence[AgentStepRow] = []
-    if agent_run.plan:
-        steps = await queries.load_steps(session, agent_run)
+    if steps is None:
+        steps = await queries.load_steps(session, agent_run) if agent_run.plan else ()
     result = None
     if agent_run.plan is not None:
         result = combine_results(agent_run, steps, config, temperature)
@@ -76,7 +78,7 @@ async def finish_agent_run(
         "status": overall,
         "error": error,
     }
-    await queries.add_events(session, agent_run, [("run_finished", data)])
+    await queries.add_events(session, agent_run, [*events, ("run_finished", data)])
     return result
 
 

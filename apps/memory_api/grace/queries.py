@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import and_, func, select, update
+from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import asyncpg_connection, current_tenant_id
@@ -25,6 +25,8 @@ from apps.memory_api.grace.tables import (
 )
 from apps.memory_api.runs.tables import RunRow
 
+AgentEventData = tuple[str, Mapping[str, Any]]
+"""Type and data of an event that is not stored yet."""
 INSERT_EVENTS = read_sql("grace/queries.sql", "insert_events")
 LOAD_EXPERIENCE = read_sql("grace/queries.sql", "load_experience")
 LOAD_PROGRESS = read_sql("grace/queries.sql", "load_progress")
@@ -128,29 +130,10 @@ async def list_steps(
     return found.all()
 
 
-async def mark_steps_running(
-    session: AsyncSession, agent_run: AgentRunRow, step_ids: Sequence[int]
-) -> None:
-    await session.execute(
-        update(AgentStepRow)
-        .where(
-            AgentStepRow.tenant_id == current_tenant_id(session),
-            AgentStepRow.agent_run_id == agent_run.id,
-            AgentStepRow.plan_number == agent_run.plan_number,
-            AgentStepRow.step_id.in_(step_ids),
-        )
-        .values(
-            state="running",
-            attempt_count=AgentStepRow.attempt_count + 1,
-            started_at=func.clock_timestamp(),
-        )
-    )
-
-
 async def add_events(
     session: AsyncSession,
     agent_run: AgentRunRow,
-    events: Sequence[tuple[str, Mapping[str, Any]]],
+    events: Sequence[AgentEventData],
 ) -> None:
     """Number and store events of a locked agent run, and notify its streams when the transaction
     commits.

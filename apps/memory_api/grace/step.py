@@ -22,7 +22,12 @@ from apps.memory_api.grace import queries
 from apps.memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
 from apps.memory_api.grace.config import GraceConfig, ThresholdSection, load_config
 from apps.memory_api.grace.execution_plan import ExecutionPlan, ExecutionState
-from apps.memory_api.grace.executor import AgentRunCancelled, run_ready_steps
+from apps.memory_api.grace.executor import (
+    AgentRunCancelled,
+    find_next_steps,
+    mark_running,
+    run_ready_steps,
+)
 from apps.memory_api.grace.experience import find_experience
 from apps.memory_api.grace.interventions import (
     PENDING_QUESTION,
@@ -70,18 +75,18 @@ class AgentRunStep:
         config = self._config or load_config()
         agent_run_id = UUID(run.input["agent_run_id"])
         leg = await _open_leg(runtime, run, agent_run_id, config)
-        if leg is not None:
-            try:
-                while await _advance(leg):
-                    pass
-            except AgentRunCancelled:
-                await _end(leg, "cancelled")
-            except (LLMOverBudget, RunOverLimit) as error:
-                await _end(leg, error=str(error))
-        usage = leg.model.llm.usage() if leg is not None and leg.model is not None else None
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            result = StepResult(data={"agent_run_id": str(agent_run_id)}, usage=usage)
-            await finish_run(session, run, result)
+        if leg is None:
+            return
+        try:
+            while await _advance(leg):
+                pass
+        except AgentRunCancelled:
+            await _end(leg, "cancelled")
+        except (LLMOverBudget, RunOverLimit) as error:
+            await _end(leg, error=str(error))
+        if not leg.has_ended:
+            async with runtime.sessions.for_tenant(run.tenant_id) as session:
+                await leg.finish(session)
 
     async def abandon(
         self, runtime: Runtime, session: AsyncSession, run: RunRow, reason: str
@@ -105,14 +110,18 @@ async def _open_leg(
     """
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         agent_run = await queries.get_agent_run(session, agent_run_id, for_update=True)
-        if agent_run is None or agent_run.active_run_id != run.id or agent_run.state in ENDED:
-            return None
-        if agent_run.state == "waiting" and not await _expire_question(session, agent_run):
+        is_held = agent_run is not None and agent_run.active_run_id == run.id
+        if agent_run is None or not is_held or agent_run.state in ENDED or (
+            agent_run.state == "waiting" and not await _expire_question(session, agent_run)
+        ):  # fmt: skip
+            data = {"agent_run_id": str(agent_run_id)}
+            await finish_run(session, run, StepResult(data=data))
             return None
         if agent_run.started_at is None:
             agent_run.started_at = datetime.now(UTC)
         agent_run.state = "running"
         calibration = await queries.get_calibration(session, agent_run.project_id)
+        steps = await queries.load_steps(session, agent_run) if agent_run.plan else ()
     thresholds, temperature = config.thresholds, 1.0
     if calibration is not None:
         thresholds = ThresholdSection(
@@ -125,6 +134,7 @@ async def _open_leg(
     )
     tools = available_tools(config, has_model=model is not None)
     leg = Leg(runtime, run, agent_run_id, config, tools, thresholds, temperature, model)
+    leg.known = KnownRows(agent_run, steps)
     _use_bullets(leg, agent_run)
     return leg
 
@@ -149,6 +159,8 @@ async def _advance(leg: Leg) -> bool:
     """Do the next thing: end, plan, plan again, ask, or run the steps that are ready. False if the
     agent run has ended or waits.
     """
+    if leg.has_ended:
+        return False
     agent_run, steps = await _known_rows(leg)
     if agent_run.state in (*ENDED, "waiting") or agent_run.active_run_id != leg.run.id:
         return False
@@ -185,8 +197,10 @@ async def _plan(leg: Leg, agent_run: AgentRunRow) -> bool:
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         current = await leg.lock(session)
         steps = _save_plan(session, current, plan, [])
-        await queries.add_events(session, current, [("plan_created", _plan_event(plan))])
-    leg.known = KnownRows(current, steps)
+        following = find_next_steps(leg, current, read_state(current, steps)) or []
+        created = ("plan_created", _plan_event(plan))
+        await queries.add_events(session, current, [created, *mark_running(steps, following)])
+    leg.known, leg.started = KnownRows(current, steps), following
     return True
 
 
@@ -359,8 +373,5 @@ async def _end(leg: Leg, status: str | None = None, *, error: str | None = None)
         current = await leg.lock(session)
         if error is None and status is None and current.cancel_requested:
             status = "cancelled"
-        await finish_agent_run(
-            leg.runtime, session, current, leg.config, status=status, error=error,
-            temperature=leg.temperature, silent_from=leg.thresholds.silent,
-        )  # fmt: skip
+        await leg.end(session, current, status=status, error=error)
     return False
