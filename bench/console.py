@@ -22,7 +22,7 @@ from apps.memory_api.analytics.queries import create_login, replace_sql_credenti
 from apps.memory_api.analytics.questions import Question
 from apps.memory_api.auth.identity import KeyScope
 from apps.memory_api.auth.queries import create_key
-from apps.memory_api.bootstrap import open_runtime
+from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
 from apps.memory_api.commands.sql_logins import scram_verifier
 from apps.memory_api.console.router import PAGES
 from apps.memory_api.core.db import Sessions, open_engine
@@ -107,6 +107,7 @@ async def measure(server: MeasuredServer, report: Report, tenant: UUID) -> None:
         app = create_app(settings, runtime=runtime)
         async with app.router.lifespan_context(app), open_client(app) as client:
             await log_in(client, key)
+            freeze_startup_objects()  # as the service does
             examples = await find_examples(server, tenant, await add_trace(client, key))
             for path in page_paths():
                 for query in PAGE_QUERIES.get(path, ("",)):

@@ -1,4 +1,4 @@
--- Views of how lessons flow from traces to bullets: funnel, effect, coverage, similarity, cost and errors.
+-- Views of how lessons flow from traces to bullets: funnel, effect, coverage, contradictions, cost and errors.
 
 create view analytics.funnel with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.day, s.stage_number, s.stage, s.count
@@ -59,39 +59,6 @@ from playbooks p
 join retrievals r on r.tenant_id = p.tenant_id and r.scope_id = p.scope_id
 cross join lateral (select max(s.score)::float8 score from unnest(r.scores) s(score)) best
 where r.query <> '' and coalesce(best.score, 0) < 0.3;
-
--- Candidates share at least two words that occur in at most twelve bullets; then the cosine of the vectors decides.
-create view analytics.near_duplicates with (security_invoker = true) as
-with vectors as not materialized (
-    select v.tenant_id, v.scope_id, v.seq, v.embedding
-    from memory_vectors v
-    where v.model_label_id = (
-        select max(x.model_label_id) from memory_vectors x where x.tenant_id = v.tenant_id and x.scope_id = v.scope_id
-    )
-)
-select p.tenant_id, p.project_id, p.name playbook, a.key, b.key other_key, a.section, b.section other_section, a.content,
-       b.content other_content, 1 - (x.embedding <=> y.embedding) cosine, greatest(a.updated_at, b.updated_at) changed_at
-from playbooks p
-cross join lateral (
-    select n.seq, o.seq other_seq
-    from (
-        select t.term_id, array_agg(t.seq order by t.seq) seqs
-        from postings t
-        where t.tenant_id = p.tenant_id and t.scope_id = p.scope_id
-        group by t.term_id
-        having count(*) between 2 and 12
-    ) rare
-    cross join lateral unnest(rare.seqs) n(seq)
-    cross join lateral unnest(rare.seqs) o(seq)
-    where n.seq < o.seq
-    group by n.seq, o.seq
-    having count(*) >= 2
-) pair
-join memories a on a.tenant_id = p.tenant_id and a.seq = pair.seq
-join memories b on b.tenant_id = p.tenant_id and b.seq = pair.other_seq
-join vectors x on x.tenant_id = p.tenant_id and x.scope_id = p.scope_id and x.seq = pair.seq
-join vectors y on y.tenant_id = p.tenant_id and y.scope_id = p.scope_id and y.seq = pair.other_seq
-where 1 - (x.embedding <=> y.embedding) >= 0.85;
 
 create view analytics.contradictions with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, a.key, b.key other_key, a.status, b.status other_status, a.content, b.content other_content,

@@ -26,7 +26,7 @@ DOWNGRADE = (
 def upgrade() -> None:
     # If a lock is not free in time, the migration fails and the service keeps running.
     op.execute("set local lock_timeout = '5s'")
-    for file in ("analytics", "analytics_flow", "analytics_comments"):
+    for file in ("analytics", "near_duplicates", "analytics_flow", "analytics_comments"):
         for statement in statements(file):
             op.execute(sa.text(statement.replace(":", r"\:")))
 

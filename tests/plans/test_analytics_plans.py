@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -80,3 +81,14 @@ async def test_question_reads_its_month(year: Any, question: Question) -> None:
             size = await year.fetchval(f"select count(*) from {table}")
             share = READS_ONCE.get(question, MAX_SHARE)
             assert read[table] <= size * share, (table, read[table], size)
+
+
+async def test_near_duplicates_of_all_playbooks_read_each_word_once(year: Any) -> None:
+    """Not once for each vector, which takes a minute with 10,000 bullets."""
+    filter = replace(MAY, playbook=None)
+    statement = render_statement(
+        build_statement(Question.NEAR_DUPLICATES, filter), filter, TENANTS[0]
+    )
+    explained = await year.fetchval(f"explain (analyze, format json) {statement}")
+    words = await year.fetchval("select count(*) from postings where scope_id = 1")
+    assert rows_read(json.loads(explained)[0]["Plan"])["postings"] <= words

@@ -44,6 +44,43 @@ cross join lateral (
 join memories m on m.id = g.bullet_id
 where m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and s.status <> 'deleted'
 
+-- name: first_active_bullets
+-- The first active bullets of a playbook at a version, out of those of the statement bullets_as_of.
+select b.* from ({bullets_as_of}) b where b.status is null order by b.position, b.seq limit $5
+
+-- name: different_bullets
+-- The first bullets, by key, that differ between two versions ($3 and $4, in any order), and how many do ($1 tenant, $2 scope, $5 limit).
+-- The state at each version is read as in `bullets_as_of`, without what holds at both versions. Its fields decide, not its revision: a
+-- change that was undone in between is no difference.
+with ends as (select least($3::int, $4::int) low, greatest($3::int, $4::int) high),
+states as materialized (
+    select m.id, m.key, row(m.section, m.title, m.when_to_use, m.content, m.keywords, m.tags, m.status, m.pinned, m.awaiting_confirmation,
+                            nullif(m.searchable_text, concat_ws(E'\n', nullif(m.when_to_use, ''), nullif(m.title, ''), nullif(m.content, ''),
+                                                                nullif(array_to_string(m.keywords, ' '), ''))))::text fields
+    from ends e
+    join memories m on m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and m.status <> 'deleted'
+        and m.playbook_version > e.low and m.playbook_version <= e.high
+    union all
+    select m.id, m.key, row(s.section, s.title, s.when_to_use, s.content, s.keywords, s.tags, s.status, s.pinned, false, s.searchable_text)::text
+    from ends e
+    cross join lateral (values (e.low), (e.high)) v(version)
+    cross join generate_series(0, 30) c(length_class)
+    cross join lateral (
+        select b.*
+        from bullet_spans b
+        where b.tenant_id = $1 and b.scope_id = $2 and b.length_class = c.length_class
+          and b.until_version > v.version and b.until_version < v.version + (2::bigint << c.length_class) and b.from_version <= v.version
+          and (b.from_version > e.low or b.until_version <= e.high)
+        offset 0
+    ) s
+    join memories m on m.id = s.bullet_id
+    where m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and s.status <> 'deleted'
+)
+select d.id, count(*) over () difference_count
+from (select s.id, s.key from states s group by s.id, s.key having count(*) = 1 or min(s.fields) <> max(s.fields)) d
+order by d.key
+limit $5
+
 -- name: bullet_effects
 -- The outcomes of the agent runs of a period with each bullet of a playbook and without it: one page of bullets, by key.
 select e.key, e.status,

@@ -64,6 +64,18 @@ async def test_every_version_reads_as_it_was(api: AsyncClient, seed: int) -> Non
         number, then = await book.now(as_of=version)
         assert number == version
         assert {b["id"]: b for b in then["bullets"]} == bullets
+    for first, last in zip(seen, draw.sample(sorted(seen), len(seen)), strict=True):
+        await check_diff(book, first, last, seen)
+
+
+async def check_diff(book: Book, first: int, last: int, seen: dict[int, dict[str, Any]]) -> None:
+    """The difference of two versions is that of what was seen, also if a change was undone."""
+    diff = (await book.api.get(f"{book.url}/diff", params={"from": first, "to": last})).json()
+    before, after = seen[first], seen[last]
+    assert {b["id"] for b in diff["added"]} == after.keys() - before.keys()
+    assert {b["id"] for b in diff["removed"]} == before.keys() - after.keys()
+    both = before.keys() & after.keys()
+    assert {c["key"] for c in diff["changed"]} == {k for k in both if before[k] != after[k]}
 
 
 async def keys_of(book: Book) -> set[str]:

@@ -14,6 +14,7 @@ from apps.memory_api.core.pagination import Cursor
 from apps.memory_api.playbooks import queries
 from apps.memory_api.playbooks.bullet_rows import to_bullets
 from apps.memory_api.playbooks.editing.edits import require_playbook
+from apps.memory_api.playbooks.history.queries import list_first_active_bullets
 from apps.memory_api.playbooks.history.schemas import PlaybookDiff, diff_response
 from apps.memory_api.playbooks.history.versions import (
     diff_versions,
@@ -70,10 +71,11 @@ async def load_moment(
     moment = parse_version_or_time(at, "at") if at else playbook.version
     row = await resolve_version(session, playbook, moment)
     version = row.version if row else 0
-    records = await queries.list_bullets_as_of(session, playbook.scope_id, version)
-    active = [record for record in records if record.status in (None, "active")]
+    bullets = await list_first_active_bullets(
+        session, playbook.scope_id, version, MAX_SHOWN_BULLETS
+    )
     first = parse_version_or_time(since, "since") if since else max(0, version - 1)
-    diff = diff_response(await diff_versions(session, playbook, first, version))
+    diff = await diff_versions(session, playbook, first, version, limit=MAX_SHOWN_CHANGES)
     below = cursor.integer("playbook_versions") if cursor else None
     rows = await queries.list_versions(
         session, playbook.scope_id, below=below, limit=VERSIONS_OF_PAGE
@@ -83,11 +85,11 @@ async def load_moment(
     return PlaybookMoment(
         playbook=playbook,
         version=version,
-        bullets=to_bullets(active[:MAX_SHOWN_BULLETS]),
-        bullet_count=len(active),
-        compared_with=diff.from_version,
-        changes=compare_diff(diff, MAX_SHOWN_CHANGES),
-        change_count=len(diff.added) + len(diff.removed) + len(diff.changed),
+        bullets=to_bullets(bullets),
+        bullet_count=row.active_count if row else 0,
+        compared_with=diff.first,
+        changes=compare_diff(diff_response(diff)),
+        change_count=diff.changed_count,
         versions=shown,
         next_cursor=(
             Cursor("playbook_versions", (str(shown[-1].version),)).encode() if has_more else None
@@ -95,14 +97,14 @@ async def load_moment(
     )
 
 
-def compare_diff(diff: PlaybookDiff, limit: int | None = None) -> list[ComparedBullet]:
-    """The first changes of a difference, by key. Only these are compared word by word."""
+def compare_diff(diff: PlaybookDiff) -> list[ComparedBullet]:
+    """The changes of a difference, by key, compared word by word."""
     pairs: list[tuple[str, str, Bullet | None, Bullet | None]] = [
         *((b.id, "added", None, b) for b in diff.added),
         *((b.id, "removed", b, None) for b in diff.removed),
         *((c.key, "changed", c.before, c.after) for c in diff.changed),
     ]
-    return [_compare(*pair) for pair in sorted(pairs, key=itemgetter(0))[:limit]]
+    return [_compare(*pair) for pair in sorted(pairs, key=itemgetter(0))]
 
 
 def _compare(key: str, kind: str, before: Bullet | None, after: Bullet | None) -> ComparedBullet:

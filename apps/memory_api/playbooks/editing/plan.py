@@ -38,6 +38,8 @@ class VersionDiff:
     first: int
     last: int
     changed: Sequence[BulletChange]
+    changed_count: int
+    """Bullets that differ. `changed` may have only the first of them."""
     sections_before: Sequence[SectionDefinition]
     sections_after: Sequence[SectionDefinition]
 

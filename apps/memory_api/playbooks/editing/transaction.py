@@ -121,6 +121,7 @@ def _preview(playbook: PlaybookRow, plan: ChangePlan) -> ChangeResult:
         playbook.version,
         playbook.version + 1,
         [BulletChange(key, plan.before.get(key), plan.after.bullets.get(key)) for key in keys],
+        len(keys),
         sections_of(playbook),
         plan.after.sections,
     )

@@ -19,13 +19,13 @@ from apps.memory_api.playbooks.editing.plan import (
 )
 from apps.memory_api.playbooks.editing.transaction import change_playbook
 from apps.memory_api.playbooks.formats.transfer import playbook_metadata
+from apps.memory_api.playbooks.history.queries import find_different_bullets
 from apps.memory_api.playbooks.models import Bullet, Playbook
 from apps.memory_api.playbooks.queries import (
     get_sections_at,
     get_version,
     get_version_at,
     list_bullets_as_of,
-    list_changed_bullets,
 )
 from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.playbooks.sections import SectionDefinition
@@ -86,23 +86,29 @@ async def load_as_of(
 
 
 async def diff_versions(
-    session: AsyncSession, playbook: PlaybookRow, first: VersionOrTime, last: VersionOrTime
+    session: AsyncSession,
+    playbook: PlaybookRow,
+    first: VersionOrTime,
+    last: VersionOrTime,
+    *,
+    limit: int | None = None,
 ) -> VersionDiff:
-    """The changes from one moment to another. `last` may be the earlier one."""
+    """The changes from one moment to another: all, or the first `limit` by key. `last` may be the
+    earlier moment.
+    """
     first_row = await resolve_version(session, playbook, first)
     last_row = await resolve_version(session, playbook, last)
     from_version, to_version = (row.version if row else 0 for row in (first_row, last_row))
     scope = playbook.scope_id
-    low, high = sorted((from_version, to_version))
-    ids = await list_changed_bullets(session, scope, low, high)
-    before = bullets_by_key(await list_bullets_as_of(session, scope, from_version, ids))
-    after = bullets_by_key(await list_bullets_as_of(session, scope, to_version, ids))
+    found = await find_different_bullets(session, scope, from_version, to_version, limit)
+    before = bullets_by_key(await list_bullets_as_of(session, scope, from_version, found.ids))
+    after = bullets_by_key(await list_bullets_as_of(session, scope, to_version, found.ids))
     keys = dict.fromkeys([*before, *after])
-    changed = [BulletChange(key, before.get(key), after.get(key)) for key in keys]
     return VersionDiff(
         from_version,
         to_version,
-        [c for c in changed if c.before != c.after],
+        [BulletChange(key, before.get(key), after.get(key)) for key in keys],
+        found.count,
         await _load_sections(session, scope, from_version),
         await _load_sections(session, scope, to_version),
     )
