@@ -1,0 +1,253 @@
+"""Whether a strong model that answers Hansei's prompts blames the step that the author blamed.
+
+    python -m bench blame [--record URL] [--rewrite]
+
+The labeled runs of `tests/recordings/teams` and `tests/recordings/blind_teams` go through the API
+and the steps evaluate and reflect, each in a project of its own, without `blamed` and
+`blamed_reason`. The answers of the model are those that a reader wrote to these prompts
+(`recordings.jsonl` of each folder). A guess is the rank of the label among the `source_event_ids`
+that the service returns; "rules" is the same without a model.
+
+A prompt that differs from the recorded one gets the recorded answer and is counted.
+`--record URL` asks an OpenAI-compatible endpoint (with its `/v1`) for the answers to these prompts
+instead, and stores them at once; after an interruption, start it again. `--rewrite` stores the
+current prompts with the answers that are recorded: only for changes that cannot change an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+import uvloop
+
+from apps.memory_api.auth.identity import to_tenant_id
+from apps.memory_api.bootstrap import open_runtime
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import configure_logging
+from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest
+from apps.memory_api.llm.registry import open_llm
+from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs.chain import REFLECT
+from apps.memory_api.runs.queries import get_run
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.queries import get_trace
+from apps.memory_api.worker import process_ticket
+from bench.ingest import new_tenant, send
+from bench.report import Report
+from bench.rules import blamed_ranks
+from bench.server import ROOT, MeasuredServer, api, measured_server
+from tests.support.tickets import waiting_tickets
+
+RECORDINGS = ROOT / "tests" / "recordings"
+SETS = ("teams", "blind_teams")
+LABELS = ("blamed", "blamed_reason")
+"""What an author wrote about a run. The service never gets it."""
+_PATIENCE_SECONDS = 7200.0
+"""Time for an answer that a person writes."""
+_DELIMITER = re.compile(r"(</?[a-z-]+-)[0-9a-f]{16}>")
+
+
+@dataclass(frozen=True)
+class RecordedAnswer:
+    """The answer to the reflection prompt of one run. `instructions` is a hash of the system
+    message; `prompt` is the user message, without the random part of its fences.
+    """
+
+    name: str
+    instructions: str
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The rank of the blamed event among the named ones; None if it is not among them."""
+
+    name: str
+    rank: int | None
+    is_first_model_step: bool = False
+
+
+def main(
+    record: Annotated[
+        str | None, typer.Option(help="OpenAI-compatible endpoint for answers not recorded.")
+    ] = None,
+    rewrite: Annotated[
+        bool, typer.Option(help="Store the current prompts with the recorded answers.")
+    ] = False,
+) -> None:
+    configure_logging("console", "error")
+    asked = open_llm("openai", model="recorded", base_url=record) if record else None
+    models = {name: RecordedReader(RECORDINGS / name, asked) for name in SETS}
+    with measured_server() as server:
+        named = uvloop.run(reflect_on_sets(server, models))
+    if asked or rewrite:
+        for model in models.values():
+            model.rewrite()
+    to_report(models, named).finish(write=asked is None)
+
+
+# The model
+
+
+_run_name: ContextVar[str] = ContextVar("_run_name")
+
+
+class RecordedReader:
+    """Answers each prompt with the answer that is recorded for the run. With another model, asks it
+    for the answers to prompts that differ from the recorded ones, and appends them.
+    """
+
+    provider, model, endpoint = "compatible", "recorded", "recordings"
+
+    def __init__(self, folder: Path, asked: LLM | None = None) -> None:
+        self.file = folder / "recordings.jsonl"
+        lines = self.file.read_text(encoding="utf8").splitlines() if self.file.exists() else []
+        recorded = [RecordedAnswer(**json.loads(line)) for line in lines]
+        self.recorded = {answer.name: answer for answer in recorded}
+        self.asked = asked
+        self.used: dict[str, RecordedAnswer] = {}
+        self.changed: list[str] = []
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        mine = to_recording(_run_name.get(), request)
+        known = self.recorded.get(mine.name)
+        is_same = known is not None and replace(known, answer="") == mine
+        if not is_same:
+            self.changed.append(mine.name)
+        if self.asked is not None and not is_same:
+            reply = await self.asked.complete(replace(request, timeout=_PATIENCE_SECONDS))
+            answer = reply.text
+        elif known is not None:
+            answer = known.answer
+        else:
+            raise RuntimeError(f"No answer is recorded for {mine.name}. Use --record URL.")
+        self.used[mine.name] = replace(mine, answer=answer)
+        if self.asked is not None and not is_same:
+            with self.file.open("a", encoding="utf8") as file:
+                file.write(_to_line(self.used[mine.name]))
+        return LLMReply(answer, self.model, self.provider)
+
+    def rewrite(self) -> None:
+        """Store the prompts and answers that were used, in the order of the runs."""
+        lines = [_to_line(self.used[name]) for name in sorted(self.used)]
+        self.file.write_text("".join(lines), encoding="utf8")
+
+    async def aclose(self) -> None:
+        return None
+
+
+def to_recording(name: str, request: LLMRequest) -> RecordedAnswer:
+    """The request without its answer."""
+    system = "\n\n".join(m.content for m in request.messages if m.role == "system")
+    prompt = "\n\n".join(m.content for m in request.messages if m.role != "system")
+    digest = hashlib.sha256(system.encode()).hexdigest()[:16]
+    return RecordedAnswer(name, digest, _DELIMITER.sub(r"\1…>", prompt), "")
+
+
+def _to_line(recorded: RecordedAnswer) -> str:
+    return json.dumps(vars(recorded), ensure_ascii=False) + "\n"
+
+
+# The runs
+
+
+def unlabeled_runs(folder: Path) -> list[dict[str, Any]]:
+    """The runs of a folder as the API takes them, without the labels."""
+    return [
+        {key: value for key, value in json.loads(path.read_bytes()).items() if key not in LABELS}
+        | {"external_id": path.stem, "project_id": path.stem}
+        for path in sorted(folder.glob("*.json"))
+    ]
+
+
+async def reflect_on_sets(
+    server: MeasuredServer, models: Mapping[str, RecordedReader]
+) -> dict[str, dict[str, list[str]]]:
+    """Set → run → the events that the service names, in its order."""
+    settings = Settings(_env_file=None, llm_provider="none", llm_max_tokens=8_192)  # type: ignore[call-arg]
+    keys = {name: await new_tenant(server, _slug(name)) for name in models}
+    named: dict[str, dict[str, list[str]]] = {}
+    async with open_runtime(settings, server.url("hansei_app")) as runtime:
+        with api(server) as port:
+            for name, model in models.items():
+                runs = unlabeled_runs(RECORDINGS / name)
+                body = "".join(f"{json.dumps(run)}\n" for run in runs).encode()
+                await asyncio.to_thread(send, port, keys[name], body, "always")
+                opened = replace(runtime, llm=model)
+                named[name] = await reflect_on_all(opened, to_tenant_id(_slug(name)))
+    return named
+
+
+def _slug(name: str) -> str:
+    return name.replace("_", "-")
+
+
+async def reflect_on_all(runtime: Runtime, tenant_id: UUID) -> dict[str, list[str]]:
+    """Execute the runs that are due, reflections at the same time. Run name → source events."""
+    named: dict[str, list[str]] = {}
+
+    async def execute(ticket: Ticket) -> None:
+        kind, name = await _find_run(runtime, ticket)
+        _run_name.set(name)
+        await process_ticket(runtime, ticket)
+        if kind == REFLECT:
+            async with runtime.sessions.for_tenant(tenant_id) as session:
+                run = await get_run(session, ticket.run_id)
+            if run is None or not run.result or run.result["engine"] != "llm":
+                raise RuntimeError(f"The reflection on {name} failed.")
+            named[name] = run.result["source_event_ids"]
+
+    while tickets := await waiting_tickets(runtime, tenant_id):
+        await asyncio.gather(*map(execute, tickets))
+    return named
+
+
+async def _find_run(runtime: Runtime, ticket: Ticket) -> tuple[str, str]:
+    """The kind of a run, and the name of the agent run."""
+    async with runtime.sessions.for_tenant(ticket.tenant_id) as session:
+        run = await get_run(session, ticket.run_id)
+        trace = await get_trace(session, run.trace_id) if run and run.trace_id else None
+        return (run.kind, str(trace.external_id)) if run and trace else ("", str(ticket.run_id))
+
+
+# Scores
+
+
+def score(folder: Path, named: Mapping[str, Sequence[str]]) -> list[Guess]:
+    """The guess of each labeled run."""
+    guesses: list[Guess] = []
+    for path in sorted(folder.glob("*.json")):
+        blamed, events = json.loads(path.read_bytes())["blamed"], list(named[path.stem])
+        guesses.append(Guess(path.stem, events.index(blamed) + 1 if blamed in events else None))
+    return guesses
+
+
+def hits(guesses: Iterable[Guess], most: int) -> int:
+    """How many labels are among the first `most` named events."""
+    return sum(guess.rank is not None and guess.rank <= most for guess in guesses)
+
+
+def to_report(
+    models: Mapping[str, RecordedReader], named: Mapping[str, Mapping[str, Sequence[str]]]
+) -> Report:
+    report = Report("blame", "")
+    report.table(
+        *("blame", "The blamed step among the source events", "set", "engine", "runs"),
+        *("first", "first three", "first five", "named", "missed among the first three"),
+    )
+    return report
+
+
+if __name__ == "__main__":
+    typer.run(main)
