@@ -20,7 +20,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,15 +67,6 @@ class RecordedAnswer:
     instructions: str
     prompt: str
     answer: str
-
-
-@dataclass(frozen=True)
-class Guess:
-    """The rank of the blamed event among the named ones; None if it is not among them."""
-
-    name: str
-    rank: int | None
-    is_first_model_step: bool = False
 
 
 def main(
@@ -224,29 +215,55 @@ async def _find_run(runtime: Runtime, ticket: Ticket) -> tuple[str, str]:
 # Scores
 
 
-def score(folder: Path, named: Mapping[str, Sequence[str]]) -> list[Guess]:
-    """The guess of each labeled run."""
-    guesses: list[Guess] = []
+def rank_labels(folder: Path, named: Mapping[str, Sequence[str]]) -> dict[str, int | None]:
+    """Run → the rank of its label among the named events, from 1; None if it is not there."""
+    ranks: dict[str, int | None] = {}
     for path in sorted(folder.glob("*.json")):
         blamed, events = json.loads(path.read_bytes())["blamed"], list(named[path.stem])
-        guesses.append(Guess(path.stem, events.index(blamed) + 1 if blamed in events else None))
-    return guesses
+        ranks[path.stem] = events.index(blamed) + 1 if blamed in events else None
+    return ranks
 
 
-def hits(guesses: Iterable[Guess], most: int) -> int:
-    """How many labels are among the first `most` named events."""
-    return sum(guess.rank is not None and guess.rank <= most for guess in guesses)
+def rank_labels_by_rules(folder: Path) -> dict[str, int | None]:
+    return {name.removesuffix(".json"): rank for name, rank, _ in blamed_ranks(folder)}
+
+
+def missed(ranks: Mapping[str, int | None], most: int) -> list[str]:
+    """The runs whose label is not among the first `most` named events."""
+    return [name for name, rank in ranks.items() if rank is None or rank > most]
 
 
 def to_report(
     models: Mapping[str, RecordedReader], named: Mapping[str, Mapping[str, Sequence[str]]]
 ) -> Report:
-    report = Report("blame", "")
-    report.table(
-        *("blame", "The blamed step among the source events", "set", "engine", "runs"),
-        *("first", "first three", "first five", "named", "missed among the first three"),
+    changed = [f"{name}/{run}" for name, model in models.items() for run in model.changed]
+    prompts = sum(len(model.used) for model in models.values())
+    report = Report(
+        "blame",
+        f"{prompts} labeled runs of several agents; the model's answers are recorded. Prompts that "
+        f"differ from the recorded ones: {len(changed)}{'.' if not changed else ': '}"
+        f"{', '.join(changed)}",
     )
+    report.table(
+        *("blame", "Is the blamed step among the named events?", "set", "engine", "runs"),
+        *("first", "first three", "first five", "not first", "not among the first three"),
+    )
+    for name in models:
+        folder = RECORDINGS / name
+        engines = {
+            "model": rank_labels(folder, named[name]),
+            "rules": rank_labels_by_rules(folder),
+        }
+        for engine, ranks in engines.items():
+            shares = (_share(ranks, most) for most in (1, 3, 5))
+            misses = (" ".join(missed(ranks, most)) or "none" for most in (1, 3))
+            report.row("blame", name, engine, len(ranks), *shares, *misses)
     return report
+
+
+def _share(ranks: Mapping[str, int | None], most: int) -> str:
+    hits = len(ranks) - len(missed(ranks, most))
+    return f"{hits} ({hits / len(ranks):.2f})"
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def test_one_figure_in_findings_facts_and_efficiency() -> None:
     facts = collect_facts(context, trace, found)
     assert "3 tool calls, 1 of them failed," in facts[0]
     assert "The call e3 of `bash` failed with exit code 2." in facts
-    assert "Exit code 1, a result of these commands and no failure: e1." in facts
+    assert "Exit code 1, by their manuals a result of these commands: e1." in facts
     assert "Exit code 2: e3." in facts
     score = efficiency(case(BUILD))
     assert score is not None
