@@ -1,22 +1,24 @@
-"""Whether a strong model that answers Hansei's prompts blames the step that the author blamed.
+"""Whether a model that answers Hansei's prompts blames the step that the author of a run blamed.
 
-    python -m bench blame [--record URL] [--rewrite]
+    python -m bench blame [--record URL]
 
-The labeled runs of `tests/recordings/teams` and `tests/recordings/blind_teams` go through the API
-and the steps evaluate and reflect, each in a project of its own, without `blamed` and
-`blamed_reason`. The answers of the model are those that a reader wrote to these prompts
-(`recordings.jsonl` of each folder). A guess is the rank of the label among the `source_event_ids`
-that the service returns; "rules" is the same without a model.
+The labeled runs of several agents in `tests/recordings/teams` and `tests/recordings/blind_teams` go
+through the API and the steps evaluate and reflect, each in a project of its own, without `blamed`
+and `blamed_reason`. The model's answers are those that a reader wrote to these prompts: the
+`recordings.jsonl` of each folder. A row counts the runs whose label is the first, or among the
+first three or five, of the `source_event_ids` that the service returns; "rules" is the same without
+a model.
 
-A prompt that differs from the recorded one gets the recorded answer and is counted.
-`--record URL` asks an OpenAI-compatible endpoint (with its `/v1`) for the answers to these prompts
-instead, and stores them at once; after an interruption, start it again. `--rewrite` stores the
-current prompts with the answers that are recorded: only for changes that cannot change an answer.
+A prompt that differs from the recorded one gets the answer that is recorded for the run. The bench
+counts such prompts and prints the lines that differ. `--record URL` asks an OpenAI-compatible
+endpoint (with its `/v1`) for new answers to them instead, and stores each at once; after an
+interruption, start it again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import hashlib
 import json
 import re
@@ -52,6 +54,11 @@ RECORDINGS = ROOT / "tests" / "recordings"
 SETS = ("teams", "blind_teams")
 LABELS = ("blamed", "blamed_reason")
 """What an author wrote about a run. The service never gets it."""
+METHOD = (
+    "The runs were written for Hansei (tests/recordings/README.md). One reader, a strong language "
+    "model, answered each prompt by itself, knowing neither the labels nor earlier answers, on 23 "
+    "November 2026. It had the right answer of each task, as the rules have it."
+)
 _PATIENCE_SECONDS = 7200.0
 """Time for an answer that a person writes."""
 _DELIMITER = re.compile(r"(</?[a-z-]+-)[0-9a-f]{16}>")
@@ -73,25 +80,21 @@ def main(
     record: Annotated[
         str | None, typer.Option(help="OpenAI-compatible endpoint for answers not recorded.")
     ] = None,
-    rewrite: Annotated[
-        bool, typer.Option(help="Store the current prompts with the recorded answers.")
-    ] = False,
 ) -> None:
     configure_logging("console", "error")
     asked = open_llm("openai", model="recorded", base_url=record) if record else None
     models = {name: RecordedReader(RECORDINGS / name, asked) for name in SETS}
     with measured_server() as server:
         named = uvloop.run(reflect_on_sets(server, models))
-    if asked or rewrite:
-        for model in models.values():
-            model.rewrite()
+    for model in models.values() if asked else ():
+        model.rewrite()
     to_report(models, named).finish(write=asked is None)
 
 
 # The model
 
 
-_run_name: ContextVar[str] = ContextVar("_run_name")
+run_name: ContextVar[str] = ContextVar("_run_name")
 
 
 class RecordedReader:
@@ -111,11 +114,12 @@ class RecordedReader:
         self.changed: list[str] = []
 
     async def complete(self, request: LLMRequest) -> LLMReply:
-        mine = to_recording(_run_name.get(), request)
+        mine = to_recording(run_name.get(), request)
         known = self.recorded.get(mine.name)
         is_same = known is not None and replace(known, answer="") == mine
         if not is_same:
             self.changed.append(mine.name)
+            print_changes(known, mine)
         if self.asked is not None and not is_same:
             reply = await self.asked.complete(replace(request, timeout=_PATIENCE_SECONDS))
             answer = reply.text
@@ -130,7 +134,7 @@ class RecordedReader:
         return LLMReply(answer, self.model, self.provider)
 
     def rewrite(self) -> None:
-        """Store the prompts and answers that were used, in the order of the runs."""
+        """Store what was used, in the order of the runs."""
         lines = [_to_line(self.used[name]) for name in sorted(self.used)]
         self.file.write_text("".join(lines), encoding="utf8")
 
@@ -144,6 +148,16 @@ def to_recording(name: str, request: LLMRequest) -> RecordedAnswer:
     prompt = "\n\n".join(m.content for m in request.messages if m.role != "system")
     digest = hashlib.sha256(system.encode()).hexdigest()[:16]
     return RecordedAnswer(name, digest, _DELIMITER.sub(r"\1…>", prompt), "")
+
+
+def print_changes(known: RecordedAnswer | None, now: RecordedAnswer) -> None:
+    """The lines of the prompt that differ from the recorded one."""
+    before = known.prompt.splitlines() if known else []
+    if known and known.instructions != now.instructions:
+        print(f"{now.name}: other instructions")
+    for line in difflib.unified_diff(before, now.prompt.splitlines(), n=0, lineterm=""):
+        if line[:1] in "+-" and line[:3] not in ("+++", "---"):
+            print(f"{now.name}: {line}")
 
 
 def _to_line(recorded: RecordedAnswer) -> str:
@@ -190,7 +204,7 @@ async def reflect_on_all(runtime: Runtime, tenant_id: UUID) -> dict[str, list[st
 
     async def execute(ticket: Ticket) -> None:
         kind, name = await _find_run(runtime, ticket)
-        _run_name.set(name)
+        run_name.set(name)
         await process_ticket(runtime, ticket)
         if kind == REFLECT:
             async with runtime.sessions.for_tenant(tenant_id) as session:
@@ -240,9 +254,8 @@ def to_report(
     prompts = sum(len(model.used) for model in models.values())
     report = Report(
         "blame",
-        f"{prompts} labeled runs of several agents; the model's answers are recorded. Prompts that "
-        f"differ from the recorded ones: {len(changed)}{'.' if not changed else ': '}"
-        f"{', '.join(changed)}",
+        f"{METHOD}\n\nPrompts: {prompts}, of which {len(changed)} differ from the recorded ones"
+        f"{': ' if changed else ''}{', '.join(changed)}.",
     )
     report.table(
         *("blame", "Is the blamed step among the named events?", "set", "engine", "runs"),

@@ -133,6 +133,13 @@ BUILD = [
 ]
 
 
+def test_line_with_the_exit_code_is_not_the_error() -> None:
+    text = "exitcode: 1 (execution failed)\nCode output: AttributeError: no attribute 'duplicate'"
+    rows = [user("Count."), *call("python", {"code": "d.duplicate()"}, text), says("It failed.")]
+    (failed,) = findings(rows).failed_calls
+    assert failed.message == "Code output: AttributeError: no attribute 'duplicate'"
+
+
 def test_one_figure_in_findings_facts_and_efficiency() -> None:
     context = run(BUILD)
     trace = parse_trace(context.events)

@@ -29,6 +29,7 @@ _MIN_STALLED = 3
 _LAST_STEPS = 8
 _START_CHARACTERS, _MIN_START_CHARACTERS = 50, 8
 _MAX_PER_KIND = 3
+_MAX_STATED = 8
 _SOURCE = re.compile(
     r"https?://|\bopen\(|\bread_\w+\(|\brequests?\.|\bselect\b.{1,200}\bfrom\b", re.I | re.S
 )
@@ -234,7 +235,7 @@ def _statements_without_call(run: Conversation, vocabulary: Vocabulary) -> Itera
                 "without_call",
                 step.event_id,
                 step.agent,
-                stated=", ".join(excerpt(value, 40) for value in missing[:4]),
+                stated=", ".join(excerpt(value, 40) for value in missing[:_MAX_STATED]),
             )
 
 
