@@ -129,3 +129,44 @@ def test_errors_and_exit_codes_are_one_figure() -> None:
     assert f"2 tool calls, 1 {figure}" in facts(rows)[0]
     rows += call("run", "cat x", "no such file", error={"message": "no such file"})
     assert f"3 tool calls, 2 {figure}" in facts(rows)[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "fact"),
+    [
+        ("0.0", "Values of e3 that no tool response contains: 0.0 (in no earlier event)."),
+        ("1844.20", "Values of e3 that a tool response contains: 1844.20 (e2)."),
+        ("1844.2", "Values of e3 that a tool response contains: 1844.2 (e2)."),
+        ("1844.02", "Values of e3 that no tool response contains: 1844.02 (in no earlier event)."),
+    ],
+)
+def test_decimal_is_found_as_a_number_but_zero_is_no_decimal(answer: str, fact: str) -> None:
+    rows = [user("Sum it."), code("print(total)"), output("1844.20"), says(answer, "Boss")]
+    assert fact in facts(rows)
+
+
+def test_answer_is_found_before_a_message_without_one() -> None:
+    rows = [
+        user("In which month was the median highest?"),
+        code("print(months)"),
+        output("1 14.9\n2 17.8\n3 15.1"),
+        says("The mean of March is 18.9, the highest median is that of February: 17.8.", "Coder"),
+        says("FINAL ANSWER: March, 18.9", "Writer"),
+        says("next: FINISH", "Boss"),
+    ]
+    context = run(rows, outcome="failure")
+    trace = parse_trace(context.events)
+    truth = "February, 17.8"
+    shown = collect_facts(context, trace, analyze_trace(context, ground_truth=truth), truth)
+    assert "The agent's last message is e5: “next: FINISH”" in shown
+    assert "The last message that introduces an answer is e4: “FINAL ANSWER: March, 18.9”" in shown
+    assert not any("Coder (e3) states" in fact for fact in shown)
+
+
+def test_quotation_of_outputs_that_start_alike_is_literal() -> None:
+    page = call("click", {"target": "next"}, "Report of 2017 [no text] Page 3")
+    rows = [user("How many bats?"), *(row | {"agent": "Surfer"} for _ in range(3) for row in page)]
+    rows = [row | {"content": f"{row['content']} {n}"} for n, row in enumerate(rows)]
+    shown = [fact for fact in facts([*rows, says("Unknown.", "Boss")]) if "start alike" in fact]
+    assert len(shown) == 1
+    assert "“Report of 2017 [no text] Page 3" in shown[0]

@@ -133,6 +133,13 @@ BUILD = [
 ]
 
 
+def test_line_with_the_exit_code_is_not_the_error() -> None:
+    text = "exitcode: 1 (execution failed)\nCode output: AttributeError: no attribute 'duplicate'"
+    rows = [user("Count."), *call("python", {"code": "d.duplicate()"}, text), says("It failed.")]
+    (failed,) = findings(rows).failed_calls
+    assert failed.message == "Code output: AttributeError: no attribute 'duplicate'"
+
+
 def test_one_figure_in_findings_facts_and_efficiency() -> None:
     context = run(BUILD)
     trace = parse_trace(context.events)
@@ -141,7 +148,7 @@ def test_one_figure_in_findings_facts_and_efficiency() -> None:
     facts = collect_facts(context, trace, found)
     assert "3 tool calls, 1 of them failed," in facts[0]
     assert "The call e3 of `bash` failed with exit code 2." in facts
-    assert "Exit code 1, a result of these commands and no failure: e1." in facts
+    assert "Exit code 1, by their manuals a result of these commands: e1." in facts
     assert "Exit code 2: e3." in facts
     score = efficiency(case(BUILD))
     assert score is not None

@@ -31,6 +31,7 @@ from apps.memory_api.trace_analysis.detectors.provenance import SearchableText
 from apps.memory_api.trace_analysis.failures import is_exit_code
 from apps.memory_api.trace_analysis.findings import (
     FailedCall,
+    FinalAnswer,
     Findings,
     Refusal,
     RepairedCall,
@@ -168,7 +169,12 @@ def _final_message(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
     if last is not None and (last_call is None or last > last_call.position):
         event_id, text = trace.event_ids[last], trace.content_at(last)
         yield f"The agent's last message is {event_id}: {_quote(_ends_of(text))}"
-        yield from where_values_occur(trace, text, last)
+        stated = _stated_answer(trace, answer)
+        if stated is not None and stated != last:
+            event_id, text = trace.event_ids[stated], trace.content_at(stated)
+            shown = _quote(_ends_of(text))
+            yield f"The last message that introduces an answer is {event_id}: {shown}"
+        yield from where_values_occur(trace, text, last if stated is None else stated)
         return
     if last_call is not None:
         end = trace.events[-1]
@@ -177,6 +183,14 @@ def _final_message(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
             f"({call_name(trace, last_call)}). The last event is {trace.event_ids[-1]} "
             f"({end.event_type.value}): {_quote(excerpt(end.content, 160))}"
         )
+
+
+def _stated_answer(trace: ParsedTrace, answer: FinalAnswer | None) -> int | None:
+    """The message of a team with a phrase such as "final answer:" that has the final answer."""
+    position = _position(trace, answer.event_id or "") if answer and trace.steps else None
+    if position is None or not trace.vocabulary.search("answer_intro", trace.content_at(position)):
+        return None
+    return position
 
 
 def _ends_of(text: str) -> str:
@@ -304,7 +318,7 @@ def _exit_codes(trace: ParsedTrace) -> Iterator[str]:
     for (code, is_result), ids in sorted(codes.items(), key=lambda item: item[0][0] == 0):
         shown = ", ".join(ids[:8])
         more = f" and {len(ids) - 8} more" if len(ids) > 8 else ""
-        meaning = ", a result of these commands and no failure" if is_result else ""
+        meaning = ", by their manuals a result of these commands" if is_result else ""
         yield f"Exit code {code}{meaning}: {shown}{more}."
 
 

@@ -11,7 +11,12 @@ from collections.abc import Collection, Iterator
 from apps.memory_api.reflection.rules.english_structure import EnglishStructure
 from apps.memory_api.text.excerpts import excerpt
 from apps.memory_api.trace_analysis.arguments import is_calculation, parse_mapping
-from apps.memory_api.trace_analysis.detectors.provenance import SearchableText, trace_arguments
+from apps.memory_api.trace_analysis.detectors.provenance import (
+    SearchableText,
+    contains_value,
+    fold_value,
+    trace_arguments,
+)
 from apps.memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
 from apps.memory_api.trace_analysis.findings import Findings, ValueOrigin
 from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
@@ -80,7 +85,7 @@ def where_values_occur(trace: ParsedTrace, text: str, position: int) -> Iterator
     found: list[str] = []
     missing: list[str] = []
     for value in values[:_MAX_VALUES]:
-        has_value = [n for n, earlier in enumerate(texts) if earlier.contains(value)]
+        has_value = [n for n, earlier in enumerate(texts) if _contains(earlier, value)]
         if ids := [trace.event_ids[n] for n in has_value if n in responses]:
             more = " and more" if len(ids) > _MAX_PER_KIND else ""
             found.append(f"{value} ({', '.join(ids[:_MAX_PER_KIND])}{more})")
@@ -115,7 +120,7 @@ def unreported_values(trace: ParsedTrace) -> Iterator[str]:
     values = [
         value
         for value in _values_of(call.response)
-        if not any(text.contains(value) for text in texts)
+        if not any(_contains(text, value) for text in texts)
     ]
     if 0 < len(values) <= _MAX_UNREPORTED_VALUES:
         yield (
@@ -148,6 +153,13 @@ def _values_of(text: str) -> list[str]:
             value for value in values if len(value) >= _MIN_VALUE_LENGTH and ":" not in value
         )
     )
+
+
+def _contains(text: SearchableText, value: str) -> bool:
+    """Whether a value occurs. 0.0 must occur as it stands: otherwise each 0 would be one."""
+    if len(fold_value(value)) < 2:
+        return contains_value(text.text, value)
+    return text.contains(value)
 
 
 def argument_origins(trace: ParsedTrace, findings: Findings) -> Iterator[str]:

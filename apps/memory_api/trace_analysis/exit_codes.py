@@ -13,7 +13,7 @@ from typing import Any
 from apps.memory_api.trace_analysis.arguments import Arguments, as_items, as_mapping, parse_mapping
 
 _EXIT_CODE_FIELDS = ("exit_code", "exitCode", "returncode", "return_code", "exit_status")
-_EXIT_CODE_LINE = re.compile(
+EXIT_CODE_LINE = re.compile(
     r"^.{0,80}?(?:\bexit(?:ed|s)?(?: with)?(?: non-?zero)?[ _-]?(?:code|status)|\bexited with"
     r"|\breturn ?code|終了コード)[\"']?\s{0,2}[:=は]?\s{0,2}\(?(?P<code>-?\d{1,5})\b"
     r"\W{0,4}(?:\([^()]{0,60}\))?\W{0,4}$",
@@ -108,7 +108,7 @@ def exit_code_from_output(text: str) -> int | None:
     edges = f"{text[:1_000]}\n{text[-1_000:]}" if len(text) > 2_000 else text
     lines = [line.strip() for line in edges.splitlines() if line.strip()]
     for line in [*reversed(lines[-_LAST_LINES:]), *lines[:_FIRST_LINES]]:
-        if len(line) <= _MAX_LINE_CHARACTERS and (match := _EXIT_CODE_LINE.match(line)):
+        if len(line) <= _MAX_LINE_CHARACTERS and (match := EXIT_CODE_LINE.match(line)):
             return int(match["code"])
     return None
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from apps.memory_api.text.excerpts import excerpt, first_line
 from apps.memory_api.trace_analysis.arguments import as_mapping
+from apps.memory_api.trace_analysis.exit_codes import EXIT_CODE_LINE
 from apps.memory_api.trace_analysis.vocabulary import Vocabulary
 from apps.memory_api.traces.schemas import Event
 
@@ -83,7 +84,8 @@ def exit_code_failure(exit_code: int, text: str, vocabulary: Vocabulary) -> Fail
     if exception_line:
         return Failure(excerpt(exception_line.group(1)))
     for line in (*text[:_OUTPUT_CHARACTERS].splitlines(), *text[-_OUTPUT_CHARACTERS:].splitlines()):
-        if vocabulary.search("error_line", line[:_HEAD_CHARACTERS]):
+        start = line[:_HEAD_CHARACTERS]
+        if vocabulary.search("error_line", start) and not EXIT_CODE_LINE.match(start):
             return Failure(excerpt(line.strip()))
     return Failure(f"exit code {exit_code}")
 

@@ -28,7 +28,7 @@ from apps.memory_api.trace_analysis.structure import (
 
 _DIVERGENCES: dict[DivergenceKind, str] = {
     "misread": "{who} states {stated}. In the table of {d.source_event_id}, that cell contains {found}.",
-    "stale_file": "{who} names the file {stated} and not {found}, which first occurs later ({d.source_event_id}).",
+    "stale_file": "{who} names the file {stated} and not the newer file {found}, which first occurs in {d.source_event_id}.",
     "altered_number": "{who} states {stated}, which occurs in no earlier event. {d.source_event_id} contains {found}.",
     "altered_unit": "{who} states {stated}. {d.source_event_id} contains {found}.",
     "substituted": "{who} contains {stated}, which occurs in no earlier event, and not {found} of the task.",

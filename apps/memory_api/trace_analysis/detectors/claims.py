@@ -27,6 +27,7 @@ _EMPHASIS = re.compile(r"\\boxed\{([^{}\n]{1,120})\}|\*\*([^*\n]{1,120})\*\*|\"(
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _MAX_ANSWER = 200
 _MAX_LISTED = 4
+_MAX_STATED = 8
 _LAST_STEPS = 8
 
 
@@ -162,7 +163,7 @@ def find_unsupported_statements(run: Conversation) -> tuple[UnsupportedStatement
                     step.event_id,
                     step.agent,
                     len(missing),
-                    tuple(excerpt(value, 40) for value in missing[:_MAX_LISTED]),
+                    tuple(excerpt(value, 40) for value in missing[:_MAX_STATED]),
                 )
             )
     return tuple(results[:5])

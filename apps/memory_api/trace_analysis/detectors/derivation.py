@@ -29,6 +29,7 @@ _MIN_STALLED = 3
 _LAST_STEPS = 8
 _START_CHARACTERS, _MIN_START_CHARACTERS = 50, 8
 _MAX_PER_KIND = 3
+_MAX_STATED = 8
 _SOURCE = re.compile(
     r"https?://|\bopen\(|\bread_\w+\(|\brequests?\.|\bselect\b.{1,200}\bfrom\b", re.I | re.S
 )
@@ -234,7 +235,7 @@ def _statements_without_call(run: Conversation, vocabulary: Vocabulary) -> Itera
                 "without_call",
                 step.event_id,
                 step.agent,
-                stated=", ".join(excerpt(value, 40) for value in missing[:4]),
+                stated=", ".join(excerpt(value, 40) for value in missing[:_MAX_STATED]),
             )
 
 
@@ -252,7 +253,7 @@ def find_passed_over(
     later = [
         (step, text)
         for step, text in zip(run.steps, run.spoken, strict=True)
-        if step.is_message and step.position >= occurs[0].position and text.contains(origin.value)
+        if step.is_message and step.position > occurs[0].position and text.contains(origin.value)
     ]
     both = [step for step, text in later if text.contains(expected)]
     step = (both or [step for step, _ in later] or [None])[0]
@@ -273,6 +274,7 @@ def find_stalled_call(steps: Sequence[AgentStep]) -> Divergence | None:
     apart from digits, if the last one is among the last eight steps.
     """
     groups: dict[tuple[str, str, str], list[AgentStep]] = {}
+    starts: dict[str, str] = {}
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if not (step.is_call or step.program):
             continue
@@ -282,6 +284,7 @@ def find_stalled_call(steps: Sequence[AgentStep]) -> Divergence | None:
             body = " ".join(output_body(following.text)[:400].split())
             start = re.sub(r"\d+", "0", body)[:_START_CHARACTERS]
             if len(start) > _MIN_START_CHARACTERS:
+                starts.setdefault(start, body[:_START_CHARACTERS])
                 groups.setdefault((step.agent, "output", start), []).append(step)
     for (agent, kind, text), group in groups.items():
         if len(group) >= _MIN_STALLED and group[-1].position >= len(steps) - _LAST_STEPS:
@@ -290,7 +293,7 @@ def find_stalled_call(steps: Sequence[AgentStep]) -> Divergence | None:
                 group[0].event_id,
                 agent,
                 stated=excerpt(text, 60) if kind == "call" else "",
-                found=excerpt(text, 60) if kind == "output" else "",
+                found=excerpt(starts[text], 60) if kind == "output" else "",
                 source_event_id=group[-1].event_id,
             )
     return None

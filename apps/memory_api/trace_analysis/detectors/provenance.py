@@ -29,6 +29,8 @@ _LOOKUP_TOOL = re.compile(r"search|look_?up|find|browse|wiki|query", re.IGNORECA
 _IDENTIFIER_CHARACTER = re.compile(r"[\d_#@]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _ZERO_DECIMALS = re.compile(r"(?<=\d)\.0+(?![\d.])")
+_TRAILING_ZEROS = re.compile(r"(?<![\d.])(\d{3,}\.\d{0,9}[1-9])0+(?![\d.])")
+"""18442.60 is 18442.6. Versions are left out: 3.10 is not 3.1."""
 _FLOAT_NOISE = re.compile(r"(?<![\d.])\d+\.\d{9,}(?![\d.])")
 """30.180000000000007: a figure that a program computed."""
 _CODE = re.compile(r"[A-Z]{2,5}")
@@ -212,12 +214,13 @@ def _compact(text: str) -> str:
 
 
 def fold_value(text: str) -> str:
-    """Remove differences in case, width, separators of thousands, decimals that are zero, and
-    rounding errors.
+    """Remove differences in case, width, separators of thousands, zeros at the end of
+    decimals, and rounding errors.
     """
     folded = unicodedata.normalize("NFKC", text).casefold().strip()
     rounded = _FLOAT_NOISE.sub(lambda match: str(round(float(match.group()), 6)), folded)
-    return _ZERO_DECIMALS.sub("", _THOUSANDS.sub("", rounded))
+    plain = _ZERO_DECIMALS.sub("", _THOUSANDS.sub("", rounded))
+    return _TRAILING_ZEROS.sub(r"\1", plain)
 
 
 def _reused_arguments(

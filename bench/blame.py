@@ -1,0 +1,283 @@
+"""Whether a model that answers Hansei's prompts blames the step that the author of a run blamed.
+
+    python -m bench blame [--record URL]
+
+The labeled runs of several agents in `tests/recordings/teams` and `tests/recordings/blind_teams` go
+through the API and the steps evaluate and reflect, each in a project of its own, without `blamed`
+and `blamed_reason`. The model's answers are those that a reader wrote to these prompts: the
+`recordings.jsonl` of each folder. A row counts the runs whose label is the first, or among the
+first three or five, of the `source_event_ids` that the service returns; "rules" is the same without
+a model.
+
+A prompt that differs from the recorded one gets the answer that is recorded for the run. The bench
+counts such prompts and prints the lines that differ. `--record URL` asks an OpenAI-compatible
+endpoint (with its `/v1`) for new answers to them instead, and stores each at once; after an
+interruption, start it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+import uvloop
+
+from apps.memory_api.auth.identity import to_tenant_id
+from apps.memory_api.bootstrap import open_runtime
+from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import configure_logging
+from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest
+from apps.memory_api.llm.registry import open_llm
+from apps.memory_api.run_queue.port import Ticket
+from apps.memory_api.runs.chain import REFLECT
+from apps.memory_api.runs.queries import get_run
+from apps.memory_api.runtime import Runtime
+from apps.memory_api.traces.queries import get_trace
+from apps.memory_api.worker import process_ticket
+from bench.ingest import new_tenant, send
+from bench.report import Report
+from bench.rules import blamed_ranks
+from bench.server import ROOT, MeasuredServer, api, measured_server
+from tests.support.tickets import waiting_tickets
+
+RECORDINGS = ROOT / "tests" / "recordings"
+SETS = ("teams", "blind_teams")
+LABELS = ("blamed", "blamed_reason")
+"""What an author wrote about a run. The service never gets it."""
+METHOD = (
+    "The runs were written for Hansei (tests/recordings/README.md). One reader, a strong language "
+    "model, answered each prompt by itself, knowing neither the labels nor earlier answers, on 23 "
+    "November 2026. It had the right answer of each task, as the rules have it."
+)
+_PATIENCE_SECONDS = 7200.0
+"""Time for an answer that a person writes."""
+_DELIMITER = re.compile(r"(</?[a-z-]+-)[0-9a-f]{16}>")
+
+
+@dataclass(frozen=True)
+class RecordedAnswer:
+    """The answer to the reflection prompt of one run. `instructions` is a hash of the system
+    message; `prompt` is the user message, without the random part of its fences.
+    """
+
+    name: str
+    instructions: str
+    prompt: str
+    answer: str
+
+
+def main(
+    record: Annotated[
+        str | None, typer.Option(help="OpenAI-compatible endpoint for answers not recorded.")
+    ] = None,
+) -> None:
+    configure_logging("console", "error")
+    asked = open_llm("openai", model="recorded", base_url=record) if record else None
+    models = {name: RecordedReader(RECORDINGS / name, asked) for name in SETS}
+    with measured_server() as server:
+        named = uvloop.run(reflect_on_sets(server, models))
+    for model in models.values() if asked else ():
+        model.rewrite()
+    to_report(models, named).finish(write=asked is None)
+
+
+# The model
+
+
+run_name: ContextVar[str] = ContextVar("_run_name")
+
+
+class RecordedReader:
+    """Answers each prompt with the answer that is recorded for the run. With another model, asks it
+    for the answers to prompts that differ from the recorded ones, and appends them.
+    """
+
+    provider, model, endpoint = "compatible", "recorded", "recordings"
+
+    def __init__(self, folder: Path, asked: LLM | None = None) -> None:
+        self.file = folder / "recordings.jsonl"
+        lines = self.file.read_text(encoding="utf8").splitlines() if self.file.exists() else []
+        recorded = [RecordedAnswer(**json.loads(line)) for line in lines]
+        self.recorded = {answer.name: answer for answer in recorded}
+        self.asked = asked
+        self.used: dict[str, RecordedAnswer] = {}
+        self.changed: list[str] = []
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        mine = to_recording(run_name.get(), request)
+        known = self.recorded.get(mine.name)
+        is_same = known is not None and replace(known, answer="") == mine
+        if not is_same:
+            self.changed.append(mine.name)
+            print_changes(known, mine)
+        if self.asked is not None and not is_same:
+            reply = await self.asked.complete(replace(request, timeout=_PATIENCE_SECONDS))
+            answer = reply.text
+        elif known is not None:
+            answer = known.answer
+        else:
+            raise RuntimeError(f"No answer is recorded for {mine.name}. Use --record URL.")
+        self.used[mine.name] = replace(mine, answer=answer)
+        if self.asked is not None and not is_same:
+            with self.file.open("a", encoding="utf8") as file:
+                file.write(_to_line(self.used[mine.name]))
+        return LLMReply(answer, self.model, self.provider)
+
+    def rewrite(self) -> None:
+        """Store what was used, in the order of the runs."""
+        lines = [_to_line(self.used[name]) for name in sorted(self.used)]
+        self.file.write_text("".join(lines), encoding="utf8")
+
+    async def aclose(self) -> None:
+        return None
+
+
+def to_recording(name: str, request: LLMRequest) -> RecordedAnswer:
+    """The request without its answer."""
+    system = "\n\n".join(m.content for m in request.messages if m.role == "system")
+    prompt = "\n\n".join(m.content for m in request.messages if m.role != "system")
+    digest = hashlib.sha256(system.encode()).hexdigest()[:16]
+    return RecordedAnswer(name, digest, _DELIMITER.sub(r"\1…>", prompt), "")
+
+
+def print_changes(known: RecordedAnswer | None, now: RecordedAnswer) -> None:
+    """The lines of the prompt that differ from the recorded one."""
+    before = known.prompt.splitlines() if known else []
+    if known and known.instructions != now.instructions:
+        print(f"{now.name}: other instructions")
+    for line in difflib.unified_diff(before, now.prompt.splitlines(), n=0, lineterm=""):
+        if line[:1] in "+-" and line[:3] not in ("+++", "---"):
+            print(f"{now.name}: {line}")
+
+
+def _to_line(recorded: RecordedAnswer) -> str:
+    return json.dumps(vars(recorded), ensure_ascii=False) + "\n"
+
+
+# The runs
+
+
+def unlabeled_runs(folder: Path) -> list[dict[str, Any]]:
+    """The runs of a folder as the API takes them, without the labels."""
+    return [
+        {key: value for key, value in json.loads(path.read_bytes()).items() if key not in LABELS}
+        | {"external_id": path.stem, "project_id": path.stem}
+        for path in sorted(folder.glob("*.json"))
+    ]
+
+
+async def reflect_on_sets(
+    server: MeasuredServer, models: Mapping[str, RecordedReader]
+) -> dict[str, dict[str, list[str]]]:
+    """Set → run → the events that the service names, in its order."""
+    settings = Settings(_env_file=None, llm_provider="none", llm_max_tokens=8_192)  # type: ignore[call-arg]
+    keys = {name: await new_tenant(server, _slug(name)) for name in models}
+    named: dict[str, dict[str, list[str]]] = {}
+    async with open_runtime(settings, server.url("hansei_app")) as runtime:
+        with api(server) as port:
+            for name, model in models.items():
+                runs = unlabeled_runs(RECORDINGS / name)
+                body = "".join(f"{json.dumps(run)}\n" for run in runs).encode()
+                await asyncio.to_thread(send, port, keys[name], body, "always")
+                opened = replace(runtime, llm=model)
+                named[name] = await reflect_on_all(opened, to_tenant_id(_slug(name)))
+    return named
+
+
+def _slug(name: str) -> str:
+    return name.replace("_", "-")
+
+
+async def reflect_on_all(runtime: Runtime, tenant_id: UUID) -> dict[str, list[str]]:
+    """Execute the runs that are due, reflections at the same time. Run name → source events."""
+    named: dict[str, list[str]] = {}
+
+    async def execute(ticket: Ticket) -> None:
+        kind, name = await _find_run(runtime, ticket)
+        run_name.set(name)
+        await process_ticket(runtime, ticket)
+        if kind == REFLECT:
+            async with runtime.sessions.for_tenant(tenant_id) as session:
+                run = await get_run(session, ticket.run_id)
+            if run is None or not run.result or run.result["engine"] != "llm":
+                raise RuntimeError(f"The reflection on {name} failed.")
+            named[name] = run.result["source_event_ids"]
+
+    while tickets := await waiting_tickets(runtime, tenant_id):
+        await asyncio.gather(*map(execute, tickets))
+    return named
+
+
+async def _find_run(runtime: Runtime, ticket: Ticket) -> tuple[str, str]:
+    """The kind of a run, and the name of the agent run."""
+    async with runtime.sessions.for_tenant(ticket.tenant_id) as session:
+        run = await get_run(session, ticket.run_id)
+        trace = await get_trace(session, run.trace_id) if run and run.trace_id else None
+        return (run.kind, str(trace.external_id)) if run and trace else ("", str(ticket.run_id))
+
+
+# Scores
+
+
+def rank_labels(folder: Path, named: Mapping[str, Sequence[str]]) -> dict[str, int | None]:
+    """Run → the rank of its label among the named events, from 1; None if it is not there."""
+    ranks: dict[str, int | None] = {}
+    for path in sorted(folder.glob("*.json")):
+        blamed, events = json.loads(path.read_bytes())["blamed"], list(named[path.stem])
+        ranks[path.stem] = events.index(blamed) + 1 if blamed in events else None
+    return ranks
+
+
+def rank_labels_by_rules(folder: Path) -> dict[str, int | None]:
+    return {name.removesuffix(".json"): rank for name, rank, _ in blamed_ranks(folder)}
+
+
+def missed(ranks: Mapping[str, int | None], most: int) -> list[str]:
+    """The runs whose label is not among the first `most` named events."""
+    return [name for name, rank in ranks.items() if rank is None or rank > most]
+
+
+def to_report(
+    models: Mapping[str, RecordedReader], named: Mapping[str, Mapping[str, Sequence[str]]]
+) -> Report:
+    changed = [f"{name}/{run}" for name, model in models.items() for run in model.changed]
+    prompts = sum(len(model.used) for model in models.values())
+    report = Report(
+        "blame",
+        f"{METHOD}\n\nPrompts: {prompts}, of which {len(changed)} differ from the recorded ones"
+        f"{': ' if changed else ''}{', '.join(changed)}.",
+    )
+    report.table(
+        *("blame", "Is the blamed step among the named events?", "set", "engine", "runs"),
+        *("first", "first three", "first five", "not first", "not among the first three"),
+    )
+    for name in models:
+        folder = RECORDINGS / name
+        engines = {
+            "model": rank_labels(folder, named[name]),
+            "rules": rank_labels_by_rules(folder),
+        }
+        for engine, ranks in engines.items():
+            shares = (_share(ranks, most) for most in (1, 3, 5))
+            misses = (" ".join(missed(ranks, most)) or "none" for most in (1, 3))
+            report.row("blame", name, engine, len(ranks), *shares, *misses)
+    return report
+
+
+def _share(ranks: Mapping[str, int | None], most: int) -> str:
+    hits = len(ranks) - len(missed(ranks, most))
+    return f"{hits} ({hits / len(ranks):.2f})"
+
+
+if __name__ == "__main__":
+    typer.run(main)
