@@ -56,8 +56,11 @@ LABELS = ("blamed", "blamed_reason")
 """What an author wrote about a run. The service never gets it."""
 METHOD = (
     "The runs were written for Hansei (tests/recordings/README.md). One reader, a strong language "
-    "model, answered each prompt by itself, knowing neither the labels nor earlier answers, on 23 "
-    "November 2026. It had the right answer of each task, as the rules have it."
+    "model, answered each prompt of commit 81a6d20 by itself, on 23 November 2026, and knew "
+    "neither the labels nor earlier answers. The prompts contain the right answer of the task, "
+    "which the rules get too. Each run has one clear error; runs of real teams are harder. The "
+    "rules were tuned on `teams`. In `blind_teams`, they gave 12 of 20 among the first three "
+    "before a false fact in one of these prompts was corrected."
 )
 _PATIENCE_SECONDS = 7200.0
 """Time for an answer that a person writes."""
