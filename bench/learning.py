@@ -81,6 +81,7 @@ def main(
     with measured_server() as server:
         by_rules(server, report, 48 if short else RULES_TRACES)
         by_model(server, report, 48 if short else MANY)
+        in_batches(server, report)
         uvloop.run(as_it_grows(server, report, (100, 1_000) if short else (100, 1_000, 10_000)))
     report.finish(write=not short)
 
@@ -103,6 +104,8 @@ class Form:
 
 FORMS = (Form(1, 1), Form(2, 1), Form(2, 16))
 LAST = FORMS[-1]
+BATCHES = ((4, 16), (16, 8), (16, 3))
+"""Playbooks, and traces of each. With three traces the first lesson is curated alone."""
 
 
 def by_rules(server: MeasuredServer, report: Report, count: int) -> None:
@@ -156,6 +159,23 @@ def by_model(server: MeasuredServer, report: Report, count: int) -> None:
         report.row(
             *("cost", purpose, f"{calls / count:.2f}", f"{prompt / count:,.0f}"),
             *(f"{cached / max(1, prompt):.0%}", f"{said / count:,.0f}"),
+        )
+
+
+def in_batches(server: MeasuredServer, report: Report) -> None:
+    """Calls of the curator with few traces for each playbook."""
+    report.table(
+        *("batches", "The curator under load; goal: at most 1 call for 4 traces"),
+        *("playbooks", "traces of each", "lessons", "calls of the curator", "calls a trace"),
+    )
+    for playbooks, traces in BATCHES:
+        slug = f"batches-{playbooks}-{traces}"
+        with stub() as url:
+            learnt(server, slug, Form(2, playbooks), playbooks * traces, asks(url))
+        calls = {purpose: n for purpose, n, *_ in asyncio.run(spent(server, slug))}
+        report.row(
+            *("batches", playbooks, traces, calls["reflect"], calls["curate"]),
+            f"{calls['curate'] / (playbooks * traces):.2f}",
         )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from apps.memory_api.reflection.attempt_comparison import comparison_lines
 from apps.memory_api.trace_analysis.context import Attempt
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+from apps.memory_api.traces.tools import ToolDefinition
 
 WON, LOST = OutcomeType.SUCCESS, OutcomeType.FAILURE
 Call = tuple[str, str]
@@ -55,6 +59,29 @@ def test_call_that_returned_nothing_is_shown_last() -> None:
 
     lines = comparison_lines([run(WON, "first", PAY)], run(LOST, "second", WRONG))
     assert [line.split(":")[0] for line in lines[1:]] == ["`pay`", "`think`"]
+
+
+def test_calls_that_change_something_come_first() -> None:
+    """Then those whose effect is not known; reads and calculations come last."""
+    tools = [ToolDefinition(name="pay", writes=True), ToolDefinition(name="look_up", writes=False)]
+    ask: Call = ("ask", '{"who": "the bank"}')
+    won = attempt(WON, SUM, LOOK, ask, PAY)
+    lost = attempt(LOST, ("calculate", '{"x": "2 + 2"}'), ("look_up", '{"id": "8"}'), WRONG)
+    runs = [replace(run, tools=tools) for run in (won, lost)]
+    lines = comparison_lines(runs[:1], runs[1])
+    assert [re.findall("`(\\w+)`", line)[0] for line in lines[1:]] == [
+        "pay", "ask", "calculate", "look_up"
+    ]  # fmt: skip
+    truth = {"actions": [{"name": "ask", "kwargs": {"who": "the bank"}}]}
+    by_truth = comparison_lines([won], lost, truth)
+    assert by_truth[1].startswith("`ask`"), "the right answer names it"
+
+
+def test_only_the_first_differences_are_listed() -> None:
+    many = [("note", f'{{"text": "{number}"}}') for number in range(20)]
+    lines = comparison_lines([attempt(WON, *many, PAY)], attempt(LOST, many[0], PAY))
+    assert len(lines) == 14
+    assert lines[-1] == "7 more differences are not listed."
 
 
 def test_tool_of_one_of_two_successes_is_no_difference() -> None:

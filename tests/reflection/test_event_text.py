@@ -3,13 +3,14 @@ is left out."""
 
 from __future__ import annotations
 
+from apps.memory_api.reflection.attempt_text import fold_attempts, render_attempts
 from apps.memory_api.reflection.event_text import (
     ShownContents,
     count_tokens,
     event_pieces,
     fit_events,
-    fold_attempts,
 )
+from apps.memory_api.text.terms import estimate_tokens
 from apps.memory_api.trace_analysis.context import Attempt
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 
@@ -77,6 +78,42 @@ def test_attempts_with_the_same_calls_are_folded() -> None:
         "Attempt a3 (failure)",
     ]
     assert [len(group.pieces) for group in groups] == [1, 2, 2]
+
+
+def test_stretch_of_events_is_shown_once() -> None:
+    """A reader finds the events of an attempt that this run or a newer attempt has too."""
+    start = [event(EventType.USER_MESSAGE, "Go"), *call('{"n": 1}', "x")]
+    own = [*start, *call('{"n": 2}', "y")]
+    older = [*start, *call('{"n": 3}', "z"), *call('{"n": 4}', "z"), *call('{"n": 5}', "q")]
+    oldest = [event(EventType.USER_MESSAGE, "Please"), *older[3:7], *call('{"n": 2}', "y")]
+    attempts = [Attempt(OutcomeType.FAILURE, oldest), Attempt(OutcomeType.FAILURE, older)]
+    newest, other = fold_attempts(attempts, own, ShownContents())
+    assert newest.pieces[0].text == "[a2.e0000 to a2.e0002: the same 3 events as e0000 to e0002]"
+    assert [piece.event_id for piece in newest.pieces[1:]] == [f"a2.e000{n}" for n in range(3, 9)]
+    assert newest.first_difference == ("a2.e0003", "a2.e0004")
+    assert [piece.text for piece in other.pieces[:2]] == [
+        "[a1.e0000] user_message: Please",
+        "[a1.e0001 to a1.e0004: the same 4 events as a2.e0003 to a2.e0006]",
+    ]
+    assert len(other.pieces) == 4, "two equal events are no stretch"
+
+
+def test_four_long_attempts_keep_their_first_difference() -> None:
+    def attempt(number: int) -> Attempt:
+        steps = [item for n in range(60) for item in call(f'{{"n": {n}}}', f"{PAGE} {n} {number}")]
+        steps[31] = event(EventType.TOOL_RESPONSE, f"Decisive {number}. {PAGE}", tool_name="fetch")
+        steps[30] = event(EventType.TOOL_CALL, f'{{"n": "other {number}"}}', tool_name="fetch")
+        return Attempt(OutcomeType.FAILURE, steps)
+
+    own = [item for n in range(60) for item in call(f'{{"n": {n}}}', f"{PAGE} {n}")]
+    items = fold_attempts([attempt(n) for n in range(4)], own, ShownContents())
+    text = render_attempts(items, 2_000, "`fetch` differs (a2.e0064).")
+    assert estimate_tokens(text) < 2_400
+    for number in range(4):
+        assert f'[a{number + 1}.e0030] tool_call fetch: {{"n": "other {number}"}}' in text
+        assert f"[a{number + 1}.e0031] tool_response fetch: Decisive {number}." in text
+    assert "[a2.e0064]" in text
+    assert "[a3.e0064]" not in text
 
 
 def test_output_is_condensed_before_an_event_is_left_out() -> None:

@@ -178,6 +178,7 @@ def test_schema_offers_the_causes_of_the_outcome(outcome: str, impossible: set[s
         ("expected_result_conflicts_with_policy", "outside_agent_control", False),
         ("expected_result_conflicts_with_policy", "agent_mistake", True),
         ("agent_mistake", "outside_agent_control", True),
+        ("succeeded_by_luck", None, True),
     ],
 )
 def test_rules_follow_from_one_of_two_causes(first: str, second: str | None, may: bool) -> None:

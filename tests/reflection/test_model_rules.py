@@ -138,17 +138,24 @@ async def test_success_without_a_comparison_claims_no_cause(openai: Service) -> 
     assert body["cause_kind"] == "agent_decision"
 
 
-@pytest.mark.parametrize(
-    "kind", ["outside_agent_control", "succeeded_by_luck", "expected_result_conflicts_with_policy"]
-)
+@pytest.mark.parametrize("kind", ["outside_agent_control", "expected_result_conflicts_with_policy"])
 async def test_some_causes_give_no_rule(openai: Service, kind: str) -> None:
     tell(openai, cause_kind=kind)
-    outcome = "success" if kind == "succeeded_by_luck" else "failure"
-    body = await openai.learn(playbook="reports", outcome=outcome)
+    body = await openai.learn(playbook="reports", outcome="failure")
     assert (body["cause_kind"], body["rules"], body["strategy_text"]) == (kind, [], None)
     assert body["task_hint"] == ANSWER["task_hint"]
     assert await strategies(openai) == {}
     assert body["next_run_id"] is None
+
+
+async def test_luck_teaches_what_not_to_rely_on(openai: Service) -> None:
+    """The schema and the prompt allow it as well (tests/llm: the prompts state no other rule)."""
+    rule = {"when": "two reports have the same month", "do": "compare their years"}
+    tell(openai, cause_kind="succeeded_by_luck", rules=[rule])
+    body = await openai.learn(playbook="reports", outcome="success")
+    assert body["cause_kind"] == "succeeded_by_luck"
+    assert body["rules"] == ["When two reports have the same month, compare their years."]
+    assert "what not to rely on" in openai.stub.calls[-1].system
 
 
 async def test_known_lesson_gets_an_observation(openai: Service) -> None:

@@ -6,6 +6,7 @@ The rules decide first; a model is asked about the lessons that they leave open.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -13,7 +14,7 @@ import structlog
 from apps.memory_api.curation.context import CurationContext, embed_lessons, load_context
 from apps.memory_api.curation.model_output import (
     ModelCuration,
-    find_long_operations,
+    find_problem,
     validate_operations,
 )
 from apps.memory_api.curation.prompt import BUILTIN, NAME, build_messages, group_equal_lessons
@@ -90,6 +91,7 @@ async def propose_changes(
     prompt = model.prompt(NAME)
     groups = group_equal_lessons(undecided, lessons)
     messages = build_messages(prompt, lessons, groups, context, budget=model.prompt_tokens)
+    known = {key: context.state.bullets[key] for key in messages.bullet_keys}
     metered = MeteredLLM(model.llm)
     request = model.request(
         messages.messages,
@@ -99,7 +101,7 @@ async def propose_changes(
     )
     try:
         answer, _ = await request_structured(
-            metered, ModelCuration, request, find_problem=find_long_operations
+            metered, ModelCuration, request, find_problem=partial(find_problem, known=known)
         )
     except LLMError as error:
         if not may_use_rules(error, allowed=model.fallback_to_rules):

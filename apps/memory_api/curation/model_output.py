@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.curation.content_checks import (
+    MAX_QUOTED,
     find_content_problem,
     find_long_contents,
     have_antonyms,
@@ -31,11 +32,19 @@ from apps.memory_api.curation.schemas import (
     new_delta,
 )
 from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.text.differences import Difference, contradicts, find_difference
+from apps.memory_api.text.differences import (
+    Difference,
+    contradicts,
+    find_difference,
+    names_and_numbers,
+)
 from apps.memory_api.text.similarity import containment, wording_similarity
 
 MIN_KEPT_WORD_SHARE = 0.5
-"""The share of a bullet's words that an UPDATE must keep, 0 to 1."""
+"""The share of a bullet's words that an UPDATE must keep, 0 to 1. Vectors do not tell rewording
+from other advice: cosines of 0.45 to 0.80 for rewordings, up to 0.83 for different bullets of one
+playbook (bundled embedder).
+"""
 MIN_MERGE_SIMILARITY = 0.4
 """The minimum wording similarity of bullets that a model may merge without a new text, 0 to 1."""
 MERGE_BLOCKING_DIFFERENCES: frozenset[Difference | None] = frozenset(
@@ -119,11 +128,21 @@ class ModelCuration(BaseModel):
         return cast("list[Any]", value)[:MAX_OPERATIONS]
 
 
-def find_long_operations(answer: ModelCuration) -> str:
-    """What to ask for again because texts are too long; "" if none is. A text that stays too long
-    is accepted, because its lessons would be lost: the next consolidation shows it as too long.
+def find_problem(answer: ModelCuration, known: Mapping[str, Bullet]) -> str:
+    """What to ask for again: texts that are too long, and updates that replace the advice of a
+    bullet; "" if there is none. A text that stays too long is accepted, because its lessons would
+    be lost: the next consolidation shows it as too long. An update that stays as it is is refused.
     """
-    return find_long_contents(operation.content for operation in answer.operations)
+    long = find_long_contents(operation.content for operation in answer.operations)
+    updates = [
+        _check_update(operation, known.get(operation.bullet_id or ""))
+        for operation in answer.operations
+        if operation.type == "UPDATE"
+    ]
+    problems = [problem for problem in updates if problem]
+    if problems:
+        problems.append("Keep them, or ADD the lesson as a bullet of its own.")
+    return " ".join(filter(None, [long, *problems]))
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -222,25 +241,27 @@ def _rejection_reason(
     if operation.type == "DELETE":
         return _check_delete(target)
     if operation.type == "UPDATE":
-        return _check_kept_words(operation.content, [target] if target else [])
+        return _check_update(operation, target)
     return _check_merge(operation, known) if operation.type == "MERGE" else None
+
+
+def _check_update(operation: CuratorOperation, bullet: Bullet | None) -> str | None:
+    """An update adds to the advice of a bullet, and does not replace it by other advice."""
+    if bullet is None or operation.content is None:
+        return None
+    when = operation.when_to_use or bullet.when_to_use
+    old, new = f"{bullet.when_to_use} {bullet.content}", f"{when} {operation.content}"
+    if lost := names_and_numbers(bullet.content) - names_and_numbers(new):
+        return f"The new text omits {', '.join(sorted(lost)[:MAX_QUOTED])} of {bullet.id}."
+    if containment(old, new) < MIN_KEPT_WORD_SHARE:
+        return f"The new text drops most words of {bullet.id}."
+    return None
 
 
 def _check_delete(bullet: Bullet | None) -> str | None:
     if bullet is None or bullet.harmful <= bullet.helpful:
         return "The bullet does not have more harmful than helpful verdicts."
     return None
-
-
-def _check_kept_words(content: str | None, bullets: Sequence[Bullet]) -> str | None:
-    if content is None:
-        return None
-    keys = [
-        bullet.id
-        for bullet in bullets
-        if containment(bullet.content, content) < MIN_KEPT_WORD_SHARE
-    ]
-    return f"The new content drops most words of {', '.join(keys)}." if keys else None
 
 
 def _check_merge(operation: CuratorOperation, known: Mapping[str, Bullet]) -> str | None:

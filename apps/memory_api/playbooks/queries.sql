@@ -261,13 +261,16 @@ where r.tenant_id = :tenant and r.scope_id = :scope and r.created_at > now() - i
 order by r.created_at desc
 limit :limit
 
--- Whether a worker evaluates or reflects on a trace of a playbook now, which may give it another lesson. Only running runs are
--- read: there are as many as workers have slots.
+-- Whether a trace of a playbook is evaluated or reflected on now or next, which may give the playbook another lesson. Of the unfinished
+-- runs, the 256 that are next are read, by runs_unfinished_idx.
 -- name: is_reflecting
 select exists (
-    select from runs r
+    select from (
+        select trace_id from runs
+        where tenant_id = :tenant and state in ('queued', 'running') and (state = 'queued' or lease_until > clock_timestamp())
+            and kind in ('evaluate', 'reflect') and id is distinct from cast(:except_run as uuid)
+        order by updated_at limit 256
+    ) r
     join traces t on t.tenant_id = :tenant and t.id = r.trace_id
-    where r.tenant_id = :tenant and r.state = 'running' and r.lease_until > clock_timestamp()
-        and r.kind in ('evaluate', 'reflect') and r.id is distinct from cast(:except_run as uuid)
-        and t.project_id = :project and t.playbook = :playbook
+    where t.project_id = :project and t.playbook = :playbook
 )

@@ -6,19 +6,19 @@ stated as counts, so that a reader sees how many attempts support it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from apps.memory_api.text.differences import excerpt_differences
 from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.arguments import Arguments
+from apps.memory_api.trace_analysis.arguments import Arguments, is_calculation
 from apps.memory_api.trace_analysis.context import Attempt
+from apps.memory_api.trace_analysis.ground_truth import expected_actions
 from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
 from apps.memory_api.traces.schemas import OutcomeType
 
-_MAX_CALLS = 8
-"""Calls listed for each side."""
-_MAX_TOOLS = 8
+_MAX_DIFFERENCES = 12
 _MAX_ARGUMENTS = 12
 MIN_ATTEMPTS_FOR_A_RULE = 2
 """With fewer attempts on a side, a difference is stated as counts only."""
@@ -57,10 +57,13 @@ def labeled_runs(attempts: Sequence[Attempt], this: Attempt) -> list[LabeledRun]
     return [*runs, LabeledRun("this run", this.outcome, parse_trace(this.events, tools=this.tools))]
 
 
-def comparison_lines(attempts: Sequence[Attempt], this: Attempt) -> list[str]:
-    """The differences of successful and failed attempts; none without both. Partial attempts, and
-    attempts that an error ended, are not compared. The lines quote calls of the runs, so a prompt
-    has to fence them.
+def comparison_lines(
+    attempts: Sequence[Attempt], this: Attempt, ground_truth: Any = None
+) -> list[str]:
+    """The differences of successful and failed attempts; none without both. Calls that change
+    something, and calls of tools that the ground truth names, come first; calls that only read,
+    compute or return nothing come last. Partial attempts, and attempts that an error ended, are not
+    compared. The lines quote calls of the runs, so a prompt has to fence them.
     """
     runs = labeled_runs(attempts, this)
     succeeded = [r for r in runs if r.outcome is OutcomeType.SUCCESS]
@@ -69,13 +72,45 @@ def comparison_lines(attempts: Sequence[Attempt], this: Attempt) -> list[str]:
     if not succeeded or not failed:
         return []
     left_out = f" Not compared: {', '.join(crashed)}, ended by an error." if crashed else ""
+    expected = {action.tool for action in expected_actions(ground_truth) or ()}
+    pairs, others = _call_differences(succeeded, failed)
+    differences = [
+        *pairs,
+        *_tool_differences(succeeded, failed),
+        *others,
+        *_missing_calls(succeeded, failed, runs[-1]),
+    ]
+    differences.sort(key=lambda difference: _rank(difference.calls, expected))
+    more = len(differences) - _MAX_DIFFERENCES
     return [
         f"Compared: {_count(succeeded, 'successful')} and {_count(failed, 'failed')}.{left_out}",
-        *_tool_lines(succeeded, failed),
-        *_call_lines(succeeded, failed),
-        *_missing_call_lines(succeeded, failed, runs[-1]),
         *_answer_lines(succeeded, failed),
+        *(difference.line for difference in differences[:_MAX_DIFFERENCES]),
+        *([f"{more} more differences are not listed."] if more > 0 else []),
     ]
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """A line of the comparison, and the calls that it is about."""
+
+    line: str
+    calls: Sequence[ToolCall] = ()
+
+
+def _rank(calls: Sequence[ToolCall], expected: Collection[str]) -> int:
+    """0 for calls that change something or that the ground truth names, 1 if their effect is not
+    known, 2 if they only read or compute, 3 if they return nothing.
+    """
+    if any(call.writes or call.tool in expected for call in calls):
+        return 0
+    if all(map(_returned_nothing, calls)):
+        return 3
+    return 1 if any(call.may_modify and not is_calculation(call.arguments) for call in calls) else 2
+
+
+def _returned_nothing(call: ToolCall) -> bool:
+    return call.has_response and not call.response.strip()
 
 
 def _count(runs: Sequence[LabeledRun], adjective: str) -> str:
@@ -83,12 +118,13 @@ def _count(runs: Sequence[LabeledRun], adjective: str) -> str:
     return f"{len(runs)} {adjective} {noun} ({', '.join(r.label for r in runs)})"
 
 
-def _tool_lines(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -> Iterator[str]:
+def _tool_differences(
+    succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]
+) -> Iterator[_Difference]:
     """The tools that all attempts of one side called, and none of the other, with the first call of
     the last attempt.
     """
     tools = dict.fromkeys(c.tool for r in (*succeeded, *failed) for c in r.run.calls if c.tool)
-    lines: list[str] = []
     for tool in tools:
         users, other_users = (_users(side, tool) for side in (succeeded, failed))
         if (users, other_users) not in ((len(succeeded), 0), (0, len(failed))):
@@ -97,30 +133,32 @@ def _tool_lines(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -
         first_call = next((c for c in run.calls().values() if c.tool == tool), None)
         first = f" {_call_text(first_call)} ({run.event_id(first_call)})." if first_call else ""
         if min(len(succeeded), len(failed)) < MIN_ATTEMPTS_FOR_A_RULE:
-            lines.append(
+            line = (
                 f"`{tool}` was called in {users} of {len(succeeded)} successful and in "
                 f"{other_users} of {len(failed)} failed attempts.{first}"
             )
         else:
             name, other = ("successful", "failed") if users else ("failed", "successful")
-            lines.append(
+            line = (
                 f"`{tool}` was called in all {users or other_users} {name} attempts and in no "
                 f"{other} one.{first}"
             )
-    yield from lines[:_MAX_TOOLS]
+        yield _Difference(line, [c for c in run.run.calls if c.tool == tool])
 
 
 def _users(runs: Sequence[LabeledRun], tool: str) -> int:
     return sum(1 for run in runs if any(call.tool == tool for call in run.run.calls))
 
 
-def _call_lines(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -> Iterator[str]:
-    """The calls that all attempts of one side made and none of the other: first those of a tool
-    that both sides called, with the arguments that differ.
+def _call_differences(
+    succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]
+) -> tuple[list[_Difference], list[_Difference]]:
+    """The calls that all attempts of one side made and none of the other: those of a tool that both
+    sides called, in pairs with the arguments that differ, and the others.
     """
     by_success, by_failure = _exclusive(succeeded, failed), _exclusive(failed, succeeded)
     paired: set[CallKey] = set()
-    pairs: list[tuple[bool, str]] = []
+    pairs: list[_Difference] = []
     for key, (run, call) in by_success.items():
         candidates = {
             k: item
@@ -139,40 +177,38 @@ def _call_lines(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -
             f"{_differences(call.arguments, other.arguments)} "
             f"({run.event_id(call)} and {other_run.event_id(other)})."
         )
-        pairs.append((_returned_nothing(call) and _returned_nothing(other), line))
-    pairs.sort(key=lambda pair: pair[0])  # a call that returns nothing rarely decides
-    yield from (line for _, line in pairs[:_MAX_CALLS])
+        pairs.append(_Difference(line, (call, other)))
+    rest: list[_Difference] = []
     for side, calls in (("successful", by_success), ("failed", by_failure)):
         runs, others = (succeeded, failed) if side == "successful" else (failed, succeeded)
         tools = {call.tool for run in others for call in run.run.calls}
-        rest = [item for key, item in calls.items() if key not in paired and item[1].tool in tools]
         other_side = "failed" if side == "successful" else "successful"
-        for run, call in rest[:_MAX_CALLS]:
-            yield (
-                f"Made in {len(runs)} of {len(runs)} {side} and 0 of {len(others)} {other_side} "
-                f"attempts: {_call_text(call)} ({run.event_id(call)})."
-            )
+        for key, (run, call) in calls.items():
+            if key not in paired and call.tool in tools:
+                line = (
+                    f"Made in {len(runs)} of {len(runs)} {side} and 0 of {len(others)} "
+                    f"{other_side} attempts: {_call_text(call)} ({run.event_id(call)})."
+                )
+                rest.append(_Difference(line, (call,)))
+    return pairs, rest
 
 
-def _returned_nothing(call: ToolCall) -> bool:
-    return call.has_response and not call.response.strip()
-
-
-def _missing_call_lines(
+def _missing_calls(
     succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun], this: LabeledRun
-) -> Iterator[str]:
+) -> Iterator[_Difference]:
     """The calls of all successful attempts that this failed run lacks and another failed attempt
     made: attempts fail for different reasons.
     """
     if this not in failed:
         return
     known = set(_exclusive(succeeded, failed))
-    missing = [item for key, item in _exclusive(succeeded, [this]).items() if key not in known]
-    for run, call in missing[:_MAX_CALLS]:
-        yield (
-            f"Not made in this run, but in {len(succeeded)} of {len(succeeded)} successful "
-            f"attempts and in another failed one: {_call_text(call)} ({run.event_id(call)})."
-        )
+    for key, (run, call) in _exclusive(succeeded, [this]).items():
+        if key not in known:
+            line = (
+                f"Not made in this run, but in {len(succeeded)} of {len(succeeded)} successful "
+                f"attempts and in another failed one: {_call_text(call)} ({run.event_id(call)})."
+            )
+            yield _Difference(line, (call,))
 
 
 def _sides(succeeded: Sequence[LabeledRun], failed: Sequence[LabeledRun]) -> str:

@@ -1,4 +1,4 @@
-"""The events of a trace and of earlier attempts as pieces of a prompt.
+"""The events of a trace as pieces of a prompt.
 
 A long content that was shown before is replaced by a reference to it, so that a policy, a page or a
 file appears once. If the pieces do not fit into the budget, program output is condensed before
@@ -19,8 +19,6 @@ from apps.memory_api.llm.untrusted_text import PromptPiece, fit_pieces, fit_text
 from apps.memory_api.playbooks.citations import extract_cited_ids
 from apps.memory_api.text.condensation import condense_output, fold_series
 from apps.memory_api.text.terms import estimate_tokens
-from apps.memory_api.trace_analysis.context import Attempt
-from apps.memory_api.trace_analysis.parser import parse_trace
 from apps.memory_api.traces.schemas import Event, EventType
 
 _MAX_METADATA_TOKENS = 64
@@ -213,69 +211,3 @@ def fit_events(pieces: Sequence[EventPiece], budget: int) -> str:
     if count_tokens(pieces) > budget:
         pieces = _without_series(pieces)
     return fit_pieces([piece.to_prompt_piece() for piece in pieces], budget)
-
-
-@dataclass(frozen=True)
-class AttemptText:
-    """An attempt to show. `label` is a1 for the oldest attempt, `same` are the labels of attempts
-    with the same outcome and the same calls. An attempt with the calls of this run has only its
-    last event in `pieces`.
-    """
-
-    label: str
-    attempt: Attempt
-    same: tuple[str, ...] = ()
-    pieces: Sequence[EventPiece] = ()
-    has_calls_of_this_run: bool = False
-
-    @property
-    def title(self) -> str:
-        text = f"Attempt {self.label} ({self.attempt.outcome.value})"
-        if self.has_calls_of_this_run:
-            text += ", with the same calls as this run; only its last event is shown"
-        if not self.same:
-            return text
-        labels = ", ".join(self.same)
-        count = len(self.same)
-        noun = "1 more attempt" if count == 1 else f"{count} more attempts"
-        return f"{text}; {noun} with the same calls and the same outcome: {labels}"
-
-
-def attempt_label(index: int) -> str:
-    """The name of the attempt at this index, oldest first: a1, a2, …"""
-    return f"a{index + 1}"
-
-
-def fold_attempts(
-    attempts: Sequence[Attempt], events: Sequence[Event], shown: ShownContents
-) -> list[AttemptText]:
-    """The attempts (oldest first) to show, newest first: attempts with the same outcome and the
-    same calls once. `events` are those of this run; `shown` already contains them.
-    """
-    groups: dict[tuple[str, tuple[Any, ...]], list[int]] = {}
-    own_key = _calls_key(events)
-    for index, attempt in enumerate(attempts):
-        groups.setdefault((attempt.outcome.value, _calls_key(attempt.events)), []).append(index)
-    texts: list[AttemptText] = []
-    for (_, key), indices in sorted(groups.items(), key=lambda item: -item[1][-1]):
-        newest = indices[-1]
-        label = attempt_label(newest)
-        # An attempt of which only the last event is shown is no place to refer to.
-        contents = ShownContents() if key == own_key else shown
-        pieces = event_pieces(attempts[newest].events, contents, prefix=f"{label}.")
-        texts.append(
-            AttemptText(
-                label,
-                attempts[newest],
-                tuple(map(attempt_label, indices[:-1])),
-                pieces[-1:] if key == own_key else pieces,
-                key == own_key,
-            )
-        )
-    return texts
-
-
-def _calls_key(events: Sequence[Event]) -> tuple[Any, ...]:
-    """Equal for the same calls in the same order; without calls, for the same contents."""
-    calls = parse_trace(events).calls
-    return tuple(call.key for call in calls) or tuple(event.content for event in events)

@@ -49,6 +49,7 @@ from apps.memory_api.traces.schemas import OutcomeType
 T = TypeVar("T")
 MIN_COPIED_LENGTH = 40
 """Characters of a root cause or an explanation that are no accident if the trace has them too."""
+_CAUSES_WITHOUT_COMPARISON = CAUSES_WITHOUT_RULES | {"succeeded_by_luck"}
 log = get_logger(__name__)
 
 
@@ -188,7 +189,7 @@ def _claimed_cause(
         findings.attempt_contrast or findings.earlier_failure_count or findings.repaired_calls
     )
     if context.outcome is OutcomeType.SUCCESS and not is_compared:
-        return answer.cause_kind if answer.cause_kind in CAUSES_WITHOUT_RULES else None
+        return answer.cause_kind if answer.cause_kind in _CAUSES_WITHOUT_COMPARISON else None
     return answer.cause_kind
 
 

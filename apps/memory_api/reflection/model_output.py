@@ -107,9 +107,9 @@ class ReflectionRule(BaseModel):
 
 
 CAUSES_WITHOUT_RULES: frozenset[CauseKind] = frozenset(
-    {"outside_agent_control", "expected_result_conflicts_with_policy", "succeeded_by_luck"}
+    {"outside_agent_control", "expected_result_conflicts_with_policy"}
 )
-"""Causes from which no rule for agents follows."""
+"""Causes from which no rule for agents follows. From luck one follows: what not to rely on."""
 
 
 _CAUSE = "What kind of cause it is"
@@ -181,7 +181,7 @@ class ModelReflection(BaseModel):
 
     @property
     def may_have_rules(self) -> bool:
-        """Whether one of the causes is a decision of the agent, or unknown."""
+        """Whether one of the causes depends on the agent, or is unknown."""
         causes = {self.cause_kind, self.second_cause_kind} - {None}
         return bool(causes - CAUSES_WITHOUT_RULES)
 

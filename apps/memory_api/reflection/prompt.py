@@ -20,15 +20,14 @@ from apps.memory_api.llm.prompts import (
 from apps.memory_api.llm.structured_output import schema_text
 from apps.memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
 from apps.memory_api.reflection.attempt_comparison import comparison_lines
+from apps.memory_api.reflection.attempt_text import fold_attempts, render_attempts
 from apps.memory_api.reflection.context import Evidence, PromptBullet, PromptLesson
 from apps.memory_api.reflection.event_text import (
-    AttemptText,
     EventPiece,
     ShownContents,
     count_tokens,
     event_pieces,
     fit_events,
-    fold_attempts,
     to_json,
 )
 from apps.memory_api.reflection.facts import (
@@ -38,6 +37,7 @@ from apps.memory_api.reflection.facts import (
     stated_error,
 )
 from apps.memory_api.reflection.model_output import reflection_class
+from apps.memory_api.reflection.right_answer_facts import recorded_result
 from apps.memory_api.text.terms import estimate_tokens
 from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
 from apps.memory_api.trace_analysis.findings import Findings
@@ -108,6 +108,12 @@ _MAX_BULLET_TOKENS = 128
 _MIN_TOKENS = 64
 _FENCE_TOKENS = 24
 """Upper bound of a fence's tokens."""
+_COMPARED_TOKENS = 9_000
+"""Size up to which earlier attempts are added to a run, estimated. A reader compares them, and does
+not find the difference in more.
+"""
+_MIN_ATTEMPTS_TOKENS = 800
+"""What the attempts get also if the run is larger."""
 _WEIGHTS = {
     "task_goal": 1,
     "task_description": 2,
@@ -199,12 +205,14 @@ class _PromptParts:
             "called_tools": "" if context.tools else _called_tools(trace, evidence),
             "error": _error_text(self.error),
             "ground_truth": truth if states_answer(evidence.ground_truth) else "",
-            "recorded_result": "" if states_answer(evidence.ground_truth) else truth,
+            "recorded_result": recorded_result(evidence.ground_truth),
             "test_report": evidence.test_report or "",
             "findings": "\n".join(
                 fact_lines(collect_facts(context, trace, findings, evidence.ground_truth))
             ),
-            "comparison": "\n".join(f"- {line}" for line in comparison_lines(attempts, this)),
+            "comparison": "\n".join(
+                f"- {line}" for line in comparison_lines(attempts, this, evidence.ground_truth)
+            ),
             "task_hints": "\n".join(f"- {_one_line(hint)}" for hint in evidence.task_hints),
             "lessons": "\n".join(
                 f"[{name}] {_one_line(lesson.text)}"
@@ -219,10 +227,14 @@ class _PromptParts:
     def _distribute(self, budget: int) -> dict[str, int]:
         sizes = {name: estimate_tokens(text) for name, text in self.texts.items()}
         sizes |= {
-            "attempts": sum(map(_attempt_tokens, self.attempts)),
+            "attempts": sum(item.token_count for item in self.attempts),
             "bullets": sum(estimate_tokens(f"{line}\n") for line in self.bullet_lines.values()),
             "events": count_tokens(self.events),
         }
+        others = sum(sizes.values()) - sizes["attempts"]
+        sizes["attempts"] = min(
+            sizes["attempts"], max(_MIN_ATTEMPTS_TOKENS, _COMPARED_TOKENS - others)
+        )
         fences = _FENCE_TOKENS * sum(1 for size in sizes.values() if size)
         return distribute_budget(max(0, budget - fences), sizes, _WEIGHTS)
 
@@ -230,7 +242,9 @@ class _PromptParts:
         texts = {name: self._fenced(name) for name in self.texts}
         bullets = self._bullets()
         values = texts | {
-            "attempts": self._attempt_texts(),
+            "attempts": render_attempts(
+                self.attempts, self.budget["attempts"], self.texts["comparison"]
+            ),
             "bullets": fence_text(bullets, label="bullets") if bullets else "",
             "events": _fenced_events(self.events, self.budget["events"]),
             "schema": schema_text(reflection_class(self.context.outcome)),
@@ -260,19 +274,6 @@ class _PromptParts:
         text = _first_lines("\n".join(self.bullet_lines.values()), self.budget["bullets"])
         self.bullet_keys = tuple(self.bullet_lines)[: len(text.split("\n"))] if text else ()
         return text
-
-    def _attempt_texts(self) -> str:
-        sizes = {item.label: _attempt_tokens(item) for item in self.attempts}
-        granted = distribute_budget(self.budget["attempts"], sizes, dict.fromkeys(sizes, 1))
-        texts: list[str] = []
-        left = self.budget["attempts"]
-        for item in self.attempts:
-            if left < _MIN_TOKENS:
-                break
-            text = fit_events(item.pieces, granted[item.label] - _title_tokens(item))
-            left -= max(_MIN_TOKENS, granted[item.label])
-            texts.append(f"{item.title}:\n{fence_text(text, label='attempt')}")
-        return "\n".join(texts)
 
 
 _LABELS = {
@@ -368,14 +369,6 @@ def _fence(text: str, label: str, budget: int) -> str:
 
 def _fenced_events(pieces: Sequence[EventPiece], budget: int) -> str:
     return fence_text(fit_events(pieces, budget), label="events")
-
-
-def _title_tokens(item: AttemptText) -> int:
-    return estimate_tokens(item.title) + _FENCE_TOKENS
-
-
-def _attempt_tokens(item: AttemptText) -> int:
-    return count_tokens(item.pieces) + _title_tokens(item)
 
 
 def _evidence_text(values: Mapping[str, str]) -> str:

@@ -5,24 +5,52 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from apps.memory_api.reflection.event_text import to_json
 from apps.memory_api.trace_analysis.arguments import (
     ArgumentChange,
+    as_mapping,
     format_call,
     is_calculation,
     is_named,
 )
 from apps.memory_api.trace_analysis.findings import Findings
 from apps.memory_api.trace_analysis.ground_truth import (
+    MAX_RATING,
     ActionDeviation,
     compare_calls,
     expected_actions,
     expected_outputs,
+    find_ratings,
     missing_outputs,
+    number_of,
+    states_answer,
 )
 from apps.memory_api.trace_analysis.parser import ParsedTrace
 
 _MAX_PER_KIND = 6
 _MAX_CALL_LENGTH = 240
+
+
+def recorded_result(ground_truth: Any) -> str:
+    """What the client recorded about the result, with the scale of its ratings; '' for a right
+    answer.
+    """
+    if ground_truth is None or states_answer(ground_truth):
+        return ""
+    result = as_mapping(ground_truth)
+    ratings = find_ratings(result)
+    others = [
+        name
+        for name, value in result.items()
+        if name not in ratings and number_of(value) is not None
+    ]
+    lines = [to_json(ground_truth)]
+    if ratings:
+        names = ", ".join(ratings)
+        lines.append(f"{names}: a rating from 1 (worst) to {MAX_RATING} (best).")
+    if others:
+        lines.append(f"The client stated no scale for {', '.join(others)}.")
+    return "\n".join(lines)
 
 
 def right_answer_facts(trace: ParsedTrace, findings: Findings, ground_truth: Any) -> Iterator[str]:

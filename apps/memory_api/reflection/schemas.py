@@ -33,8 +33,8 @@ CauseKind = Literal[
     "succeeded_by_luck",
     "unknown",
 ]
-"""What determined the outcome. No rule for agents follows from `outside_agent_control`,
-`expected_result_conflicts_with_policy` and `succeeded_by_luck`.
+"""What determined the outcome. No rule for agents follows from `outside_agent_control` and
+`expected_result_conflicts_with_policy`; from `succeeded_by_luck`, what not to rely on.
 """
 
 

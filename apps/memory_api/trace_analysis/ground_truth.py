@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -28,6 +29,9 @@ _MAX_CLASSIFIED_CALLS = 300
 """Calls that are compared with similar expected ones. Calls after them count as extra."""
 _MAX_CANDIDATES = 50
 _ARGUMENT_FIELDS = ("kwargs", "arguments", "args")
+RATING_FIELDS = ("satisfaction", "helpfulness", "rating", "stars", "csat")
+MAX_RATING = 5
+"""The best rating in `RATING_FIELDS`; 1 is the worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +316,23 @@ def states_answer(ground_truth: Any) -> bool:
         or bool(expected_answers(ground_truth))
         or bool(expected_outputs(ground_truth))
     )
+
+
+def find_ratings(source: Mapping[str, Any]) -> dict[str, float]:
+    """The ratings from 1 to `MAX_RATING` under the documented names."""
+    numbers = {name: number_of(source.get(name)) for name in RATING_FIELDS}
+    return {
+        name: number
+        for name, number in numbers.items()
+        if number is not None and 1 <= number <= MAX_RATING
+    }
+
+
+def number_of(value: Any) -> float | None:
+    """The value if it is a number; a boolean is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return None
+    return float(value)
 
 
 def missing_outputs(trace: ParsedTrace, ground_truth: Any) -> list[str]:

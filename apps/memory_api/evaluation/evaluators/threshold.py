@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +16,13 @@ from apps.memory_api.evaluation.schemas import (
 )
 from apps.memory_api.llm.port import LLM
 from apps.memory_api.trace_analysis.arguments import as_mapping
+from apps.memory_api.trace_analysis.ground_truth import MAX_RATING, find_ratings, number_of
 from apps.memory_api.traces.schemas import OutcomeType
 
 Band = tuple[float, float]
 """(failure up to, success from)."""
 
 _SCORE_FIELDS = ("quality_score", "score", "reward")
-_RATING_FIELDS = ("satisfaction", "helpfulness", "rating", "stars", "csat")
-_MAX_RATING = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +69,14 @@ def _find_scores(case: EvaluationInput) -> Iterator[tuple[str, Criterion, float]
         if (value := _number(case.metadata.get(name), 0, 1)) is not None:
             yield f"{name} {value:g}", Criterion.CORRECTNESS, value
     for source in (case.metadata, as_mapping(case.ground_truth)):
-        for name in _RATING_FIELDS:
-            if (rating := _number(source.get(name), 1, _MAX_RATING)) is not None:
-                share = (rating - 1) / (_MAX_RATING - 1)
-                yield f"{name} {rating:g} of {_MAX_RATING}", Criterion.HELPFULNESS, share
+        for name, rating in find_ratings(source).items():
+            share = (rating - 1) / (MAX_RATING - 1)
+            yield f"{name} {rating:g} of {MAX_RATING}", Criterion.HELPFULNESS, share
 
 
 def _number(value: Any, minimum: float, maximum: float) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        return None
-    return float(value) if minimum <= value <= maximum else None
+    number = number_of(value)
+    return number if number is not None and minimum <= number <= maximum else None
 
 
 def thresholds_of(settings: Settings) -> Thresholds:

@@ -115,7 +115,9 @@ async def count_lessons(session: AsyncSession, scope: int, limit: int) -> int:
 async def is_reflecting(
     session: AsyncSession, playbook: PlaybookRow, except_run: UUID | None
 ) -> bool:
-    """Whether a run, not `except_run`, evaluates or reflects on a trace of the playbook now."""
+    """Whether a run, not `except_run`, evaluates or reflects on a trace of the playbook now, or is
+    one of the next in the queue.
+    """
     parameters = {
         "tenant": current_tenant_id(session),
         "project": playbook.project_id,
