@@ -52,6 +52,7 @@ async def test_unforeseen_error_has_security_headers(
     answer = await api.get("/api/v1/traces")
     assert answer.status_code == 500
     assert EXPECTED.items() <= dict(answer.headers).items()
+    assert answer.headers["Connection"] == "close", "the server closes it after such an error"
     assert len(answer.headers.get_list("x-request-id")) == 1
 
 

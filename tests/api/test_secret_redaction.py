@@ -73,6 +73,25 @@ async def test_memories_and_reflections_are_redacted(api: AsyncClient) -> None:
     assert found["content"] == f"It said: {CLEAN}"
 
 
+async def test_reasons_in_the_query_are_redacted(api: AsyncClient) -> None:
+    """The reason for a deletion is stored with the trace's tombstone, the memory's revision and the
+    bullet's version."""
+    events = [{"event_type": "user_message", "content": "hello"}]
+    trace = await api.post("/api/v1/traces?reflect=never", json={"events": events})
+    memory = await api.post("/api/v1/memories", json={"content": "A", "kind": "reflection"})
+    bullet = await api.post("/api/v1/playbooks/p/bullets", json={"content": "Ask first."})
+    shown: list[str] = []
+    for path, history in (
+        (f"traces/{trace.json()['trace_id']}", "audit-log"),
+        (f"memories/{memory.json()['id']}", "memories/{}/revisions"),
+        (f"playbooks/p/bullets/{bullet.json()['bullet']['id']}", "playbooks/p/bullets/{}/versions"),
+    ):
+        deleted = await api.delete(f"/api/v1/{path}", params={"reason": SAID})
+        assert deleted.status_code == 204, deleted.text
+        shown.append((await api.get(f"/api/v1/{history.format(path.split('/')[-1])}")).text)
+    assert [(GONE in text, KEY in text) for text in shown] == [(True, False)] * 3
+
+
 async def test_stored_query_of_retrieval_is_redacted(
     api: AsyncClient, app: FastAPI, runtime: Runtime, tenant: TestTenant
 ) -> None:

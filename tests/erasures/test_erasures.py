@@ -13,6 +13,7 @@ from sqlalchemy import select, text, update
 
 from apps.memory_api.auth.tables import TenantRow
 from apps.memory_api.core.db import Base
+from apps.memory_api.maintenance.retention import expiry
 from apps.memory_api.memories.tables import TombstoneRow
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
@@ -217,6 +218,27 @@ async def test_retention_deletes_by_project(api, tenant, drain, runtime) -> None
     for key, events in ((("default", 3), 2), (("brief", 3), 2), (("brief", 40), 0)):
         found = (await api.get(f"/api/v1/traces/{ids[key]}")).json()
         assert len(found["events"]) == events, key
+
+
+async def test_retention_continues_until_nothing_is_left(
+    api, tenant, drain, runtime, monkeypatch
+) -> None:
+    monkeypatch.setattr(expiry, "MAX_BATCHES_PER_ROUND", 1)
+    monkeypatch.setattr(expiry, "TRACES_PER_BATCH", 2)
+    policies = {"items": [{"trace_days": 30}]}
+    (await api.put("/api/v1/retention", json=policies)).raise_for_status()
+    for number in range(5):
+        body = trace(external_id=f"old-{number}")
+        (await api.post("/api/v1/traces?reflect=never", json=body)).raise_for_status()
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        old = {"created_at": TraceRow.created_at - timedelta(days=40)}
+        await session.execute(update(TraceRow).where(TraceRow.tenant_id == tenant.id).values(old))
+    await api.post("/api/v1/maintenance/retention")
+    while await drain(tenant.id):
+        pass
+    assert (await api.get("/api/v1/traces")).json()["items"] == []
+    runs = (await api.get("/api/v1/runs", params={"kind": "maintenance"})).json()["items"]
+    assert [run["result"]["traces_deleted"] for run in reversed(runs)] == [2, 2, 1]
 
 
 async def test_history_of_another_tenant_cannot_be_erased(runtime, tenant, make_tenant) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-import pytest
 from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.traces import queries
 from apps.memory_api.traces.event_cache import EventCache
@@ -39,24 +40,44 @@ async def test_events_are_read_once_per_chain(api, tenant, runtime, drain) -> No
     assert len(reads) == 1, reads
 
 
+async def load(
+    cache: EventCache, session: AsyncSession, tenant_id: UUID, trace_id: UUID
+) -> Sequence[TraceEventRow]:
+    return await cache.load(session, await session.get_one(TraceRow, (tenant_id, trace_id)))
+
+
 async def test_cached_events_survive_a_rollback(api, tenant, runtime) -> None:
     """The database fails while a step loads: the next attempt reads the events from the cache."""
     answer = await api.post("/api/v1/traces?reflect=never", json=failed(3))
     trace_id = UUID(answer.json()["trace_id"])
     cache = EventCache()
-
-    async def load(error: Exception | None = None) -> Sequence[TraceEventRow]:
+    with suppress(ConnectionResetError):
         async with runtime.sessions.for_tenant(tenant.id) as session:
-            trace = await session.get_one(TraceRow, (tenant.id, trace_id))
-            events = await cache.load(session, trace)
-            if error is not None:
-                raise error
-            return events
-
-    with pytest.raises(ConnectionResetError):
-        await load(ConnectionResetError())
-    events = await load()
+            await load(cache, session, tenant.id, trace_id)
+            raise ConnectionResetError
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        events = await load(cache, session, tenant.id, trace_id)
     assert [event.content for event in events] == ["ls", "ls", "ls", "No such file"]
+
+
+async def test_events_are_dropped_a_minute_after_their_last_use(api, tenant, runtime) -> None:
+    ids: list[UUID] = []
+    for count in (1, 2):
+        answer = await api.post("/api/v1/traces?reflect=never", json=failed(count))
+        ids.append(UUID(answer.json()["trace_id"]))
+    now = 0.0
+    cache = EventCache(clock=lambda: now)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        first = await load(cache, session, tenant.id, ids[0])
+        now = 50.0
+        assert await load(cache, session, tenant.id, ids[0]) is first
+        now = 100.0
+        await load(cache, session, tenant.id, ids[1])
+        assert len(cache) == 2
+        now = 111.0
+        await load(cache, session, tenant.id, ids[1])
+        assert len(cache) == 1
+        assert await load(cache, session, tenant.id, ids[0]) is not first
 
 
 async def test_earlier_attempts_are_read_in_part(api, tenant, runtime, monkeypatch) -> None:

@@ -253,11 +253,11 @@ def install_error_handlers(app: FastAPI) -> None:
                 **caller_ids(request.scope),
                 exc_info=error,
             )
+            if response.status_code == 500:
+                response.headers["Connection"] = "close"  # the server closes it after such an error
             # Responses to unforeseen errors do not pass through RequestLogMiddleware.
             headers = complete_headers(request.scope, response.headers.raw, request_id)
             response.raw_headers = headers
-        if response.status_code == 500:
-            response.headers["Connection"] = "close"  # the server closes it after such an error
         return response
 
     handled = (HanseiError, RequestValidationError, HTTPException, ClientDisconnect, Exception)

@@ -21,8 +21,9 @@ from apps.memory_api.maintenance import (
     relations,
     session_summaries,
 )
-from apps.memory_api.maintenance.retention.expiry import delete_by_policy
+from apps.memory_api.maintenance.retention.expiry import HAS_MORE, delete_by_policy
 from apps.memory_api.maintenance.vector_indexes import sync_vector_indexes
+from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.lifecycle import StepResult
 from apps.memory_api.runs.tables import RunRow
@@ -115,4 +116,8 @@ async def run_maintenance(runtime: Runtime, run: RunRow) -> None:
         raise lifecycle.UnknownRunKind(f"{MAINTENANCE}/{run.input.get(TASK)}")
     result = await task.execute(runtime, run)
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        if result.data.get(HAS_MORE):
+            next_run = task.new_run(session)
+            await session.flush()
+            await runtime.queue.enqueue(session, [Ticket(run.tenant_id, next_run.id)])
         await lifecycle.finish_run(session, run, result)

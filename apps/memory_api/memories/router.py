@@ -27,6 +27,7 @@ from apps.memory_api.core.pagination import (
     to_page,
 )
 from apps.memory_api.core.schemas import body_example
+from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.memories import editing, queries
 from apps.memory_api.memories.index.scopes import (
     ScopeAddress,
@@ -184,7 +185,8 @@ async def delete_memory(
     Answers 409 for a bullet, which its playbook deletes.
     """
     await _check_project(runtime, caller, memory_id)
-    await editing.delete_memory(runtime, caller.tenant_id, memory_id, caller.actor, reason)
+    clean = redact(reason).text if reason else None
+    await editing.delete_memory(runtime, caller.tenant_id, memory_id, caller.actor, clean)
 
 
 @router.get(

@@ -1,14 +1,17 @@
 """The events of closed traces that this process read last.
 
 The steps of a learning chain follow each other within seconds and need the same events, so each
-chain reads them from the database once. The events of a closed trace never change; whether they
-were deleted is known from the row of the trace, which every step reads.
+chain reads them from the database once. Events that no step needed for a minute are dropped. The
+events of a closed trace never change; whether they were deleted is known from the row of the trace,
+which every step reads.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -22,6 +25,7 @@ MAX_CACHED_CHARACTERS = 8_000_000
 MAX_CHARACTERS_PER_TRACE = 2_000_000
 CHARACTERS_PER_EVENT = 500
 """Added to the length of an event's content, for its other fields."""
+CACHE_SECONDS = 60.0
 MAX_TRACE_BYTES = 64 * 1024 * 1024
 """Bytes of the events of a trace that learning reads. A request sends at most half of it; an open
 trace can grow further.
@@ -30,38 +34,60 @@ trace can grow further.
 _Key = tuple[UUID, UUID]
 
 
-class EventCache:
-    """Least recently used first out, limited by the length of the contents. For one event loop."""
+@dataclass
+class _Entry:
+    rows: Sequence[TraceEventRow]
+    size: int
+    used_at: float
 
-    def __init__(self) -> None:
-        self._events: OrderedDict[_Key, tuple[Sequence[TraceEventRow], int]] = OrderedDict()
+
+class EventCache:
+    """Least recently used first out, limited by the length of the contents and the time since the
+    last use. For one event loop. `clock` returns monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     async def load(self, session: AsyncSession, trace: TraceRow) -> Sequence[TraceEventRow]:
         """The events of a trace of the session's tenant, in order. Treat them as read-only. Raises
         `TraceTooLarge` before it reads more than `MAX_TRACE_BYTES`.
         """
+        now = self._clock()
+        self._drop_unused(now - CACHE_SECONDS)
         key = (current_tenant_id(session), trace.id)
         if trace.state != "closed" or trace.events_deleted_at is not None:
             self._remove(key)
             return await _read(session, trace)
-        if key in self._events:
-            self._events.move_to_end(key)
-            return self._events[key][0]
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+            entry.used_at = now
+            return entry.rows
         rows = await _read(session, trace)
         size = sum(len(row.content) + CHARACTERS_PER_EVENT for row in rows)
         if size <= MAX_CHARACTERS_PER_TRACE and len(rows) == trace.event_count:
             for row in rows:
                 session.expunge(row)  # a rollback of this session would make the rows unreadable
-            self._events[key] = (rows, size)
+            self._remove(key)  # another step read it meanwhile
+            self._entries[key] = _Entry(rows, size, now)
             self._size += size
             while self._size > MAX_CACHED_CHARACTERS:
-                self._remove(next(iter(self._events)))
+                self._remove(next(iter(self._entries)))
         return rows
 
+    def _drop_unused(self, since: float) -> None:
+        while self._entries and next(iter(self._entries.values())).used_at < since:
+            self._remove(next(iter(self._entries)))
+
     def _remove(self, key: _Key) -> None:
-        _, size = self._events.pop(key, ((), 0))
-        self._size -= size
+        entry = self._entries.pop(key, None)
+        self._size -= entry.size if entry is not None else 0
 
 
 async def _read(session: AsyncSession, trace: TraceRow) -> Sequence[TraceEventRow]:

@@ -36,7 +36,9 @@ TOTAL_RETENTION = timedelta(days=400)
 ROWS_PER_BATCH = 5_000
 TRACES_PER_BATCH = 100
 MAX_BATCHES_PER_ROUND = 100
-"""Upkeep continues in its next round."""
+"""Upkeep continues in its next round. The task `retention` queues another run."""
+HAS_MORE = "has_more"
+"""Result of a run that left rows for another one."""
 
 
 async def delete_expired_idempotency_keys(runtime: Runtime, tenant_id: UUID) -> int:
@@ -73,7 +75,7 @@ async def delete_expired_rows(runtime: Runtime, tenant_id: UUID) -> dict[str, in
 
 async def delete_by_policy(runtime: Runtime, run: RunRow) -> StepResult:
     """The task `retention`: deletes traces, events, retrievals and records of model calls that are
-    older than the policies of their projects. Memories stay.
+    older than the policies of their projects, 100 batches of each kind and project. Memories stay.
     """
     tenant_id = run.tenant_id
     async with runtime.sessions.for_tenant(tenant_id) as session:
@@ -81,12 +83,20 @@ async def delete_by_policy(runtime: Runtime, run: RunRow) -> StepResult:
         projects = await list_projects(session)
     default = policies.get("", RetentionPolicyRow())
     counts: Counter[str] = Counter()
+    full_rounds = 0
+
+    def count(kind: str, number: int, batch_limit: int) -> None:
+        nonlocal full_rounds
+        counts[kind] += number
+        full_rounds += number >= MAX_BATCHES_PER_ROUND * batch_limit
+
     for project in sorted(projects | policies.keys() - {""}):
         policy = policies.get(project, default)
         named = {"project": project}
-        counts["traces_deleted"] += await _delete_traces(runtime, tenant_id, project, policy)
+        traces = await _delete_traces(runtime, tenant_id, project, policy)
+        count("traces_deleted", traces, TRACES_PER_BATCH)
         if policy.event_days:
-            counts["events_deleted"] += await _delete_in_batches(
+            events = await _delete_in_batches(
                 runtime,
                 tenant_id,
                 DELETE_EVENTS,
@@ -94,15 +104,18 @@ async def delete_by_policy(runtime: Runtime, run: RunRow) -> StepResult:
                 named,
                 batch_limit=TRACES_PER_BATCH,  # each may have thousands of events
             )
+            count("events_deleted", events, TRACES_PER_BATCH)
         if policy.llm_call_days:
-            counts["model_calls_deleted"] += await _delete_in_batches(
+            calls = await _delete_in_batches(
                 runtime, tenant_id, DELETE_MODEL_CALLS, timedelta(days=policy.llm_call_days), named
             )
+            count("model_calls_deleted", calls, ROWS_PER_BATCH)
         days = policy.retrieval_days or runtime.settings.retrieval_retention_days
-        counts["retrievals_deleted"] += await _delete_in_batches(
+        retrievals = await _delete_in_batches(
             runtime, tenant_id, DELETE_RETRIEVALS, timedelta(days=days), named
         )
-    return StepResult(data=dict(counts))
+        count("retrievals_deleted", retrievals, ROWS_PER_BATCH)
+    return StepResult(data={**counts, HAS_MORE: full_rounds > 0})
 
 
 async def _delete_traces(
