@@ -294,11 +294,14 @@ async def test_verdict_with_a_retrieval_is_accepted_by_another_process_at_once(
 ) -> None:
     """A second API process with its own runtime knows the retrieval as soon as the answer of the
     first has left."""
-    async with open_runtime(settings, database.url("hansei_app")) as second, AsyncClient(
-        transport=ASGITransport(with_runtime(app, second)),
-        base_url="http://second",
-        headers=tenant.auth(),
-    ) as other:
+    async with (
+        open_runtime(settings, database.url("hansei_app")) as second,
+        AsyncClient(
+            transport=ASGITransport(with_runtime(app, second)),
+            base_url="http://second",
+            headers=tenant.auth(),
+        ) as other,
+    ):
         for path in ("search", "render"):
             answer = (await book.post(path, query_text="order")).json()
             body = {"tag": "helpful", "retrieval_id": answer["retrieval_id"]}
