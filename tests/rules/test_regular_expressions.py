@@ -12,6 +12,7 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,7 @@ def hostile_texts(pattern: re.Pattern[str], length: int) -> set[str]:
     return texts
 
 
+@cache
 def all_rules() -> list[Rule]:
     """Each pattern once; searched for if it is anywhere."""
     found: dict[tuple[str, int], Rule] = {}
