@@ -14,8 +14,6 @@ from tests.e2e.conftest import PATIENCE, Home, free_port, until
 from tests.support.cases import each_case
 from tests.support.server_command import run_command_here
 
-COMMANDS = (("up", "--port", "8321"), ("serve", "--port", "8321", "--processes", "1"), ("worker",))
-"""They end before they open the port."""
 WRONG = [
     ({"HANSEI_LLM_PROVIDER": "openai"}, "HANSEI_OPENAI_API_KEY"),
     (
@@ -50,15 +48,17 @@ if os.environ.get("HANSEI_FAULTS"):
 @each_case(
     ("command", "extra", "said"),
     [
-        *((command, *wrong) for command in COMMANDS for wrong in WRONG),
-        *((command, FOUND_BY_CHILDREN, "HANSEI_EVALUATORS") for command in COMMANDS[1:]),
+        *((command, *wrong) for command in ("up", "serve", "worker") for wrong in WRONG),
+        ("serve --processes 1", FOUND_BY_CHILDREN, "HANSEI_EVALUATORS"),
+        ("worker", FOUND_BY_CHILDREN, "HANSEI_EVALUATORS"),
     ],
 )
 def test_wrong_setting_ends_with_one_line_and_status_2(
-    tmp_path: Path, command: tuple[str, ...], extra: dict[str, str], said: str
+    tmp_path: Path, command: str, extra: dict[str, str], said: str
 ) -> None:
     env = {"HOME": str(tmp_path), "HANSEI_DATA_DIR": str(tmp_path / "data"), **extra}
-    status, _, stderr = run_command_here(command, env)
+    port = [] if command == "worker" else ["--port", str(free_port())]
+    status, _, stderr = run_command_here((*command.split(), *port), env)
     assert status == 2, stderr
     assert stderr.startswith("hansei: ")
     assert said in stderr
