@@ -8,12 +8,12 @@ import importlib.util
 import pkgutil
 from pathlib import Path
 
-import pytest
 from httpx2 import AsyncClient
 
 import apps.memory_api as package
 from apps.memory_api.api.problem_types import CODE_OF_STATUS, PROBLEM_TYPES
 from apps.memory_api.core.errors import HanseiError
+from tests.support.cases import each_case
 from tests.support.problems import assert_problem
 
 
@@ -45,12 +45,12 @@ def test_code_of_every_error_class_has_a_type() -> None:
         assert PROBLEM_TYPES[kind.code].status == kind.status, kind
 
 
-@pytest.mark.parametrize("status", CODE_OF_STATUS)
+@each_case("status", CODE_OF_STATUS)
 def test_general_code_of_a_status_has_this_status(status: int) -> None:
     assert PROBLEM_TYPES[CODE_OF_STATUS[status]].status == status
 
 
-@pytest.mark.parametrize("code", PROBLEM_TYPES)
+@each_case("code", PROBLEM_TYPES)
 async def test_every_type_has_a_page(http: AsyncClient, code: str) -> None:
     kind = PROBLEM_TYPES[code]
     assert kind.code == code

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import asyncpg
 import httpx2
-import pytest
 from fastapi import FastAPI
 from httpx2 import AsyncClient
 from sqlalchemy import text
@@ -19,6 +18,7 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.main import create_app
 from apps.memory_api.runtime import Runtime
 from tests.support.api_calls import JSON, trace
+from tests.support.cases import each_case
 from tests.support.problems import assert_problem
 
 KEY = {"Authorization": f"Bearer {generate_key(UUID(int=9)).text}"}
@@ -29,17 +29,18 @@ def client(app: FastAPI) -> AsyncClient:
     return AsyncClient(transport=transport, base_url="http://hansei")
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/nothing", "/api", "/api/v1", "/api/v2/traces", "//", "/docs/assets/none.js",
-             "/docs/assets/../../etc/passwd", "/api/v1/traces/x/y/z", "/%00", "/\u65e5"],
-)  # fmt: skip
+@each_case(
+    "path",
+    [
+        *("/", "/nothing", "/api", "/api/v1", "/api/v2/traces", "//", "/docs/assets/none.js"),
+        *("/docs/assets/../../etc/passwd", "/api/v1/traces/x/y/z", "/%00", "/\u65e5"),
+    ],
+)
 async def test_unknown_path_is_404(http: AsyncClient, path: str) -> None:
     assert_problem(await http.get(path), 404, "not_found")
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [
+@each_case(("method", "path", "allowed"), [
         ("PUT", "/api/v1/traces", {"GET", "POST"}),
         ("DELETE", "/api/v1/search", {"POST"}),
         ("GET", "/api/v1/reflections/generate", {"POST"}),
@@ -48,8 +49,7 @@ async def test_unknown_path_is_404(http: AsyncClient, path: str) -> None:
         ("TRACE", "/api/v1/runs", {"GET"}),
         ("POST", "/api/v1/memories/00000000-0000-0000-0000-000000000001",
          {"GET", "PATCH", "DELETE"}),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 async def test_wrong_method_is_405_with_allowed_methods(http, method, path, allowed) -> None:
     answer = await http.request(method, path)
     assert_problem(answer, 405, "method_not_allowed")

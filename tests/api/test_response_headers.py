@@ -12,6 +12,7 @@ from httpx2 import AsyncClient
 from apps.memory_api.api import spooled_response
 from apps.memory_api.api.spooled_response import spool_large_response
 from tests.support.api_calls import event, new_trace, send_raw
+from tests.support.cases import each_case
 
 EXPECTED = {
     "x-content-type-options": "nosniff",
@@ -21,7 +22,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "status"),
     [
         ("/health", 200),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -24,6 +26,8 @@ CHECKS = [
     response_schema_conformance,
     status_code_conformance,
 ]
+EXAMPLES = 25 if os.environ.get("HANSEI_FUZZ") else 3
+"""Requests for each route, good and bad ones."""
 ROUTES = sorted(route for route in NEEDS if route.split()[1].startswith(("/api", "/health")))
 
 
@@ -45,7 +49,7 @@ def test_no_request_causes_5xx(document, live: str, tenant, route: str, mode) ->
 
     @given(data=st.data())
     @settings(
-        max_examples=6,
+        max_examples=EXAMPLES,
         deadline=None,
         database=None,
         phases=[Phase.generate],

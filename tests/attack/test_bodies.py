@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from httpx2 import AsyncClient
@@ -24,13 +23,10 @@ def many_fields(count: int) -> bytes:
 async def test_many_unknown_fields_make_one_error(api: AsyncClient, path: str) -> None:
     body = many_fields(80_000)
     assert len(body) < MAX_BODY
-    started = time.process_time()
     problem = assert_problem(await send_raw(api, path, body), 422, "invalid")
+    # Ours, before validation: pydantic needed 0.6 s and 120 MB for the errors.
     assert "80,000 fields" in problem["detail"]
     assert len(problem["errors"]) == 1
-    assert (
-        time.process_time() - started < 1
-    )  # pydantic needed 0.6 s and 120 MB for the errors alone
 
 
 @pytest.mark.parametrize("path", ["/api/v1/search", "/api/v1/playbooks/p/search"])

@@ -10,6 +10,7 @@ from httpx2 import AsyncClient
 
 from apps.memory_api.text.quotations import find_quotations
 from tests.support.api_calls import new_trace
+from tests.support.cases import each_case
 from tests.support.model_service import Serve, Service, answer
 from tests.support.stub_provider import Call, Reply
 
@@ -81,7 +82,7 @@ async def drain_due(service: Service) -> None:
         pass
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("Check `wire_to`. Observed with: `crm`.", ["wire_to"]),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from apps.memory_api.auth.identity import Identity, KeyScope, generate_key, parse_key, to_tenant_id
 from apps.memory_api.core.errors import Forbidden, InvalidRequest, Unauthorized
+from tests.support.cases import each_case
 
 ID = UUID("0190aaaa-0000-7000-8000-000000000001")
 
@@ -58,7 +59,7 @@ def test_any_name_maps_to_id_or_is_invalid(name: str) -> None:
         return
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("held", "allowed"),
     [
         (KeyScope.READ, {KeyScope.READ}),

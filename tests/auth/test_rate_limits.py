@@ -21,6 +21,7 @@ from apps.memory_api.auth.rate_limit_storage import (
 from apps.memory_api.auth.rate_limits import RateLimited, RateLimits
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.runtime import Runtime
+from tests.support.cases import each_case
 from tests.support.live_service import with_runtime
 from tests.support.problems import assert_problem
 
@@ -121,7 +122,7 @@ async def test_keys_of_a_tenant_share_its_limit(runtime: Runtime, settings: Sett
     assert '"tenant";r=2' in await limits.count_request(caller())
 
 
-@pytest.mark.parametrize("value", ["", "many", "0/minute", "5/fortnight"])
+@each_case("value", ["", "many", "0/minute", "5/fortnight"])
 def test_wrong_limit_is_refused(value: str) -> None:
     with pytest.raises(ValidationError, match="rate_limit_key"):
         Settings(_env_file=None, rate_limit_key=value)  # type: ignore[call-arg]

@@ -28,6 +28,7 @@ from bench.paired import Task, Unfit, by_command, difference, read_tasks, score,
 from bench.replay import Answered, Replay, Side, main, without_citations
 from hansei import Hansei
 from tests.conftest import Database, TestTenant
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 from tests.support.stub_provider import Answer, Call, StubProvider, answer
 from tests.support.tickets import waiting_tickets
@@ -161,7 +162,7 @@ def test_tasks_of_one_key_stay_together() -> None:
     assert split(tasks, 0.0, 1) == ([], tasks)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("right", "text", "expected"),
     [(42, "42", 1.0), (42, "It is 42.", 0.5), ("Bern", "Basel", 0.0), (None, "x", None)],
 )

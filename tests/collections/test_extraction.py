@@ -9,6 +9,7 @@ from apps.memory_api.collections.extraction import (
     choose_media_type,
     extract_text,
 )
+from tests.support.cases import each_case
 from tests.support.pdf import encrypt_pdf, make_pdf
 
 HTML = b"""<html><head><title>Refunds</title><style>p{color:red}</style></head><body>
@@ -32,7 +33,7 @@ def test_pdf_is_read_by_page() -> None:
     assert [page.strip() for page in pages] == ["First page", "Second page"]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp932", "euc_jp"])
+@each_case("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp932", "euc_jp"])
 def test_encodings_of_japanese(encoding: str) -> None:
     data = "返品は三十日以内です。".encode(encoding)
     assert extract_text(data, "text/plain").pages == ["返品は三十日以内です。"]
@@ -42,7 +43,7 @@ def test_nul_is_replaced() -> None:
     assert extract_text(b"x" * 200 + b"\0", "text/plain").pages[0].endswith("\ufffd")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "media_type", "code"),
     [
         (b"", "text/plain", "empty"),
@@ -62,7 +63,7 @@ def test_unreadable_document_has_a_reason(data: bytes, media_type: str, code: st
     assert caught.value.code == code
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content_type", "source", "start", "expected"),
     [
         ("application/octet-stream", "a.bin", b"%PDF-1.7", "application/pdf"),

@@ -19,9 +19,10 @@ from apps.memory_api.commands.evaluate_ace import (
 )
 from apps.memory_api.core.errors import ConfigurationError
 from tests.conftest import TestTenant
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("task", "answer", "target", "expected"),
     [
         ("finer", "Revenues, debt", "revenues,Debt", (2, 2)),

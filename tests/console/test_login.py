@@ -13,6 +13,7 @@ from apps.memory_api.console.session import IDLE
 from apps.memory_api.console.tables import ConsoleSessionRow
 from apps.memory_api.console.visit import local_address
 from tests.console.conftest import ConsoleClient
+from tests.support.cases import each_case
 from tests.support.live_service import with_runtime
 
 
@@ -155,7 +156,7 @@ async def test_language_and_theme(console, tenant) -> None:
     assert 'data-theme="dark"' in (await client.get("/console")).text
 
 
-@pytest.mark.parametrize(
+@each_case(
     "address",
     ["//evil", "https://evil", "/console//evil", "/consoleevil", "/console/../x", "/console\\x"],
 )

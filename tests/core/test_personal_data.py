@@ -23,6 +23,7 @@ from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces import redaction
 from apps.memory_api.traces.redaction import redact_trace_isolated
 from apps.memory_api.traces.schemas import CreateTraceRequest
+from tests.support.cases import each_case
 
 for library in ("phonenumbers", "stdnum"):
     pytest.importorskip(library, reason="needs the extra `pii`")
@@ -68,7 +69,7 @@ def test_other_numbers_stay(on: None, text: str) -> None:
     assert "[pii:" not in redact(text).text
 
 
-@pytest.mark.parametrize("text", [text for text, _ in FOUND])
+@each_case("text", [text for text, _ in FOUND])
 def test_off_by_default(text: str) -> None:
     assert Settings(_env_file=None).pii_redaction == "off"  # type: ignore[call-arg]
     assert redact(text).counts == {}
@@ -81,7 +82,7 @@ def test_only_selected_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert redact("(202) 555-0143").counts == {}, "no region, so no numbers without country code"
 
 
-@pytest.mark.parametrize("value", ["name", "", "on", "email,"])
+@each_case("value", ["name", "", "on", "email,"])
 def test_unknown_kind_is_refused(value: str) -> None:
     if value == "email,":
         assert personal_data.parse_kinds(value) == ("email",)

@@ -20,6 +20,7 @@ from apps.memory_api.core.secret_redaction import (
     redact,
     redact_value,
 )
+from tests.support.cases import each_case
 from tests.support.paths import SHARED
 
 TRACES = SHARED / "data" / "traces.jsonl"
@@ -202,15 +203,15 @@ LOOK_ALIKES = [
 ]
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(("kind", "secret"), SECRETS, ids=lambda value: str(value)[:14])
+@each_case("place", PLACES)
+@each_case(("kind", "secret"), SECRETS)
 def test_key_is_redacted_anywhere(kind: str, secret: str, place: str) -> None:
     text, kinds = redact(place.format(secret))
     assert text == place.format(f"[secret:{kind}]")
     assert kinds == {kind: 1}
 
 
-@pytest.mark.parametrize(("text", "kind", "gone"), IN_CONTEXT)
+@each_case(("text", "kind", "gone"), IN_CONTEXT)
 def test_secret_is_redacted_by_context(text: str, kind: str, gone: str) -> None:
     clean, kinds = redact(text)
     assert gone not in clean
@@ -218,7 +219,7 @@ def test_secret_is_redacted_by_context(text: str, kind: str, gone: str) -> None:
     assert kinds == {kind: 1}
 
 
-@pytest.mark.parametrize("text", LOOK_ALIKES, ids=lambda text: text[:24])
+@each_case("text", LOOK_ALIKES)
 def test_lookalike_is_kept(text: str) -> None:
     assert redact(text) == (text, {})
 
@@ -318,7 +319,7 @@ def repeats(node: Any) -> Iterator[tuple[bool, int]]:
                 yield from repeats(branch)
 
 
-@pytest.mark.parametrize("rule", SECRET_PATTERNS, ids=lambda rule: rule.kind)
+@each_case("rule", SECRET_PATTERNS)
 def test_work_grows_linearly(rule: Any) -> None:
     """No repetition without a bound may give back what it took, so no position is read more than a
     fixed number of times. (Reads the pattern, because a clock on a busy machine proves nothing.)"""
@@ -327,7 +328,7 @@ def test_work_grows_linearly(rule: Any) -> None:
     assert all(possessive or most <= 256 for possessive, most in found)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "unit",
     [
         "eyJ-",
@@ -351,7 +352,7 @@ def test_real_traces_hold_no_false_positive() -> None:
     assert redact(TRACES.read_text(encoding="utf-8")).counts == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "TOKEN = 'a1b2c3d4e5f6'",
@@ -359,13 +360,12 @@ def test_real_traces_hold_no_false_positive() -> None:
         "\ud800 token = 'a1b2c3d4e5f6'",
         "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE} Token = 'a1b2c3d4e5f6'",
     ],
-    ids=["capitals", "a capital that is no ASCII", "half a pair", "a lower case of two letters"],
 )
 def test_unicode_letters_hide_no_secret_name(text: str) -> None:
     assert redact(text).counts == {"credential": 1}
 
 
-@pytest.mark.parametrize(("text", "kind", "gone"), IN_CONTEXT)
+@each_case(("text", "kind", "gone"), IN_CONTEXT)
 def test_full_width_punctuation_hides_no_secret(text: str, kind: str, gone: str) -> None:
     """The first pass over a text finds whatever the patterns find in it."""
     wide = text.translate({ord(c): ord(c) + 0xFEE0 for c in ":=/@-\"'" if c not in gone})

@@ -41,6 +41,7 @@ from apps.memory_api.playbooks.models import Bullet, DeltaContextItem, RevisionH
 from apps.memory_api.playbooks.sections import SectionDefinition
 from apps.memory_api.playbooks.state import PlaybookState
 from apps.memory_api.text.differences import contradicts, find_difference
+from tests.support.cases import each_case
 from tests.support.paths import SHARED
 
 WORDS = st.sampled_from(
@@ -210,7 +211,7 @@ def test_same_advice_is_symmetric(a: str, b: str) -> None:
     assert find_difference(a, a) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("a", "b", "why"),
     [
         ("Retry the call.", "Do not retry the call.", "negation"),
@@ -237,7 +238,7 @@ def test_differences_between_lessons(a: str, b: str, why: str | None) -> None:
     assert find_difference(b, a) == why
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("a", "b", "against"),
     [
         ("Always retry the call at once.", "Never retry the call at once.", True),
@@ -255,7 +256,7 @@ def test_contradictions(a: str, b: str, against: bool) -> None:
     assert bool(find_contradictions(b, near)) is against
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "kind"),
     [
         ("When an upload times out, split the file.", "pat"),

@@ -15,6 +15,7 @@ from apps.memory_api.commands.processes import DRAIN_SECONDS
 from apps.memory_api.core.settings import Settings
 from tests.deploy.conftest import VARIABLES
 from tests.rules.configuration import names, passed_on
+from tests.support.cases import each_case
 from tests.support.compose_services import COMPOSE, ROOT, NotSet, image, read_compose, seconds
 
 RAW: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
@@ -59,7 +60,7 @@ def test_schema_refuses_typo(right: str, wrong: str, tmp_path: Path) -> None:
     assert not schema_accepts(text.replace(right, wrong), tmp_path)
 
 
-@pytest.mark.parametrize("name", NEEDED)
+@each_case("name", NEEDED)
 def test_no_password_has_a_default(name: str) -> None:
     without = {key: value for key, value in VARIABLES.items() if key != name}
     for variables in (without, without | {name: ""}):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 from hansei import Hansei
-from tests.e2e.conftest import Home, StartUp
+from tests.e2e.conftest import Up
 from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,14 +36,15 @@ def tour() -> list[str]:
     return found
 
 
-def test_readme_tour_runs_as_printed(home: Home, up: StartUp) -> None:
-    running = up()
-    (home.folder / "examples").symlink_to(ROOT / "examples")
-    home.extra = {
-        "HANSEI_API_KEY": running.told["api_key"],
-        "HANSEI_URL": running.told["url"],
-        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-    }
+def test_readme_tour_runs_as_printed(running: Up) -> None:
+    """As a tenant that has no data yet."""
+    (running.home.folder / "examples").symlink_to(ROOT / "examples")
+    assert running.home.run("tenant", "create", "tour", capture_output=True).returncode == 0
+    new_key = ("key", "create", "--tenant", "tour", "--scope", "admin", "--json")
+    key = json.loads(running.home.run(*new_key, capture_output=True).stdout)["key"]
+    access = {"HANSEI_API_KEY": key, "HANSEI_URL": running.told["url"]}
+    programs = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    home = replace(running.home, extra=access | programs)
 
     def run(command: str) -> str:
         here = command.replace("localhost:8321", running.told["url"].removeprefix("http://"))
@@ -54,7 +57,7 @@ def test_readme_tour_runs_as_printed(home: Home, up: StartUp) -> None:
     send, *others = tour()
     first = run(send)
     assert "26 new" in first
-    with Hansei(running.told["url"], running.told["api_key"]) as hansei:
+    with Hansei(running.told["url"], key) as hansei:
         learned = {
             kind: sum(
                 len(list(hansei.list_memories(kind=[kind], status=status)))

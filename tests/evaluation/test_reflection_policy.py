@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from apps.memory_api.evaluation.schemas import (
     ReflectionDecision,
 )
 from apps.memory_api.traces.schemas import OutcomeType
+from tests.support.cases import each_case
 
 S, F, P = OutcomeType.SUCCESS, OutcomeType.FAILURE, OutcomeType.PARTIAL
 BAD = (OutcomeType.FAILURE, OutcomeType.ERROR, OutcomeType.TIMEOUT, OutcomeType.PARTIAL)
@@ -40,8 +40,8 @@ def asked(
     )
 
 
-@pytest.mark.parametrize("outcome", BAD)
-@pytest.mark.parametrize("mode", ["lite", "full"])
+@each_case("outcome", BAD)
+@each_case("mode", ["lite", "full"])
 def test_failures_are_always_reflected_on(outcome: OutcomeType, mode: str) -> None:
     decision = asked(outcome, mode=mode)
     assert decision.reflect
@@ -53,7 +53,7 @@ def test_unknown_outcome_is_called_unknown() -> None:
     assert asked(None, evaluation(F)).reason == "The outcome is failure."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("how", "reflect"),
     [
         ({"mode": "full"}, True),
@@ -85,12 +85,12 @@ def test_reported_failure_is_kept_despite_passing_tests() -> None:
     assert asked(F, evaluation(S, proven=True), mode="lite").reflect
 
 
-@pytest.mark.parametrize(("verdict", "reflect"), [(None, True), (F, True), (P, True), (S, False)])
+@each_case(("verdict", "reflect"), [(None, True), (F, True), (P, True), (S, False)])
 def test_missing_outcome_comes_from_evaluation(verdict: OutcomeType | None, reflect: bool) -> None:
     assert asked(None, evaluation(verdict), mode="lite").reflect is reflect
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("outcome", "found", "how", "importance"),
     [
         (F, NOTHING, {}, 0.7),

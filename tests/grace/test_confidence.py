@@ -23,6 +23,7 @@ from apps.memory_api.grace.confidence import (
     search_quality,
 )
 from apps.memory_api.grace.config import GraceConfig, ThresholdSection, read_config
+from tests.support.cases import each_case
 
 CONFIG = GraceConfig()
 SEARCH = ConfidenceFactors(3, 0.5, 0.55, 0.1, 0.4, 2, is_search_step=True)
@@ -52,7 +53,7 @@ def test_answer_weighs_present_factors() -> None:
     assert set(score.breakdown) == set(CONFIG.confidence_weights.model_dump())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("score", "level"),
     [(0.9, "silent"), (0.899, "notify"), (0.7, "notify"), (0.4, "confirm"), (0.399, "escalate")],
 )

@@ -64,8 +64,7 @@ async def test_run_survives_a_kill_at_each_point(
 
     async def die_at(point: str) -> None:
         victim = await start(point)
-        await victim.process.communicate()
-        assert victim.process.returncode == -9
+        assert await victim.wait() == -9
 
     async def wait_for(state: str) -> dict[str, Any]:
         while (run := await agent.get(run_id))["state"] != state:

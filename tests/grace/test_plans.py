@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from apps.memory_api.grace.config import GraceConfig
 from apps.memory_api.grace.execution_plan import (
     ExecutionPlan,
@@ -24,6 +22,7 @@ from apps.memory_api.grace.replanning import (
     make_replan,
     skip_step,
 )
+from tests.support.cases import each_case
 
 CONFIG = GraceConfig()
 ACTIONS = frozenset({"rag_search", "reasoning"})
@@ -47,7 +46,7 @@ def state_of(*dependencies: tuple[int, ...], fallback: str | None = None) -> Exe
     return ExecutionState(plan)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "complexity"),
     [
         ("Where is the office?", 0.3),
@@ -97,7 +96,7 @@ def test_problems_of_a_plan() -> None:
     assert "unknown fallback" in problems(steps((), (1,), fallback="dance"))[0]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("trigger", "step_id", "feedback", "count", "strategy"),
     [
         ("step_failed", 2, "", 3, "abort"),

@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from apps.memory_api.core.resources import packaged_path
 from apps.memory_api.grace.agent_model import RunOverLimit, RunUsage
 from apps.memory_api.grace.confidence import (
@@ -27,6 +25,7 @@ from apps.memory_api.grace.replanning import ReplanContext, choose_strategy
 from apps.memory_api.grace.tools.port import Source
 from apps.memory_api.grace.tools.rag_search import select_sources
 from tests.grace import test_agent_runs, test_settings_in_runs
+from tests.support.cases import each_case
 
 FILE = packaged_path("config") / "grace_config.yml"
 
@@ -135,7 +134,7 @@ IN_RUNS = {
 """Setting → the test of runs that changes it."""
 
 
-@pytest.mark.parametrize("setting", WITHOUT_A_RUN)
+@each_case("setting", WITHOUT_A_RUN)
 def test_setting_changes_a_result(setting: str) -> None:
     value, result = WITHOUT_A_RUN[setting]
     section, name = setting.split(".")

@@ -38,8 +38,7 @@ async def test_worker_killed_at_every_step_counts_once(
     trace_id = answer.json()["trace_id"]
     for tells in TELLS.values():
         victim = await start_worker(lease=0.6, patch=DIES.format(tells=tells))
-        await victim.process.communicate()
-        assert victim.process.returncode == -9
+        assert await victim.wait() == -9
     survivor = await start_worker(lease=0.6)
     run_id = answer.json()["run_id"]
     kinds: list[str] = []
@@ -73,8 +72,7 @@ async def test_inbox_survives_workers_killed_while_they_curate(
         run_ids.append(sent.json()["run_id"])
     for tells in ("deltas", "changes"):
         victim = await start_worker(lease=0.6, patch=DIES.format(tells=tells))
-        await victim.process.communicate()
-        assert victim.process.returncode == -9
+        assert await victim.wait() == -9
     survivor = await start_worker(lease=0.6)
     applied: set[str] = set()
     for run_id in run_ids:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from apps.memory_api.library.transcript_reflector import apply_bullet_tags
 from apps.memory_api.playbooks.retrieval.prompt_block import format_playbook
+from tests.support.cases import each_case
 
 
 def tag(name: Any, value: Any) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def test_entries_without_text_are_skipped(book: dict[str, Any]) -> None:
     assert format_playbook(book) == ""
 
 
-@pytest.mark.parametrize("score", [0, float("nan"), float("inf"), "3", None])
+@each_case("score", [0, float("nan"), float("inf"), "3", None])
 def test_unusable_score_is_no_verdict(score: Any) -> None:
     book = {"key_points": [{"name": "a-1", "text": "t", "score": score}]}
     assert "helpful=0 harmful=0" in format_playbook(book)

@@ -24,6 +24,7 @@ from apps.memory_api.library.hybrid_search import (
     okapi_bm25,
 )
 from apps.memory_api.playbooks.models import Bullet, Playbook, SearchQuery
+from tests.support.cases import each_case
 from tests.support.playbook_strategies import playbooks, section_names, texts
 
 
@@ -150,7 +151,7 @@ def test_bm25_matches_rank_bm25() -> None:
     )
 
 
-@pytest.mark.parametrize("corpus", [[[]], [[], []], [["a"]], [["a"], ["a"]], [["a"], []]])
+@each_case("corpus", [[[]], [[], []], [["a"]], [["a"], ["a"]], [["a"], []]])
 def test_bm25_of_tiny_corpus_is_finite(corpus: list[list[str]]) -> None:
     assert all(math.isfinite(score) for score in okapi_bm25(["a", "z"], corpus))
     assert len(okapi_bm25(["a"], corpus)) == len(corpus)

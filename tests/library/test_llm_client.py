@@ -11,6 +11,7 @@ from apps.memory_api.library.llm_client import LLMClient, create_chat_model
 from apps.memory_api.llm.errors import LLMAuthenticationFailed
 from apps.memory_api.llm.port import LLM, Message
 from apps.memory_api.llm.registry import PROVIDERS, open_llm
+from tests.support.cases import each_case
 from tests.support.stub_provider import StubProvider, answer, unauthorized
 
 TRACE = 'print(f"{x}") {{not}} {question} {"a": {"b": 1}} {0} %s $x'
@@ -23,7 +24,7 @@ def client(stub: StubProvider) -> Iterator[LLMClient]:
         yield opened
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("provider", "options"),
     [
         ("openai", {}),

@@ -21,6 +21,7 @@ from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.llm.wrappers import RetryingLLM
 from apps.memory_api.traces.importers.messages import messages_to_events
 from apps.memory_api.traces.importers.session_lines import parse_messages
+from tests.support.cases import each_case
 from tests.support.ledger import MemoryAccounting
 from tests.support.stub_provider import (
     StubProvider,
@@ -247,7 +248,7 @@ class Broken:
         return None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("messages", "playbook", "cited"),
     [
         (MESSAGES, PLAYBOOK, []),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.memory_api.llm.structured_output import json_candidates, parse_json, repair_json
+from tests.support.cases import each_case
 
 VALUES = st.recursive(
     st.none()
@@ -27,7 +28,7 @@ OBJECTS = st.dictionaries(st.text("abcxyz", min_size=1, max_size=5), VALUES, max
 PROSE = st.text(alphabet="abc def.,:;!?\n'\"あ（）", max_size=40)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         ('```json\n{"a": 1}\n```', {"a": 1}),
@@ -65,7 +66,7 @@ def test_candidates_are_tried_in_order() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",

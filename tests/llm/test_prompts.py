@@ -23,6 +23,7 @@ from apps.memory_api.llm.prompts import (
     safe_folder_name,
     select_sections,
 )
+from tests.support.cases import each_case
 
 EXAMPLE = """Sum up what happened in {language}.
 
@@ -150,7 +151,7 @@ def test_only_known_placeholders_are_filled_in() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("template", "text"),
     [
         ("{a}{b}", "12"),
@@ -203,7 +204,7 @@ def test_section_without_content_is_left_out() -> None:
         select_sections("{if z}\n{end if}\n", {})
 
 
-@pytest.mark.parametrize("name", sorted(PLACEHOLDERS))
+@each_case("name", sorted(PLACEHOLDERS))
 def test_packaged_prompts_use_known_placeholders(name: str) -> None:
     text = load_prompt(name).text
     assert find_template_problem(name, text) is None

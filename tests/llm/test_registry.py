@@ -12,6 +12,7 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.llm.providers.openai import OpenAILLM
 from apps.memory_api.llm.providers.openai_responses import OpenAIResponsesLLM
 from apps.memory_api.llm.registry import check_model_settings, open_configured_models
+from tests.support.cases import each_case
 
 
 def opened(**given: Any) -> list[type]:
@@ -39,7 +40,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "said"), WRONG)
+@each_case(("fields", "said"), WRONG)
 def test_missing_setting_is_named(fields: dict[str, Any], said: str) -> None:
     settings = Settings(_env_file=None, **fields)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match=said) as raised:

@@ -16,6 +16,7 @@ from apps.memory_api.llm.untrusted_text import (
     fit_text,
 )
 from apps.memory_api.text.terms import estimate_tokens
+from tests.support.cases import each_case
 
 PIECES = st.lists(
     st.builds(
@@ -38,7 +39,7 @@ def test_two_fences_differ() -> None:
     assert re.fullmatch(r"<trace-([0-9a-f]{16})>\nx\n</trace-\1>", fence_text("x", label="trace"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "tokens"), [("", 0), ("abcd", 1), ("abcde", 2), ("反省", 2), ("привет", 3), ("😀", 1)]
 )
 def test_estimated_tokens(text: str, tokens: int) -> None:
@@ -83,7 +84,7 @@ def test_one_line_of_300_kb_is_cut_inside() -> None:
     assert estimate_tokens(short) <= 1_000
 
 
-@pytest.mark.parametrize("every", [1, 2, 3, 7, 10_000])
+@each_case("every", [1, 2, 3, 7, 10_000])
 def test_markers_count_toward_budget(every: int) -> None:
     """Tiny pieces, scattered errors: where markers cost more than what they stand for."""
     pieces = [PromptPiece(f"{n:03d}", is_error=(n + 1) % every == 0) for n in range(1_000)]

@@ -26,6 +26,7 @@ from apps.memory_api.webhooks.delivery import SignedRequest, sign
 from apps.memory_api.worker import process_ticket
 from tests.conftest import Database, TestTenant
 from tests.support.budget_books import limit
+from tests.support.cases import each_case
 from tests.support.stub_provider import StubProvider, answer
 from tests.support.tickets import waiting_tickets
 from tests.support.webhook_receiver import Receiver
@@ -113,7 +114,7 @@ async def test_webhook_needs_a_secret(
             pass
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "http://127.0.0.1/",

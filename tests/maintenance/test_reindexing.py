@@ -19,6 +19,7 @@ from apps.memory_api.memories.tables import MemoryRow, PostingRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.text.terms import TOKENIZER_VERSION, document_weights
 from tests.conftest import TestTenant
+from tests.support.cases import each_case
 from tests.support.reembedding import find, insight_drafts, store_drafts
 
 OLD = "hansei-terms/0"
@@ -160,6 +161,6 @@ def test_later_tokenizer_version_is_not_reindexed(ours: int, theirs: int) -> Non
     assert is_outdated(f"hansei-terms/{theirs}", f"hansei-terms/{ours}") is (theirs < ours)
 
 
-@pytest.mark.parametrize("strange", ["t", "", "other/5", "hansei-terms/x", "hansei-terms/"])
+@each_case("strange", ["t", "", "other/5", "hansei-terms/x", "hansei-terms/"])
 def test_any_other_tokenizer_is_reindexed(strange: str) -> None:
     assert is_outdated(strange, "hansei-terms/1")

@@ -40,20 +40,32 @@ where relnamespace = 'public'::regnamespace and relkind = 'S'
 
 
 @dataclass(frozen=True)
-class Empty:
-    """A database of its own, with nothing in it but the vector type."""
+class TestDatabase:
+    """The URLs of a database that one test has."""
+
+    __test__ = False
 
     owner: str
     superuser: str
 
 
 @pytest.fixture
-async def empty(server: Server, worker_id: str) -> AsyncIterator[Empty]:
+async def empty(server: Server, worker_id: str) -> AsyncIterator[TestDatabase]:
+    """With nothing in it but the vector type."""
     name = f"migrating_{worker_id}"
     await server.run(f"drop database if exists {name} with (force)")
     await server.run(f"create database {name} owner hansei_owner")
     await server.run("create extension vector", name)
-    yield Empty(server.url("hansei_owner", name), server.url("postgres", name))
+    yield TestDatabase(server.url("hansei_owner", name), server.url("postgres", name))
+    await server.run(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def migrated(server: Server, worker_id: str) -> AsyncIterator[TestDatabase]:
+    """A copy of the database that the test run has migrated."""
+    name = f"migrated_{worker_id}"
+    await server.clone(name)
+    yield TestDatabase(server.url("hansei_owner", name), server.url("postgres", name))
     await server.run(f"drop database {name} with (force)")
 
 
@@ -99,7 +111,7 @@ async def remember(url: str, tenant: UUID) -> UUID:
     return memory
 
 
-async def test_upgrade_downgrade_upgrade_with_data(empty: Empty) -> None:
+async def test_upgrade_downgrade_upgrade_with_data(empty: TestDatabase) -> None:
     await migrations.upgrade(empty.owner)
     assert await ask(empty.owner, "select version_num from alembic_version") == [
         migrations.head_revision()
@@ -114,12 +126,11 @@ async def test_upgrade_downgrade_upgrade_with_data(empty: Empty) -> None:
     await remember(empty.owner, uuid4())
 
 
-async def test_second_upgrade_changes_nothing(empty: Empty) -> None:
-    await migrations.upgrade(empty.owner)
+async def test_second_upgrade_changes_nothing(migrated: TestDatabase) -> None:
     tenant = uuid4()
-    memory = await remember(empty.owner, tenant)
-    await migrations.upgrade(empty.owner)
-    assert await ask(empty.superuser, "select id from memories") == [memory]
+    memory = await remember(migrated.owner, tenant)
+    await migrations.upgrade(migrated.owner)
+    assert await ask(migrated.superuser, "select id from memories") == [memory]
 
 
 async def test_revisions_are_linear() -> None:
@@ -132,10 +143,9 @@ async def test_revisions_are_linear() -> None:
             assert "set local lock_timeout" in body, f"{revision.revision} {step}"
 
 
-async def test_models_match_migrations(empty: Empty) -> None:
+async def test_models_match_migrations(migrated: TestDatabase) -> None:
     """`alembic check`, and the same once more with everything it can compare."""
-    await migrations.upgrade(empty.owner)
-    engine = create_async_engine(driver_url(empty.owner), poolclass=NullPool)
+    engine = create_async_engine(driver_url(migrated.owner), poolclass=NullPool)
 
     def check(connection: Connection) -> list[Any]:
         command.check(migrations.alembic_config(connection))
@@ -155,13 +165,16 @@ async def test_models_match_migrations(empty: Empty) -> None:
         await engine.dispose()
 
 
-async def test_alembic_check_passes_as_a_command(empty: Empty) -> None:
+async def test_alembic_check_passes_as_a_command(migrated: TestDatabase) -> None:
     """In a process of its own: `migrations/env.py` itself has to import every table."""
-    await migrations.upgrade(empty.owner)
     check = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "alembic", "check"),
         cwd=ROOT,
-        env={**os.environ, "HANSEI_OWNER_URL": empty.owner, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"},
+        env={
+            **os.environ,
+            "HANSEI_OWNER_URL": migrated.owner,
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}",
+        },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -170,10 +183,9 @@ async def test_alembic_check_passes_as_a_command(empty: Empty) -> None:
     assert "No new upgrade operations detected." in output.decode()
 
 
-async def test_check_detects_extra_column(empty: Empty) -> None:
-    await migrations.upgrade(empty.owner)
-    await ask(empty.owner, "alter table traces add column extra int")
-    engine = create_async_engine(driver_url(empty.owner), poolclass=NullPool)
+async def test_check_detects_extra_column(migrated: TestDatabase) -> None:
+    await ask(migrated.owner, "alter table traces add column extra int")
+    engine = create_async_engine(driver_url(migrated.owner), poolclass=NullPool)
     try:
         async with engine.connect() as connection:
             with pytest.raises(Exception, match="New upgrade operations detected"):
@@ -182,54 +194,52 @@ async def test_check_detects_extra_column(empty: Empty) -> None:
         await engine.dispose()
 
 
-async def test_history_and_generated_columns_work_after_migrating(empty: Empty) -> None:
-    await migrations.upgrade(empty.owner)
+async def test_history_and_generated_columns_work_after_migrating(migrated: TestDatabase) -> None:
     tenant = uuid4()
-    memory = await remember(empty.owner, tenant)
-    assert await ask(empty.superuser, "select confidence_score from memories") == [0.75]
+    memory = await remember(migrated.owner, tenant)
+    assert await ask(migrated.superuser, "select confidence_score from memories") == [0.75]
     for statement in (
         "update memories set content = 'Look thrice', change_reason = 'better'",
         "update memories set helpful = helpful + 1",
         "update memories set strength = 0.5, metadata = '{\"a\": 1}'",
     ):
-        await ask(empty.superuser, statement, tenant=tenant)
+        await ask(migrated.superuser, statement, tenant=tenant)
     kept = await ask(
-        empty.superuser,
+        migrated.superuser,
         "select (revision, content, change_reason)::text from memory_revisions"
         " where tenant_id = $1 and memory_id = $2 order by revision",
         tenant,
         memory,
     )
     assert kept == ['(1,"Look twice",)', '(2,"Look thrice",better)']
-    assert await ask(empty.superuser, "select confidence_score from memories") == [0.8]
+    assert await ask(migrated.superuser, "select confidence_score from memories") == [0.8]
     with pytest.raises(asyncpg.PostgresError):
-        await ask(empty.superuser, "update memories set confidence_score = 1")
+        await ask(migrated.superuser, "update memories set confidence_score = 1")
     with pytest.raises(asyncpg.CheckViolationError):
-        await ask(empty.superuser, "update memories set status = 'lost'")
+        await ask(migrated.superuser, "update memories set status = 'lost'")
     with pytest.raises(asyncpg.CheckViolationError):
-        await ask(empty.superuser, "update memories set importance = 1.5")
+        await ask(migrated.superuser, "update memories set importance = 1.5")
 
 
-async def test_blocked_migration_fails_and_changes_nothing(empty: Empty) -> None:
+async def test_blocked_migration_fails_and_changes_nothing(migrated: TestDatabase) -> None:
     """Somebody reads a table in a long transaction: the migration gives up and can be repeated."""
-    await migrations.upgrade(empty.owner)
-    tables = await ask(empty.owner, TABLES)
-    reader = await asyncpg.connect(empty.superuser)
+    tables = await ask(migrated.owner, TABLES)
+    reader = await asyncpg.connect(migrated.superuser)
     try:
         async with reader.transaction():
             await reader.fetch("select * from memories")
             with pytest.raises(DBAPIError, match="lock timeout"):
-                await migrations.downgrade(empty.owner, "base")
-            assert await ask(empty.owner, TABLES) == tables
-            assert await ask(empty.owner, "select version_num from alembic_version") == [
+                await migrations.downgrade(migrated.owner, "base")
+            assert await ask(migrated.owner, TABLES) == tables
+            assert await ask(migrated.owner, "select version_num from alembic_version") == [
                 migrations.head_revision()
             ]
     finally:
         await reader.close()
-    await migrations.downgrade(empty.owner, "base")
+    await migrations.downgrade(migrated.owner, "base")
 
 
-async def test_concurrent_migrations_succeed(empty: Empty) -> None:
+async def test_concurrent_migrations_succeed(empty: TestDatabase) -> None:
     await asyncio.gather(*(migrations.upgrade(empty.owner) for _ in range(3)))
     assert await ask(empty.owner, "select version_num from alembic_version") == [
         migrations.head_revision()
@@ -252,16 +262,15 @@ CHANGES = (
 )
 
 
-async def test_spans_of_what_changed(empty: Empty) -> None:
+async def test_spans_of_what_changed(migrated: TestDatabase) -> None:
     """A change of the search text alone makes a span too; a change of no word makes none."""
-    await migrations.upgrade(empty.owner)
     tenant, bullet = uuid4(), uuid4()
-    await remember(empty.owner, tenant)
-    await ask(empty.superuser, BULLET, tenant, bullet, tenant=tenant)
+    await remember(migrated.owner, tenant)
+    await ask(migrated.superuser, BULLET, tenant, bullet, tenant=tenant)
     for statement in CHANGES:
-        await ask(empty.superuser, statement, tenant=tenant)
+        await ask(migrated.superuser, statement, tenant=tenant)
     spans = await ask(
-        empty.superuser,
+        migrated.superuser,
         "select (from_version, until_version, length_class, content, searchable_text,"
         " status, keywords)::text"
         " from bullet_spans where tenant_id = $1 and bullet_id = $2 order by until_version",

@@ -12,6 +12,7 @@ import pytest
 from tests.observability.conftest import TOKEN, Observed
 from tests.support.otlp_receiver import ReceivedSpan
 from tests.support.paths import ROOT
+from tests.support.server_command import run_command_here
 from tests.support.stub_provider import Call, answer, by_schema
 
 SERVER, CLIENT, CONSUMER = 2, 3, 5
@@ -198,35 +199,22 @@ def test_worker_serves_its_metrics(observed: Observed, learned: dict[str, Any]) 
     assert "hansei_render_duration_seconds_count" in api
 
 
-def hansei_top(observed: Observed, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "apps.memory_api", "top", *options]
-    urls = (observed.installation.url, f"127.0.0.1:{observed.worker_port}")
-    for url in urls:
-        command += ["--url", url]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin", "HANSEI_METRICS_TOKEN": TOKEN, "COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
 def test_top_shows_all_processes(observed: Observed, learned: dict[str, Any]) -> None:
-    shown = hansei_top(observed, "--once")
-    assert shown.returncode == 0, shown.stderr
+    urls = (observed.installation.url, f"127.0.0.1:{observed.worker_port}")
+    options = [option for url in urls for option in ("--url", url)]
+    env = {"HANSEI_METRICS_TOKEN": TOKEN, "COLUMNS": "160"}
+    status, shown, error = run_command_here(("top", "--once", *options), env)
+    assert status == 0, error
     for words in ("Queue", "due", "reflect", "gpt-4o-mini", "POST /api/v1/traces", "US dollars"):
-        assert words in shown.stdout
+        assert words in shown
 
 
 def test_top_without_any_process_says_what_to_do(observed: Observed) -> None:
-    command = [sys.executable, "-m", "apps.memory_api", "top", "--once", "--token", "wrong"]
-    command += ["--url", observed.installation.url]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert "status 401" in done.stderr
-    assert "--token" in done.stderr
+    options = ("--token", "wrong", "--url", observed.installation.url)
+    status, _, error = run_command_here(("top", "--once", *options), {})
+    assert status == 1
+    assert "status 401" in error
+    assert "--token" in error
 
 
 def test_opentelemetry_is_not_imported_without_endpoint() -> None:

@@ -3,11 +3,11 @@ debug level."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import itertools
 import json
 import logging
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ from tests.core.test_secret_redaction import IN_CONTEXT, SECRETS
 from tests.observability.conftest import PROVIDER_KEY, TOKEN, Observed
 from tests.rules.test_route_auth import NEEDS
 from tests.support.installation import until
-from tests.support.paths import ROOT
+from tests.support.server_command import run_command
 from tests.support.stub_provider import Behaviour, Call, bad_request, by_schema
 
 PASSWORD = "Zx9-correct-horse-q8"
@@ -148,27 +148,22 @@ def run_commands(observed: Observed) -> Iterator[str]:
     url = f"https://user:{PASSWORD}@127.0.0.1:1/v1"
     pg = observed.installation.pg
     good = {"DATABASE_URL": pg.url("hansei_app"), "HANSEI_OWNER_URL": pg.url("hansei_owner")}
+    used_port = str(observed.worker_port)
     commands: list[tuple[list[str], dict[str, str]]] = [
         (["doctor"], {"DATABASE_URL": wrong}),
         (["doctor"], good | {"OPENAI_API_KEY": PROVIDER_KEY, "HANSEI_LLM_PROVIDER": "openai"}),
         (["migrate"], {"HANSEI_OWNER_URL": wrong}),
-        (["serve", "--port", str(observed.worker_port)], {"DATABASE_URL": wrong}),
+        (["serve", "--processes", "1", "--port", used_port], {"DATABASE_URL": wrong}),
         (["key", "revoke", key], good),
         (["reembed", "--all", "--provider", "openai", "--base-url", url], good),
         (["top", "--once", "--token", TOKEN, "--url", url], {}),
     ]
     for arguments, env in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", "apps.memory_api", *arguments],
-            cwd=ROOT,
-            env={"PATH": "/usr/bin:/bin", "HANSEI_LOG_LEVEL": "debug", **env},
-            capture_output=True,
-            text=True,
-            timeout=90,
-        )
-        yield done.stderr
+        run = run_command(tuple(arguments), {"HANSEI_LOG_LEVEL": "debug", **env})
+        _, output, errors = asyncio.run(run)
+        yield errors
         if arguments[0] == "doctor":
-            yield done.stdout
+            yield output
 
 
 @pytest.mark.parametrize("process", ["api", "worker", "commands"])

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.memory_api.playbooks.citations import extract_cited_ids, resolve_citations
+from tests.support.cases import each_case
 
 
 def said(*texts: Any) -> list[dict[str, Any]]:
@@ -35,7 +36,7 @@ def test_scn_refl_001_03_legacy_and_modern_ids() -> None:
     assert set(extract_cited_ids(said("By [kpt_001] and [oth-003]"))) == {"kpt_001", "oth-003"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "pat-001",

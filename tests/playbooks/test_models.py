@@ -20,6 +20,7 @@ from apps.memory_api.playbooks.models import (
     SearchResult,
     parts_not_in_content,
 )
+from tests.support.cases import each_case
 from tests.support.playbook_strategies import counts, keys, playbooks, spec_bullets, texts, times
 
 SPEC_BULLET = {
@@ -158,7 +159,7 @@ def test_stored_form_matches_document_example() -> None:
     assert json.loads(playbook.model_dump_json())["bullets"][0]["confidence_score"] == 1.0
 
 
-@pytest.mark.parametrize("alias", ["bullet_id", "id", "name", "target_id", "key"])
+@each_case("alias", ["bullet_id", "id", "name", "target_id", "key"])
 def test_both_update_formats_are_accepted(alias: str) -> None:
     delta = DeltaContextItem.model_validate(
         {"type": "update", alias: "pat-1", "text": "new", "reason": "why"}
@@ -178,7 +179,7 @@ def test_null_delta_fields_count_as_missing() -> None:
     assert delta == DeltaContextItem(type="ADD", content="c")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("model", "data"),
     [
         (Bullet, {"id": "", "section": "s", "content": "c"}),
@@ -196,7 +197,7 @@ def test_invalid_models_are_refused(model: Any, data: dict[str, Any]) -> None:
         model.model_validate(data)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("part", "content", "left"),
     [
         ("Settle origin", "When about to book, settle  ORIGIN, then ask.", ""),

@@ -19,6 +19,7 @@ from apps.memory_api.playbooks.sections import (
     unique_slugs,
     with_fallback,
 )
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 
@@ -68,7 +69,7 @@ def test_default_sections() -> None:
     assert [s.slug for s in DEFAULT_SECTIONS] == ["pat", "mis", "pref", "ctx", "oth"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "slug"),
     [
         ("STRATEGIES AND HARD RULES", "shr"),

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.memory_api.playbooks.usefulness import beta_cdf, is_harmful, usefulness
+from tests.support.cases import each_case
 
 counts = st.integers(0, 3_000)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("helpful", "harmful", "expected"),
     [
         (0, 0, 0.05),

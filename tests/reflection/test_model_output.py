@@ -20,6 +20,7 @@ from apps.memory_api.reflection.model_output import (
 )
 from apps.memory_api.reflection.schemas import CauseKind
 from apps.memory_api.traces.schemas import OutcomeType
+from tests.support.cases import each_case
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
@@ -28,23 +29,23 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize(("said", "read"), [(0, 0), (0.3, 0.3), (1, 1), ("0.7", 0.7), (" 1 ", 1)])
-@pytest.mark.parametrize("name", ["importance", "confidence"])
+@each_case(("said", "read"), [(0, 0), (0.3, 0.3), (1, 1), ("0.7", 0.7), (" 1 ", 1)])
+@each_case("name", ["importance", "confidence"])
 def test_scores(name: str, said: Any, read: float) -> None:
     answer = ModelReflection.model_validate({"explanation": "x", name: said})
     assert getattr(answer, name) == pytest.approx(read)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "said", [85, -0.1, 1.01, "80 %", "high", "", None, True, float("nan"), float("inf"), [0.9]]
 )
-@pytest.mark.parametrize("name", ["importance", "confidence"])
+@each_case("name", ["importance", "confidence"])
 def test_score_that_is_no_number_from_0_to_1_is_invalid(name: str, said: Any) -> None:
     with pytest.raises(ValidationError):
         ModelReflection.model_validate({"explanation": "x", name: said})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "read"),
     [
         (["a", " b ", "a", ""], ["a", "b"]),
@@ -62,7 +63,7 @@ def test_tags(said: Any, read: list[str]) -> None:
     assert ModelReflection(explanation="x", tags=said).tags == read
 
 
-@pytest.mark.parametrize("said", ["", " ", "null", "None", "N/A", None, [], [{"do": "none"}]])
+@each_case("said", ["", " ", "null", "None", "N/A", None, [], [{"do": "none"}]])
 def test_no_rule(said: Any) -> None:
     assert ModelReflection.model_validate({"explanation": "x", "rules": said or []}).rules == []
     if said is None or isinstance(said, str):
@@ -91,7 +92,7 @@ def test_root_cause_and_explanation_are_one_text() -> None:
     assert read.reflection == "It was late. So it failed."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("when", "do", "text"),
     [
         ("fetch times out", "Ask for pages.", "When fetch times out, ask for pages."),
@@ -126,7 +127,7 @@ def test_unknown_cause_is_invalid() -> None:
         ModelReflection.model_validate({"explanation": "x", "cause_kind": "the weather"})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "said", [{}, {"explanation": ""}, {"reflection": " "}, {"reflection": 3}, {"root_cause": " "}]
 )
 def test_answer_without_text_is_invalid(said: dict[str, Any]) -> None:
@@ -171,7 +172,7 @@ def test_schema_offers_the_causes_of_the_outcome(outcome: str, impossible: set[s
     assert '["L2"]' in schema["same_as"]["description"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("first", "second", "may"),
     [
         ("expected_result_conflicts_with_policy", None, False),

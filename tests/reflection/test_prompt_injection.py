@@ -24,6 +24,7 @@ from apps.memory_api.reflection.prompt import build_messages
 from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
 from apps.memory_api.trace_analysis.findings import Findings
 from tests.reflection.trajectories.test_trajectories_api import body, playbook, reflect, votes
+from tests.support.cases import each_case
 from tests.support.model_service import GOOD, Service, trace
 from tests.support.stub_provider import StubProvider, answer, obey
 from tests.support.trajectories import insight, said, verdict
@@ -374,9 +375,7 @@ def test_valid_verdicts_are_kept() -> None:
     assert of(("oth-00001", "helpful", "own")) == []
 
 
-@pytest.mark.parametrize(
-    "said", ['it is "good"', "c'est tr\u00e8s bon", "a\nb", "\U0001f600 ok", "\\"]
-)
+@each_case("said", ['it is "good"', "c'est tr\u00e8s bon", "a\nb", "\U0001f600 ok", "\\"])
 def test_escapes_do_not_hide_repetition(said: str) -> None:
     verdict = ModelVerdict(key="pat-00001", tag="helpful", reason=said)
     once = json.dumps({"reason": said})

@@ -42,6 +42,7 @@ from apps.memory_api.trace_analysis.findings import (
 from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
 from apps.memory_api.trace_analysis.structure import AnswerOrigin
 from apps.memory_api.traces.schemas import ErrorCategory, OutcomeType
+from tests.support.cases import each_case
 
 LANGUAGES = [EnglishStrategies(), JapaneseStrategies()]
 KINDS = (
@@ -126,14 +127,14 @@ def strategies(say: StrategyLanguage, tool: str = "book") -> list[str]:
     return [text for text in texts if text]
 
 
-@pytest.mark.parametrize("text", strategies(EnglishStrategies()))
+@each_case("text", strategies(EnglishStrategies()))
 def test_english_strategy_is_a_condition_and_an_imperative(text: str) -> None:
     head = strip_tool_lists(strip_run_examples(text))
     assert re.match(r"(?:When|Before|If) [^,.;]+(?:“[^”]*”)?[^,.;]*, [a-z]", head)
     assert len(re.findall(r"[.!?](?= [A-Z]|$)", head)) <= 2
 
 
-@pytest.mark.parametrize("text", strategies(JapaneseStrategies()))
+@each_case("text", strategies(JapaneseStrategies()))
 def test_japanese_strategy_has_at_most_two_sentences_in_plain_form(text: str) -> None:
     head = strip_tool_lists(text)
     assert head.count("。") <= 2
@@ -237,8 +238,8 @@ def test_repeated_failures_name_their_events() -> None:
     )
 
 
-@pytest.mark.parametrize("judge", ["test", "rules"])
-@pytest.mark.parametrize("why", ["followed_right", "followed_wrong", "kept_from", "broken"])
+@each_case("judge", ["test", "rules"])
+@each_case("why", ["followed_right", "followed_wrong", "kept_from", "broken"])
 def test_reason_of_a_verdict_names_the_tool(judge: str, why: str) -> None:
     english, japanese, unknown = (
         verdict_reason(why, "book", judge, language) for language in ("en", "ja", "de")

@@ -10,8 +10,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from apps.memory_api.core.db import Base
 from bench.distribution import (
     FUNCTIONS,
@@ -24,6 +22,7 @@ from bench.distribution import (
 from migrations.statements import statements
 from tests.rules.isolation import NOT_OF_A_TENANT, complaints
 from tests.rules.sources import CODE, files, name_of
+from tests.support.cases import each_case
 
 SOURCES = [*files(*CODE, suffix=".py"), *files(*CODE, suffix=".sql")]
 
@@ -198,7 +197,7 @@ BOUND = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
+@each_case("name", STATEMENTS)
 def test_statement_names_tenant_of_every_table(name: str) -> None:
     text = STATEMENTS[name]
     if name.startswith("run_queue/"):  # the queue's own tables, which stay on the coordinator
@@ -210,7 +209,7 @@ def test_statement_names_tenant_of_every_table(name: str) -> None:
         assert re.search(rf"\b{alias}\.tenant_id\s*=", text), table
 
 
-@pytest.mark.parametrize("path", files("migrations/sql", suffix=".sql"), ids=lambda p: p.stem)
+@each_case("path", files("migrations/sql", suffix=".sql"))
 def test_migrations_send_one_statement_at_a_time(path: Any) -> None:
     sent = list(statements(path.stem))
     assert sent

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.rules.passages import documents
-from tests.rules.sources import ROOT, name_of
+from tests.rules.sources import ROOT
 from tests.rules.test_spec_map import names
+from tests.support.cases import each_case
 
 SERVICE = ROOT / "apps/memory_api"
 GUIDES = ("docs/follow-a-trace.md", "docs/architecture.md")
@@ -63,7 +64,7 @@ def ends_a_path(name: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("path", MARKDOWN, ids=name_of)
+@each_case("path", MARKDOWN)
 def test_links_work(path: Path) -> None:
     assert broken_links(path) == []
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.rules.sources import files, name_of, tracked
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 LIMIT = 400
@@ -34,7 +33,7 @@ def python_files() -> list[Path]:
     return files("apps", "sdk", suffix=".py")
 
 
-@pytest.mark.parametrize("name", ["uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock"])
+@each_case("name", ["uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock"])
 def test_only_one_kind_of_lock_file(name: str) -> None:
     assert not [path for path in tracked() if path.name == name]
 

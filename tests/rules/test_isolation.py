@@ -42,12 +42,14 @@ async def test_schema_separates_tenants(superuser: Any) -> None:
 
 @pytest.mark.parametrize("spoiler", SPOILERS)
 async def test_broken_policy_is_detected(superuser: Any, spoiler: str) -> None:
-    for table in await tenant_tables(superuser):
+    """In every other table, so that the rest shows that nothing else is complained about."""
+    tables = await tenant_tables(superuser)
+    for broken in (tables[::2], tables[1::2]):
         async with rolled_back(superuser):
-            await superuser.execute(SPOILERS[spoiler].format(table=table))
+            for table in broken:
+                await superuser.execute(SPOILERS[spoiler].format(table=table))
             found = await complaints(superuser)
-        assert found, table
-        assert all(complaint.startswith(f"{table}:") for complaint in found)
+        assert {complaint.partition(":")[0] for complaint in found} == set(broken)
 
 
 SCHEMA_SPOILERS = {
@@ -81,15 +83,17 @@ async def test_no_row_of_other_tenant_is_reachable(
 
 
 async def test_open_policy_leaks(superuser: Any, two_tenants: TwoTenants) -> None:
-    """The test above can fail: open any one policy and it does."""
-    for table in await tenant_tables(superuser):
+    """The test above can fail: it finds each policy that is open, and no other."""
+    tables = await tenant_tables(superuser)
+    for opened in (tables[::2], tables[1::2]):
         async with rolled_back(superuser):
             await sow(superuser, (two_tenants.mine, two_tenants.other))
-            await superuser.execute(SPOILERS["open"].format(table=table))
+            for table in opened:
+                await superuser.execute(SPOILERS["open"].format(table=table))
             await superuser.execute("set local role hansei_app")
             found = await leaks(superuser, two_tenants.mine, two_tenants.other)
-        assert f"{table}: can be read" in found
-        assert all(leak.startswith(f"{table}:") for leak in found)
+        assert {f"{table}: can be read" for table in opened} <= set(found)
+        assert {leak.partition(":")[0] for leak in found} == set(opened)
 
 
 @pytest.mark.parametrize("role", SERVICE)

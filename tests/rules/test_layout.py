@@ -13,6 +13,7 @@ import pytest
 
 from apps.memory_api.analytics.questions import Question
 from tests.rules.sources import files, name_of, tree
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 SERVICE = ROOT / "apps/memory_api"
@@ -114,7 +115,7 @@ def for_types_alone(name: str) -> bool:
     return name.startswith("sqlalchemy.ext.asyncio")
 
 
-@pytest.mark.parametrize("name", NEVER_IMPORTED)
+@each_case("name", NEVER_IMPORTED)
 def test_file_of_vocabulary_imports_only_what_it_needs(name: str) -> None:
     paths = [
         path for path in MODULES if path.stem == name or (name, path.parent.name) == (name,) * 2
@@ -176,7 +177,7 @@ def test_sql_files_are_on_list() -> None:
     assert {inside(path) for path in files("apps", suffix=".sql")} == SQL_FILES
 
 
-@pytest.mark.parametrize("file", sorted(SQL_FILES))
+@each_case("file", sorted(SQL_FILES))
 def test_every_named_statement_is_used(file: str) -> None:
     """A block that no module loads is dead; a block without a name cannot be loaded."""
     text = (SERVICE / file).read_text(encoding="utf-8")
@@ -204,7 +205,7 @@ def folders_of_tests() -> Iterator[str]:
             yield folder.as_posix()
 
 
-@pytest.mark.parametrize("folder", sorted(set(folders_of_tests())))
+@each_case("folder", sorted(set(folders_of_tests())))
 def test_folder_of_tests_mirrors_service(folder: str) -> None:
     assert (SERVICE / folder).is_dir() or (SERVICE / f"{folder}.py").is_file()
 

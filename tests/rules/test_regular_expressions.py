@@ -1,8 +1,7 @@
 """Every regular expression takes linear time on hostile text, or its input is bounded.
 
 For each pattern, hostile texts are made of its own parse tree: what it repeats, many times, before
-a character that ends no match. On a text four times as long, a linear pattern needs four times as
-long and a quadratic one sixteen times, on any machine and under any load.
+a character that ends no match.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import ast
 import importlib
 import pkgutil
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,11 @@ import pytest
 
 import apps.memory_api as service
 from tests.rules.sources import files, tree
+from tests.support.growth import grows_faster_than_input
 
 TEXT_LENGTH = 20_000
 NOTICEABLE_SECONDS = 0.15
 """A quadratic pattern reads 200 million characters, which takes longer; a linear one 1 ms."""
-MAX_GROWTH = 8
-"""Times as long on a text four times as long, between linear (4) and quadratic (16)."""
 ANCHORED = {"match", "fullmatch"}
 PARSER = re._parser  # type: ignore[attr-defined]
 
@@ -185,6 +183,7 @@ def hostile_texts(pattern: re.Pattern[str], length: int) -> set[str]:
     return texts
 
 
+@cache
 def all_rules() -> list[Rule]:
     """Each pattern once; searched for if it is anywhere."""
     found: dict[tuple[str, int], Rule] = {}
@@ -195,23 +194,18 @@ def all_rules() -> list[Rule]:
     return [found[key] for key in sorted(found)]
 
 
-def seconds(rule: Rule, text: str) -> float:
-    started = time.process_time()
-    if rule.is_anchored:
-        rule.pattern.match(text)
-    else:
-        for _ in rule.pattern.finditer(text):
-            pass
-    return time.process_time() - started
-
-
 def is_slow(rule: Rule, text: str) -> bool:
     """Whether the pattern needs noticeable time, and that time grows faster than the text."""
-    if seconds(rule, text) <= NOTICEABLE_SECONDS:
-        return False
-    quarter = text[: len(text) // 4] + text[-1]
-    whole = min(seconds(rule, text) for _ in range(3))
-    return whole > MAX_GROWTH * min(seconds(rule, quarter) for _ in range(3))
+
+    def search(share: float) -> None:
+        part = text if share == 1 else text[: int(len(text) * share)] + text[-1]
+        if rule.is_anchored:
+            rule.pattern.match(part)
+        else:
+            for _ in rule.pattern.finditer(part):
+                pass
+
+    return grows_faster_than_input(search, NOTICEABLE_SECONDS)
 
 
 def test_patterns_take_linear_time_or_have_bounded_input() -> None:

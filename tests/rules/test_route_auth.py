@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from httpx2 import AsyncClient
 
+from tests.support.cases import each_case
 from tests.support.problems import assert_problem, without_instance
 
 OPEN = "open"
@@ -172,7 +173,7 @@ def test_every_route_is_on_the_list(app: FastAPI) -> None:
     assert routes_of(app) == set(NEEDS)
 
 
-@pytest.mark.parametrize("route", GUARDED)
+@each_case("route", GUARDED)
 async def test_request_without_key_is_401(http: AsyncClient, app: FastAPI, route: str) -> None:
     method, path, body = request_of(app, route)
     answer = await http.request(method, path, json=body)
@@ -203,8 +204,8 @@ async def test_hidden_ndjson_route_requires_key(http: AsyncClient, tenant) -> No
     assert_problem(answer, 403, "forbidden")
 
 
-@pytest.mark.parametrize("raw", [b"{", b'"\xff"', b"[" * 100_000, b'{"k": NaN}'])
-@pytest.mark.parametrize("path", ["/api/v1/traces", "/api/v1/search", "/api/v1/keys"])
+@each_case("raw", [b"{", b'"\xff"', b"[" * 100_000, b'{"k": NaN}'])
+@each_case("path", ["/api/v1/traces", "/api/v1/search", "/api/v1/keys"])
 async def test_key_is_checked_before_body(http: AsyncClient, raw: bytes, path: str) -> None:
     """Nobody without a key learns how we read what they send."""
     json_type = {"Content-Type": "application/json"}
@@ -214,7 +215,7 @@ async def test_key_is_checked_before_body(http: AsyncClient, raw: bytes, path: s
     assert_problem(answer, 401, "unauthorized")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "header",
     [
         "",

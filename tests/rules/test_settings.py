@@ -12,6 +12,7 @@ from pydantic import SecretStr, ValidationError
 from apps.memory_api.core.settings import Settings
 from tests.rules.configuration import DOCUMENT, MADE, names
 from tests.rules.sources import files
+from tests.support.cases import each_case
 
 FIELDS = list(Settings.model_fields)
 VALUES: dict[str, tuple[str, Any]] = {
@@ -100,7 +101,7 @@ def test_hansei_name_wins(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert getattr(load(), field) == value
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@each_case("field", FIELDS)
 def test_every_setting_is_used(field: str) -> None:
     used = re.compile(rf"\bsettings\.{field}\b")
     assert any(

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.rules.passages import documents
-from tests.rules.sources import ROOT, name_of
+from tests.rules.sources import ROOT
+from tests.support.cases import each_case
 
 SNIPPETS = [
     (path, kind, text)
@@ -30,11 +31,7 @@ def dedent(text: str) -> str:
     return re.sub(rf"^ {{0,{margin}}}", "", text, flags=re.M)
 
 
-@pytest.mark.parametrize(
-    ("path", "kind", "text"),
-    SNIPPETS,
-    ids=[f"{name_of(path)}-{number}" for number, (path, _, _) in enumerate(SNIPPETS)],
-)
+@each_case(("path", "kind", "text"), SNIPPETS)
 def test_snippet_is_valid_and_imports_what_exists(path: Path, kind: str, text: str) -> None:
     """The tour of the README and the programs of docs/playbooks.md also run
     (tests/e2e/test_readme.py)."""

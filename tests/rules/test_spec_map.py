@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.rules.sources import tree
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 MAP = ROOT / "docs/spec-map.md"
@@ -96,7 +95,7 @@ def test_lines_are_those_of_the_checklist(shared: Path) -> None:
     assert [row.line for row in ROWS] == re.findall(r"^- (S\d\.\d+) ", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.line)
+@each_case("row", ROWS)
 def test_line_has_code_and_test_or_is_planned(row: Row) -> None:
     assert row.what.strip()
     if row.built:
@@ -134,7 +133,7 @@ def test_summary_counts_rows() -> None:
     assert told == counted
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("place", "there"),
     [
         ("apps/memory_api/library/reflection_engine.py::ReflectionEngineV2.store_reflection", True),

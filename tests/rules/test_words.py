@@ -14,6 +14,7 @@ import pytest
 from tests.rules.passages import Passage, documents, messages, paragraphs, prompts, prose
 from tests.rules.sources import ROOT, files, name_of
 from tests.rules.words import check, find_words
+from tests.support.cases import each_case
 
 CHECKED = ("apps/memory_api", "sdk/hansei")
 """Folders and files of the code whose messages are checked, for example `apps/memory_api/core`."""
@@ -23,7 +24,7 @@ def words(text: str) -> list[str]:
     return [match.word for match in find_words(Passage(ROOT / "text", 1, text))]
 
 
-@pytest.mark.parametrize("path", [*documents(), *prompts()], ids=name_of)
+@each_case("path", [*documents(), *prompts()])
 def test_documents_and_prompts(path: Path) -> None:
     assert [str(match) for match in check(path)] == []
 
@@ -36,7 +37,7 @@ def test_messages(folder: str) -> None:
     assert [str(match) for each in checked for match in check(each)] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "found"),
     [
         ("The run that was told of it stands beside the others.", ["told", "stands", "beside"]),

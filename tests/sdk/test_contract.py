@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Any, get_args
 
-import pytest
 from pydantic import BaseModel
 
 from apps.memory_api.analytics import schemas as analytics_schemas
@@ -56,6 +55,7 @@ from hansei.endpoints import (
 )
 from hansei.endpoints import traces as trace_requests
 from tests.sdk.stub_service import RECORDED
+from tests.support.cases import each_case
 
 SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (analytics.QuestionInfo, analytics_schemas.QuestionInfo, []),
@@ -188,7 +188,7 @@ OTHERS = {"state"}
 """A field of the 202 response, which has no model."""
 
 
-@pytest.mark.parametrize(("hint", "model", "recorded"), SHAPES)
+@each_case(("hint", "model", "recorded"), SHAPES)
 def test_responses_have_the_fields_of_the_service(
     hint: type, model: type[BaseModel], recorded: list[Any]
 ) -> None:
@@ -204,7 +204,7 @@ def test_types_are_named_like_the_components() -> None:
     assert {pair for pair in names if pair[0] != pair[1]} == {("Delta", "DeltaContextItem")}
 
 
-@pytest.mark.parametrize(("hint", "model", "named"), OPTIONS)
+@each_case(("hint", "model", "named"), OPTIONS)
 def test_options_are_those_of_the_service(
     hint: type, model: type[BaseModel], named: set[str]
 ) -> None:

@@ -25,6 +25,7 @@ from hansei.errors import (
     Unreachable,
 )
 from tests.sdk.stub_service import KEY, RECORDED, Fault, StubService, page, problem
+from tests.support.cases import each_case
 
 EVENTS = [{"event_type": "tool_call", "content": "x"}]
 SOON = {"retry_after": "0"}
@@ -196,7 +197,7 @@ def test_get_readiness_accepts_503(hansei: Hansei, service: StubService) -> None
     assert len(service.calls) == 1
 
 
-@pytest.mark.parametrize("url", ["localhost:8321", "ftp://x", "http://", "http://x:y"])
+@each_case("url", ["localhost:8321", "ftp://x", "http://", "http://x:y"])
 def test_invalid_url_raises_not_configured(url: str) -> None:
     with pytest.raises(NotConfigured):
         Hansei(url, KEY)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hansei._ndjson import MAX_BATCH_BYTES, MAX_BATCH_LINES, Line, batch_lines, read_lines
 from hansei.errors import BadRequest
+from tests.support.cases import each_case
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -77,7 +78,7 @@ def test_malformed_line_is_left_to_the_service() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "said"),
     [
         (b'{\n "a": 1,\n "b" 2\n}', "line 3"),
@@ -93,7 +94,7 @@ def test_file_that_is_not_json_is_rejected(content: bytes, said: str) -> None:
         read(content)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf", b"[]"])
+@each_case("content", [b"", b"\n \n", b"\xef\xbb\xbf", b"[]"])
 def test_empty_file_yields_no_lines(content: bytes) -> None:
     assert read(content) == []
 

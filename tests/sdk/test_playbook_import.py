@@ -8,6 +8,7 @@ import pytest
 
 from hansei.errors import BadRequest
 from hansei.playbook_import import detect_format, merge_lessons, parse_lessons
+from tests.support.cases import each_case
 
 AGENTS = """\
 ---
@@ -79,7 +80,7 @@ def test_mem0_memories_are_lessons_of_their_category() -> None:
     assert found == [("food", "Likes tea."), ("OTHERS", "Lives in Kyoto.")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "name", "expected"),
     [
         (AGENTS, "AGENTS.md", "agents-md"),
@@ -97,7 +98,7 @@ def test_format_is_detected(text: str, name: str, expected: str) -> None:
     assert detect_format(text, name) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "format"),
     [
         ("", "agents-md"),

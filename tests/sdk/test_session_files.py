@@ -10,6 +10,7 @@ import pytest
 
 from hansei.errors import BadRequest
 from hansei.session_files import ReplayedInput, detect_format, detect_session, read_session_file
+from tests.support.cases import each_case
 from tests.support.paths import ROOT, SHARED
 
 SESSIONS = sorted(SHARED.glob("data/transcripts/*/*.json*"))
@@ -37,7 +38,7 @@ def is_session(text: bytes) -> bool:
     return found
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         lines(SUMMARY, CLAUDE),
@@ -57,7 +58,7 @@ def test_sessions_are_detected_and_read(text: bytes) -> None:
     assert read_session_file(text).messages[-1] in (ASKED, CLAUDE)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text", [lines(TRACE), json.dumps([TRACE], indent=1).encode(), b"", b"x", lines(LONG, TRACE)]
 )
 def test_traces_are_not_detected_as_sessions(text: bytes) -> None:
@@ -171,7 +172,7 @@ def test_only_needed_fields_are_sent() -> None:
     assert session.messages == [{**CLAUDE, **sidechain}]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("head", "expected"),
     [
         (b'{"task_id": 1, "traj": [{"role": "user"}]}', "tau-bench"),

@@ -19,6 +19,7 @@ from apps.memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
 from apps.memory_api.library.playbook_stores import PlaybookStore
 from apps.memory_api.memories.search.query import DEFAULT_ALPHA
 from apps.memory_api.runtime import Runtime
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 OURS = "apps.memory_api"
@@ -45,7 +46,7 @@ def imported(path: Path) -> set[str]:
     return {name for name in names if name == OURS or name.startswith(f"{OURS}.")}
 
 
-@pytest.mark.parametrize(("name", "needs"), PURE.items())
+@each_case(("name", "needs"), PURE.items())
 def test_pure_modules_import_only_their_models(name: str, needs: set[str]) -> None:
     assert imported(SERVICE / name) == {f"{OURS}.{need}" for need in needs}
 
@@ -89,7 +90,7 @@ PLACES = {
 """Folders of the document, and what became of them."""
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@each_case("place", PLACES.values())
 def test_every_documented_part_exists(place: str) -> None:
     assert (ROOT / place).stat().st_size > 0
 

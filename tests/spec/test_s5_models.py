@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from apps.memory_api.reflection.schemas import ReflectionResult
 from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
+from tests.support.cases import each_case
 
 EVENT = {"event_type": "tool_call", "content": "ls"}
 NIGHT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -43,7 +44,7 @@ def test_event_has_the_documented_fields() -> None:
 _READ = {"event_type", "timestamp"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "kept"),
     [
         ({"error": "Timeout"}, {"error": {"message": "Timeout"}}),
@@ -164,8 +165,8 @@ def test_result_has_the_documented_fields_and_defaults() -> None:
     assert ReflectionResult.model_validate_json(result.model_dump_json()) == result
 
 
-@pytest.mark.parametrize("name", ["importance", "confidence"])
-@pytest.mark.parametrize("value", [-0.01, 1.01, float("nan"), float("inf"), "high", None])
+@each_case("name", ["importance", "confidence"])
+@each_case("value", [-0.01, 1.01, float("nan"), float("inf"), "high", None])
 def test_scores_are_between_0_and_1(name: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=name):
         ReflectionResult.model_validate({"reflection_text": "x", name: value})

@@ -12,6 +12,7 @@ from httpx2 import AsyncClient
 
 from apps.memory_api.core.settings import Settings
 from tests.spec.conftest import Rows
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 EVENTS = (ROOT / "docs/events.md").read_text(encoding="utf-8")
@@ -78,7 +79,7 @@ LOGGED = {
 }
 
 
-@pytest.mark.parametrize("event", sorted(LOGGED))
+@each_case("event", sorted(LOGGED))
 def test_documented_log_events_exist(event: str) -> None:
     assert f"`{event}`" in TROUBLE
     code = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "apps").rglob("*.py"))

@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import reprlib
 from collections.abc import Callable, Iterable
 from typing import Any
-
-_SHORT = reprlib.Repr(maxstring=90, maxother=90)
 
 
 def each_case(
@@ -59,5 +56,5 @@ def each_case(
 
 
 def _with_case(error: Exception, case: dict[str, Any]) -> Exception:
-    error.add_note("case: " + ", ".join(f"{key}={_SHORT.repr(v)}" for key, v in case.items()))
+    error.add_note("case: " + ", ".join(f"{key}={value!r:.90}" for key, value in case.items()))
     return error

@@ -26,6 +26,7 @@ from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.migrations import upgrade
 from apps.memory_api.embedded.provisioning import provision_database
 from apps.memory_api.embedded.server import EmbeddedPostgres
+from tests.support.forked_processes import ForkedProcess, start_command
 from tests.support.paths import ROOT
 
 PATIENCE = 60.0
@@ -60,7 +61,7 @@ class Installation:
     folder: Path
     pg: EmbeddedPostgres = field(init=False)
     port: int = field(init=False)
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[str, ForkedProcess | subprocess.Popen[bytes]] = field(default_factory=dict)
     extra: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -122,13 +123,17 @@ class Installation:
             "HANSEI_LOG_FORMAT": "json",
             **self.extra[name],
         }
-        with (self.folder / f"{name}.log").open("ab") as log:
+        log = self.folder / f"{name}.log"
+        if cwd == ROOT and "LD_PRELOAD" not in environment:
+            self.processes[name] = start_command(what, environment, log)
+            return
+        with log.open("ab") as output:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "apps.memory_api", *what],
                 cwd=cwd,
                 env=environment,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
             )
 

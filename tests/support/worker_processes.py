@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -21,7 +20,7 @@ from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import CreateTraceRequest
 from apps.memory_api.traces.storage import prepare_trace, store_trace
 from tests.conftest import Database, TestTenant
-from tests.support.paths import ROOT
+from tests.support.forked_processes import start_program
 
 TRACE = {
     "outcome": "failure",
@@ -101,27 +100,34 @@ def read_run(runtime: Runtime, tenant: TestTenant) -> Callable[[UUID], Awaitable
 class WorkerProcess:
     """A worker in a process of its own."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
+    def __init__(self, program: str, url: str) -> None:
+        self.process, self._output = start_program(program, url)
+        self._stdout = os.fdopen(os.dup(self._output.fileno()), encoding="utf-8")
         self.lines: list[str] = []
 
     async def wait_for_line(self, what: str) -> None:
         """Wait until the worker prints a line with `what`."""
-        assert self.process.stdout is not None
         while what not in (self.lines[-1] if self.lines else ""):
-            line = await self.process.stdout.readline()
+            line = await asyncio.to_thread(self._stdout.readline)
             assert line, f"the worker left: {self.lines}"
-            self.lines.append(line.decode())
+            self.lines.append(line)
+
+    async def wait(self) -> int:
+        """Wait until the worker ends."""
+        self.lines += await asyncio.to_thread(self._stdout.readlines)
+        return await asyncio.to_thread(self.process.wait)
 
     async def kill(self) -> None:
         self.process.kill()
-        await self.process.wait()
+        await self.wait()
 
     async def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode
+        return await self.wait()
+
+    def close(self) -> None:
+        self._stdout.close()
+        self._output.close()
 
 
 @pytest.fixture
@@ -134,17 +140,7 @@ async def start_worker(
 
     async def start(*, lease: float = 30, patch: str = "") -> WorkerProcess:
         program = PROGRAM.format(lease=lease, patch=patch)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            program,
-            database.url("hansei_worker"),
-            cwd=ROOT,
-            env={**os.environ, "HANSEI_LOG_LEVEL": "info"},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        worker = WorkerProcess(process)
+        worker = WorkerProcess(program, database.url("hansei_worker"))
         started.append(worker)
         return worker
 
@@ -152,6 +148,7 @@ async def start_worker(
     for worker in started:
         if worker.process.returncode is None:
             await worker.kill()
+        worker.close()
 
 
 @pytest.fixture

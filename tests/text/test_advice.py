@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from apps.memory_api.text.advice import (
     parse_tool_lists,
     strip_tool_lists,
 )
+from tests.support.cases import each_case
 
 HEAD = "Before a call that changes data, do not guess an argument."
 JA = "引数は、推測で決めない。"
@@ -48,7 +48,7 @@ def test_japanese_tool_lists() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "other",
     [
         HEAD,

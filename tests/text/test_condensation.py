@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.memory_api.text.condensation import condense_output, fold_series
+from tests.support.cases import each_case
 
 
 def test_traceback_has_its_innermost_frames_and_the_exception() -> None:
@@ -24,7 +24,7 @@ def test_traceback_has_its_innermost_frames_and_the_exception() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "one\ntwo\nthree",

@@ -17,6 +17,7 @@ from apps.memory_api.text.reuse import (
     reuse_score,
 )
 from apps.memory_api.text.similarity import wording_similarity
+from tests.support.cases import each_case
 from tests.support.paths import SHARED
 
 RETRY = (
@@ -52,7 +53,7 @@ def test_shortened_and_reordered_copy_is_detected(text: str, key: str) -> None:
     assert (match.key, match.is_exact) == (key, False)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "Do not retry a payment that timed out: look the refund_id up by its reference first.",

@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.memory_api.text.similarity import exclusive_words, wording_similarity
+from tests.support.cases import each_case
 
 some_texts = st.lists(
     st.sampled_from(["retry", "the", "call", "once", "注文", "確認", "!", "Retry"]), max_size=6
 ).map(" ".join)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("a", "b", "score"),
     [
         ("Retry once!", "once, RETRY", 1.0),

@@ -23,6 +23,7 @@ from apps.memory_api.text.terms import (
     term_id,
     tokenize,
 )
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 AWKWARD = ROOT.parent / "shared/data/awkward/blns.json"
@@ -83,7 +84,7 @@ def test_weights_match_bm25() -> None:
     assert query_terms("apple apple pear")[term_id("appl")] == pytest.approx(sqrt(2))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "document"),
     [
         ("get_user_details", "call get_user_details(user_id) first"),
@@ -131,7 +132,7 @@ def test_matching_terms(query: str, document: str) -> None:
     assert finds(query, document)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "document"),
     [
         ("35", "version 3.5"),
@@ -144,9 +145,7 @@ def test_non_matching_terms(query: str, document: str) -> None:
     assert not finds(query, document)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "\0", "?!", "🎉", "\u08ca", "to be or not to be", "Who are you?"]
-)
+@each_case("text", ["", " ", "\0", "?!", "🎉", "\u08ca", "to be or not to be", "Who are you?"])
 def test_text_without_terms_is_empty(text: str) -> None:
     assert tokenize(text) == []
     assert query_terms(text) == {}
@@ -215,7 +214,7 @@ HUGE = {
 }
 
 
-@pytest.mark.parametrize("text", HUGE.values(), ids=HUGE.keys())
+@each_case("text", HUGE.values())
 def test_huge_and_hostile_texts(text: str) -> None:
     """Quadratic work would run into the suite's timeout."""
     assert len(document_weights(text)) <= len(set(text)) ** 3 + 200

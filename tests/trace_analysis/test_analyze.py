@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from apps.memory_api.text.excerpts import detect_language, excerpt
 from apps.memory_api.trace_analysis.analyze import analyze_trace
 from apps.memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments, parse_arguments
@@ -15,6 +13,7 @@ from apps.memory_api.trace_analysis.detectors.answers import find_failed_asserti
 from apps.memory_api.trace_analysis.findings import Findings
 from apps.memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
 from apps.memory_api.traces.tools import ToolDefinition
+from tests.support.cases import each_case
 
 
 def events(*rows: dict[str, object]) -> list[Event]:
@@ -131,7 +130,7 @@ def test_wrong_answer_is_compared_with_expected_and_read_text():
     assert (answer.expected_answer_event_id, answer.given_answer_event_id) == ("e1", None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "relation"),
     [
         ("The Dark Tower", "same"),
@@ -240,7 +239,7 @@ def test_slowest_call_and_time_share():
     assert (slow.event_id, slow.seconds, slow.time_share) == ("e2", 3.0, 0.75)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("report", "test", "expected", "actual"),
     [
         ("FAILED tests/a.py::test_x - assert 3 == 4", "tests/a.py::test_x", "4", "3"),
@@ -281,7 +280,7 @@ def test_conversation_without_tools():
     assert dialogue.ratings[0] == ("satisfaction", 1.0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "expected"),
     [
         ('{"a": 1, "b": {"c": [1, 2]}}', {"a": "1", "b.c": "1, 2"}),

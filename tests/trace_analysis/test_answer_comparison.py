@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.memory_api.trace_analysis.answer_comparison import compare_answers
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
-    ("answer", "truth", "relation"),
-    [
+@each_case(("answer", "truth", "relation"), [
         ("the Eiffel Tower", "Eiffel tower", "same"),
         ("“Beyonce”", "Beyoncé", "same"),
         ("L'Oréal", "Oreal", "same"),
@@ -42,14 +40,13 @@ from apps.memory_api.trace_analysis.answer_comparison import compare_answers
         ("Paris", "", "unknown"),
         ("it failed", "The request failed because the key had been revoked an hour before "
          "and nobody had renewed it", "unknown"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_text_comparison(answer: Any, truth: Any, relation: str) -> None:
     found = compare_answers(answer, truth)
     assert (found.compared_as, found.relation) == ("text", relation)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "truth", "relation"),
     [
         ("1,234.5", "1234.5", "same"),
@@ -91,7 +88,7 @@ def test_number_tolerance_is_configurable() -> None:
     assert compare_answers("103", "100", tolerance=0.05).relation == "same"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "truth", "relation"),
     [
         ("def f(x):\n    return x+1  # one more", "def f(x):\n\n  return x + 1", "same"),
@@ -117,7 +114,7 @@ def test_undecidable_wording_has_no_score() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "truth", "relation"),
     [
         ("Paris", "paris.", "same"),
@@ -137,7 +134,7 @@ def test_exact_comparison(answer: Any, truth: Any, relation: str) -> None:
     assert (found.relation, found.is_exact) == (relation, True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "truth", "relation"),
     [
         ("Salvador", "El Salvador", "same"),

@@ -8,6 +8,7 @@ from apps.memory_api.evaluation.evaluators.deterministic import efficiency
 from apps.memory_api.reflection.facts import collect_facts
 from apps.memory_api.trace_analysis.exit_codes import exit_code_from_output, is_result
 from apps.memory_api.trace_analysis.parser import parse_trace
+from tests.support.cases import each_case
 from tests.support.evaluation_cases import case
 from tests.support.runs import Row, call, findings, reflection, run, says, user
 
@@ -18,7 +19,7 @@ def failed(command: object, output: str, exit_code: int | None, tool: str = "bas
     return parse_trace(run(call(tool, command, output, **more)).events).calls[0].failure_message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "exit_code"),
     [
         ("grep -q redis config.yml", 1),
@@ -53,7 +54,7 @@ def test_command_may_be_a_list_or_the_tool() -> None:
     assert failed({"command": ["bash", "-lc", "make"]}, "", 1) == "exit code 1"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "exit_code"),
     [
         ("grep x missing", 2),
@@ -78,7 +79,7 @@ def test_tool_without_a_command_fails_by_its_exit_code() -> None:
     assert failed({"path": "a.xlsx"}, "", 0, tool="run_macro") == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("output", "message"),
     [
         (

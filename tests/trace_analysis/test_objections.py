@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
-
 from apps.memory_api.trace_analysis.vocabulary import load_vocabulary
+from tests.support.cases import each_case
 from tests.support.runs import Row, call, findings, reflection, says, user
 
 
@@ -109,9 +108,7 @@ def rows_of(d: Discussion, answer: str) -> list[Row]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("discussion", "answer", "is_objection"), ALL, ids=[f"{d.language}: {t}" for d, t, _ in ALL]
-)
+@each_case(("discussion", "answer", "is_objection"), ALL)
 def test_objection_in_the_language_of_the_run(
     discussion: Discussion, answer: str, is_objection: bool
 ) -> None:
@@ -148,7 +145,7 @@ def test_words_of_another_language_are_no_objection() -> None:
     assert load_vocabulary("en").search("objection", "Das stimmt nicht.") is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("first", "answer", "complaint"),
     [
         (

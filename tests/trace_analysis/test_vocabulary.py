@@ -5,16 +5,15 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from apps.memory_api.trace_analysis import vocabulary
 from apps.memory_api.trace_analysis.vocabulary import language_of, load_vocabulary
+from tests.support.cases import each_case
 from tests.support.runs import call, findings, says, user
 
 FILES = sorted((Path(vocabulary.__file__).parent / "vocabularies").glob("*.toml"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@each_case("path", FILES)
 def test_every_vocabulary_names_its_source(path: Path) -> None:
     file = tomllib.loads(path.read_text(encoding="utf-8"))
     assert file["source"]
@@ -23,7 +22,7 @@ def test_every_vocabulary_names_its_source(path: Path) -> None:
     load_vocabulary(file["language"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "language"),
     [
         ("Please book the table for me and my wife.", "en"),
@@ -59,7 +58,7 @@ def test_phrase_in_a_response_is_wording_and_an_error_field_is_a_report() -> Non
     assert reported.failed_calls[0].failure_source == "tool"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("response", "is_failure"),
     [
         ("Run-time error '1004': Application-defined or object-defined error", True),

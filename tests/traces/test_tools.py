@@ -13,12 +13,13 @@ from apps.memory_api.trace_analysis.parser import parse_trace
 from apps.memory_api.traces.schemas import Event
 from apps.memory_api.traces.tools import MAX_TOOLS, ToolDefinition, merge_tools
 from tests.support.api_calls import event, new_trace, trace
+from tests.support.cases import each_case
 from tests.support.problems import assert_names
 
 SECRET = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sent", "name", "description", "writes"),
     [
         ("get_order", "get_order", None, None),

@@ -16,6 +16,7 @@ from apps.memory_api.llm.errors import LLMError
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.tables import RunRow
+from tests.support.cases import each_case
 
 PASSING = [
     asyncpg.DeadlockDetectedError("deadlock"),
@@ -38,12 +39,12 @@ LASTING = [
 ]
 
 
-@pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
+@each_case("error", PASSING)
 def test_transient_errors(error: Exception) -> None:
     assert is_transient(error)
 
 
-@pytest.mark.parametrize("error", LASTING, ids=lambda error: type(error).__name__)
+@each_case("error", LASTING)
 def test_permanent_errors(error: Exception) -> None:
     assert not is_transient(error)
 

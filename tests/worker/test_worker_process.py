@@ -66,8 +66,7 @@ async def test_poisoned_run_ends_dead_without_affecting_others(
     poison = await queue_run(max_attempts=2)
     for attempt in (1, 2):
         victim = await start_worker(lease=0.6, patch=DEADLY)
-        await victim.process.communicate()
-        assert victim.process.returncode == -9
+        assert await victim.wait() == -9
         now = await read_run(poison.id)
         assert (now.state, now.attempts) == ("running", attempt)
     healthy = await queue_run()

@@ -21,6 +21,7 @@ from apps.memory_api.embeddings.providers.static import (
     MODEL_DIRECTORY,
     StaticEmbedder,
 )
+from tests.support.cases import each_case
 
 EMBEDDER = StaticEmbedder()
 ANY_TEXT = st.text(max_size=200)
@@ -48,7 +49,7 @@ def test_every_text_with_content_has_unit_vector(text: str) -> None:
     assert float(np.linalg.norm(found)) == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("text", ["", "\0\0", " \n\t", "\u200b"])
+@each_case("text", ["", "\0\0", " \n\t", "\u200b"])
 def test_empty_text_has_zero_vector(text: str) -> None:
     assert not vector(text).any()
 
@@ -101,7 +102,7 @@ def test_english_similarity_follows_meaning() -> None:
     assert close > cosine("the payment was refused", "tomatoes need sunlight") + 0.1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("a", "b", "other"),
     [
         (

@@ -10,6 +10,7 @@ import pytest
 
 from apps.memory_api.evaluation.schemas import Criterion, CriterionScore
 from bench.evaluation import count_verdicts
+from tests.support.cases import each_case
 from tests.support.evaluation_cases import call, judged, said, score_of
 from tests.support.paths import ROOT
 
@@ -62,7 +63,7 @@ async def test_last_test_run_of_trace_is_scored() -> None:
     assert (broken.score, broken.proven) == (0.375, True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tool", "content"),
     [
         ("edit_file", "cart.py"),
@@ -104,7 +105,7 @@ async def test_exit_code_of_last_check_is_scored(
     assert (await correct(call("bash", "npm test", content, **more))).score == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     "events",
     [
         call("bash", "grep -c x file", "0", metadata={"exit_code": 1}),
@@ -155,7 +156,7 @@ async def test_reading_again_after_change_is_not_repetition() -> None:
     assert score.score == 1.0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("events", "expected"),
     [
         ([said("The key is [secret:openai-key]")], 0.0),
@@ -175,7 +176,7 @@ async def test_no_evidence_gives_no_score() -> None:
     assert (found.verdict, found.proven) == (None, False)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tools", "is_used"),
     [
         ([], False),

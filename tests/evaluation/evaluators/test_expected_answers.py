@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from apps.memory_api.evaluation.schemas import Criterion
+from tests.support.cases import each_case
 from tests.support.evaluation_cases import call, judged, said, score_of
 
 
@@ -14,7 +15,7 @@ def finish(answer: str) -> list[dict[str, Any]]:
     return call("finish", answer)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("events", "fields", "expected"),
     [
         ([], {"generated_answer": "Paris"}, (1.0, True)),
@@ -35,7 +36,7 @@ async def test_answer_is_scored(
         assert (score.score, score.proven) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "truth"),
     [
         ("It is not Paris", "Paris"),
@@ -56,7 +57,7 @@ async def test_answer_is_scored(
         ("Do not write ```python\nx = 1\n``` but ```python\nx = 2\n```", "```\nx = 1\n```"),
     ],
 )
-@pytest.mark.parametrize("form", [finish, lambda answer: [said(answer)]])
+@each_case("form", [finish, lambda answer: [said(answer)]])
 async def test_answer_that_contains_the_right_one_is_undecided(
     form: Any, answer: str, truth: Any
 ) -> None:

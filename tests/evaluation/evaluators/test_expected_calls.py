@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from apps.memory_api.evaluation.schemas import Criterion, CriterionScore
 from apps.memory_api.traces.schemas import OutcomeType
+from tests.support.cases import each_case
 from tests.support.evaluation_cases import Row, call, judged, said
 
 READ, WRITE = ({"name": "look", "writes": False}, {"name": "close_ticket", "writes": True})
@@ -31,7 +30,7 @@ async def scores(
 UNDECIDED = (0.5, False)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("events", "expected"),
     [
         (CLOSED, (1.0, True)),
@@ -52,7 +51,7 @@ async def test_calls_of_known_effect(events: list[Row], expected: tuple[float, b
     assert (correctness.score, correctness.proven) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expected_call", "made"),
     [
         ("close_ticket", None),
@@ -114,7 +113,7 @@ async def test_list_of_reading_calls_is_proven_by_making_them() -> None:
     assert (correctness.score, correctness.proven) == (0.0, True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stated", "made"),
     [
         ({"id": "W1"}, {"id": "w1"}),
@@ -130,7 +129,7 @@ async def test_other_form_of_an_argument_is_undecided(stated: Any, made: Any) ->
     assert (correctness.score, correctness.proven) == UNDECIDED
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stated", "content"),
     [
         ({"id": 1, "to": ["a", "b"]}, '{"to": ["a", "b"], "id": 1.0}'),
@@ -152,7 +151,7 @@ async def test_unstated_arguments_prove_nothing() -> None:
         assert (correctness.score, correctness.proven) == UNDECIDED
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("events", "expected"),
     [
         ([said("That cannot be done.")], UNDECIDED),

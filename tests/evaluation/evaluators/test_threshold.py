@@ -11,6 +11,7 @@ from apps.memory_api.core.settings import Settings
 from apps.memory_api.evaluation.evaluators.threshold import Thresholds, thresholds_of
 from apps.memory_api.evaluation.schemas import Criterion, CriterionScore
 from apps.memory_api.traces.schemas import OutcomeType
+from tests.support.cases import each_case
 from tests.support.evaluation_cases import judged, score_of
 
 
@@ -18,7 +19,7 @@ def settings(**fields: Any) -> Settings:
     return Settings(_env_file=None, **fields)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("score", "verdict"),
     [(0.0, "failure"), (0.3, "failure"), (0.31, "partial"), (0.79, "partial"), (0.8, "success")],
 )
@@ -36,7 +37,7 @@ def test_criterion_may_have_own_band() -> None:
     assert verdicts == [OutcomeType.SUCCESS, OutcomeType.PARTIAL]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text", ["", "0.3", "a,b", "0.8,0.3", "0.3,0.3", "-1,2", "0.3,0.8;beauty=0.1,0.2", "nan,0.8"]
 )
 def test_invalid_bands_are_refused(text: str) -> None:
@@ -44,7 +45,7 @@ def test_invalid_bands_are_refused(text: str) -> None:
         thresholds_of(settings().model_copy(update={"evaluation_thresholds": text}))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "criterion", "score", "reason"),
     [
         ({"quality_score": 0.9}, "correctness", 0.9, "quality_score 0.9: success"),
@@ -61,7 +62,7 @@ async def test_submitted_scores_are_used(
     assert found == CriterionScore(Criterion(criterion), score, (reason,))
 
 
-@pytest.mark.parametrize("value", [True, "0.9", 1.5, -0.1, None, [1]])
+@each_case("value", [True, "0.9", 1.5, -0.1, None, [1]])
 async def test_invalid_submitted_scores_are_ignored(value: Any) -> None:
     assert await score_of(Criterion.CORRECTNESS, quality_score=value) is None
 

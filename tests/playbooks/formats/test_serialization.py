@@ -18,6 +18,7 @@ from apps.memory_api.playbooks.formats.serialization import (
 )
 from apps.memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook
 from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS
+from tests.support.cases import each_case
 from tests.support.playbook_strategies import counts, keys, playbooks, section_names, texts
 
 plain_bullets = st.builds(
@@ -188,7 +189,7 @@ def test_empty_sections_and_empty_playbook_round_trip() -> None:
 BULLET = {"id": "a", "section": "s", "content": "c"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "location"),
     [
         ("", "line 1"),
@@ -225,7 +226,7 @@ def test_broken_file_is_an_error_with_its_location(text: str | bytes, location: 
     assert error.value.location == location
 
 
-@pytest.mark.parametrize(
+@each_case(
     "bullet",
     [
         Bullet(id="a]b", section="S", content="c"),

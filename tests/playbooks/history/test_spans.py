@@ -16,6 +16,7 @@ from apps.memory_api.core.db import Sessions
 from apps.memory_api.playbooks.bullet_rows import to_bullets
 from apps.memory_api.playbooks.models import Bullet
 from apps.memory_api.runtime import Runtime
+from tests.support.cases import each_case
 from tests.support.playbook_api import Book
 
 COLUMNS = (
@@ -169,16 +170,13 @@ def row(**values: Any) -> tuple[Any, ...]:
     return tuple(given.get(column) for column in COLUMNS)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+@each_case("values", [
         {},
         {"searchable_text": "its own"},
         {"title": "T", "when_to_use": "W", "keywords": ["a", "b"], "tags": ["t"]},
         {"status": "archived", "pinned": True, "helpful": 2, "harmful": 1, "neutral": 3,
          "source_trajectory": "t", "section": "S"},
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_bullet_from_row_equals_constructed_bullet(values: dict[str, Any]) -> None:
     (made,) = to_bullets([row(**values)])
     given = {"id": "k", "section": "", "content": "words", **values}

@@ -19,6 +19,7 @@ from apps.memory_api.playbooks.retrieval.prompt_block import (
 )
 from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS
 from apps.memory_api.text.terms import estimate_tokens
+from tests.support.cases import each_case
 from tests.support.playbook_strategies import playbooks
 
 BOOK: dict[str, Any] = {
@@ -158,7 +159,7 @@ def test_same_selection_gives_same_text(playbook: Playbook, random: Any) -> None
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "tokens"),
     [("", 0), ("abc", 1), ("abcde", 2), ("注文を確認", 5), ("確認ok", 3), ("한국어", 3), ("𠮷", 1)],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from apps.memory_api.trace_analysis.analyze import analyze_trace
 from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 from apps.memory_api.traces.tools import ToolDefinition
+from tests.support.cases import each_case
 
 TRACE = new_id()
 NAMES = ("get_order", "cancel_order", "send_refund", "Search", "Booking_hotel")
@@ -31,7 +31,7 @@ WON, LOST = OutcomeType.SUCCESS, OutcomeType.FAILURE
 TAGS: tuple[VerdictTag, ...] = get_args(VerdictTag.__value__)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "calls", "avoids"),
     [
         ("Always call get_order before cancel_order.", "get_order", ""),
@@ -106,7 +106,7 @@ def truth(*actions: str) -> dict[str, Any]:
     return {"actions": [{"name": name, "kwargs": {"id": "7"}} for name in actions]}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "outcome", "calls", "expected", "tag"),
     [
         ("Call send_refund.", WON, "get_order send_refund", ["send_refund"], "helpful"),
@@ -175,7 +175,7 @@ def test_earlier_attempt_shows_what_was_missing() -> None:
     assert told["rules"].tag == "neutral"
 
 
-@pytest.mark.parametrize("outcome", list(OutcomeType))
+@each_case("outcome", list(OutcomeType))
 def test_outcome_is_always_recorded(outcome: OutcomeType) -> None:
     told = verdicts(outcome, "get_order", used("Be kind.", "served"), used("Hm.", key="pat-00002"))
     assert set(told) == {"pat-00001 outcome", "pat-00002 outcome"}

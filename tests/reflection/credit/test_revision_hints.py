@@ -20,6 +20,7 @@ from apps.memory_api.trace_analysis.analyze import analyze_trace
 from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.traces.schemas import OutcomeType
 from tests.reflection.credit.test_judge import LOST, WON, events, truth
+from tests.support.cases import each_case
 
 
 def asked(
@@ -77,7 +78,7 @@ def test_harmful_advice_against_tool_narrows_condition() -> None:
     assert hint.when_to_use == "Does not apply if the request requires `send_refund`."
 
 
-@pytest.mark.parametrize(
+@each_case(
     "case",
     [
         {"how": "served"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from apps.memory_api.trace_analysis.scores import (
     calculate_importance,
 )
 from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
+from tests.support.cases import each_case
 
 QUESTION = "Kam Heskin plays Paige Morgan in a 2004 film directed by who?"
 
@@ -168,7 +168,7 @@ def test_reflection_claims_only_what_trace_shows():
     assert result.confidence < 0.5
 
 
-@pytest.mark.parametrize("outcome", list(OutcomeType))
+@each_case("outcome", list(OutcomeType))
 def test_nothing_found_is_no_reflection(outcome: OutcomeType):
     rows = [*call("book_flight", '{"no": "A1"}', "booked"), said_by("Done.")]
     assert reflect(context(rows, outcome.value)) is None
@@ -236,7 +236,7 @@ def test_reflection_is_deterministic():
     assert first.model_dump(exclude={"generated_at"}) == second.model_dump(exclude={"generated_at"})
 
 
-@pytest.mark.parametrize("outcome", list(OutcomeType))
+@each_case("outcome", list(OutcomeType))
 def test_trace_without_events(outcome: OutcomeType):
     result = reflect(context([], outcome.value))
     assert result is None

@@ -10,6 +10,7 @@ from apps.memory_api.reflection.rules.english_strategies import EnglishStrategie
 from apps.memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
 from apps.memory_api.text.advice import is_task_specific, strip_run_examples
 from apps.memory_api.trace_analysis.findings import AttemptContrast
+from tests.support.cases import each_case
 
 RULES = {
     "do not repeat its first call (in this run: `find(first_name=Ivan, zip=92133)`). Start from a "
@@ -27,7 +28,7 @@ def test_examples_are_removed(text: str, rule: str) -> None:
     assert strip_run_examples(rule) == rule
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "look for the permitted way first (another order of steps, part of the request) and offer",
@@ -47,8 +48,8 @@ def test_generalizing_removes_only_and_is_idempotent(text: str) -> None:
     assert len(once) <= len(text)
 
 
-@pytest.mark.parametrize("advice", [EnglishStrategies(), JapaneseStrategies()])
-@pytest.mark.parametrize(
+@each_case("advice", [EnglishStrategies(), JapaneseStrategies()])
+@each_case(
     "contrast",
     [
         AttemptContrast(True, None, None, ("Search[A]",), ("Search[B]",), (), ()),
@@ -59,6 +60,6 @@ def test_contrast_of_attempts_is_task_specific(advice, contrast) -> None:
     assert is_task_specific(advice.follow_success(contrast))
 
 
-@pytest.mark.parametrize("text", [*RULES, *RULES.values()])
+@each_case("text", [*RULES, *RULES.values()])
 def test_other_strategies_are_general(text: str) -> None:
     assert not is_task_specific(text)

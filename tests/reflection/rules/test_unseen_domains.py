@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
+from tests.support.cases import each_case
 from tests.support.runs import Row, call, reflection, says, user
 
 NEVER = re.compile(
@@ -226,7 +225,7 @@ DOMAINS = [
 ]
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=lambda d: d.name)
+@each_case("domain", DOMAINS)
 def test_unseen_domain(domain: Domain) -> None:
     result = reflection(domain.rows, domain.outcome, tools=list(domain.tools))
     if not domain.says:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from apps.memory_api.trace_analysis.test_reports.parse import parse_test_report
 from apps.memory_api.trace_analysis.test_reports.report import MAX_FAILED_TESTS, TestReport
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -38,7 +39,7 @@ def counts(report: TestReport) -> tuple[int, int, int, int]:
     return report.passed, report.failed, report.errors, report.skipped
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "framework", "expected"),
     [
         ("pytest", "pytest", (3, 5, 1, 2)),
@@ -69,9 +70,7 @@ def test_report_counts(name: str, framework: str, expected: tuple[int, int, int,
     assert (report.framework, counts(report)) == (framework, expected)
 
 
-@pytest.mark.parametrize(
-    "name", ["pytest", "pytest_v", "pytest_q_no_tb", "pytest_tb_short", "pytest_xdist"]
-)
+@each_case("name", ["pytest", "pytest_v", "pytest_q_no_tb", "pytest_tb_short", "pytest_xdist"])
 def test_failing_tests_of_pytest(name: str) -> None:
     failing = {case.name: case for case in parse_test_report(read(name)).failed_tests}
     assert failing.keys() == CART.keys()
@@ -129,7 +128,7 @@ def test_failing_tests_of_jest(name: str) -> None:
     assert "Cannot find module './missing'" in last.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "test", "file", "line", "message"),
     [
         ("go_v", "TestTable/one", "calc_test.go", 18, "got 3, want 4"),
@@ -193,7 +192,7 @@ def test_output_of_installed_runners_is_parsed(
     assert sorted(case.name for case in report.failed_tests) == sorted(names)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",
@@ -241,7 +240,7 @@ def test_truncated_report_still_lists_failures() -> None:
     assert {case.name for case in report.failed_tests} == CART.keys()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "expected"),
     [
         ("=== 2 failed, 3 passed, 1 warnings in 0.12 seconds ===", (3, 2, 0, 0)),

@@ -7,7 +7,6 @@ import json
 from contextlib import suppress
 from typing import Any
 
-import pytest
 from httpx2 import AsyncClient
 
 from apps.memory_api.core.errors import HanseiError
@@ -22,6 +21,7 @@ from apps.memory_api.traces.schemas import CreateTraceRequest
 from hansei.session_files import detect_format as client_detects
 from hansei.session_files import detect_session
 from tests.support.api_calls import NDJSON, ndjson
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"id": 1}'}}
@@ -130,7 +130,7 @@ def events_of(trace: dict[str, Any]) -> list[tuple[str, str | None, str]]:
     return [(event.event_type.value, event.tool_name, event.content) for event in body.events]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "record", "expected"),
     [
         ("openai", OPENAI, CONVERSATION),
@@ -165,7 +165,7 @@ def test_record_is_converted_and_detected(name: Any, record: Any, expected: Any)
     assert detected["playbook"] == "support"
 
 
-@pytest.mark.parametrize("name", ["anthropic", "langfuse", "langsmith", "openai-responses"])
+@each_case("name", ["anthropic", "langfuse", "langsmith", "openai-responses"])
 def test_records_of_real_sdks(name: Any) -> None:
     """tests/recordings/exports: two model calls with a tool between them. The second call repeats
     the first one, and the tool has an entry of its own.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from apps.memory_api.traces.importers.messages import (
     MESSAGE_NUMBER_KEY,
     message_text,
     messages_to_events,
 )
+from tests.support.cases import each_case
 from tests.support.transcripts import call_of, result_of
 
 
@@ -59,7 +58,7 @@ def test_content_blocks_become_events() -> None:
     assert (back.tool_name, back.content, back.error) == ("Write", "no", {"message": "no"})
 
 
-@pytest.mark.parametrize("content", [None, 7, [], [None, 7], {"type": "text"}, [[]]])
+@each_case("content", [None, 7, [], [None, 7], {"type": "text"}, [[]]])
 def test_unknown_content_is_ignored(content: Any) -> None:
     assert message_text(content) == ""
     assert messages_to_events([{"role": "user", "content": content}]) == []

@@ -10,6 +10,7 @@ from apps.memory_api.playbooks.citations import extract_cited_ids
 from apps.memory_api.trace_analysis.parser import parse_trace
 from apps.memory_api.traces.importers.messages import message_text, messages_to_events
 from apps.memory_api.traces.importers.session_lines import parse_messages
+from tests.support.cases import each_case
 from tests.support.transcripts import call_of, result_of
 
 
@@ -43,7 +44,7 @@ CAVEAT = (
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "content",
     [
         CLEAR + "<command-args></command-args>",
@@ -166,7 +167,7 @@ def test_interleaved_calls_are_paired_by_id() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "entry",
     [
         {"message": {"role": ["user"], "content": "x"}},

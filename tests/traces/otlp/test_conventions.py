@@ -9,10 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from apps.memory_api.traces.otlp.decoding import Span, decode_json
 from apps.memory_api.traces.otlp.genai import group_spans
+from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 RECORDED = sorted((ROOT / "tests/recordings/spans").glob("*.json"))
@@ -35,7 +34,7 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+@each_case("path", RECORDED)
 def test_spans_of_real_instrumentations(path: Path) -> None:
     """Each run asks the model, calls a tool and asks again, so messages are in several spans."""
     grouped = group_spans(decode_json(json.loads(path.read_text(encoding="utf-8"))))
