@@ -111,8 +111,8 @@ def _is_shallow_and_finite(value: Any) -> bool:
     for _ in range(MAX_DEPTH + 1):
         nested: list[Any] = []
         for node in level:
-            for item in node.values() if type(node) is dict else node:
-                kind = type(item)
+            for item in cast("dict[str, Any]", node).values() if type(node) is dict else node:
+                kind: type = type(item)
                 if kind is dict or kind is list:
                     nested.append(item)
                 elif kind is float and not math.isfinite(item):

@@ -246,11 +246,13 @@ def _collect_texts(value: Any, texts: list[str]) -> None:
     elif isinstance(value, dict):
         pairs = cast("dict[Any, Any]", value)
         for key, item in pairs.items():
-            _collect_texts(item, texts)
             if isinstance(key, str) and len(key) >= MIN_SECRET_LENGTH:
                 texts.append(key)
             if isinstance(item, str):
+                texts.append(item)
                 texts.append(f'"{key}": "{"".join(item.split())}"')
+            else:
+                _collect_texts(item, texts)
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
             _collect_texts(item, texts)

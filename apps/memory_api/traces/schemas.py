@@ -148,10 +148,13 @@ class Event(RequestModel):
     @model_validator(mode="before")
     @classmethod
     def _lenient(cls, data: Any) -> Any:
-        body = move_unknown_to_metadata(data, _EVENT_NAMES)
-        if isinstance(body, dict) and isinstance(error := cast(Any, body).get("error"), str):
-            return cast("dict[str, Any]", body) | {"error": {"message": error} if error else None}
-        return cast(Any, body)
+        if not isinstance(data, dict):
+            return data
+        body: dict[str, Any] = move_unknown_to_metadata(data, _EVENT_NAMES)
+        error = body.get("error")
+        if isinstance(error, str):
+            return body | {"error": {"message": error} if error else None}
+        return body
 
 
 _EVENT_NAMES = frozenset(Event.model_fields)
