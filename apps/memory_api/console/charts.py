@@ -23,6 +23,8 @@ LABEL_WIDTH = 64
 LETTER_WIDTH = 7
 WIDE_LETTER_WIDTH = 12
 """Pixels of a letter of a label, and of a Japanese one."""
+EDGE_WIDTH = 30
+"""The template draws a label that is nearer to the right edge to the left of its position."""
 MAX_BAR_WIDTH = 28
 
 
@@ -178,14 +180,12 @@ def _draw(
 
 
 def _labeled(labels: Sequence[str], slot: float) -> Sequence[int]:
-    """The indexes of the labels that fit next to each other. The template draws a label at the
-    right edge to the left of its position.
-    """
-    width = max([LABEL_WIDTH, *map(_text_width, labels)])
-    every = max(1, math.ceil(width / slot))
+    """The indexes of the labels that fit next to each other."""
+    width = max(map(_text_width, labels), default=0)
+    every = max(1, math.ceil(max(LABEL_WIDTH, width + LETTER_WIDTH) / slot))
     shown = list(range(0, len(labels), every))
-    is_at_edge = bool(shown) and (len(labels) - shown[-1] - 0.5) * slot < width / 2
-    return shown[:-1] if is_at_edge and every * slot < 1.5 * width and len(shown) > 1 else shown
+    is_moved = bool(shown) and (len(labels) - shown[-1] - 0.5) * slot < EDGE_WIDTH
+    return shown[:-1] if is_moved and len(shown) > 1 and every * slot < 1.5 * width else shown
 
 
 def _text_width(text: str) -> int:
