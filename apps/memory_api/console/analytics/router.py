@@ -27,6 +27,8 @@ from apps.memory_api.core.errors import InvalidRequest
 router = APIRouter(prefix="/console/analytics", route_class=ConsoleRoute, include_in_schema=False)
 
 MAX_SHOWN_ROWS = 200
+MAX_TEXT_LENGTH = 160
+"""Characters of a text that a table shows. CSV has all."""
 MAX_SHORT_LENGTH = 40
 """Characters of a value that a table shows on one line."""
 PAGES_OF_COLUMNS = {"playbook": "playbooks", "run_id": "runs", "trace_id": "traces"}
@@ -118,7 +120,8 @@ def _link_values(visit: Visit, row: dict[str, Any]) -> list[Any]:
         elif name in BULLET_COLUMNS and playbook:
             address = visit.link("playbooks", playbook, "bullets", str(value))
         else:
-            return value
+            is_long = isinstance(value, str) and len(value) > MAX_TEXT_LENGTH
+            return f"{value[:MAX_TEXT_LENGTH]}…" if is_long else value
         shown = short_id(value) if isinstance(value, UUID) else value
         return Markup('<a href="{}">{}</a>').format(address, shown)
 
