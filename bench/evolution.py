@@ -1,8 +1,8 @@
 """Two months of a playbook, for looking at it: `python -m bench evolution [--traces N] [--hold]`.
 
-Loads real traces in time order, spread over 60 days. All times of the rows are those of the
-service's clock, which is PostgreSQL's: libfaketime (Debian package `libfaketime`) moves the clock
-of the server forward from trace to trace, and no row is written by hand. Before each trace, the
+Loads real traces in time order, spread over 60 days. All times of the rows are those of the clocks
+of PostgreSQL, the API and the worker: libfaketime (Debian package `libfaketime`) moves them forward
+from trace to trace, and no row is written by hand. Before each trace, the
 agent renders the playbook. It cites two of the bullets, the trace is learned from (a stub stands in
 for the model), and a person judges the cited bullets. After 30 days, the bullet that was served
 most starts to harm.
@@ -42,10 +42,17 @@ LIBRARIES = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 
 
 class MovedClock:
-    """The clock of the database server: real time less an offset that shrinks to 0."""
+    """The clock of the service: real time less an offset that shrinks to 0."""
 
     def __init__(self, folder: Path, library: str) -> None:
-        self.file, self.library = folder / "offset", library
+        self.file = folder / "offset"
+        self.settings = {
+            "LD_PRELOAD": library,
+            "FAKETIME_TIMESTAMP_FILE": str(self.file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+        """Environment variables of a process with this clock."""
         self.set(DAYS * 86_400.0)
         folder.chmod(0o755)
 
@@ -57,12 +64,7 @@ class MovedClock:
     def of_server(self) -> Iterator[None]:
         """The embedded server that starts meanwhile has this clock."""
         launch = cluster.launch
-        settings = (
-            f"LD_PRELOAD={self.library}",
-            f"FAKETIME_TIMESTAMP_FILE={self.file}",
-            "FAKETIME_NO_CACHE=1",
-            "FAKETIME_DONT_FAKE_MONOTONIC=1",
-        )
+        settings = [f"{name}={value}" for name, value in self.settings.items()]
 
         def launch_with_clock(command: Any, *args: Any, **options: Any) -> Any:
             return launch(["/usr/bin/env", *settings, *command], *args, **options)
@@ -148,9 +150,9 @@ def main(
             server = stack.enter_context(measured_server())
         provider = stack.enter_context(StubProvider())
         provider.behave = ModelStub()
-        settings = asks(provider.anthropic_url)
+        settings = {**asks(provider.anthropic_url), **clock.settings}
         stack.enter_context(worker(server, settings))
-        port = stack.enter_context(api(server))
+        port = stack.enter_context(api(server, clock.settings))
         key = asyncio.run(new_tenant(server, "evolution"))
         client = stack.enter_context(Hansei(f"http://127.0.0.1:{port}", key))
         investigate(client, load(client, clock, traces))

@@ -29,13 +29,28 @@ TASKS = [
 ]
 
 
+HANDBOOK = """# Refunds
+
+A pending order cannot be refunded. Cancel it instead.
+
+## Delivered orders
+
+A delivered order is refunded within thirty days. The customer needs the receipt.
+"""
+QUESTIONS = ("Can a pending order be refunded?", "Who approves a discount above 40 percent?")
+"""Without a model, the agent answers the first one and asks a person about the second."""
+
+
 @dataclass(frozen=True)
 class Sample:
-    """Keys of bullets by their order in `TEXTS`, and the traces by their order in `TASKS`."""
+    """Keys of bullets by their order in `TEXTS`; the traces and their runs by their order in
+    `TASKS`; the agent runs by their order in `QUESTIONS`.
+    """
 
     keys: list[str]
     traces: list[str]
-    proposal: str
+    runs: list[str]
+    agent_runs: list[str]
 
     @property
     def harmful(self) -> str:
@@ -55,7 +70,8 @@ async def fill_sample(api: httpx2.AsyncClient, writer_key: str) -> Sample:
         reason = "Learned from the runs of last week."
         done = await _send(api, "POST", f"{PLAYBOOK}/deltas", {"deltas": [delta], "reason": reason})
         keys.append(done["results"][0]["key"])
-    traces = [await _send_trace(api, task, outcome) for task, outcome in TASKS]
+    receipts = [await _send_trace(api, task, outcome) for task, outcome in TASKS]
+    traces = [receipt["trace_id"] for receipt in receipts]
     for number, key in enumerate(keys):
         for trace in traces[: 5 - number % 4]:
             tag = "harmful" if number == 3 else "helpful"
@@ -71,7 +87,7 @@ async def fill_sample(api: httpx2.AsyncClient, writer_key: str) -> Sample:
     await _send(api, "PATCH", f"{PLAYBOOK}/bullets/{keys[0]}", {"pinned": True})
     await _send(api, "PATCH", f"{PLAYBOOK}/bullets/{keys[5]}", {"status": "quarantined"})
     await _send(api, "PATCH", PLAYBOOK, {"review_mode": "required"})
-    held = await _send(
+    await _send(
         api,
         "POST",
         f"{PLAYBOOK}/deltas",
@@ -89,11 +105,22 @@ async def fill_sample(api: httpx2.AsyncClient, writer_key: str) -> Sample:
         {"Authorization": f"Bearer {writer_key}"},
     )
     await _send(api, "PATCH", PLAYBOOK, {"review_mode": "off"})
-    return Sample(keys, traces, held["proposal_id"])
+    agent_runs = await _ask_agent(api)
+    return Sample(keys, traces, [receipt["run_id"] for receipt in receipts], agent_runs)
 
 
-async def _send_trace(api: httpx2.AsyncClient, task: str, outcome: str) -> str:
-    """A run of an agent that searched the playbook first."""
+async def _ask_agent(api: httpx2.AsyncClient) -> list[str]:
+    """Questions about a handbook, which wait for a worker."""
+    await _send(api, "POST", "/api/v1/collections", {"name": "handbook", "chunk_tokens": 64})
+    url = "/api/v1/collections/handbook/documents"
+    added = await api.post(url, params={"source": "handbook.md"}, content=HANDBOOK.encode())
+    assert added.is_success, added.text
+    runs = [await _send(api, "POST", "/api/v1/agents/runs", {"query": q}) for q in QUESTIONS]
+    return [run["id"] for run in runs]
+
+
+async def _send_trace(api: httpx2.AsyncClient, task: str, outcome: str) -> dict[str, Any]:
+    """The receipt of a run of an agent that searched the playbook first."""
     found = await _send(api, "POST", f"{PLAYBOOK}/search", {"query_text": task, "top_k": 4})
     cited = [hit["bullet"]["id"] for hit in found["results"]][:2]
     failed = outcome == "failure"
@@ -116,7 +143,7 @@ async def _send_trace(api: httpx2.AsyncClient, task: str, outcome: str) -> str:
         "used_bullet_keys": cited,
         "events": events,
     }
-    return (await _send(api, "POST", "/api/v1/traces", body))["trace_id"]
+    return await _send(api, "POST", "/api/v1/traces", body)
 
 
 async def _send(

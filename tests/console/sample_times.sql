@@ -14,3 +14,7 @@ select r.tenant_id, gen_random_uuid(), r.id, r.project_id, 'reflect', 'openai', 
 from (select * from runs where trace_id is not null order by id limit 1) r, generate_series(0, 35) n;
 update playbooks set created_at = now() - interval '45 days';
 update tenants set created_at = now() - interval '45 days';
+-- A run whose cause a person can see and retry.
+update runs set state = 'dead', attempts = max_attempts, finished_at = now(), error = '{"code": "llm_unavailable", "message": "The model provider did not respond. Retry later."}'
+where trace_id = (select id from traces order by id offset 4 limit 1) and kind = 'evaluate';
+update runs set parent_id = null where trace_id = (select id from traces order by id offset 4 limit 1);

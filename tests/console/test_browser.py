@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.console.browsing import log_in, open_whole_page, pages_of
 from tests.console.sample import Sample, fill_sample
+from tests.grace.conftest import Agent
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
 SERIOUS = ("serious", "critical")
 FIND_FAULTS = """async () => (await axe.run()).violations.map(
   v => [v.impact, v.id,
         v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' ' + n.failureSummary)])"""
+HAS_OUTLINE = """e => {
+  const style = getComputedStyle(e);
+  return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2;
+}"""
+MAX_TABS = 200
 OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -36,41 +44,92 @@ async def page(chromium: Browser, live: str, tenant):
     assert problems == []
 
 
-async def test_person_searches_edits_judges_and_restores(page: Page, live: str, sample) -> None:
-    await page.get_by_role("link", name="Playbooks").first.click()
-    await page.get_by_role("link", name="support", exact=True).click()
-    await page.get_by_role("link", name="Search", exact=True).click()
-    await page.get_by_label("Query").press_sequentially("refund", delay=5)  # htmx searches
+@dataclass
+class Keyboard:
+    """A person who has no mouse."""
+
+    page: Page
+
+    async def move_to(self, target: Locator) -> None:
+        """Press Tab until the element has the focus, which must be visible."""
+        await expect(target).to_be_attached()
+        for _ in range(MAX_TABS):
+            await self.page.keyboard.press("Tab")
+            if await target.evaluate("e => e === document.activeElement"):
+                assert await target.evaluate(HAS_OUTLINE), f"{target} has no visible focus"
+                return
+        pytest.fail(f"Tab does not reach {target}")
+
+    async def press(self, role: Any, name: str, **options: Any) -> None:
+        await self.move_to(
+            self.page.get_by_role(role, name=name, **options).locator("visible=true")
+        )
+        await self.page.keyboard.press("Enter")
+
+    async def type_into(self, label: str, text: str) -> None:
+        await self.move_to(self.page.get_by_label(label))
+        await self.page.keyboard.press("Control+A")
+        await self.page.keyboard.type(text)
+
+    async def skip_navigation(self) -> None:
+        """The first Tab shows the skip link; after it, Tab goes on in the content."""
+        await self.page.evaluate("document.activeElement.blur()")
+        skip = self.page.get_by_role("link", name="Skip to content")
+        await self.move_to(skip)
+        await expect(skip).to_be_in_viewport()
+        await self.page.keyboard.press("Enter")
+        await self.page.keyboard.press("Tab")
+        assert await self.page.evaluate("document.activeElement.closest('main') !== null")
+        await self.page.keyboard.press("Shift+Tab")
+
+
+async def test_person_with_a_keyboard_searches_edits_judges_and_restores(
+    page: Page, live: str, tenant, sample
+) -> None:
+    keyboard = Keyboard(page)
+    await page.context.clear_cookies()
+    await page.goto(f"{live}/console/login?next=/console/playbooks/support")
+    await keyboard.type_into("API key", tenant.keys["admin"])
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="support")).to_be_visible()
+    await keyboard.skip_navigation()
+    await keyboard.press("link", "Search", exact=True)
+    await keyboard.type_into("Query", "refund")  # htmx searches
     await expect(page.locator("#hits")).to_contain_text("cosine")
-    await page.locator("#hits").get_by_role("link", name=sample.keys[1]).click()
-    await page.get_by_role("link", name="Edit").click()
-    await page.get_by_label("Text").fill("Ask before a refund.")
-    await page.get_by_role("button", name="Compare").click()
+    await keyboard.press("link", sample.keys[1])
+    await keyboard.press("link", "Edit")
+    await keyboard.type_into("Text", "Ask before a refund.")
+    await keyboard.press("button", "Compare")
     await expect(page.locator("ins").first).to_contain_text("Ask")
-    await page.get_by_role("button", name="Save").click()
+    await keyboard.press("button", "Save")
     await expect(page.get_by_role("status")).to_contain_text("saved")
-    await page.get_by_text("harmful", exact=True).click()
-    await page.get_by_role("button", name="Record the verdict").click()
+    await keyboard.move_to(page.get_by_label("helpful"))
+    await page.keyboard.press("ArrowRight")
+    await expect(page.get_by_label("harmful")).to_be_checked()
+    await keyboard.press("button", "Record the verdict")
     await expect(page.get_by_role("status")).to_contain_text("verdict")
     await page.goto(f"{live}/console/playbooks/support/timeline")
-    slider = page.get_by_role("slider")
-    await slider.focus()
-    await slider.press("ArrowLeft")  # htmx shows the version before
+    await keyboard.move_to(page.get_by_role("slider"))
+    await page.keyboard.press("ArrowLeft")  # htmx shows the version before
     await expect(page.locator("#moment")).to_contain_text("Restore version")
-    await page.get_by_role("button", name="Restore version").click()
-    await page.get_by_role("button", name="Restore", exact=True).click()
+    await keyboard.press("button", "Restore version")
+    await keyboard.press("button", "Restore", exact=True)
     await expect(page.get_by_role("status")).to_contain_text("restored")
-    await page.get_by_role("button", name="Log out").click()
+    await keyboard.move_to(page.get_by_role("link", name="Skip to content"))  # no trap on the way
+    await keyboard.press("button", "Log out")
     await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
 
 
 HOSTILE = "<script>document.title = 'gone'</script> [x](javascript:alert(2)) " + "w" * 10_000
 
 
-async def test_pages_have_no_serious_fault(page: Page, live: str, api, sample: Sample) -> None:
+async def test_pages_have_no_serious_fault(
+    page: Page, live: str, api, runtime, tenant, sample: Sample
+) -> None:
     """Accessible in both themes, no page is wider than a phone, and stored text stays text."""
     made = await api.post("/api/v1/playbooks/support/bullets", json={"content": HOSTILE})
     hostile = f"/console/playbooks/support/bullets/{made.json()['bullet']['id']}"
+    await Agent(api, runtime, tenant).work()
     found: dict[str, object] = {}
     pages = {"login": "/console/login", "hostile": hostile, **pages_of(sample)}
     del pages["missing"]  # its status would be an error of the browser

@@ -127,6 +127,24 @@ async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     assert 'value="kept"' in empty.text
 
 
+async def test_overview_sums_the_week(owner_of, api, tenant) -> None:
+    made = await api.post("/api/v1/playbooks/support/bullets", json={"content": "Pay twice."})
+    key = made.json()["bullet"]["id"]
+    for number in range(2):
+        event = {"event_type": "user_message", "content": f"Pay invoice {number}"}
+        body = {"playbook": "support", "outcome": "failure", "events": [event]}
+        sent = await api.post("/api/v1/traces", json=body)
+        verdict = {"tag": "harmful", "trace_id": sent.json()["trace_id"]}
+        await api.post(f"/api/v1/playbooks/support/bullets/{key}/verdicts", json=verdict)
+    page = (await owner_of.get("/console")).text
+    assert "Agents sent 2 traces." in page
+    assert "One bullet is new." in page
+    assert f">{key}</a> Pay twice." in page.split("Most harmful this week", 1)[1]
+    drawn = cells(page, "Traces and new bullets by day")
+    assert len(drawn) == 30
+    assert [sum(int(row[column]) for row in drawn[-2:]) for column in (1, 2)] == [2, 1]
+
+
 async def test_every_question_has_a_chart_with_its_numbers(owner_of, api, sample) -> None:
     assert FORMS.keys() == set(Question)
     for question in Question:

@@ -19,7 +19,12 @@ MARGIN_TOP = 12
 MARGIN_BOTTOM = 28
 TICK_COUNT = 4
 LABEL_WIDTH = 64
-"""Pixels that a label of the horizontal axis needs."""
+"""Pixels that a label of the horizontal axis gets at least."""
+LETTER_WIDTH = 7
+WIDE_LETTER_WIDTH = 12
+"""Pixels of a letter of a label, and of a Japanese one."""
+EDGE_WIDTH = 30
+"""The template draws a label that is nearer to the right edge to the left of its position."""
 MAX_BAR_WIDTH = 28
 
 
@@ -157,8 +162,7 @@ def _draw(
     def x(index: int) -> float:
         return round(MARGIN_LEFT + slot * (index + 0.5), 1)
 
-    every = max(1, math.ceil(LABEL_WIDTH / slot))
-    shown = range(0, len(labels), every)
+    shown = _labeled(labels, slot)
     drawn: list[DrawnSeries] = []
     for number, one in enumerate(series):
         marks = _marks(kind, one, (number, len(series)), labels, (x, y, slot, format))
@@ -173,6 +177,19 @@ def _draw(
         y_ticks=[Tick(y(value), format(value)) for value in ticks],
         x_ticks=[Tick(x(index), labels[index]) for index in shown],
     )
+
+
+def _labeled(labels: Sequence[str], slot: float) -> Sequence[int]:
+    """The indexes of the labels that fit next to each other."""
+    width = max(map(_text_width, labels), default=0)
+    every = max(1, math.ceil(max(LABEL_WIDTH, width + LETTER_WIDTH) / slot))
+    shown = list(range(0, len(labels), every))
+    is_moved = bool(shown) and (len(labels) - shown[-1] - 0.5) * slot < EDGE_WIDTH
+    return shown[:-1] if is_moved and len(shown) > 1 and every * slot < 1.5 * width else shown
+
+
+def _text_width(text: str) -> int:
+    return sum(LETTER_WIDTH if letter.isascii() else WIDE_LETTER_WIDTH for letter in text)
 
 
 def _marks(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -11,9 +12,11 @@ from sqlalchemy import (
     ARRAY,
     Boolean,
     CollectionAggregate,
+    Date,
     Text,
     any_,
     bindparam,
+    cast,
     exists,
     func,
     literal,
@@ -193,6 +196,23 @@ class EventPage:
 
     rows: Sequence[TraceEventRow]
     has_more: bool
+
+
+async def count_traces_by_day(
+    session: AsyncSession, project_id: str, since: datetime
+) -> Mapping[date, int]:
+    """Traces of a project by day (UTC), without the days that have none."""
+    day = cast(func.timezone("UTC", TraceRow.created_at), Date)
+    rows = await session.execute(
+        select(day, func.count())
+        .where(
+            TraceRow.tenant_id == current_tenant_id(session),
+            TraceRow.project_id == project_id,
+            TraceRow.created_at >= since,
+        )
+        .group_by(day)
+    )
+    return {row[0]: row[1] for row in rows}
 
 
 async def list_event_page(

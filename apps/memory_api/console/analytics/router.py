@@ -27,6 +27,10 @@ from apps.memory_api.core.errors import InvalidRequest
 router = APIRouter(prefix="/console/analytics", route_class=ConsoleRoute, include_in_schema=False)
 
 MAX_SHOWN_ROWS = 200
+MAX_TEXT_LENGTH = 160
+"""Characters of a text that a table shows. CSV has all."""
+MAX_SHORT_LENGTH = 40
+"""Characters of a value that a table shows on one line."""
 PAGES_OF_COLUMNS = {"playbook": "playbooks", "run_id": "runs", "trace_id": "traces"}
 BULLET_COLUMNS = ("key", "other_key", "merged_into")
 Name = Annotated[str, Query(max_length=128)]
@@ -116,7 +120,8 @@ def _link_values(visit: Visit, row: dict[str, Any]) -> list[Any]:
         elif name in BULLET_COLUMNS and playbook:
             address = visit.link("playbooks", playbook, "bullets", str(value))
         else:
-            return value
+            is_long = isinstance(value, str) and len(value) > MAX_TEXT_LENGTH
+            return f"{value[:MAX_TEXT_LENGTH]}…" if is_long else value
         shown = short_id(value) if isinstance(value, UUID) else value
         return Markup('<a href="{}">{}</a>').format(address, shown)
 
@@ -124,10 +129,13 @@ def _link_values(visit: Visit, row: dict[str, Any]) -> list[Any]:
 
 
 def _columns(names: list[str], rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """The heading and the alignment of each column."""
+    """The heading and the style of each column: numbers, long texts, or short values."""
 
-    def is_number(name: str) -> bool:
+    def style(name: str) -> str:
         values = [row[name] for row in rows[:MAX_SHOWN_ROWS] if row[name] is not None]
-        return bool(values) and all(isinstance(value, int | float) for value in values)
+        if values and all(isinstance(value, int | float) for value in values):
+            return "number"
+        is_long = any(isinstance(v, str) and len(v) > MAX_SHORT_LENGTH for v in values)
+        return "wide" if is_long else "short"
 
-    return [(name, "number" if is_number(name) else "") for name in names]
+    return [(name, style(name)) for name in names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -12,11 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.analytics.queries import QuestionAnswer, load_answer
 from apps.memory_api.analytics.questions import MAX_ROWS, Question, QuestionFilter
+from apps.memory_api.budgets.usage import UsageFilter, sum_usage
 from apps.memory_api.grace.queries import list_agent_runs
 from apps.memory_api.grace.tables import AgentRunRow
 from apps.memory_api.playbooks.queries import ReviewCount, count_reviews
 from apps.memory_api.runs.queries import list_runs
 from apps.memory_api.runs.tables import RunRow
+from apps.memory_api.traces.queries import count_traces_by_day
 
 WEEK_DAYS = 7
 COST_DAYS = 30
@@ -51,18 +53,22 @@ async def load_overview(session: AsyncSession, project: str) -> OverviewData:
     now = datetime.now(UTC)
     week = _last_days(now, WEEK_DAYS)
     month = _last_days(now, COST_DAYS)
-    flow = await load_answer(session, Question.FUNNEL, _filter(project, month[0], now))
+    flow = await load_answer(session, Question.FUNNEL, _filter(project, week[0], now))
     churn = await load_answer(session, Question.CHURN, _filter(project, week[0], now))
-    costs = await load_answer(session, Question.COSTS, _filter(project, month[0], now))
-    movers = await load_answer(session, Question.MOVERS, _filter(project, week[0], now))
-    stages = _objects(flow)
+    sizes = await load_answer(session, Question.PLAYBOOK_SIZES, _filter(project, month[0], now))
+    worst = replace(_filter(project, week[0], now), limit=MAX_LISTED)
+    movers = await load_answer(session, Question.MOVERS, worst)
+    start = _midnight(month[0])
+    costs = await sum_usage(session, ["day"], UsageFilter(start, project_id=project))
+    traces = await count_traces_by_day(session, project, start)
+    learned = _sum_by(_objects(flow), "stage", "count")
     return OverviewData(
-        learned=_sum_by([row for row in stages if row["day"] >= week[0]], "stage", "count"),
+        learned={**learned, "traces": sum(traces.get(day, 0) for day in week)},
         changed=_column_sums(churn),
-        traces_by_day=_by_day(stages, "traces", month),
-        bullets_by_day=_by_day(stages, "bullets_created", month),
-        cost_by_day=_fill(_sum_by(_objects(costs), "day", "cost_usd"), month),
-        harmful=[r for r in _objects(movers) if r["net_count"] < 0][:MAX_LISTED],
+        traces_by_day=_fill(traces, month),
+        bullets_by_day=_fill(_sum_by(_objects(sizes), "day", "added_count"), month),
+        cost_by_day=_fill({row["day"]: row["usd"] for row in costs}, month),
+        harmful=[r for r in _objects(movers) if r["net_count"] < 0],
         playbooks=await count_reviews(session, project),
         dead_runs=await list_runs(
             session, project_id=project, states=("dead",), cursor=None, limit=MAX_LISTED
@@ -78,8 +84,11 @@ def _last_days(now: datetime, count: int) -> list[date]:
 
 
 def _filter(project: str, first: date, now: datetime) -> QuestionFilter:
-    since = datetime(first.year, first.month, first.day, tzinfo=UTC)
-    return QuestionFilter(project=project, since=since, until=now, limit=MAX_ROWS)
+    return QuestionFilter(project=project, since=_midnight(first), until=now, limit=MAX_ROWS)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 def _objects(answer: QuestionAnswer) -> list[dict[str, Any]]:
@@ -97,10 +106,6 @@ def _column_sums(answer: QuestionAnswer) -> dict[str, int]:
     rows = _objects(answer)
     names = [name for name in answer.columns if name.endswith("_count")]
     return {name: sum(int(row[name] or 0) for row in rows) for name in names}
-
-
-def _by_day(rows: Sequence[Mapping[str, Any]], stage: str, days: Sequence[date]) -> dict[date, int]:
-    return _fill(_sum_by([row for row in rows if row["stage"] == stage], "day", "count"), days)
 
 
 def _fill(sums: Mapping[date, Any], days: Sequence[date]) -> dict[date, Any]:
