@@ -149,9 +149,11 @@ def run_commands(observed: Observed) -> Iterator[str]:
     pg = observed.installation.pg
     good = {"DATABASE_URL": pg.url("hansei_app"), "HANSEI_OWNER_URL": pg.url("hansei_owner")}
     used_port = str(observed.worker_port)
+    model = {"OPENAI_API_KEY": PROVIDER_KEY, "HANSEI_LLM_PROVIDER": "openai"}
+    model["OPENAI_BASE_URL"] = observed.stub.openai_url
     commands: list[tuple[list[str], dict[str, str]]] = [
         (["doctor"], {"DATABASE_URL": wrong}),
-        (["doctor"], good | {"OPENAI_API_KEY": PROVIDER_KEY, "HANSEI_LLM_PROVIDER": "openai"}),
+        (["doctor"], good | model),
         (["migrate"], {"HANSEI_OWNER_URL": wrong}),
         (["serve", "--processes", "1", "--port", used_port], {"DATABASE_URL": wrong}),
         (["key", "revoke", key], good),
