@@ -152,7 +152,7 @@ def main(
         provider.behave = ModelStub()
         settings = {**asks(provider.anthropic_url), **clock.settings}
         stack.enter_context(worker(server, settings))
-        port = stack.enter_context(api(server, clock.settings))
+        port = stack.enter_context(api(server, settings))
         key = asyncio.run(new_tenant(server, "evolution"))
         client = stack.enter_context(Hansei(f"http://127.0.0.1:{port}", key))
         investigate(client, load(client, clock, traces))
