@@ -59,8 +59,8 @@ METHOD = (
     "model, answered each prompt of commit 81a6d20 by itself, on 23 November 2026, and knew "
     "neither the labels nor earlier answers. The prompts contain the right answer of the task, "
     "which the rules get too. Each run has one clear error; runs of real teams are harder. The "
-    "rules were tuned on `teams`. In `blind_teams`, they gave 12 of 20 among the first three "
-    "before a false fact in one of these prompts was corrected."
+    "rules were tuned on `teams`. In `blind_teams`, they had 10 first and 12 among the first three "
+    "before false facts in these prompts were corrected."
 )
 _PATIENCE_SECONDS = 7200.0
 """Time for an answer that a person writes."""

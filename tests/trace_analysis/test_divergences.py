@@ -124,6 +124,12 @@ def test_statements_without_a_source() -> None:
     )
 
 
+def test_numbers_of_a_list_are_no_statements() -> None:
+    steps = "Plan:\n1. Load it.\n2. Count it.\nStep 3. Report it."
+    rows = [TASK, says(steps, "Planner"), says("```python\nprint(1, 2, 3)\n```", "Coder")]
+    assert not [d for d in findings(rows).divergences if d.kind == "without_call"]
+
+
 def test_expected_answer_that_was_passed_over() -> None:
     rows = [
         TASK,

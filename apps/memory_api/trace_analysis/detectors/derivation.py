@@ -22,6 +22,7 @@ from apps.memory_api.trace_analysis.values import (
 )
 from apps.memory_api.trace_analysis.vocabulary import Vocabulary
 
+_LIST_NUMBER = re.compile(r"^ *(?:\w{4,8} )?\(?\d{1,2}[.):]+ ", re.MULTILINE)
 _NAME = re.compile(r"[^\W\d_][\w\-]*(?: [\w\-]+)*")
 _MAX_NUMBERS_IN_LINE = 4
 _MAX_OBJECTION_CHARACTERS = 4_000
@@ -221,7 +222,11 @@ def _statements_without_call(run: Conversation, vocabulary: Vocabulary) -> Itera
         names = [name for name in names_in(step.text) if _NAME.fullmatch(name)]
         if vocabulary.capitalizes_nouns:
             names = []
-        values = [*specific_values(step.text), *names, *sorted(numbers_in(step.text))]
+        values = [
+            *specific_values(step.text),
+            *names,
+            *sorted(numbers_in(_LIST_NUMBER.sub("", step.text))),
+        ]
         values = [value for value in dict.fromkeys(values) if value not in agents]
         missing = missing_values(values, run.before(step))
         others = [
