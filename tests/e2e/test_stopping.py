@@ -10,6 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from apps.memory_api.commands.api_processes import API_DRAIN_SECONDS
+from apps.memory_api.commands.processes import DRAIN_SECONDS
+from apps.memory_api.commands.up import WORKER_DRAIN_SECONDS
 from tests.e2e.conftest import PATIENCE, Home, free_port, until
 from tests.support.cases import each_case
 from tests.support.server_command import run_command_here
@@ -90,6 +93,12 @@ def test_interrupted_while_it_starts(home: Home, phase: str, number: signal.Sign
             assert process.stdout.read() == "", "the API had not answered"
             process.stdout.close()
     assert "Traceback" not in home.log.read_text()
+
+
+def test_time_limits_of_a_stop_leave_the_database_five_of_ten_seconds() -> None:
+    """Ctrl-C ends `hansei up` within ten seconds: its children get this long, at the same time."""
+    assert max(WORKER_DRAIN_SECONDS, API_DRAIN_SECONDS) <= 5
+    assert DRAIN_SECONDS < API_DRAIN_SECONDS
 
 
 def has_begun(pid: int, phase: str) -> bool:
