@@ -112,7 +112,7 @@ def _is_shallow_and_finite(value: Any) -> bool:
         nested: list[Any] = []
         for node in level:
             for item in cast("dict[str, Any]", node).values() if type(node) is dict else node:
-                kind: type[Any] = type(item)
+                kind: Any = type(item)
                 if kind is dict or kind is list:
                     nested.append(item)
                 elif kind is float and not math.isfinite(item):
