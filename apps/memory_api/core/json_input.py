@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from jiter import from_json
@@ -111,8 +112,10 @@ def _is_shallow_and_finite(value: Any) -> bool:
     for _ in range(MAX_DEPTH + 1):
         nested: list[Any] = []
         for node in level:
-            for item in cast("dict[str, Any]", node).values() if type(node) is dict else node:
-                kind: Any = type(item)
+            is_object = type(node) is dict
+            items: Iterable[Any] = cast("dict[str, Any]", node).values() if is_object else node
+            for item in items:
+                kind = type(item)
                 if kind is dict or kind is list:
                     nested.append(item)
                 elif kind is float and not math.isfinite(item):
