@@ -25,6 +25,7 @@ MAX_PATH_LENGTH = 160
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _UNSTORABLE_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 """A JSON escape that may stand for an unstorable character. Also matches valid surrogate pairs."""
+_CONTAINERS = frozenset({dict, list})
 
 
 class MalformedJson(HanseiError):
@@ -112,18 +113,19 @@ def _is_shallow_and_finite(value: Any) -> bool:
     for _ in range(MAX_DEPTH + 1):
         nested: list[Any] = []
         for node in level:
-            is_object = type(node) is dict
-            items: Iterable[Any] = cast("dict[str, Any]", node).values() if is_object else node
-            for item in items:
-                kind = type(item)
-                if kind is dict or kind is list:
+            for item in _items(node):
+                if type(item) in _CONTAINERS:
                     nested.append(item)
-                elif kind is float and not math.isfinite(item):
+                elif type(item) is float and not math.isfinite(item):
                     return False
         if not nested:
             return True
         level = nested
     return False
+
+
+def _items(node: Any) -> Iterable[Any]:
+    return cast("dict[str, Any]", node).values() if type(node) is dict else node
 
 
 def _sanitize(value: Any) -> ParsedJson:
