@@ -50,7 +50,7 @@ def parse_json(raw: bytes) -> ParsedJson:
     try:
         value = from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="keys")
     except ValueError:  # the parser of the standard library says what is wrong, if anything is
-        value = _loads(raw)
+        return _sanitize(_loads(raw))
     if _UNSTORABLE_ESCAPE.search(raw) or not _is_shallow_and_finite(value):
         return _sanitize(value)
     return ParsedJson(value, sanitized=False)
