@@ -183,6 +183,10 @@ async def test_nul_and_lone_surrogates_are_sanitized_and_reported(api: AsyncClie
     assert sorted(body["metadata"].values(), key=str) == [2, ["\ufffd"], "😀"]
 
 
+def test_surrogate_in_utf8_bytes_is_sanitized() -> None:
+    assert parse_json(b'"\xed\xa0\x80x"') == ("\ufffdx", True)
+
+
 async def test_every_writing_route_reports_sanitized(api: AsyncClient) -> None:
     open_id = await new_trace(api, state="open", outcome=None)
     memory_id = await new_memory(api, "to be changed")

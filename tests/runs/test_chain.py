@@ -4,6 +4,7 @@ leads a worker through its steps.
 
 from __future__ import annotations
 
+import asyncio
 from uuid import uuid4
 
 import asyncpg
@@ -34,15 +35,16 @@ async def test_next_step_comes_before_later_chains_of_batch(
 ) -> None:
     """Three traces sent as one batch: one transaction, one `now()`."""
     await database.server.run("truncate pgqueuer", database.name)
-    projects = {}
+    run_ids = {}
     async with runtime.sessions.for_tenant(tenant.id) as session:
         for _ in range(3):
             body = CreateTraceRequest.model_validate(TRACE)
             stored = await store_trace(session, await prepare_trace(body, tenant.id, "default"))
-            projects[stored.trace.id] = "default"
-        run_ids = await enqueue_learning_runs(
-            runtime.queue, session, projects, reflect="always", max_attempts=3
-        )
+            projects = {stored.trace.id: "default"}
+            run_ids |= await enqueue_learning_runs(
+                runtime.queue, session, projects, reflect="always", max_attempts=3
+            )
+            await asyncio.sleep(0.002)  # positions are in milliseconds
     first, second, third = run_ids.values()
     connection = await asyncpg.connect(database.url("hansei_worker"))
     queries = FairQueries(AsyncpgDriver(connection), slots=WorkerSlots(1))

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from jiter import from_json
@@ -24,6 +25,7 @@ MAX_PATH_LENGTH = 160
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _UNSTORABLE_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 """A JSON escape that may stand for an unstorable character. Also matches valid surrogate pairs."""
+_CONTAINERS = frozenset({dict, list})
 
 
 class MalformedJson(HanseiError):
@@ -48,7 +50,7 @@ def parse_json(raw: bytes) -> ParsedJson:
     try:
         value = from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="keys")
     except ValueError:  # the parser of the standard library says what is wrong, if anything is
-        value = _loads(raw)
+        return _sanitize(_loads(raw))
     if _UNSTORABLE_ESCAPE.search(raw) or not _is_shallow_and_finite(value):
         return _sanitize(value)
     return ParsedJson(value, sanitized=False)
@@ -111,16 +113,19 @@ def _is_shallow_and_finite(value: Any) -> bool:
     for _ in range(MAX_DEPTH + 1):
         nested: list[Any] = []
         for node in level:
-            for item in cast("dict[str, Any]", node).values() if type(node) is dict else node:
-                kind: type = type(item)
-                if kind is dict or kind is list:
+            for item in _items(node):
+                if type(item) in _CONTAINERS:
                     nested.append(item)
-                elif kind is float and not math.isfinite(item):
+                elif type(item) is float and not math.isfinite(item):
                     return False
         if not nested:
             return True
         level = nested
     return False
+
+
+def _items(node: Any) -> Iterable[Any]:
+    return cast("dict[str, Any]", node).values() if type(node) is dict else node
 
 
 def _sanitize(value: Any) -> ParsedJson:

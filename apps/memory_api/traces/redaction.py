@@ -200,39 +200,34 @@ def redact_fields(model: M, names: Iterable[str], kinds: Counter[str]) -> M:
 
 
 def _may_contain_secrets(fields: Fields) -> bool:
-    """Checks all texts of these fields in a few passes. False: no text contains a
-    secret. True: one may, or personal data is redacted, which needs the detailed pass.
+    """Checks all texts of these fields in a few passes. False: no text contains a secret. True: one
+    may, or personal data is redacted, which needs the detailed pass.
     """
     if PERSONAL_DATA.detector is not None:
         return True
-    texts = _texts_of(fields)
-    return any(redact(_SEPARATOR.join(part)).counts for part in _passes(texts))
-
-
-def _passes(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The texts in parts of about `_PASS_CHARACTERS`."""
-    start = size = 0
-    for end, text in enumerate(texts, start=1):
-        size += len(text)
-        if size > _PASS_CHARACTERS:
-            yield texts[start:end]
-            start, size = end, 0
-    yield texts[start:]
+    return any(redact(_SEPARATOR.join(texts)).counts for texts in _passes(fields))
 
 
 def _text_size(fields: Fields) -> int:
     """Characters of these fields."""
-    return sum(map(len, _texts_of(fields)))
+    return sum(len(text) for texts in _passes(fields) for text in texts)
 
 
-def _texts_of(fields: Fields) -> list[str]:
+def _passes(fields: Fields) -> Iterator[Sequence[str]]:
+    """All texts of these fields, in parts of about `_PASS_CHARACTERS`."""
     texts: list[str] = []
+    size = 0
     for models, names in fields:
         for model in models:
+            known = len(texts)
             for name in names:
                 if value := getattr(model, name):
                     _collect_texts(value, texts)
-    return texts
+            size += sum(map(len, texts[known:]))
+            if size > _PASS_CHARACTERS:
+                yield texts
+                texts, size = [], 0
+    yield texts
 
 
 def _collect_texts(value: Any, texts: list[str]) -> None:

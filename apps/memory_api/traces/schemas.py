@@ -221,8 +221,8 @@ class CreateTraceRequest(TenantRequest):
     def _move_unknown_fields(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        unused = {alias for alias, name in _TRACE_ALIASES.items() if name in data}
-        return move_unknown_to_metadata(data, _TRACE_NAMES - unused)
+        unused = {alias for alias, name in _TRACE_ALIASES.items() if alias in data and name in data}
+        return move_unknown_to_metadata(data, _TRACE_NAMES - unused if unused else _TRACE_NAMES)
 
     @field_validator("events")
     @classmethod

@@ -257,7 +257,7 @@ def to_row(
 
 def tools_json(tools: Sequence[ToolDefinition]) -> list[dict[str, Any]] | None:
     """The value of the column `traces.tools`: each name once."""
-    return [tool.model_dump() for tool in merge_tools(tools)] or None
+    return [tool.model_dump() for tool in merge_tools(tools)] if tools else None
 
 
 def content_external_id(kind: str, content: Any) -> str:
