@@ -50,6 +50,7 @@ from apps.memory_api.traces.queries import get_trace
 from apps.memory_api.worker import process_ticket
 from bench.corpus import SHARED
 from bench.ingest import new_tenant, send
+from bench.known_lessons import KnownLessons
 from bench.recordings import (
     RecordedDecisions,
     Recording,
@@ -179,6 +180,7 @@ class RecordedModel:
         self.folder = folder
         self.asked = asked
         self.used: list[Recording] = []
+        self.known_lessons = KnownLessons()
         self.changed: list[str] = []
         self.tokens: dict[str, tuple[int, int]] = {}
         """Name → prompt and answer tokens, estimated."""
@@ -254,9 +256,12 @@ async def learn(server: MeasuredServer, model: RecordedModel) -> list[list[dict[
         with api(server) as port:
             for tasks_by_source in SETS.values():
                 for wave in waves(tasks_by_source):
+                    await model.known_lessons.start_wave(runtime, tenant_id)
+                    start = len(model.used)
                     body = b"".join(_line(trace) for trace in wave)
                     await asyncio.to_thread(send, port, key, body, "always")
                     await drain(runtime, tenant_id)
+                    await model.known_lessons.end_wave(runtime, tenant_id, model.used[start:])
                 await clean_up_playbook(runtime, tenant_id, PLACE, new_id(), force=True)
                 playbooks.append(await _active_bullets(runtime, tenant_id))
                 model.end_set()
