@@ -20,7 +20,7 @@ import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,6 +54,8 @@ from bench.known_lessons import KnownLessons
 from bench.recordings import (
     RecordedDecisions,
     Recording,
+    changed_sections,
+    labeled_pairs,
     read_recordings,
     to_current_numbers,
 )
@@ -181,7 +183,8 @@ class RecordedModel:
         self.asked = asked
         self.used: list[Recording] = []
         self.known_lessons = KnownLessons()
-        self.changed: list[str] = []
+        self.changed: dict[str, str] = {}
+        """Name of a prompt that differs from the recorded one → the sections that differ."""
         self.tokens: dict[str, tuple[int, int]] = {}
         """Name → prompt and answer tokens, estimated."""
         self.ends: list[int] = []
@@ -213,8 +216,10 @@ class RecordedModel:
         known = self._known.get((mine.purpose, mine.prompt))
         if known is not None:
             return known
-        self.changed.append(mine.name)
         recording = self.recorded.get(mine.name)
+        self.changed[mine.name] = (
+            changed_sections(recording.prompt, mine.prompt) if recording else "not recorded"
+        )
         if self.asked is not None:
             reply = await self.asked.complete(replace(request, timeout=_PATIENCE_SECONDS))
             append_recording(self.folder, replace(mine, answer=reply.text))
@@ -345,13 +350,6 @@ def write_recordings(folder: Path, model: RecordedModel, bullets: Sequence[dict[
     (folder / "playbook.json").write_text(text + "\n", encoding="utf8")
 
 
-def labeled_pairs(folder: Path) -> Iterator[tuple[str, str]]:
-    """The contents of two bullets that a careful reader would merge."""
-    file = folder / "duplicates.json"
-    if file.exists():
-        yield from (tuple(pair) for pair in json.loads(file.read_text(encoding="utf8")))
-
-
 def to_report(
     model: RecordedModel, playbooks: Sequence[Sequence[dict[str, Any]]], folder: Path
 ) -> Report:
@@ -373,9 +371,18 @@ def to_report(
         bullets_a_trace = f"{len(bullets) / traces:.2f}"
         report.row("playbook", name, traces, len(bullets), bullets_a_trace, duplicates)
     report.table(
+        *("known", "Known lessons: bullets that a reflection repeats", "repeated"),
+        *("shown in its prompt", "prompts that lack one"),
+    )
+    title = "Prompts that differ from the recorded ones"
+    report.table("changed", title, "prompt", "sections that differ")
+    report.table(
         *("model", "The model (estimated tokens)", "set", "purpose", "calls", "calls a trace"),
         *("prompt tokens a trace", "answer tokens a trace"),
     )
+    report.row("known", *model.known_lessons.row())
+    for changed in model.changed.items():
+        report.row("changed", *changed)
     start = 0
     for name, count, end in zip(SETS, counts, model.ends, strict=True):
         used = model.used[start:end]

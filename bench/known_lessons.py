@@ -72,6 +72,10 @@ class KnownLessons:
             self.repeated_count += len(named) + len(repeated)
             self.lacking += [recording.name] * len(unseen)
 
+    def row(self) -> tuple[int, int, str]:
+        """Bullets repeated, shown, and the names of the prompts that lack one."""
+        return self.repeated_count, self.shown_count, " ".join(self.lacking) or "none"
+
 
 def _shown_lessons(prompt: str) -> Sequence[str]:
     section = _LESSONS.search(prompt)
