@@ -20,7 +20,7 @@ import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,9 +50,12 @@ from apps.memory_api.traces.queries import get_trace
 from apps.memory_api.worker import process_ticket
 from bench.corpus import SHARED
 from bench.ingest import new_tenant, send
+from bench.known_lessons import KnownLessons
 from bench.recordings import (
     RecordedDecisions,
     Recording,
+    changed_sections,
+    labeled_pairs,
     read_recordings,
     to_current_numbers,
 )
@@ -179,7 +182,9 @@ class RecordedModel:
         self.folder = folder
         self.asked = asked
         self.used: list[Recording] = []
-        self.changed: list[str] = []
+        self.known_lessons = KnownLessons()
+        self.changed: dict[str, str] = {}
+        """Name of a prompt that differs from the recorded one → the sections that differ."""
         self.tokens: dict[str, tuple[int, int]] = {}
         """Name → prompt and answer tokens, estimated."""
         self.ends: list[int] = []
@@ -211,8 +216,10 @@ class RecordedModel:
         known = self._known.get((mine.purpose, mine.prompt))
         if known is not None:
             return known
-        self.changed.append(mine.name)
         recording = self.recorded.get(mine.name)
+        self.changed[mine.name] = (
+            changed_sections(recording.prompt, mine.prompt) if recording else "not recorded"
+        )
         if self.asked is not None:
             reply = await self.asked.complete(replace(request, timeout=_PATIENCE_SECONDS))
             append_recording(self.folder, replace(mine, answer=reply.text))
@@ -254,9 +261,12 @@ async def learn(server: MeasuredServer, model: RecordedModel) -> list[list[dict[
         with api(server) as port:
             for tasks_by_source in SETS.values():
                 for wave in waves(tasks_by_source):
+                    await model.known_lessons.start_wave(runtime, tenant_id)
+                    start = len(model.used)
                     body = b"".join(_line(trace) for trace in wave)
                     await asyncio.to_thread(send, port, key, body, "always")
                     await drain(runtime, tenant_id)
+                    await model.known_lessons.end_wave(runtime, tenant_id, model.used[start:])
                 await clean_up_playbook(runtime, tenant_id, PLACE, new_id(), force=True)
                 playbooks.append(await _active_bullets(runtime, tenant_id))
                 model.end_set()
@@ -340,13 +350,6 @@ def write_recordings(folder: Path, model: RecordedModel, bullets: Sequence[dict[
     (folder / "playbook.json").write_text(text + "\n", encoding="utf8")
 
 
-def labeled_pairs(folder: Path) -> Iterator[tuple[str, str]]:
-    """The contents of two bullets that a careful reader would merge."""
-    file = folder / "duplicates.json"
-    if file.exists():
-        yield from (tuple(pair) for pair in json.loads(file.read_text(encoding="utf8")))
-
-
 def to_report(
     model: RecordedModel, playbooks: Sequence[Sequence[dict[str, Any]]], folder: Path
 ) -> Report:
@@ -368,9 +371,18 @@ def to_report(
         bullets_a_trace = f"{len(bullets) / traces:.2f}"
         report.row("playbook", name, traces, len(bullets), bullets_a_trace, duplicates)
     report.table(
+        *("known", "Known lessons: bullets that a reflection repeats", "repeated"),
+        *("shown in its prompt", "prompts that lack one"),
+    )
+    title = "Prompts that differ from the recorded ones"
+    report.table("changed", title, "prompt", "sections that differ")
+    report.table(
         *("model", "The model (estimated tokens)", "set", "purpose", "calls", "calls a trace"),
         *("prompt tokens a trace", "answer tokens a trace"),
     )
+    report.row("known", *model.known_lessons.row())
+    for changed in model.changed.items():
+        report.row("changed", *changed)
     start = 0
     for name, count, end in zip(SETS, counts, model.ends, strict=True):
         used = model.used[start:end]

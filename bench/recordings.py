@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 _LESSON = re.compile(r"^(\d+)\. \(\w+\) (.+)$", re.MULTILINE)
+_SECTION = re.compile(r"<([a-z-]+)-…>\n(.*?)\n</\1-…>", re.DOTALL)
 _KNOWN_LESSON = re.compile(r"^\[(L\d+)\] (.+)$", re.MULTILINE)
 _BULLET = re.compile(
     r"^\[([a-z]+-\d{5})\] .*?, taught by .*\n(?:  \w+: .*\n)*  (.+)$", re.MULTILINE
@@ -45,6 +46,22 @@ def to_current_numbers(recording: Recording, prompt: str) -> str:
         current = {text: name for name, text in pattern.findall(prompt)}
         names |= {n: current.get(t, n) for n, t in pattern.findall(recording.prompt)}
     return re.sub(r"\b(?:L\d+|[a-z]+-\d{5})\b", lambda m: names.get(m.group(), m.group()), answer)
+
+
+def changed_sections(before: str, now: str) -> str:
+    """The names of the fenced sections in which two prompts differ, `instructions` for the text
+    around them.
+    """
+    first, second = _sections(before), _sections(now)
+    names = [n for n in dict.fromkeys([*first, *second]) if first.get(n) != second.get(n)]
+    return ", ".join(names) or "order"
+
+
+def _sections(prompt: str) -> dict[str, str]:
+    sections: dict[str, str] = {"instructions": _SECTION.sub("", prompt)}
+    for match in _SECTION.finditer(prompt):
+        sections[match[1]] = sections.get(match[1], "") + match[2]
+    return sections
 
 
 class RecordedDecisions:
@@ -88,3 +105,10 @@ class RecordedDecisions:
                 named = {operation["bullet_id"], *operation["source_ids"]} - {None}
                 lessons = [texts[n] for n in operation["lessons"] if n in texts]
                 yield operation, lessons, {k: t for k, t in keys.items() if k in named}
+
+
+def labeled_pairs(folder: Path) -> Iterator[tuple[str, str]]:
+    """The contents of two bullets that a careful reader would merge."""
+    file = folder / "duplicates.json"
+    if file.exists():
+        yield from (tuple(pair) for pair in json.loads(file.read_text(encoding="utf8")))

@@ -371,7 +371,10 @@ async def test_lessons_wait_while_other_traces_are_reflected_on(
     await asked.hand_on(advice(0))
     await asked.drain()
     assert len(stub.calls) == 1, "a lone lesson is curated at once"
-    others = [await reflect_on(asked, playbook) for playbook in ("book", "book", "another")]
+    others = [
+        await reflect_on(asked, playbook, is_running=is_running)
+        for playbook, is_running in (("book", True), ("book", False), ("another", True))
+    ]
     await asked.hand_on(advice(1))
     await end(asked, others[0])
     await asked.hand_on(advice(2))
@@ -389,8 +392,8 @@ async def test_lessons_wait_while_other_traces_are_reflected_on(
     assert (len(stub.calls), await asked.inbox()) == (3, []), "the batch is full"
 
 
-async def reflect_on(book: Book, playbook: str) -> UUID:
-    """A trace that a worker reflects on. Returns the run."""
+async def reflect_on(book: Book, playbook: str, *, is_running: bool = True) -> UUID:
+    """A trace that a worker reflects on, or that waits for a worker. Returns the run."""
     async with book.runtime.sessions.for_tenant(book.tenant_id) as session:
         body = CreateTraceRequest.model_validate(
             {"playbook": playbook, "events": [{"event_type": "user_message", "content": playbook}],
@@ -399,7 +402,8 @@ async def reflect_on(book: Book, playbook: str) -> UUID:
         new = await prepare_trace(body, book.tenant_id, book.place.project_id)
         stored = await store_trace(session, new)
         run = new_run(session, "reflect", project_id="default", trace_id=stored.trace.id)
-        start_in_foreground(run, "other", timedelta(minutes=1))
+        if is_running:
+            start_in_foreground(run, "other", timedelta(minutes=1))
     return run.id
 
 

@@ -4,7 +4,7 @@ and the bullets it used.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,25 +16,19 @@ from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.errors import NotFound
 from apps.memory_api.core.isolated_work import run_isolated
 from apps.memory_api.core.resources import load_sql
-from apps.memory_api.memories.index.scopes import kind_scope
 from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.query import SearchFilters
-from apps.memory_api.memories.search.search import embed_query, search_in_session
 from apps.memory_api.playbooks.ref import PlaybookRef
 from apps.memory_api.reflection.bullet_usage import UsedBullet, bullet_text, load_bullet_usage
 from apps.memory_api.runs.chain import OUTCOME
 from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
 from apps.memory_api.text.differences import find_difference
 from apps.memory_api.text.reuse import find_reused_text
 from apps.memory_api.text.similarity import wording_similarity
 from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.arguments import as_items
 from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
 from apps.memory_api.trace_analysis.findings import Findings
 from apps.memory_api.traces.event_cache import EVENT_CACHE
 from apps.memory_api.traces.queries import (
-    find_traces_of_playbook,
     get_trace,
     list_earlier_attempts,
     load_attempt_events,
@@ -44,17 +38,12 @@ from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
 from apps.memory_api.traces.tables import TraceRow
 from apps.memory_api.traces.tools import ToolDefinition, recorded_tools, to_tools
 
-LESSON_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
-"""Reflections repeat their strategies at greater length."""
 MAX_TASK_LESSONS = 20
 MAX_TASK_HINTS = 1
-MAX_RELATED_LESSONS = 5
 MIN_COPY_SIMILARITY = 0.85
 """Wording similarity, 0 to 1, of known lessons of which a prompt shows only one."""
 TOOLS = "tools"
 """Key of a lesson's metadata: the names of the tools that its trace used."""
-MAX_QUERY_LENGTH = 2_000
-"""Characters of the text that related lessons are searched by."""
 
 TASK_KNOWLEDGE = load_sql("reflection/context.sql", "task_knowledge")
 BULLETS_OF_LESSONS = load_sql("reflection/context.sql", "bullets_of_lessons")
@@ -220,46 +209,6 @@ async def load_task_knowledge(session: AsyncSession, trace: TraceRow) -> TaskKno
     return TaskKnowledge(
         [replace(n, bullet_text=texts.get(n.memory_id)) for n in lessons.values()], list(hints)
     )
-
-
-async def find_related_lessons(
-    runtime: Runtime, trace_context: TraceContext, k: int = MAX_RELATED_LESSONS
-) -> list[PromptLesson]:
-    """The `k` best lessons of the project for this task and its error, best first: those whose
-    trace used the tools of this one (half of the tools of either: one shared tool such as
-    `calculate` does not make two tasks alike). For a trace without tools: lessons without tools
-    that a client stored, or whose trace has the same playbook. No transaction may be open.
-    """
-    context, trace = trace_context.context, trace_context.trace
-    error = context.error.error_message if context.error else ""
-    parts = (context.task_goal, context.task_description, error)
-    query_text = "\n".join(part for part in parts if part)[:MAX_QUERY_LENGTH]
-    tools = {tool.name for tool in used_tools(context)}
-    if not query_text:
-        return []
-    query = await embed_query(await runtime.get_tenant_embedder(trace.tenant_id), query_text)
-    scopes = [kind_scope(context.project_id, kind) for kind in LESSON_KINDS]
-    async with runtime.sessions.for_tenant(trace.tenant_id) as session:
-        hits = await search_in_session(
-            session, query, scopes, top_k=4 * k, filters=SearchFilters(kinds=LESSON_KINDS)
-        )
-        found = [(hit.memory, set(as_items(hit.memory.metadata_.get(TOOLS)))) for hit in hits]
-        if tools:
-            memories = [
-                memory for memory, lesson_tools in found if _share_tools(tools, lesson_tools)
-            ]
-        else:
-            without_tools = [memory for memory, lesson_tools in found if not lesson_tools]
-            trace_ids = {memory.trace_id for memory in without_tools if memory.trace_id}
-            same = await find_traces_of_playbook(session, trace_ids, trace.playbook)
-            memories = [m for m in without_tools if m.trace_id is None or m.trace_id in same]
-        lessons = [PromptLesson(memory.content, memory.id) for memory in memories]
-        return without_copies(await show_as_bullets(session, lessons))[:k]
-
-
-def _share_tools(tools: Collection[str], others: Collection[str]) -> bool:
-    shared = len(set(tools) & set(others))
-    return shared > 0 and 2 * shared >= min(len(tools), len(others))
 
 
 async def show_as_bullets(

@@ -36,7 +36,7 @@ from apps.memory_api.playbooks.queries import get_playbook
 from apps.memory_api.playbooks.ref import PlaybookRef
 from apps.memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
 from apps.memory_api.reflection.bullet_usage import UsedBullet
-from apps.memory_api.reflection.context import ReflectionInput, analyze, find_related_lessons
+from apps.memory_api.reflection.context import ReflectionInput, analyze
 from apps.memory_api.reflection.credit.assign import (
     PreparedVerdicts,
     prepare_verdicts,
@@ -56,6 +56,7 @@ from apps.memory_api.reflection.lesson_storage import (
 )
 from apps.memory_api.reflection.model_output import ModelVerdict
 from apps.memory_api.reflection.outside_text import hold_quoting_advice
+from apps.memory_api.reflection.related_lessons import find_related_lessons
 from apps.memory_api.runs.execution import Step
 from apps.memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
 from apps.memory_api.runs.tables import RunRow
