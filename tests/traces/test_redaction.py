@@ -110,3 +110,12 @@ def test_redaction_counts_are_summed_and_user_field_is_kept() -> None:
         "redacted": {"jwt": 3, "password": 1}
     }
     assert count_redactions({"redacted": "mine"}, {"jwt": 1}) == {"redacted": {"jwt": 1}}
+
+
+def test_secret_as_a_name_is_redacted() -> None:
+    key = "sk-" + "proj-" + "a1B2_c3-" * 8
+    call = {"event_type": "tool_call", "tool_name": key, "agent": key}
+    clean = redact_trace(CreateTraceRequest.model_validate({"events": [call], "tools": [key]}))
+    (event,), (tool,) = clean.events, clean.tools
+    assert {event.tool_name, event.agent, tool.name} == {"[secret:openai_key]"}
+    assert clean.metadata["redacted"] == {"openai_key": 3}

@@ -1,8 +1,8 @@
 """Redacts traces before they are stored. Copies only what contains a secret.
 
-IDs and names (tools, agents, bullet keys) are not redacted, because callers refer to them. A first
-pass over all texts together decides whether a detailed pass is needed, which is rare: the first
-pass takes 0.25 s for 551 real traces, and none of them needed the second.
+IDs and bullet keys are not redacted, because callers refer to them. A first pass over all texts
+together decides whether a detailed pass is needed, which is rare: the first pass takes 0.25 s for
+551 real traces, and none of them needed the second.
 
 Redaction of personal data has no first pass and takes longer, up to 30 s. So a large body is
 redacted in a process of its own (the functions `…_isolated`), and before its transaction opens.
@@ -58,8 +58,8 @@ _TRACE = (
     "tools",
     "metadata",
 )
-_TOOL = ("description",)
-_EVENT = ("content", "metadata", "error")
+_TOOL = ("name", "description")
+_EVENT = ("content", "metadata", "error", "tool_name", "agent")
 _CHANGE: Mapping[type[BaseModel], Sequence[str]] = {
     AppendEventsRequest: ("events", "tools"),
     RecordOutcomeRequest: ("error", "ground_truth", "test_report"),
@@ -160,7 +160,7 @@ def _redact_each_event(events: Sequence[Event]) -> Sequence[tuple[Event, Counter
 
 
 def redact_tools(tools: Sequence[ToolDefinition], kinds: Counter[str]) -> list[ToolDefinition]:
-    """The tools without secrets in their descriptions. Adds the number of secrets to `kinds`."""
+    """The tools without secrets. Adds the number of secrets to `kinds`."""
     return [redact_fields(tool, _TOOL, kinds) for tool in tools]
 
 
@@ -237,7 +237,7 @@ def _collect_texts(value: Any, texts: list[str]) -> None:
     elif isinstance(value, ErrorInfo):
         _collect_texts([value.error_message, value.context], texts)
     elif isinstance(value, ToolDefinition):
-        _collect_texts(value.description, texts)
+        _collect_texts([value.name, value.description], texts)
     elif isinstance(value, dict):
         pairs = cast("dict[Any, Any]", value)
         for key, item in pairs.items():
