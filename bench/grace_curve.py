@@ -65,7 +65,7 @@ class Response:
     @property
     def is_taught(self) -> bool:
         """Whether the plan cites a bullet."""
-        return bool((self.run["plan"] or {}).get("cited_bullets"))
+        return bool(self.run["cited_bullets"])
 
 
 def is_right(question: Question, run: Mapping[str, Any]) -> bool:

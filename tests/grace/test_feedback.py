@@ -140,8 +140,10 @@ async def test_corrected_answer_is_given_to_similar_questions(agent: Agent) -> N
     assert trace["used_bullet_keys"] == [key]
     other = await agent.ask("How long do parcels to Norway take?", playbook="desk")
     assert "nine working days" in other["answer"], "another question is searched for"
-    await judge(agent, again, "wrong", "Only by the manager.")
+    same = await agent.ask(KNOWN, playbook="desk", interactive=False)
+    await judge(agent, same, "wrong", "Only by the manager.")
     await agent.work()
+    assert key in await list_bullets(agent), "the bullet about this question is changed"
     last = await agent.ask(KNOWN, playbook="desk", interactive=False)
     assert last["answer"] == "Only by the manager. [1]"
 

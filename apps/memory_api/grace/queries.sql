@@ -2,6 +2,7 @@
 insert into agent_events (tenant_id, agent_run_id, number, type, data)
 select $1, $2, $3 + event.position, event.type, event.data::jsonb
 from unnest($4::text[], $5::text[]) with ordinality as event (type, data, position)
+returning number
 
 -- name: load_progress
 select wanted.position, run.project_id, run.state, run.event_count, event.number, event.type,
