@@ -132,7 +132,7 @@ async def measure_curve(service: Service, report: Report, data: RetrievalSet, co
     learned = (await service.api.get("/api/v1/agents/calibration")).json()
     playbook = (await service.api.get(f"/api/v1/playbooks/{PLAYBOOK}")).json()
     report.row(
-        *("state", data.name, f"{helped} of {len(taught)}", playbook["bullet_count"]),
+        *("state", data.name, f"{helped} of {len(taught)}", playbook["active_bullet_count"]),
         f"{learned['silent']:.2f} / {learned['notify']:.2f} / {learned['confirm']:.2f}",
         f"{learned['temperature']:.2f}",
     )

@@ -47,7 +47,8 @@ TEXTS: dict[tuple[str, Taught], str] = {
     ("ja", "corrected-answer"): "「{question}」と質問されたら、次のように答える。{text}",
     ("ja", "search-words"): "「{question}」と質問されたら、次の語で検索する。{text}",
 }
-_NUMBER = re.compile(r"\d+")
+_NUMBER_OR_NAME = re.compile(r"\d+|(?<=[^.!?] )[A-Z]\w+")
+"""Digits, and words in capitals that do not start a sentence."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,19 @@ def find_corrections(bullets: Iterable[FoundBullet]) -> list[Correction]:
 
 
 def question_similarity(left: str, right: str) -> float:
-    """Share of the words of two questions that both have, 0 to 1; 0 if their numbers differ."""
-    if set(_NUMBER.findall(left)) != set(_NUMBER.findall(right)):
+    """Share of the words of two questions that both have, 0 to 1; 0 if one has a number or a name
+    that the other does not have.
+    """
+    if _is_about_others(left, right) or _is_about_others(right, left):
         return 0.0
     mine, theirs = content_terms(left), content_terms(right)
     either = mine | theirs
     return len(mine & theirs) / len(either) if either else 0.0
+
+
+def _is_about_others(left: str, right: str) -> bool:
+    folded = right.casefold()
+    return any(each.casefold() not in folded for each in _NUMBER_OR_NAME.findall(left))
 
 
 def choose_correction(
