@@ -4,9 +4,10 @@
 
 API and worker are processes of their own. Latency of an event: from the start of the transaction
 that stores it until the client has read it, also of events that are older than the client's stream.
-Time of a step: from the plan to the end of the run, divided by its steps. Overhead of a step: this
-time without the time that the tools took. With 100 runs at once, both include waiting for the other
-runs that the worker executes at the same time.
+Time of a step: from the start of the transaction that stores the plan to the commit of the last
+event, divided by the steps. Overhead of a step: this time without the time that the tools took.
+With 100 runs at once, both include waiting for the other runs that the worker executes at the same
+time.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ from tests.support.pdf import make_pdf
 RUNS, PAGES, PAGES_PER_DOCUMENT = 100, 2_000, 100
 URL = "/api/v1/agents/runs"
 TIMES = """
-select extract(epoch from max(created_at) - min(created_at) filter (where type = 'plan_created'))
-        ::float8 as whole,
+select extract(epoch from max(pg_xact_commit_timestamp(xmin))
+        - min(created_at) filter (where type = 'plan_created'))::float8 as whole,
     (select count(*) from agent_steps as step
         where step.agent_run_id = event.agent_run_id and step.result is not null) as steps,
     (select sum((step.result ->> 'execution_time_ms')::float8) from agent_steps as step
         where step.agent_run_id = event.agent_run_id) as tools
 from agent_events as event where agent_run_id = any($1::uuid[]) group by agent_run_id
 """
-"""Per run: seconds from the plan to the last event, number of steps, milliseconds of tools."""
+"""Per run: seconds from the plan to the commit of the last event, steps, milliseconds of tools."""
 UNKNOWN = "Who piloted the zeppelin over Madagascar yesterday?"
 
 
@@ -73,7 +74,8 @@ def main(short: Annotated[bool, typer.Option(help="A tenth, writes no file.")] =
         *("idle", "Connections to PostgreSQL; goal: waiting runs need none"),
         *("waiting runs", "connections", "runs that a worker holds"),
     )
-    with measured_server() as server, api(server) as port, worker(server, {}) as pid:
+    conf = {"track_commit_timestamp": "on"}
+    with measured_server(conf) as server, api(server) as port, worker(server, {}) as pid:
         key = asyncio.run(new_tenant(server, "agents"))
         measured = Measured(server, psutil.Process(pid))
         asyncio.run(measure(report, port, key, measured, 10 if short else 1))

@@ -51,13 +51,15 @@ class MeasuredServer:
 
 
 @contextmanager
-def measured_server() -> Iterator[MeasuredServer]:
-    """Start a server with a migrated, empty database, and delete it afterwards."""
+def measured_server(conf: Mapping[str, str] | None = None) -> Iterator[MeasuredServer]:
+    """Start a server with a migrated, empty database, and delete it afterwards. `conf` are more
+    settings of PostgreSQL.
+    """
     # A random loopback address, so that port 5432 is free.
     host = f"127.{random.randint(2, 250)}.{random.randint(2, 250)}.1"
-    conf = {"listen_addresses": host, "shared_buffers": "2GB", "max_wal_size": "4GB"}
+    fixed = {"listen_addresses": host, "shared_buffers": "2GB", "max_wal_size": "4GB"}
     with tempfile.TemporaryDirectory(prefix="hansei-bench-") as folder:
-        server = EmbeddedPostgres(Path(folder) / "pg", conf=conf).start()
+        server = EmbeddedPostgres(Path(folder) / "pg", conf=fixed | dict(conf or {})).start()
         try:
             measured = MeasuredServer(server, host)
             asyncio.run(provision_database(server, DATABASE))

@@ -25,6 +25,7 @@ from apps.memory_api.core.tracing import current_traceparent
 from apps.memory_api.curation import cleanup
 from apps.memory_api.embeddings.port import EmbedderUnavailable
 from apps.memory_api.erasures import erase
+from apps.memory_api.grace.corrections import CORRECTION, CorrectionStep
 from apps.memory_api.grace.interventions import AGENT
 from apps.memory_api.grace.step import AgentRunStep
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
@@ -82,6 +83,7 @@ RUN_STEPS: Steps = {
     WORKFLOW: AnswerStep(),
     CHUNK: ChunkStep(),
     AGENT: AgentRunStep(),
+    CORRECTION: CorrectionStep(),
     WEBHOOK: FunctionStep(WEBHOOK, send_delivery),
     upkeep.UPKEEP: FunctionStep(upkeep.UPKEEP, upkeep.run_upkeep),
     reembedding.KIND: FunctionStep(reembedding.KIND, reembedding.run_reembedding),

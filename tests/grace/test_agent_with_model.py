@@ -138,6 +138,27 @@ async def test_answer_to_injected_instruction_is_not_trusted(agent: Agent, model
     assert "</source-" in prompt[fence:]
 
 
+async def test_document_cannot_lead_to_another_collection(agent: Agent, model: Model) -> None:
+    """The model obeys a document that names another collection; the run is limited to its own."""
+    (await agent.api.post("/api/v1/collections", json={"name": "vault"})).raise_for_status()
+    url = "/api/v1/collections/vault/documents"
+    content = b"The vault code of the company is 4711."
+    (await agent.api.post(url, params={"source": "v.txt"}, content=content)).raise_for_status()
+    await agent.work()
+    steps = [
+        {"step_id": 1, "action": "rag_search", "description": "d", "query": "vault code company",
+         "collection": "vault"},
+        {"step_id": 2, "action": "reasoning", "description": "d", "depends_on": [1]},
+    ]  # fmt: skip
+    model.answers["answer"] = [{"answer": "The sources do not say.", "sufficient": False}]
+    asked = {"collections": ["handbook"], "interactive": False, "plan": {"steps": steps}}
+    run = await agent.ask("What is the vault code of the company?", **asked)
+    assert "4711" not in str(run)
+    assert all("4711" not in call.user for call in model.calls)
+    found = await agent.ask("What is the vault code of the company?", plan={"steps": steps})
+    assert "4711" in str(found["steps"][0]["sources"]), "a run without a limit finds it"
+
+
 async def test_insufficient_sources_are_admitted(agent: Agent, model: Model) -> None:
     model.answers["answer"] = [{"answer": "The sources do not say.", "sufficient": False}]
     agent.config = config(intervention={"max_rounds": 0})

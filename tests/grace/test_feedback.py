@@ -118,3 +118,45 @@ async def test_modify_plans_everything_again_and_the_plan_is_confirmed(
     run = await agent.go_on(run, "proceed")
     run = await agent.go_on(run, "proceed")
     assert (run["state"], run["found"]) == ("done", True)
+
+
+async def list_bullets(agent: Agent) -> dict[str, str]:
+    found = await agent.api.get("/api/v1/playbooks/desk/bullets")
+    return {each["id"]: each["content"] for each in found.json()["items"]}
+
+
+async def test_corrected_answer_is_given_to_similar_questions(agent: Agent) -> None:
+    run = await agent.ask(KNOWN, playbook="desk", interactive=False)
+    assert (await judge(agent, run, "wrong", "Only by the shift lead.")).status_code == 200
+    await agent.work()
+    ((key, content),) = [
+        each for each in (await list_bullets(agent)).items() if "shift lead" in each[1]
+    ]
+    assert content == f'When asked "{KNOWN}", answer: Only by the shift lead.'
+    again = await agent.ask(f"Please: {KNOWN.lower()}", playbook="desk", interactive=False)
+    assert (again["answer"], again["found"]) == ("Only by the shift lead. [1]", True)
+    assert [each["source"] for each in again["sources"]] == [f"bullet:{key}"]
+    trace = await read_trace(agent, again)
+    assert trace["used_bullet_keys"] == [key]
+    other = await agent.ask("How long do parcels to Norway take?", playbook="desk")
+    assert "nine working days" in other["answer"], "another question is searched for"
+    same = await agent.ask(KNOWN, playbook="desk", interactive=False)
+    await judge(agent, same, "wrong", "Only by the manager.")
+    await agent.work()
+    assert key in await list_bullets(agent), "the bullet about this question is changed"
+    last = await agent.ask(KNOWN, playbook="desk", interactive=False)
+    assert last["answer"] == "Only by the manager. [1]"
+
+
+async def test_words_that_a_person_gave_are_searched_for_next_time(agent: Agent) -> None:
+    agent.config = config(intervention={"max_rounds": 1})
+    words = "未使用の商品 返品 購入 十四日以内"
+    run = await agent.ask(UNKNOWN, playbook="desk")
+    assert run["state"] == "waiting"
+    run = await agent.go_on(run, "input", words)
+    assert run["state"] == "done", run
+    await judge(agent, run, "right")
+    await agent.work()
+    again = await agent.ask(UNKNOWN, playbook="desk")
+    assert (again["state"], again["steps"][0]["query"]) == ("done", words)
+    assert again["answer"] == run["answer"]

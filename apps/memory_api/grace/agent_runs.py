@@ -17,6 +17,7 @@ from apps.memory_api.core.errors import Conflict, InvalidRequest, NotFound
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.grace import queries
 from apps.memory_api.grace.config import GraceConfig
+from apps.memory_api.grace.corrections import enqueue_correction
 from apps.memory_api.grace.execution_plan import ExecutionPlan, find_plan_problems
 from apps.memory_api.grace.interventions import apply_answer, check_answer, enqueue_leg
 from apps.memory_api.grace.outcome import finish_agent_run
@@ -176,6 +177,7 @@ async def record_agent_feedback(
     agent_run.feedback, agent_run.feedback_answer = body.verdict, body.answer
     agent_run.feedback_at = datetime.now(UTC)
     await queries.add_events(session, agent_run, [("feedback_recorded", {"verdict": body.verdict})])
+    await enqueue_correction(runtime, session, agent_run)
     if agent_run.trace_id is None:
         return
     trace = await get_trace(session, agent_run.trace_id, for_update=True)

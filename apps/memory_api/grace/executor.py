@@ -190,6 +190,7 @@ async def _run_step(
         leg.model,
         leg.bullets,
         leg.tools,
+        leg.corrections,
     )
     timed_out = False
     timeout = step.timeout_seconds or leg.config.executor.step_timeout_seconds
@@ -286,7 +287,7 @@ async def _store_result(
             "error": result.error,
             "sources": [each["source"] for each in result.sources],
         }
-        events = [(kind, data), *budget_warning(leg, agent_run)]
+        events: list[queries.AgentEventData] = [(kind, data), *budget_warning(leg, agent_run)]
         if wants_web_search(leg, rows, step, result):
             events.append(("step_inserted", insert_web_search(session, rows, row, step)))
             await queries.add_events(session, agent_run, events)

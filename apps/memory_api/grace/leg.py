@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.grace import queries
 from apps.memory_api.grace.agent_model import AgentModel, RunUsage
 from apps.memory_api.grace.config import GraceConfig, ThresholdSection
+from apps.memory_api.grace.corrections import Correction
 from apps.memory_api.grace.execution_plan import (
     ExecutionPlan,
     ExecutionState,
@@ -47,6 +48,8 @@ class Leg:
     model: AgentModel | None = None
     bullets: str = ""
     bullet_keys: Sequence[str] = field(default_factory=tuple[str, ...])
+    corrections: Sequence[Correction] = ()
+    """Those of the bullets that correct a question."""
     known: KnownRows | None = None
     """The rows as this leg has written them last; None if they have to be read."""
     started: Sequence[PlanStep] = ()

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from apps.memory_api.grace.agent_model import AgentModel
 from apps.memory_api.grace.config import GraceConfig
+from apps.memory_api.grace.corrections import Correction, choose_correction
 from apps.memory_api.grace.execution_plan import ExecutionPlan, PlanStep, find_plan_problems
 from apps.memory_api.grace.tools.port import Tool
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
@@ -79,6 +80,8 @@ class PlanningContext:
     experience: Sequence[str] = ()
     preferred_collection: str | None = None
     situation: str = ""
+    corrections: Sequence[Correction] = ()
+    """Those of the bullets that correct a question."""
 
 
 def estimate_complexity(query: str) -> float:
@@ -101,7 +104,7 @@ async def create_plan(context: PlanningContext, model: AgentModel | None) -> Exe
     """
     complexity = estimate_complexity(context.query)
     if model is None:
-        return template_plan(context, complexity)
+        return _recall_plan(context, complexity) or template_plan(context, complexity)
     try:
         if context.config.planner.complexity_by_model:
             complexity = await estimate_complexity_by_model(context.query, model)
@@ -169,19 +172,44 @@ async def _plan_by_model(
     )
 
 
+def _recall_plan(context: PlanningContext, complexity: float) -> ExecutionPlan | None:
+    """Answer with the corrected answer to a similar question. None if there is none."""
+    chosen = choose_correction(context.query, context.corrections, ["corrected-answer"])
+    if chosen is None:
+        return None
+    step = PlanStep(
+        step_id=1,
+        action="reasoning",
+        description=f"Answer the question from bullet {chosen[0].key}.",
+        query=context.query[:4_000],
+        expected_output="The corrected answer.",
+    )
+    return ExecutionPlan(
+        original_query=context.query,
+        complexity=complexity,
+        steps=[step],
+        requires_confirmation=complexity >= context.config.planner.confirm_above,
+        cited_bullets=[chosen[0].key],
+    )
+
+
 def template_plan(context: PlanningContext, complexity: float) -> ExecutionPlan:
-    """Search, then answer."""
+    """Search, then answer. The search uses the words that answered a similar question."""
     names = [name for name, _ in context.collections]
     default = context.config.search.default_collection
     preferred = context.preferred_collection
     collection = preferred if preferred in names else default if default in names else None
     fallback = "web_search" if "web_search" in context.tools else None
+    words, cited = context.query, list[str]()
+    chosen = choose_correction(context.query, context.corrections, ["search-words"])
+    if chosen is not None:
+        words, cited = chosen[0].text, [chosen[0].key]
     steps = [
         PlanStep(
             step_id=1,
             action="rag_search",
             description="Search the collections for the question.",
-            query=context.query[:4_000],
+            query=words[:4_000],
             collection=collection,
             expected_output="Passages that answer the question.",
             fallback=fallback,
@@ -200,6 +228,7 @@ def template_plan(context: PlanningContext, complexity: float) -> ExecutionPlan:
         complexity=complexity,
         steps=steps,
         requires_confirmation=complexity >= context.config.planner.confirm_above,
+        cited_bullets=cited,
     )
 
 

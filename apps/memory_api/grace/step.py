@@ -21,6 +21,7 @@ from apps.memory_api.collections.queries import list_collections
 from apps.memory_api.grace import queries
 from apps.memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
 from apps.memory_api.grace.config import GraceConfig, ThresholdSection, load_config
+from apps.memory_api.grace.corrections import Correction, find_corrections
 from apps.memory_api.grace.execution_plan import ExecutionPlan, ExecutionState
 from apps.memory_api.grace.executor import (
     AgentRunCancelled,
@@ -153,6 +154,7 @@ async def _expire_question(session: AsyncSession, agent_run: AgentRunRow) -> boo
 def _use_bullets(leg: Leg, agent_run: AgentRunRow) -> None:
     stored: dict[str, Any] = agent_run.options.get(BULLETS) or {}
     leg.bullets, leg.bullet_keys = stored.get("text", ""), stored.get("keys", [])
+    leg.corrections = [Correction(**each) for each in stored.get("corrections", [])]
 
 
 async def _advance(leg: Leg) -> bool:
@@ -190,7 +192,7 @@ async def _known_rows(leg: Leg) -> tuple[AgentRunRow, Sequence[AgentStepRow]]:
 
 
 async def _plan(leg: Leg, agent_run: AgentRunRow) -> bool:
-    if leg.model is not None and agent_run.playbook is not None:
+    if agent_run.playbook is not None:
         await _render_bullets(leg, agent_run)
     context = await _planning_context(leg, agent_run)
     plan = await create_plan(context, leg.model)
@@ -215,11 +217,13 @@ async def _render_bullets(leg: Leg, agent_run: AgentRunRow) -> None:
         return
     keys = list(rendered.block.keys)
     text = fence_text(rendered.block.text, label="playbook") if keys else ""
+    corrections = find_corrections(rendered.bullets)
+    stored = {"text": text, "keys": keys, "corrections": [each.to_json() for each in corrections]}
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         current = await leg.lock(session)
         current.retrieval_id = rendered.retrieval_id
-        current.options = current.options | {BULLETS: {"text": text, "keys": keys}}
-    leg.bullets, leg.bullet_keys = text, keys
+        current.options = current.options | {BULLETS: stored}
+    leg.bullets, leg.bullet_keys, leg.corrections = text, keys, corrections
 
 
 async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext:
@@ -237,6 +241,7 @@ async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext
         leg.bullet_keys,
         [each.describe() for each in known],
         next((each.collection for each in known if each.is_reliable), None),
+        corrections=leg.corrections,
     )
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from apps.memory_api.grace.agent_model import AgentModel
 from apps.memory_api.grace.confidence import ConfidenceFactors, Groundedness
 from apps.memory_api.grace.config import GraceConfig
+from apps.memory_api.grace.corrections import Correction
 from apps.memory_api.grace.execution_plan import PlanStep, PlanStepResult
 from apps.memory_api.llm.untrusted_text import fence_text
 from apps.memory_api.runtime import Runtime
@@ -78,6 +79,8 @@ class ToolContext:
     bullets: str = ""
     """The bullets of the playbook that fit the question, as a fenced block."""
     tools: Mapping[str, Tool] = field(default_factory=dict[str, "Tool"])
+    corrections: Sequence[Correction] = ()
+    """Those of the bullets that correct a question."""
 
     @property
     def sources(self) -> list[Source]:

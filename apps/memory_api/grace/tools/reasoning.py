@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from apps.memory_api.collections.chunking import split_sentences
 from apps.memory_api.grace.agent_model import AgentModel
 from apps.memory_api.grace.confidence import ConfidenceFactors, Groundedness
+from apps.memory_api.grace.corrections import Correction, choose_correction
 from apps.memory_api.grace.tools.port import (
     Source,
     Tool,
@@ -69,7 +70,8 @@ class ReasoningTool(Tool):
     async def run(self, context: ToolContext, given: ToolInput) -> ToolResult:
         sources = context.sources
         if context.model is None:
-            return extract_answer(context.query, sources)
+            recalled = None if sources else recall_answer(context.query, context.corrections)
+            return recalled or extract_answer(context.query, sources)
         return await self._ask(context, context.model, given, sources)
 
     async def _ask(
@@ -159,6 +161,19 @@ def _has_words_of(claim: str, sources: Sequence[Source]) -> bool:
         if terms and sum(term in known for term in terms) >= SUPPORT_SHARE * len(terms):
             return True
     return False
+
+
+def recall_answer(query: str, corrections: Sequence[Correction]) -> ToolResult | None:
+    """The corrected answer to the same or a similar question, with its bullet as the source. Its
+    score is the similarity of the questions.
+    """
+    chosen = choose_correction(query, corrections, ["corrected-answer"])
+    if chosen is None:
+        return None
+    found, similarity = chosen
+    source = Source(f"bullet:{found.key}", f"{found.question}\n{found.text}", similarity)
+    factors = replace(search_factors([source]), is_search_step=True)
+    return ToolResult(f"{found.text} [1]", sources=[source], factors=factors)
 
 
 def extract_answer(query: str, sources: Sequence[Source]) -> ToolResult:

@@ -51,8 +51,8 @@ class RetrievedBullets:
 
 @dataclass(frozen=True)
 class RenderedPlaybook:
-    """A prompt block and its retrieval. `left_out` counts bullets that did not fit the budget;
-    `held_out` is the bullet that the holdout experiment withheld.
+    """A prompt block, its bullets and its retrieval. `left_out` counts bullets that did not fit the
+    budget; `held_out` is the bullet that the holdout experiment withheld.
     """
 
     retrieval_id: UUID
@@ -60,6 +60,7 @@ class RenderedPlaybook:
     block: PromptBlock
     left_out: int = 0
     held_out: str | None = None
+    bullets: Sequence[FoundBullet] = ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ async def _render_bullets(
         if draw is not None:
             record = replace(record, holdout_candidate=draw.candidate, held_out=draw.held_out)
         await insert_retrieval(found.connection, tenant_id, record)
-    return RenderedPlaybook(retrieval_id, header.version, block, left_out, held_out)
+    bullets = [hit.memory for hit in shown]
+    return RenderedPlaybook(retrieval_id, header.version, block, left_out, held_out, bullets)
 
 
 @dataclass(frozen=True)
