@@ -134,7 +134,8 @@ def write_skill(folder: Path, playbook: AgentPlaybook) -> bool:
             path = path.with_name(f"{path.stem}-2.md")
         lines = [_OWNED, "", f"# {_one_line(section)}", "", *map(_format_bullet, bullets), ""]
         files[path] = "\n".join(lines)
-        rows.append(f"- [{_one_line(section)}](references/{path.name}): {len(bullets)} bullets")
+        count = "1 bullet" if len(bullets) == 1 else f"{len(bullets)} bullets"
+        rows.append(f"- [{_one_line(section)}](references/{path.name}): {count}")
     files[main] = _format_skill(playbook, rows)
     changed = False
     for path, text in files.items():

@@ -127,6 +127,7 @@ class StubService:
             "GET runs": self._list_runs,
             "GET runs/…": self._read_run,
             "POST runs/…": self._retry,
+            "GET traces": lambda _: (200, listed([RECORDED["trace"]])),
             "GET traces/…": self._read_trace,
             "GET memories": lambda _: (200, listed([RECORDED["memory"]])),
             "GET memories/…": self._read_memory,

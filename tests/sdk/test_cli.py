@@ -221,6 +221,12 @@ def test_run_list_stops_at_its_limit(known: StubService) -> None:
 
 
 def test_traces_and_memories_are_printed(known: StubService) -> None:
+    listed = run("trace", "list", "--playbook", "support", "--outcome", "failure", "--limit", "5")
+    assert f"{RECORDED['trace']['id']} · " in listed.stdout
+    expected = {"playbook": ["support"], "outcome": ["failure"], "limit": ["5"]}
+    assert known.calls[-1].query == expected
+    assert json.loads(run("trace", "list", "--json").stdout)["items"] == [RECORDED["trace"]]
+
     trace = run("trace", "show", "t1")
     assert "t1 · failure · closed" in trace.stdout
     assert "error: boom" in trace.stdout

@@ -151,9 +151,13 @@ def client_only(sdk_wheel: ZipFile, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def run_client(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_python(site, "-m", "hansei", *arguments)
+
+
+def run_python(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     # -S leaves out the environment's own site-packages, which contain hansei-server.
     return subprocess.run(
-        [sys.executable, "-S", "-m", "hansei", *arguments],
+        [sys.executable, "-S", *arguments],
         env={"PYTHONPATH": str(site), "PATH": "/usr/bin:/bin", "COLUMNS": "100"},
         cwd=site,
         capture_output=True,
@@ -167,6 +171,21 @@ def test_client_works_without_the_server(client_only: Path) -> None:
     assert all(f" {command} " in shown.stdout for command in CLIENT_COMMANDS)
     assert " serve " not in shown.stdout
     assert run_client(client_only, "--version").stdout.startswith("hansei ")
+
+
+def test_library_imports_httpx2_and_none_of_the_libraries_of_the_command(client_only: Path) -> None:
+    """A program of an agent that records and calls the API pays for `rich` and `typer` only on
+    disk."""
+    program = """
+import sys
+from hansei import AsyncHansei, Hansei, flush, tool, trace, traced
+import hansei.integrations.model_clients
+print(*{name.split(".")[0] for name in sys.modules} - sys.stdlib_module_names)
+"""
+    done = run_python(client_only, "-c", program)
+    assert done.returncode == 0, done.stderr
+    imported = set(done.stdout.split()) - {"__main__"}
+    assert imported <= {"hansei", "httpx2", "idna", "typing_extensions"}, imported
 
 
 @pytest.mark.parametrize("arguments", [["up", "--port", "80"], ["key", "create"], ["doctor"]])

@@ -147,7 +147,7 @@ def run_hook(playbook: Playbook = DEFAULT_PLAYBOOK, project: Project = None) -> 
     """Handle one hook event of Claude Code from standard input."""
     if sys.stdin is None or sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
         print_message(NO_INPUT)
-        raise typer.Exit(1)
+        return
     timer = _end_after(TIME_LIMIT_SECONDS)
     try:
         event = _read_event()

@@ -1,25 +1,71 @@
-"""`hansei trace`: show traces."""
+"""`hansei trace`: list and show traces."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated
 
 import typer
 
-from hansei.cli.options import AsJson
+from hansei._request import MAX_PAGE_SIZE
+from hansei.cli.options import AsJson, Outcome, Project
 from hansei.cli.terminal import (
     format_age,
+    format_count,
     format_error,
     open_client,
     print_json,
+    print_message,
     print_text,
     truncate,
+    truncate_line,
 )
-from hansei.types import TraceEvent, TraceWithEvents
+from hansei.types import Trace, TraceEvent, TraceWithEvents
 
 MAX_EVENT_LENGTH = 400
+MAX_TASK_LENGTH = 100
 
-trace_commands = typer.Typer(name="trace", help="Show traces.", no_args_is_help=True)
+trace_commands = typer.Typer(name="trace", help="List and show traces.", no_args_is_help=True)
+
+
+@trace_commands.command("list")
+def list_traces(
+    playbook: Annotated[str | None, typer.Option(help="Only traces of this playbook.")] = None,
+    outcome: Annotated[Outcome | None, typer.Option(help="Only this outcome.")] = None,
+    project: Project = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of traces.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List traces, newest first."""
+    with open_client() as client:
+        items = client.list_traces(
+            playbook=playbook,
+            outcome=None if outcome is None else outcome.value,
+            project_id=project,
+            limit=min(limit, MAX_PAGE_SIZE),
+        )
+        traces = list(islice(items, limit))
+    if as_json:
+        print_json({"items": traces})
+        return
+    if not traces:
+        print_message("No traces found.")
+    for trace in traces:
+        _print_line(trace)
+
+
+def _print_line(trace: Trace) -> None:
+    facts = [
+        trace["id"],
+        trace["outcome"] or "no outcome",
+        trace["state"],
+        format_age(trace["created_at"]),
+        format_count(trace["event_count"], "event"),
+        trace["playbook"],
+    ]
+    print_text(" · ".join(fact for fact in facts if fact), style="bold")
+    if trace["task_description"]:
+        print_text(truncate_line(trace["task_description"], MAX_TASK_LENGTH), indent=2)
 
 
 @trace_commands.command("show")

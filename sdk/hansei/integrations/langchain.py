@@ -18,10 +18,6 @@ from langchain_core.messages import BaseMessage
 from hansei.integrations.conversation import Conversation
 from hansei.recording.trace import RecordedTrace, current_trace
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
-# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
-# The library is optional and not installed where the types are checked.
-
 log = logging.getLogger("hansei")
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}

@@ -20,9 +20,8 @@ from hansei.endpoints.reflections import BulletEvaluation, Insight, Trajectory
 from hansei.errors import NotFound
 from hansei.types import Run
 
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
-# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
-# The library is optional and not installed where the types are checked.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# LangGraph's types are partly generic without arguments.
 
 PROMPT = "Context:\n{context}\n\nQuery: {query}\n\nAnswer:"
 """The template of document 2, section 10."""

@@ -9,18 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from agents.tracing import Span, Trace, TracingProcessor
+from agents.tracing import Span, SpanError, Trace, TracingProcessor
 
 from hansei.integrations.conversation import Conversation
 from hansei.recording.recorder import Recorder, default_recorder
 from hansei.recording.trace import RecordedTrace, current_trace, trace
 from hansei.types import ReflectMode
-
-# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
-# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
-# The library is optional and not installed where the types are checked.
 
 log = logging.getLogger("hansei")
 
@@ -163,13 +159,14 @@ def _record_messages(run: _Run, inputs: Iterable[Any], outputs: Iterable[Any], m
 def _find_task(messages: Iterable[Any]) -> str | None:
     """The text of the first user message."""
     for message in messages:
-        if isinstance(message, dict) and message.get("role") == "user":
-            content = message.get("content")
+        fields = cast("dict[str, Any]", message) if isinstance(message, dict) else {}
+        if fields.get("role") == "user":
+            content = fields.get("content")
             return content if isinstance(content, str) else None
     return None
 
 
-def _describe(error: Any) -> str:
+def _describe(error: SpanError) -> str:
     """The message and the details of a span's error."""
     details = (error.get("data") or {}).get("error")
     return f"{error['message']}: {details}" if details else str(error["message"])

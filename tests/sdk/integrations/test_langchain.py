@@ -5,16 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("langchain_core")
-pytest.importorskip("langgraph")
-
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel  # pyright: ignore[reportMissingImports]
-from langchain_core.messages import AIMessage  # pyright: ignore[reportMissingImports]
-from langchain_core.tools import tool  # pyright: ignore[reportMissingImports]
-from langgraph.graph import START, MessagesState, StateGraph  # pyright: ignore[reportMissingImports]
-from langgraph.prebuilt import ToolNode, tools_condition  # pyright: ignore[reportMissingImports]
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 
 import hansei
 from hansei.integrations.langchain import HanseiCallbackHandler

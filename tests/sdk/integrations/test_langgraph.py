@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-pytest.importorskip("langchain_core")
-pytest.importorskip("langgraph")
-
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel  # pyright: ignore[reportMissingImports]
-from langchain_core.messages import AIMessage  # pyright: ignore[reportMissingImports]
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
 
 from hansei import Hansei
 from hansei.integrations.langgraph import build_reflection_graph

@@ -6,10 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("agents")
-
-from agents import (  # pyright: ignore[reportMissingImports]
+from agents import (
     Agent,
     OpenAIResponsesModel,
     Runner,
