@@ -4,7 +4,7 @@ from (select scope_id, max(version) last from playbook_versions group by scope_i
 update memory_revisions r set created_at = v.created_at
 from playbook_versions v where v.scope_id = r.scope_id and v.version = r.playbook_version;
 update traces t set created_at = now() - interval '2 hours' - o.number * interval '31 hours'
-from (select id, row_number() over (order by id desc) number from traces) o where o.id = t.id;
+from (select id, row_number() over (order by playbook is null, id desc) number from traces) o where o.id = t.id;
 update retrievals r set created_at = t.created_at - interval '5 minutes' from traces t where t.retrieval_id = r.id;
 update bullet_verdicts v set created_at = t.created_at + interval '10 minutes' from traces t where t.id = v.trace_id;
 update memories m set created_at = t.created_at from traces t where t.id = m.trace_id;

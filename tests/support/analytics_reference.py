@@ -47,6 +47,25 @@ from pg_attribute where attrelid = ('analytics.' || $1)::regclass and attnum > 0
   and attname not in ('tenant_id', 'project_id', 'playbook')
 order by attnum
 """
+FUNCTION_COLUMNS = """
+select a.name, format_type(a.type, null) type, col_description('analytics.bullets'::regclass, b.attnum) about
+from pg_proc p
+cross join lateral unnest(p.proallargtypes, p.proargnames, p.proargmodes) with ordinality a(type, name, mode, number)
+left join pg_attribute b on b.attrelid = 'analytics.bullets'::regclass and b.attname = a.name
+where p.pronamespace = 'analytics'::regnamespace and p.proname = $1 and a.mode = 't'
+order by a.number
+"""  # noqa: E501
+MEANINGS = {
+    "version": "Version of the playbook at this time.",
+    "change": "added, removed or changed.",
+    "status_before": "Status at the first time; null if it was added.",
+    "status_after": "Status at the second time; null if it was removed.",
+    "content_before": "Text at the first time; null if it was added.",
+    "content_after": "Text at the second time; null if it was removed.",
+}
+"""Columns of functions that the view `bullets` does not have. PostgreSQL stores no comments on
+them.
+"""
 
 
 async def render_reference(connection: Any) -> str:
@@ -59,12 +78,12 @@ async def render_reference(connection: Any) -> str:
         described = views.get(name) or functions[name]
         question, omits = described["about"].split("\nDoes not show: ")
         lines = [f"### `{name}`", "", question, ""]
-        if name in views:
-            columns = await connection.fetch(COLUMNS, name)
-            cells = [(f"`{c['name']}`", c["type"], c["about"]) for c in columns]
-            lines += _table(("column", "type", "meaning"), cells)
-        else:
-            lines += [f"Arguments: `{described['arguments']}`."]
+        if name in functions:
+            lines += [f"Arguments: `{described['arguments']}`.", ""]
+        query = COLUMNS if name in views else FUNCTION_COLUMNS
+        columns = await connection.fetch(query, name)
+        cells = [(f"`{c['name']}`", c["type"], c["about"] or MEANINGS[c["name"]]) for c in columns]
+        lines += _table(("column", "type", "meaning"), cells)
         rows = await connection.fetch(example)
         assert rows, name
         shown = [[_cell(value) for value in row.values()] for row in rows]
