@@ -44,10 +44,6 @@ cross join lateral (
 join memories m on m.id = g.bullet_id
 where m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and s.status <> 'deleted'
 
--- name: first_active_bullets
--- The first active bullets of a playbook at a version, out of those of the statement bullets_as_of.
-select b.* from ({bullets_as_of}) b where b.status is null order by b.position, b.seq limit $5
-
 -- name: different_bullets
 -- The first bullets, by key, that differ between two versions ($3 and $4, in any order), and how many do ($1 tenant, $2 scope, $5 limit).
 -- The state at each version is read as in `bullets_as_of`, without what holds at both versions. Its fields decide, not its revision: a

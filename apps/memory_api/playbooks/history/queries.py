@@ -13,8 +13,9 @@ from apps.memory_api.core.resources import read_sql
 from apps.memory_api.playbooks.bullet_rows import BulletRecord
 from apps.memory_api.playbooks.queries import BULLETS_AS_OF
 
-FIRST_ACTIVE_BULLETS = read_sql("playbooks/queries.sql", "first_active_bullets").replace(
-    "{bullets_as_of}", BULLETS_AS_OF
+FIRST_ACTIVE_BULLETS = (
+    f"select b.* from ({BULLETS_AS_OF}) b where b.status is null"
+    " order by b.position, b.seq limit $5"
 )
 DIFFERENT_BULLETS = read_sql("playbooks/queries.sql", "different_bullets")
 
