@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hansei._ndjson import MAX_BATCH_BYTES, MAX_BATCH_LINES, Line, batch_lines, read_lines
@@ -33,7 +33,7 @@ def values(lines: list[Line]) -> list[Any]:
     return [json.loads(line.text) for line in lines]
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])  # a loaded machine
 @given(TRACES, st.booleans(), st.sampled_from([b"\n", b"\r\n", b"\n\n"]), st.booleans())
 def test_every_file_format_yields_the_same_traces(
     traces: list[Any], indent: bool, end: bytes, mark: bool

@@ -13,6 +13,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -156,6 +158,7 @@ def instrumented(instrumentor: Any) -> Callable[[TracerProvider], Any]:
 
 SCENARIOS: dict[str, tuple[Callable[[TracerProvider], Any], Callable[[StubProvider], None]]] = {
     "openllmetry-openai-chat": (instrumented(OpenAIInstrumentor()), call_chat),
+    "openllmetry-openai-responses": (instrumented(OpenAIInstrumentor()), call_responses),
     "openllmetry-anthropic": (instrumented(AnthropicInstrumentor()), call_anthropic),
     "openinference-openai-chat": (instrumented(OpenInferenceOpenAI()), call_chat),
     "openinference-openai-responses": (instrumented(OpenInferenceOpenAI()), call_responses),
@@ -206,12 +209,21 @@ def replace_changing(request: dict[str, Any], stub: StubProvider) -> dict[str, A
 
 
 def main() -> None:
-    os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"
-    with StubProvider() as stub:
+    """Each scenario runs in a process of its own: OpenLLMetry writes no spans of the Responses API
+    when it is switched on a second time.
+    """
+    if not sys.argv[1:]:
         for name in SCENARIOS:
+            subprocess.run(
+                [sys.executable, "-m", "tests.recordings.spans.record", name], check=True
+            )
+        return
+    os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"
+    for name in sys.argv[1:]:
+        with StubProvider() as stub:
             request = record(name, stub)
-            path = HERE / f"{name}.json"
-            path.write_text(json.dumps(request, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        path = HERE / f"{name}.json"
+        path.write_text(json.dumps(request, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,11 @@ def test_input_that_is_no_event_never_fails(hansei: Hansei, event: str) -> None:
     done = CliRunner().invoke(app, ["hooks", "run"], input=event)
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr
+
+
+def test_closed_standard_input_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    hooks.run_hook()
 
 
 def test_bootstrap_sends_past_sessions_once(

@@ -49,14 +49,15 @@ def test_spans_of_real_instrumentations(path: Path) -> None:
     answered = [("tool_response", "get_order", "sent"), ("llm_response", None, "It is on its way.")]
     assert sorted(found[:2]) == EXPECTED[:2]  # an agent span starts with the question of the user
     assert found[2:] == [EXPECTED[2], *answered]
-    assert {event.metadata["call_id"] for event in group.events[2:4]} == {"call_1_0"}
+    (call_id,) = {event.metadata["call_id"] for event in group.events[2:4]}
+    assert call_id in ("call_1_0", "fc_call_1_0")  # OpenLLMetry writes the ID of the item
     assert group.events[-1].metadata["model"] in ("gpt-5", "claude-haiku-5-5")
     if has_agent_span:
         assert group.fields["generated_answer"] == "It is on its way."
 
 
 def test_recordings_are_there() -> None:
-    assert len(RECORDED) >= 9
+    assert len(RECORDED) >= 10
 
 
 def test_openllmetry() -> None:

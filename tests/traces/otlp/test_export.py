@@ -207,7 +207,7 @@ async def test_invalid_values_do_not_lose_the_span(api: AsyncClient) -> None:
         (b'{"resourceSpans": 7}', {"Content-Type": "application/json"}, 422),
         (b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"xyz"}]}]}]}', {}, 422),
         (b"abc", {"Content-Type": "application/json", "Content-Encoding": "gzip"}, 422),
-        (gzip.compress(b"{}" * 99)[:-9], {"Content-Encoding": "gzip"}, 422),
+        (gzip.compress(b"{}" * 99, mtime=0)[:-9], {"Content-Encoding": "gzip"}, 422),
         (gzip.compress(bytes(70 * 2**20)), {"Content-Encoding": "gzip"}, 413),
         (b"{}", {"Content-Encoding": "br"}, 422),
         (b"{}", {"Content-Type": "text/plain"}, 415),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -239,7 +239,7 @@ def _message_events(
     tool_names: dict[str, str] = {}
     usage = _usage(span) if is_model else {}
     for side, time, extra in (
-        (messages.inputs, span.started_at, {}),
+        (_pair_results(messages.inputs), span.started_at, {}),
         (messages.outputs, span.ended_at, usage),
     ):
         for message in side:
@@ -257,6 +257,26 @@ def _message_events(
                 metadata=usage,
             ),
         )
+
+
+def _pair_results(messages: Sequence[Message]) -> Iterator[Message]:
+    """Give a result whose ID no call has the ID of the first call before it that has no result.
+
+    OpenLLMetry 0.62 writes two IDs of the Responses API: that of the item for the call, that of the
+    call for its result.
+    """
+    answered = {message.get("tool_call_id") for message in messages}
+    called: set[str] = set()
+    waiting: list[str] = []
+    for message in messages:
+        identities = [str(call.get("id") or "") for call in message.get("tool_calls") or ()]
+        called.update(identities)
+        waiting += [identity for identity in identities if identity and identity not in answered]
+        call_id = message.get("tool_call_id")
+        if call_id and call_id not in called and waiting:
+            yield {**message, "tool_call_id": waiting.pop(0)}
+        else:
+            yield message
 
 
 def _events_of(
