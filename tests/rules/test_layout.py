@@ -73,6 +73,7 @@ SQL_FILES = {
     "reflection/context.sql",
     "reflection/credit/credit.sql",
     "run_queue/queue.sql",
+    "runs/queries.sql",
     "traces/storage.sql",
 }
 
