@@ -10,8 +10,7 @@ and the pairs of bullets that a labeled list calls duplicates, after each of the
 the prompts that differ from the recorded ones, because their answers may not fit any more.
 
 `--record URL` asks an OpenAI-compatible endpoint (with its `/v1`) for the answers to prompts that
-are not recorded exactly so, and stores them at once; after an interruption, start it again.
-Needs ../shared/data/traces.jsonl.
+are not recorded exactly so, and stores them at once. Needs ../shared/data/traces.jsonl.
 """
 
 from __future__ import annotations

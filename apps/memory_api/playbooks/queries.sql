@@ -260,13 +260,15 @@ limit :limit
 -- Whether a trace of a playbook is evaluated or reflected on now or next, which may give the playbook another lesson. Of the unfinished
 -- runs, the 256 that are next are read, by runs_unfinished_idx.
 -- name: is_reflecting
+with unfinished as (
+    select r.tenant_id, r.trace_id
+    from runs r
+    where r.tenant_id = :tenant and r.state in ('queued', 'running') and (r.state = 'queued' or r.lease_until > clock_timestamp())
+        and r.kind in ('evaluate', 'reflect') and r.id is distinct from cast(:except_run as uuid)
+    order by r.updated_at limit 256
+)
 select exists (
-    select from (
-        select r.trace_id from runs r
-        where r.tenant_id = :tenant and r.state in ('queued', 'running') and (r.state = 'queued' or r.lease_until > clock_timestamp())
-            and r.kind in ('evaluate', 'reflect') and r.id is distinct from cast(:except_run as uuid)
-        order by r.updated_at limit 256
-    ) next_run
-    join traces t on t.tenant_id = :tenant and t.id = next_run.trace_id
-    where t.project_id = :project and t.playbook = :playbook
+    select from unfinished u
+    join traces t on t.tenant_id = u.tenant_id and t.id = u.trace_id
+    where t.tenant_id = :tenant and t.project_id = :project and t.playbook = :playbook
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection
 from uuid import UUID
 
@@ -65,11 +65,13 @@ async def find_related_lessons(
             for query in queries
         ]
         hits = {hit.memory.id: hit.memory for ranking in rankings for hit in ranking}
-        scores = Counter[UUID]()
+        scores = defaultdict[UUID, float](float)
         for ranking in rankings:
             for rank, hit in enumerate(ranking):
                 scores[hit.memory.id] += 1 / (RANK_OFFSET + rank)
-        best = [hits[memory_id] for memory_id, _ in scores.most_common()]
+        best = [
+            hits[memory_id] for memory_id in sorted(scores, key=scores.__getitem__, reverse=True)
+        ]
         found = [(memory, set(as_items(memory.metadata_.get(TOOLS)))) for memory in best]
         if tools:
             memories = [

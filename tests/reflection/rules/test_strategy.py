@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from apps.memory_api.reflection.rules.english_strategies import EnglishStrategies
 from apps.memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
+from apps.memory_api.reflection.rules.reflect import reflect
 from apps.memory_api.text.advice import is_task_specific, strip_run_examples
+from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.trace_analysis.findings import AttemptContrast
+from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 from tests.support.cases import each_case
 
 RULES = {
@@ -46,6 +49,19 @@ def test_generalizing_removes_only_and_is_idempotent(text: str) -> None:
     once = strip_run_examples(text)
     assert strip_run_examples(once) == once
     assert len(once) <= len(text)
+
+
+@each_case(("missing", "has_advice"), [(1, False), (2, True)])
+def test_request_of_one_call_has_no_parts(missing: int, has_advice: bool) -> None:
+    """The only expected call was not made: nothing shows that the request had several parts."""
+    calls = [{"name": "close_ticket", "kwargs": {"id": n}} for n in range(missing)]
+    events = [
+        Event(event_type=EventType.TOOL_CALL, tool_name="search", content='{"q": "88"}'),
+        Event(event_type=EventType.TOOL_RESPONSE, tool_name="search", content="one ticket"),
+    ]
+    context = ReflectionContext(events=events, outcome=OutcomeType.PARTIAL, tenant_id="t")
+    result = reflect(context, ground_truth={"actions": calls})
+    assert ("several parts" in str(result)) is has_advice
 
 
 @each_case("advice", [EnglishStrategies(), JapaneseStrategies()])

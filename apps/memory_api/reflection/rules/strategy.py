@@ -91,7 +91,7 @@ def _answer(f: Findings, a: FinalAnswer, say: StrategyLanguage) -> str | None:
     return say.read_first(a) if is_named and a.is_searched and not a.given_answer_event_id else None
 
 
-def _departure(f: Findings, say: StrategyLanguage) -> str:
+def _departure(f: Findings, say: StrategyLanguage) -> str | None:
     first: ActionDeviation = f.action_deviations[0]
     if first.kind == "changed" and first.changes:
         return say.derive_arguments(first)
@@ -101,11 +101,10 @@ def _departure(f: Findings, say: StrategyLanguage) -> str:
     if first.kind == "extra":
         return say.check_before_change(first)
     done = f.last_write is not None and not any(r.kind == "handed_over" for r in f.refusals)
-    return (
-        say.all_parts(missing)
-        if done or not f.refusals
-        else say.before_declining(missing[0] if missing else first)
-    )
+    if f.refusals and not done:
+        return say.before_declining(missing[0] if missing else first)
+    # A request of which the only call is missing has no parts.
+    return say.all_parts(missing) if done or len(missing) > 1 else None
 
 
 def _from_struggle(f: Findings, say: StrategyLanguage) -> str | None:
