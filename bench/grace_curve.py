@@ -130,9 +130,10 @@ async def measure_curve(service: Service, report: Report, data: RetrievalSet, co
     for name, group in held_out.items():
         add_row(report, data, name, "after", await ask(service, group, PLAYBOOK))
     learned = (await service.api.get("/api/v1/agents/calibration")).json()
-    playbook = (await service.api.get(f"/api/v1/playbooks/{PLAYBOOK}")).json()
+    url = f"/api/v1/playbooks/{PLAYBOOK}/bullets"
+    bullets = (await service.api.get(url, params={"limit": 200})).json()["items"]
     report.row(
-        *("state", data.name, f"{helped} of {len(taught)}", playbook["active_bullet_count"]),
+        *("state", data.name, f"{helped} of {len(taught)}", len(bullets)),
         f"{learned['silent']:.2f} / {learned['notify']:.2f} / {learned['confirm']:.2f}",
         f"{learned['temperature']:.2f}",
     )
