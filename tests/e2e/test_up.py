@@ -155,5 +155,6 @@ def test_runs_as_unprivileged_user() -> None:
         owners = {running.postmaster().username(), running.child("serve").username()}
         assert owners == {"nobody"}
     finally:
-        assert running.interrupt() == 0
+        with running.process:  # closes its pipe
+            assert running.interrupt() == 0
         shutil.rmtree(folder)

@@ -188,7 +188,7 @@ class Settings(BaseSettings):
         description="Maximum size of a trace and its evidence in a prompt, in estimated tokens.",
     )
     curation_interval: float = Field(
-        3.0,
+        10.0,
         ge=0,
         le=3_600,
         description="Seconds that a lesson waits for those of other traces of its playbook that "

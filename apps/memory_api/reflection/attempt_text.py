@@ -36,6 +36,8 @@ from apps.memory_api.traces.schemas import Event, EventType
 
 _MIN_STRETCH = 3
 """Events in a row that are replaced by a reference."""
+_MAX_PLACES = 8
+"""Places of an event that are compared. A run may repeat one event thousands of times."""
 _CONTENT_TOKENS = (1_200, 600, 300, 150)
 """Limits of one content in an attempt that does not fit; the first with which it fits is used."""
 _FENCE_TOKENS = 24
@@ -173,7 +175,9 @@ class _Stretches:
 
     def add(self, run: Sequence[tuple[str, EventKey]]) -> None:
         for position, (_, key) in enumerate(run):
-            self.places.setdefault(key, []).append((len(self.runs), position))
+            places = self.places.setdefault(key, [])
+            if len(places) < _MAX_PLACES:
+                places.append((len(self.runs), position))
         self.runs.append(list(run))
 
     def fold(self, pieces: Sequence[EventPiece], keys: Sequence[EventKey]) -> list[EventPiece]:
