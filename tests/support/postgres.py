@@ -36,8 +36,9 @@ FAST = {
     "max_connections": "300",
     "shared_buffers": "256MB",
 }
-"""Settings of a server whose data nobody needs after a crash of the machine. Commits stay synchronous:
-tests kill PostgreSQL, and VACUUM does not mark rows of an asynchronous commit as visible to all.
+"""Settings of a server whose data nobody needs after a crash of the machine. Commits stay
+synchronous: tests kill PostgreSQL, and VACUUM does not mark rows of an asynchronous commit as
+visible to all.
 """
 
 
