@@ -155,6 +155,12 @@ async def test_invalid_trace_is_reported_and_not_stored(
     assert (rows["traces"], rows["runs"], rows["memories"]) == (0, 0, 0)
 
 
+async def test_event_with_empty_error_is_accepted(api: AsyncClient) -> None:
+    events = [event("cat plan.txt"), event("No such file", event_type="error_event", error={})]
+    answer = await api.post(Generate, json=trace(events=events))
+    assert answer.status_code == 200
+
+
 async def test_longest_names_are_accepted(api: AsyncClient) -> None:
     """What the engine makes of the longest names still fits its own limits."""
     for name in ("n" * 128, "道" * 128, "a b/c:d " * 16, "😀" * 128, "\u0301" * 128):

@@ -90,7 +90,7 @@ def test_skill_has_front_matter_and_sections_on_demand(tmp_path: Path) -> None:
     text = (folder / "SKILL.md").read_text()
     assert text.startswith('---\nname: my-team-s-playbook\ndescription: "Lessons')
     assert "Look first." not in text
-    assert "(references/mistakes-to-avoid.md): 1 bullets" in text
+    assert "(references/mistakes-to-avoid.md): 1 bullet\n" in text
     (first, _) = sorted((folder / "references").iterdir())
     assert "- [mis-00001] Look first." in first.read_text()
     (folder / "references" / "mine.md").write_text("mine")

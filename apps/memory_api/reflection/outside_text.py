@@ -59,7 +59,7 @@ def _outside_texts(events: Iterable[Event]) -> list[str]:
             texts.append("\n".join(parse_arguments(event.content, event.tool_name or "")))
         error: Any = event.error  # of a stored event: a mapping
         if error is not None:
-            fields = as_mapping(error) or error.model_dump()
+            fields = as_mapping(error) if isinstance(error, dict) else error.model_dump()
             texts.append(str(fields.get("error_message") or ""))
     return texts
 
