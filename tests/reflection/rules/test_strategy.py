@@ -64,6 +64,24 @@ def test_request_of_one_call_has_no_parts(missing: int, has_advice: bool) -> Non
     assert ("several parts" in str(result)) is has_advice
 
 
+def test_exception_in_own_code_is_no_rejected_input() -> None:
+    """The cell of a notebook failed; no tool stated a format for an argument."""
+    failed = "Traceback (most recent call last):\nTypeError: unsupported operand types for +"
+    events = [
+        Event(event_type=EventType.TOOL_CALL, tool_name="run_cell", content="total = 1 + name"),
+        Event(event_type=EventType.TOOL_RESPONSE, tool_name="run_cell", content=failed),
+        Event(event_type=EventType.ERROR_EVENT, content=failed),
+    ]
+    context = ReflectionContext(events=events, outcome=OutcomeType.FAILURE, tenant_id="t")
+    assert "rejects its input" not in str(reflect(context))
+
+
+def test_advice_after_a_timeout_holds_for_a_command_that_waits() -> None:
+    text = EnglishStrategies().avoid_error("timeout", "kubectl", "timed out", False)
+    assert text is not None
+    assert "what it is waiting for" in text
+
+
 @each_case("advice", [EnglishStrategies(), JapaneseStrategies()])
 @each_case(
     "contrast",
