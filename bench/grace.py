@@ -13,7 +13,8 @@ import asyncio
 import os
 import platform
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
@@ -97,11 +98,12 @@ def main(
     report.finish(write=not short)
 
 
-async def measure(server: MeasuredServer, report: Report, data: RetrievalSet, divisor: int) -> None:
-    key = await new_tenant(server, data.name)
-    url = server.url("hansei_app")
+@asynccontextmanager
+async def open_service(server: MeasuredServer, name: str) -> AsyncGenerator[Service]:
+    """The service in this process, as a new tenant uses it."""
+    key = await new_tenant(server, name)
     settings = Settings(_env_file=None)  # type: ignore[call-arg]
-    async with open_runtime(settings, url) as runtime:
+    async with open_runtime(settings, server.url("hansei_app")) as runtime:
         app = create_app(settings, runtime=runtime)
         async with (
             app.router.lifespan_context(app),
@@ -112,8 +114,12 @@ async def measure(server: MeasuredServer, report: Report, data: RetrievalSet, di
                 timeout=60,
             ) as api,
         ):
-            service = Service(api, runtime, to_tenant_id(data.name))
-            await measure_set(service, report, data, divisor)
+            yield Service(api, runtime, to_tenant_id(name))
+
+
+async def measure(server: MeasuredServer, report: Report, data: RetrievalSet, divisor: int) -> None:
+    async with open_service(server, data.name) as service:
+        await measure_set(service, report, data, divisor)
 
 
 async def measure_set(service: Service, report: Report, data: RetrievalSet, divisor: int) -> None:

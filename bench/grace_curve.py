@@ -23,15 +23,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from httpx2 import ASGITransport, AsyncClient
 
-from apps.memory_api.auth.identity import to_tenant_id
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.settings import Settings
 from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.main import create_app
-from bench.grace import COLLECTION, SETS, URL, Service, load_passages
-from bench.ingest import new_tenant
+from bench.grace import COLLECTION, SETS, URL, Service, load_passages, open_service
 from bench.report import Report
 from bench.retrieval_quality import DEFAULT, RetrievalSet, load
 from bench.server import MeasuredServer, measured_server
@@ -98,22 +92,9 @@ def main(
 
 
 async def measure(server: MeasuredServer, report: Report, data: RetrievalSet, divisor: int) -> None:
-    key = await new_tenant(server, data.name)
-    settings = Settings(_env_file=None)  # type: ignore[call-arg]
-    async with open_runtime(settings, server.url("hansei_app")) as runtime:
-        app = create_app(settings, runtime=runtime)
-        async with (
-            app.router.lifespan_context(app),
-            AsyncClient(
-                transport=ASGITransport(app),
-                base_url="http://bench",
-                headers={"Authorization": f"Bearer {key}"},
-                timeout=60,
-            ) as api,
-        ):
-            service = Service(api, runtime, to_tenant_id(data.name))
-            await load_passages(service, data)
-            await measure_curve(service, report, data, QUESTIONS // divisor)
+    async with open_service(server, data.name) as service:
+        await load_passages(service, data)
+        await measure_curve(service, report, data, QUESTIONS // divisor)
 
 
 async def measure_curve(service: Service, report: Report, data: RetrievalSet, count: int) -> None:

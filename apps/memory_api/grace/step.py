@@ -111,10 +111,7 @@ async def _open_leg(
     """
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         agent_run = await queries.get_agent_run(session, agent_run_id, for_update=True)
-        is_held = agent_run is not None and agent_run.active_run_id == run.id
-        if agent_run is None or not is_held or agent_run.state in ENDED or (
-            agent_run.state == "waiting" and not await _expire_question(session, agent_run)
-        ):  # fmt: skip
+        if agent_run is None or not await _may_continue(session, agent_run, run):
             data = {"agent_run_id": str(agent_run_id)}
             await finish_run(session, run, StepResult(data=data))
             return None
@@ -138,6 +135,13 @@ async def _open_leg(
     leg.known = KnownRows(agent_run, steps)
     _use_bullets(leg, agent_run)
     return leg
+
+
+async def _may_continue(session: AsyncSession, agent_run: AgentRunRow, run: RunRow) -> bool:
+    """Whether `run` works on the agent run, and the agent run neither has ended nor waits."""
+    if agent_run.active_run_id != run.id or agent_run.state in ENDED:
+        return False
+    return agent_run.state != "waiting" or await _expire_question(session, agent_run)
 
 
 async def _expire_question(session: AsyncSession, agent_run: AgentRunRow) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from apps.memory_api.memories.index.scopes import kind_scope
 from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.query import SearchFilters
+from apps.memory_api.memories.search.query import MemoryRecord, SearchFilters, SearchHit
 from apps.memory_api.memories.search.search import embed_query, search_in_session
 from apps.memory_api.reflection.context import (
     TOOLS,
@@ -64,15 +64,10 @@ async def find_related_lessons(
             )
             for query in queries
         ]
-        hits = {hit.memory.id: hit.memory for ranking in rankings for hit in ranking}
-        scores = defaultdict[UUID, float](float)
-        for ranking in rankings:
-            for rank, hit in enumerate(ranking):
-                scores[hit.memory.id] += 1 / (RANK_OFFSET + rank)
-        best = [
-            hits[memory_id] for memory_id in sorted(scores, key=scores.__getitem__, reverse=True)
+        found = [
+            (memory, set(as_items(memory.metadata_.get(TOOLS))))
+            for memory in _fuse_by_rank(rankings)
         ]
-        found = [(memory, set(as_items(memory.metadata_.get(TOOLS)))) for memory in best]
         if tools:
             memories = [
                 memory for memory, lesson_tools in found if _share_tools(tools, lesson_tools)
@@ -84,6 +79,16 @@ async def find_related_lessons(
             memories = [m for m in without_tools if m.trace_id is None or m.trace_id in same]
         lessons = [PromptLesson(memory.content, memory.id) for memory in memories]
         return without_copies(await show_as_bullets(session, lessons))[:k]
+
+
+def _fuse_by_rank(rankings: Sequence[Sequence[SearchHit]]) -> list[MemoryRecord]:
+    """The found memories by reciprocal rank fusion, best first."""
+    memories = {hit.memory.id: hit.memory for ranking in rankings for hit in ranking}
+    scores = defaultdict[UUID, float](float)
+    for ranking in rankings:
+        for rank, hit in enumerate(ranking):
+            scores[hit.memory.id] += 1 / (RANK_OFFSET + rank)
+    return [memories[each] for each in sorted(scores, key=scores.__getitem__, reverse=True)]
 
 
 def _query_texts(context: ReflectionContext) -> list[str]:

@@ -105,8 +105,9 @@ def where_values_occur(trace: ParsedTrace, text: str, position: int) -> Iterator
 
 
 def unreported_values(trace: ParsedTrace) -> Iterator[str]:
-    """The few new values in the response to the last call that may have changed something which no
-    later message contains: an amount that differs from the one that the user was told.
+    """The few new values in the response to the last call that may have changed something, if no
+    later message contains them. An example is an amount that differs from the one in the agent's
+    message.
     """
     call = next(iter(_deciding_calls(trace)), None)
     position = call.response_position if call and call.has_response else None
