@@ -64,7 +64,7 @@ def send(port: int, key: str, body: bytes, reflect: str) -> dict[str, Any]:
     response = connection.getresponse()
     result = json.loads(response.read())
     connection.close()
-    if response.status != 200 or result["rejected"]:
+    if response.status != 200 or result.get("rejected"):
         raise RuntimeError(f"{response.status}: {str(result)[:300]}")
     return result
 

@@ -227,10 +227,10 @@ async def _watch(server: MeasuredServer, slug: str, workers: Sequence[psutil.Pro
     return Taken(seconds, worker_cpu, server_cpu)
 
 
-def named(count: int, slug: str, playbooks: int) -> bytes:
-    """Real traces with an outcome, distributed over the playbooks."""
+def named(count: int, slug: str, playbooks: int, *, prefix: str = "p") -> bytes:
+    """Real traces with an outcome, distributed over playbooks named by `prefix` and a number."""
     told = [trace for trace in real_traces() if trace.get("outcome")]
-    dealt = [{**trace, "playbook": f"p{n % playbooks}"} for n, trace in enumerate(told)]
+    dealt = [{**trace, "playbook": f"{prefix}{n % playbooks}"} for n, trace in enumerate(told)]
     return lines(dealt, count, slug)
 
 
