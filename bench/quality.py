@@ -6,23 +6,39 @@ documents. Prints nDCG@10: the mean over all questions and scopes of a set, and 
 sets. The interval of 95 % is for the difference to the default, of the same questions in the same
 scopes. `ts_rank_cd` is PostgreSQL's, with the English dictionary and the words of the question
 combined by OR. The other rankings are computed here in the same way as in SQL.
+
+`--vectors FOLDER` takes the vectors of another model in place of the default embedder's, from
+`NAME.npz` of each set: arrays `documents` and `queries` in the order of `corpus.jsonl` and
+`queries.jsonl`, rows of length 1. Sets without a file are left out. It writes no file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
 
 import asyncpg
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from apps.memory_api.embeddings.providers.static import StaticEmbedder
 from apps.memory_api.text.terms import document_weights, query_terms
 from bench.report import Report
-from bench.retrieval_quality import RetrievalSet, Scores, anchored, minmax, ndcg_per_query, rrf
+from bench.retrieval_quality import (
+    DEFAULT,
+    RetrievalSet,
+    Scores,
+    anchored,
+    minmax,
+    ndcg_per_query,
+    rrf,
+)
 from bench.search_quality import sets
 from bench.server import connect, measured_server
 
@@ -80,6 +96,22 @@ def embedded(data: RetrievalSet, embedder: StaticEmbedder) -> EmbeddedSet:
     )
 
 
+def with_vectors(whole: EmbeddedSet, file: Path) -> EmbeddedSet:
+    """The set with the vectors of a file, of the documents and questions that it holds."""
+    arrays = np.load(file)
+
+    def rows(name: str, jsonl: str, known: Mapping[str, str]) -> Matrix:
+        lines = (DEFAULT / whole.data.name / jsonl).read_text("utf8").splitlines()
+        places = {json.loads(line)["id"]: n for n, line in enumerate(lines)}
+        return arrays[name][[places[key] for key in known]]
+
+    return replace(
+        whole,
+        documents=rows("documents", "corpus.jsonl", whole.data.documents),
+        questions=rows("queries", "queries.jsonl", whole.data.queries),
+    )
+
+
 def cut(whole: EmbeddedSet, size: int | None) -> Iterator[ScopeScores]:
     """Random scopes of `size` documents that share no document, at least `LEAST_SCOPES` of them:
     the set is shuffled again until there are enough.
@@ -116,6 +148,7 @@ RANKINGS: Mapping[str, Callable[[ScopeScores], Scores]] = {
     "vectors": lambda scope: scope.dense,
     DEFAULT_NAME: lambda scope: anchored(scope.dense, scope.bm25),
     "anchored α .2": lambda scope: anchored(scope.dense, scope.bm25, 0.2),
+    "anchored α .6": lambda scope: anchored(scope.dense, scope.bm25, 0.6),
     "minmax α .5": lambda scope: minmax(scope.dense, scope.bm25),
     "rrf 60": lambda scope: rrf(scope.dense, scope.bm25),
 }
@@ -199,9 +232,14 @@ def _difference(by_set: list[list[float]], default: list[list[float]]) -> str:
     return f"{mean:+.3f} ± {1.96 * error:.3f}"
 
 
-def main() -> None:
+def main(
+    vectors: Annotated[Path | None, typer.Option(help="Folder of another model's vectors.")] = None,
+) -> None:
     embedder = StaticEmbedder()
     loaded = [embedded(data, embedder) for data in sets()]
+    if vectors is not None:
+        files = [(whole, vectors / f"{whole.data.name}.npz") for whole in loaded]
+        loaded = [with_vectors(whole, file) for whole, file in files if file.exists()]
     report = Report("quality", (__doc__ or "").split("\n\n", 1)[1].strip().replace("\n", " "))
     names = [whole.data.name for whole in loaded]
     report.table(
@@ -210,8 +248,8 @@ def main() -> None:
     )
     with measured_server() as server:
         asyncio.run(measure(report, server.url("postgres"), loaded))
-    report.finish()
+    report.finish(write=vectors is None)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)
