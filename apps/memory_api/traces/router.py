@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.datastructures import Headers, QueryParams
 from starlette.routing import Match
@@ -34,12 +34,6 @@ from apps.memory_api.tenants.audit_log import record_audit_event
 from apps.memory_api.traces import examples, open_traces, queries
 from apps.memory_api.traces.batch_intake import accept_batches, accept_ndjson
 from apps.memory_api.traces.deletion import delete_traces
-from apps.memory_api.traces.deps import (
-    AppendedEventsBody,
-    ClosingBody,
-    NewTraceBody,
-    OutcomeBody,
-)
 from apps.memory_api.traces.importers.formats import (
     TraceFormat,
     document_batches,
@@ -47,9 +41,14 @@ from apps.memory_api.traces.importers.formats import (
 )
 from apps.memory_api.traces.intake import TraceIntake
 from apps.memory_api.traces.open_traces import require_trace
+from apps.memory_api.traces.redaction import RedactedChange, redact_change_isolated
 from apps.memory_api.traces.schemas import (
+    AppendEventsRequest,
+    CloseTraceRequest,
+    CreateTraceRequest,
     CreateTracesResponse,
     OutcomeType,
+    RecordOutcomeRequest,
     ReflectMode,
     Trace,
     TraceEvent,
@@ -60,6 +59,7 @@ from apps.memory_api.traces.schemas import (
     TraceWithEvents,
     UpdatedTrace,
 )
+from apps.memory_api.traces.storage import NewTrace, prepare_trace
 from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"], route_class=LargeBodyRoute)
@@ -84,6 +84,34 @@ class NdjsonRoute(LargeBodyRoute):
         has_format = "format" in QueryParams(scope.get("query_string", b""))
         matches = content_type in NDJSON or has_format
         return super().matches(scope) if matches else (Match.NONE, {})
+
+
+# Redacted bodies. Redaction takes up to 30 s and the dependency `Session` holds a connection, so a
+# route declares the caller first, then the body, then the session.
+
+
+async def read_new_trace(body: CreateTraceRequest, caller: Writer) -> NewTrace:
+    caller.require_tenant(body.tenant_id)
+    project_id = caller.resolve_project(body.project_id)
+    return await prepare_trace(body, caller.tenant_id, project_id)
+
+
+async def read_appended_events(body: AppendEventsRequest) -> RedactedChange[AppendEventsRequest]:
+    return await redact_change_isolated(body)
+
+
+async def read_outcome(body: RecordOutcomeRequest) -> RedactedChange[RecordOutcomeRequest]:
+    return await redact_change_isolated(body)
+
+
+async def read_closing(body: CloseTraceRequest) -> RedactedChange[CloseTraceRequest]:
+    return await redact_change_isolated(body)
+
+
+NewTraceBody = Annotated[NewTrace, Depends(read_new_trace)]
+AppendedEventsBody = Annotated[RedactedChange[AppendEventsRequest], Depends(read_appended_events)]
+OutcomeBody = Annotated[RedactedChange[RecordOutcomeRequest], Depends(read_outcome)]
+ClosingBody = Annotated[RedactedChange[CloseTraceRequest], Depends(read_closing)]
 
 
 def trace_response(row: TraceRow) -> Trace:
