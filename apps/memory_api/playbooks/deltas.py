@@ -161,7 +161,7 @@ class _DeltaApplication:
 
     def _add(self, index: int, delta: DeltaContextItem) -> DeltaResult:
         if not delta.content.strip():
-            raise DeltaError(index, "content", "ADD requires a content")
+            raise DeltaError(index, "content", "ADD requires `content`")
         if duplicate := self._find_duplicate(delta.content):
             return self._rejected(
                 index, delta, duplicate, f"Bullet {duplicate} already has this content."

@@ -1,7 +1,7 @@
 """Local embedding models with the fastembed library (ONNX, no torch), better than the bundled
 model.
 
-Needs the extra `pip install 'hansei[fastembed]'`. A model is downloaded on first use.
+Needs the extra `pip install 'hansei-server[fastembed]'`. A model is downloaded on first use.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def open_fastembed(*, model: str | None, dimensions: int | None) -> FastEmbedder
     except ImportError as error:
         raise ValueError(
             "The embedding provider fastembed is not installed."
-            " Run `pip install 'hansei[fastembed]'`."
+            " Run `pip install 'hansei-server[fastembed]'`."
         ) from error
     name = model or DEFAULT_MODEL
     engine: Engine = fastembed.TextEmbedding(model_name=name, lazy_load=True)

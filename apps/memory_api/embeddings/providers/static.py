@@ -213,8 +213,10 @@ def _read_verified(file: Path) -> bytes:
         data = file.read_bytes()
     except OSError as error:
         raise ValueError(
-            f"Cannot read the embedding model's {file.name} ({error.strerror}). Reinstall hansei."
+            f"Cannot read the embedding model's {file.name} ({error.strerror}). Reinstall hansei-server."
         ) from error
     if sha256(data).hexdigest() != CHECKSUMS[file.name]:
-        raise ValueError(f"The embedding model's {file.name} has been changed. Reinstall hansei.")
+        raise ValueError(
+            f"The embedding model's {file.name} has been changed. Reinstall hansei-server."
+        )
     return data
