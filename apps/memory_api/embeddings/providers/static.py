@@ -213,7 +213,8 @@ def _read_verified(file: Path) -> bytes:
         data = file.read_bytes()
     except OSError as error:
         raise ValueError(
-            f"Cannot read the embedding model's {file.name} ({error.strerror}). Reinstall hansei-server."
+            f"Cannot read the embedding model's {file.name} ({error.strerror}). "
+            "Reinstall hansei-server."
         ) from error
     if sha256(data).hexdigest() != CHECKSUMS[file.name]:
         raise ValueError(
