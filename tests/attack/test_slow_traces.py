@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from functools import partial
 from typing import Any
@@ -34,6 +36,28 @@ def isolation(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_large_input_leaves_the_process(isolation: None) -> None:
     assert await run_isolated(os.getpid, LARGE) != os.getpid()
     assert await run_isolated(os.getpid, 10) == os.getpid()
+
+
+@each_case(
+    "module",
+    [
+        "evaluation.evaluators.deterministic",
+        "reflection.rules.reflect",
+        "text.quotations",
+        "trace_analysis.analyze",
+        "traces.redaction",
+    ],
+)
+def test_process_for_large_inputs_imports_little(module: str) -> None:
+    """Each process imports the module of its function. With SQLAlchemy and numpy it has 76 MB,
+    without them at most 30, and a worker may have 8 of them.
+    """
+    check = (
+        f"import sys, apps.memory_api.{module};"
+        "sys.exit(' '.join({'asyncpg', 'numpy', 'sqlalchemy'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 async def test_loop_is_free_while_a_large_input_is_analyzed(isolation: None) -> None:

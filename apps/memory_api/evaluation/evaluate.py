@@ -22,7 +22,6 @@ from apps.memory_api.evaluation.schemas import (
     EvaluationResults,
     EvaluatorResult,
     best_score,
-    evaluation_input,
 )
 from apps.memory_api.llm.errors import (
     LLMError,
@@ -33,7 +32,11 @@ from apps.memory_api.llm.errors import (
 )
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.text.excerpts import excerpt
+from apps.memory_api.trace_analysis.parser import parse_trace
+from apps.memory_api.traces.queries import to_events
+from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
 from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from apps.memory_api.traces.tools import to_tools
 
 VERDICT_CRITERIA = (Criterion.CORRECTNESS, Criterion.HELPFULNESS)
 """The criteria of the verdict; the second counts only if nothing scored the first."""
@@ -76,6 +79,29 @@ async def run_evaluators(
         thresholds.verdict(deciding) if deciding else None,
         deciding is not None and deciding.proven,
         failures,
+    )
+
+
+def evaluation_input(
+    trace: TraceRow, events: Sequence[TraceEventRow], run_id: UUID | None = None
+) -> EvaluationInput:
+    """A stored trace."""
+    return EvaluationInput(
+        run=parse_trace(
+            to_events(events), trace.task_description, trace.task_goal, to_tools(trace.tools)
+        ),
+        outcome=OutcomeType(trace.outcome) if trace.outcome else None,
+        error=ErrorInfo.model_validate(trace.error) if trace.error else None,
+        task_description=trace.task_description,
+        task_goal=trace.task_goal,
+        answer=trace.generated_answer,
+        ground_truth=trace.ground_truth,
+        test_report=trace.test_report,
+        metadata=trace.metadata_,
+        tenant_id=trace.tenant_id,
+        project_id=trace.project_id,
+        playbook=trace.playbook,
+        run_id=run_id,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -12,11 +12,8 @@ from pydantic import Field
 
 from apps.memory_api.core.schemas import Page, ResponseModel, UnitFloat, UtcDatetime, with_examples
 from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.trace_analysis.parser import ParsedTrace, parse_trace
-from apps.memory_api.traces.queries import to_events
+from apps.memory_api.trace_analysis.parser import ParsedTrace
 from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
-from apps.memory_api.traces.tables import TraceEventRow, TraceRow
-from apps.memory_api.traces.tools import to_tools
 
 
 class Criterion(StrEnum):
@@ -165,26 +162,3 @@ class EvaluationInput:
             + sum(len(text) for text in texts if text)
             + (len(truth) if isinstance(truth, str) else len(str(truth)))
         )
-
-
-def evaluation_input(
-    trace: TraceRow, events: Sequence[TraceEventRow], run_id: UUID | None = None
-) -> EvaluationInput:
-    """A stored trace."""
-    return EvaluationInput(
-        run=parse_trace(
-            to_events(events), trace.task_description, trace.task_goal, to_tools(trace.tools)
-        ),
-        outcome=OutcomeType(trace.outcome) if trace.outcome else None,
-        error=ErrorInfo.model_validate(trace.error) if trace.error else None,
-        task_description=trace.task_description,
-        task_goal=trace.task_goal,
-        answer=trace.generated_answer,
-        ground_truth=trace.ground_truth,
-        test_report=trace.test_report,
-        metadata=trace.metadata_,
-        tenant_id=trace.tenant_id,
-        project_id=trace.project_id,
-        playbook=trace.playbook,
-        run_id=run_id,
-    )

@@ -7,7 +7,7 @@ a person, activates it (`curation/confirmation.py` does the same for bullets).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory
 from apps.memory_api.memories.queries import get_memory, list_linked_traces
 from apps.memory_api.memories.schemas import MemoryKind, MemoryStatus
 from apps.memory_api.reflection.context import TraceContext, input_size
-from apps.memory_api.text.quotations import QUOTATIONS, find_quotations
+from apps.memory_api.text.quotations import QUOTATIONS, find_quotations_of
 from apps.memory_api.trace_analysis.arguments import as_mapping, parse_arguments
 from apps.memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
 from apps.memory_api.traces.schemas import Event, EventType
@@ -44,7 +44,7 @@ async def hold_quoting_advice(
     names = {event.tool_name for event in events if event.tool_name}
     names |= {tool.name for tool in context.tools}
     names |= {event.agent for event in events if event.agent}
-    work = partial(_find_all, texts, _outside_texts(events), names)
+    work = partial(find_quotations_of, texts, _outside_texts(events), names)
     quotations = await run_isolated(work, input_size(context, evidence))
     return [_hold(draft, quotations.get(draft.content, [])) for draft in drafts]
 
@@ -62,12 +62,6 @@ def _outside_texts(events: Iterable[Event]) -> list[str]:
             fields = as_mapping(error) if isinstance(error, dict) else error.model_dump()
             texts.append(str(fields.get("error_message") or ""))
     return texts
-
-
-def _find_all(
-    texts: Sequence[str], outside_texts: Sequence[str], names: Collection[str]
-) -> dict[str, list[str]]:
-    return {text: find_quotations(text, outside_texts, names) for text in texts}
 
 
 def _hold(draft: MemoryDraft, quotations: Sequence[str]) -> MemoryDraft:

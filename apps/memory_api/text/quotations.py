@@ -6,7 +6,7 @@ quotation must not carry addresses or instructions, and advice with one needs a 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from apps.memory_api.text.excerpts import excerpt
 
@@ -110,6 +110,15 @@ def find_quotations(
         if len(found) >= MAX_QUOTATIONS:
             break
     return list(found)[:MAX_QUOTATIONS]
+
+
+def find_quotations_of(
+    texts: Iterable[str], outside_texts: Sequence[str], own_names: Collection[str] = ()
+) -> dict[str, list[str]]:
+    """`find_quotations` of each text. A process of its own may execute it, so it is in a module
+    that imports little.
+    """
+    return {text: find_quotations(text, outside_texts, own_names) for text in texts}
 
 
 def _has_words(text: str, words: str) -> bool:
