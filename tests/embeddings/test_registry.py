@@ -53,6 +53,6 @@ def test_static_has_fixed_dimensions() -> None:
 
 @needs_no_fastembed
 def test_missing_extra_is_reported_in_one_line() -> None:
-    with pytest.raises(ValueError, match=r"pip install 'hansei\[fastembed\]'") as caught:
+    with pytest.raises(ValueError, match=r"pip install 'hansei-server\[fastembed\]'") as caught:
         open_embedder("fastembed")
     assert "\n" not in str(caught.value)
