@@ -82,6 +82,18 @@ async def add_scope(
             " values ($1, $2, $3, $4, '[]')",
             *(tenant, scope, PROJECT, name),
         )
+    return await add_memories(admin, tenant, scope, items, hidden=hidden)
+
+
+async def add_memories(
+    admin: asyncpg.Connection[Any],
+    tenant: UUID,
+    scope: int,
+    items: Sequence[PreparedMemory],
+    *,
+    hidden: int = 0,
+) -> int:
+    """Insert memories into a scope that exists, and return the number of the first row."""
     numbered = [(next(NUMBERS), item) for item in items]
     kept = [*((n, i, "active") for n, i in numbered)]
     kept += [(next(NUMBERS), item, "quarantined") for item in items[:hidden]]

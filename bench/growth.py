@@ -1,9 +1,9 @@
-"""Cost of search by the size of a scope, and of a small scope in a large tenant: `python -m bench
-growth [--million]`.
+"""Cost of search by the size of a scope, and of a small scope in a large tenant.
 
 Prints latency and CPU of PostgreSQL of one search, with the minimum confidence that a playbook
 search has by default, and the exponent: the logarithm of the ratio of two CPU times by that of the
-sizes. 0 is independent of the size, 1 is proportional to it.
+sizes. 0 is independent of the size, 1 is proportional to it. `--million` adds a scope of a million
+memories, which takes half an hour and 10 GB of disk.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import math
 import os
 import platform
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import asyncpg
 import psutil
+import typer
 from pgvector.asyncpg import register_vector
 
 from apps.memory_api.core.db import Sessions, open_engine
@@ -31,13 +32,16 @@ from apps.memory_api.memories.search.query import (
 )
 from apps.memory_api.memories.search.search import embed_query
 from bench.corpus import queries
-from bench.fill import PROJECT, add_scope, add_tenants, prepared, settle, tenant_named
+from bench.fill import PROJECT, add_memories, add_scope, add_tenants, prepared, settle, tenant_named
 from bench.report import Report
 from bench.search_http import CpuClock, texts
 from bench.server import MeasuredServer, connect, measured_server
 from bench.timing import spread
 
 SIZES = (100, 1_000, 10_000, 100_000)
+MILLION = 1_000_000
+CHUNK = 50_000
+"""Memories that are prepared and inserted at once."""
 SMALL, SCOPES = 200, 1_000
 QUESTIONS = 100
 DEFAULT_FILTERS = SearchFilters(min_confidence=0.3)
@@ -46,11 +50,14 @@ DEFAULT_FILTERS = SearchFilters(min_confidence=0.3)
 async def fill_scope(admin: asyncpg.Connection[Any], size: int) -> UUID:
     tenant = tenant_named(f"growth{size}")
     await add_tenants(admin, [tenant])
-    await add_scope(admin, tenant, 1, "main", await prepared(texts(size)))
+    content = texts(size)
+    await add_scope(admin, tenant, 1, "main", await prepared(content[:CHUNK]))
+    for start in range(CHUNK, size, CHUNK):
+        await add_memories(admin, tenant, 1, await prepared(content[start : start + CHUNK]))
     return tenant
 
 
-async def measure(server: MeasuredServer, report: Report) -> None:
+async def measure(server: MeasuredServer, report: Report, sizes: Sequence[int]) -> None:
     admin, app = await connect(server.url("postgres")), await connect(server.url("hansei_app"))
     for connection in (admin, app):
         await register_vector(connection)
@@ -58,7 +65,7 @@ async def measure(server: MeasuredServer, report: Report) -> None:
     questions = [await embed_query(embedder, text) for text in queries()[:QUESTIONS]]
     sessions = Sessions(open_engine(server.url("hansei_app"), pool_size=1))
     before: tuple[int, float] | None = None
-    for size in SIZES:
+    for size in sizes:
         tenant = await fill_scope(admin, size)
         await settle(admin)
         await sync_vector_indexes(sessions, server.url("hansei_owner"), tenant)
@@ -100,7 +107,11 @@ async def search(
     return taken, (clock.read() - before) / len(calls)
 
 
-def main() -> None:
+def main(
+    million: Annotated[
+        bool, typer.Option("--million", help="Add a scope of a million memories.")
+    ] = False,
+) -> None:
     report = Report(
         "growth",
         f"{QUESTIONS} real questions. {platform.machine()}, {os.cpu_count()} cores. Up to 8,400 "
@@ -108,9 +119,9 @@ def main() -> None:
     )
     report.table("growth", "Search in SQL", "memories", "ms", "CPU of PostgreSQL, ms", "exponent")
     with measured_server() as server:
-        asyncio.run(measure(server, report))
+        asyncio.run(measure(server, report, (*SIZES, MILLION) if million else SIZES))
     report.finish()
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)
