@@ -80,6 +80,12 @@ async def test_tests_before_last_change_are_ignored(tool: str, content: str) -> 
     assert await score_of(Criterion.CORRECTNESS, events) is None
 
 
+async def test_report_that_was_only_read_is_no_proof() -> None:
+    """The log may be of tests before the agent's changes."""
+    score = await correct(call("bash", "cat logs/nightly.log", FAILING))
+    assert (score.score < 0.5, score.proven) == (True, False)
+
+
 @pytest.mark.parametrize("content", ["cat cart.py 2>&1", "ls > /dev/null", "grep -i x cart.py"])
 async def test_read_calls_do_not_count_as_change(content: str) -> None:
     assert (await correct([*call("bash", "pytest", FAILING), *call("bash", content)])).proven

@@ -74,26 +74,38 @@ async def test_plural_is_another_answer(answer: str, truth: str) -> None:
     assert score.score == 0.0
 
 
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        ("Answer is CORRECT", 1.0),
-        ("Answer is INCORRECT", 0.0),
-        ("Your answer is wrong.", 0.0),
-        ("正解です", 1.0),
-        ("不正解です。", 0.0),
-        ("Your answer is not correct", None),
-        ("The answer is almost correct", None),
-        ("Is the answer correct?", None),
-        ("Answer is correct, but incomplete", None),
-        ("正解ではありません", None),
-    ],
+JUDGMENTS = [
+    "Answer is CORRECT",
+    "Answer is INCORRECT",
+    "Your answer is wrong.",
+    "正解です",
+    "不正解です。",
+    "Task completed",
+    "success",
+    "The evaluation failed.",
+]
+
+
+@each_case("response", JUDGMENTS)
+async def test_words_of_the_environment_prove_nothing(response: str) -> None:
+    """Any page or file can contain them. Without another comparison the run is undecided."""
+    for truth in ("Apple", None):
+        found = await judged(call("finish", "the Big Apple city", response), ground_truth=truth)
+        assert found.best(Criterion.CORRECTNESS) is None
+        assert (found.verdict, found.proven) == (None, False)
+
+
+@each_case(
+    ("answer", "response", "expected"),
+    [("Apple", "Answer is INCORRECT", 1.0), ("Pear", "Answer is CORRECT", 0.0)],
 )
-async def test_judgment_of_the_environment(response: str, expected: float | None) -> None:
-    events = call("finish", "the Big Apple city", response)
+async def test_comparison_outweighs_words_of_the_environment(
+    answer: str, response: str, expected: float
+) -> None:
+    events = call("finish", answer, response)
     score = await score_of(Criterion.CORRECTNESS, events, ground_truth="Apple")
-    assert (score.score if score else None) == expected
-    assert score is None or score.proven
+    assert score is not None
+    assert (score.score, score.proven) == (expected, True)
 
 
 async def test_missing_answer_is_incomplete() -> None:

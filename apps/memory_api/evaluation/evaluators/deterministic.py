@@ -3,18 +3,18 @@
 Correctness uses the strongest available evidence, in this order:
 
 1. the test report of the trace and its ground truth. One proven fault decides; the trace is proven
-   correct only if all of them prove it. A judgment of the answer by the environment replaces our
-   comparison of the text
+   correct only if all of them prove it
 2. the last tests that the run executed, if all later calls are known to only read
 3. the exit code of its last check (tests, build, types), likewise
 4. the exit code of the whole run, and a reported error
 
-Proof is a test report, the judgment of the environment, an answer that equals or differs from the
-expected one as it stands, and calls that equal the expected ones as they stand. A missing, changed
-or unexpected call proves a fault only if the trace states that the tool `writes`. The rest is
-undecided: calls of unknown effect get `UNDECIDED_SCORE`, and an answer with more or fewer words
-than the expected one gets no score. Without evidence there is no score. Efficiency and safety come
-from the events alone.
+Proof is a test report, an answer that equals or differs from the expected one as it stands, and
+calls that equal the expected ones as they stand. A missing, changed or unexpected call proves a
+fault only if the trace states that the tool `writes`. The rest is undecided: calls of unknown
+effect get `UNDECIDED_SCORE`, and an answer with more or fewer words than the expected one gets no
+score. Words of the environment such as "Answer is correct" or "Task completed" get none either: any
+page or file can contain them. Without evidence there is no score. Efficiency and safety come from
+the events alone.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MAX_OUTPUT_CHARACTERS = 200_000
 
 
 def correctness(case: EvaluationInput) -> CriterionScore | None:
-    answer = compare_final_answer(case)
+    answer = compare_answer(case.run, case.answer, case.ground_truth)
     scores = [*_score_test_report(case), *_score_answer(answer), *_score_actions(case)]
     if scores:
         reasons = tuple(reason for score in scores for reason in score.reasons)
@@ -131,23 +131,6 @@ def summarize_report(report: TestReport) -> tuple[str, ...]:
         location = f" ({case.file}:{case.line})" if case.file and case.line else ""
         lines.append(excerpt(f"{case.name}{location}: {case.message or 'no message'}", 300))
     return tuple(lines)
-
-
-def compare_final_answer(case: EvaluationInput) -> AnswerComparison | None:
-    """The answer compared with the expected one, or as the environment judged it. None if there is
-    nothing to compare.
-    """
-    call = final_answer_call(case.run.calls)
-    if call is None or call.is_correct is None:
-        return compare_answer(case.run, case.answer, case.ground_truth)
-    judgment = "correct" if call.is_correct else "wrong"
-    return AnswerComparison(
-        "text",
-        "same" if call.is_correct else "different",
-        float(call.is_correct),
-        f"The environment judged the answer {judgment}: {excerpt(call.response)}",
-        is_exact=True,
-    )
 
 
 def _score_answer(comparison: AnswerComparison | None) -> Iterator[CriterionScore]:
@@ -228,13 +211,16 @@ def _has_answer(case: EvaluationInput) -> bool:
 
 
 def _score_last_tests(case: EvaluationInput) -> Iterator[CriterionScore]:
-    """The last test report of the run. Passing tests that the agent chose are no proof."""
+    """The last test report of the run. Passing tests that the agent chose are no proof. Neither is
+    a report that the agent only read: it may be of earlier tests.
+    """
     for call in _since_last_change(case):
         report = parse_test_report(call.response[-_MAX_OUTPUT_CHARACTERS:])
         if report.executed_count:
-            score = _score_report(report) if report.failed_or_error_count else 0.9
+            failed = bool(report.failed_or_error_count)
+            score = _score_report(report) if failed else 0.9
             reasons = (f"Last tests of the run ({call.event_id}):", *summarize_report(report))
-            yield _score(score, *reasons, proven=bool(report.failed_or_error_count))
+            yield _score(score, *reasons, proven=failed and call.may_modify)
             return
 
 
