@@ -12,8 +12,6 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from apps.memory_api.analytics import queries as analytics_queries
-from apps.memory_api.analytics.questions import Question
-from apps.memory_api.console.analytics.question_charts import FORMS
 from apps.memory_api.core.errors import InvalidRequest
 from apps.memory_api.runs import lifecycle
 from bench.analytics_rows import SAMPLE, fill
@@ -145,30 +143,9 @@ async def test_overview_sums_the_week(owner_of, api, tenant) -> None:
     assert [sum(int(row[column]) for row in drawn[-2:]) for column in (1, 2)] == [2, 1]
 
 
-async def test_every_question_has_a_chart_with_its_numbers(owner_of, api, sample) -> None:
-    assert FORMS.keys() == set(Question)
-    period = {"since": "2025-07-01T00:00:00Z", "until": "2025-08-01T00:00:00Z"}
-    pages: dict[Question, str] = {}
-    for question, form in FORMS.items():
-        page = await owner_of.get(f"/console/analytics/{question}?{JULY}")
-        assert page.status_code == 200, (question, page.text)
-        assert "<svg" in page.text, question
-        pages[question] = page.text
-        drawn = cells(page.text, "Values as a table")
-        selected = period | {"playbook": "support", "limit": "10000"}
-        found = await api.get(f"/api/v1/analytics/{question}", params=selected)
-        rows = [row for row in found.json()["rows"] if row[form.by] is not None]
-        mark_count = len(drawn) * max(1, len(form.values))
-        if form.kind == "bar":
-            assert page.text.split('class="narrow"')[0].count('class="bar"') >= mark_count, question
-        if form.by == "key" or form.only:  # not all rows are drawn
-            continue
-        for number, column in enumerate(form.values or [""], start=1):
-            total = sum(float(row[column] or 0) if column else 1 for row in rows)
-            shown = sum(float(re.sub(r"[$,]", "", row[number])) for row in drawn)
-            assert shown == pytest.approx(total, abs=0.00005 * len(rows)), (question, column)
-    link = 'href="/console/playbooks/support/bullets/mis-00005">mis-00005</a>'
-    assert link in pages[Question.VERDICT_DRIFT]
+async def test_keys_of_an_answer_are_links(owner_of, sample) -> None:
+    page = await owner_of.get(f"/console/analytics/verdict_drift?{JULY}")
+    assert 'href="/console/playbooks/support/bullets/mis-00005">mis-00005</a>' in page.text
 
 
 async def test_answer_is_downloaded_as_csv(owner_of, sample) -> None:

@@ -107,8 +107,11 @@ def draw_chart(
     format: Callable[[float | None], str],
     summary: str = "",
     label: str = "",
+    positions: Sequence[float] | None = None,
 ) -> Chart:
-    """Draw a chart. Each series has a value for each label. `format` makes the text of a value."""
+    """Draw a chart. Each series has a value for each label. `format` makes the text of a value.
+    With `positions`, from 0 on, the horizontal axis is a scale of numbers.
+    """
     sizes = (("wide", WIDE), ("narrow", NARROW))
     return Chart(
         title=title,
@@ -118,7 +121,9 @@ def draw_chart(
             (name, [format(one.values[index]) for one in series])
             for index, name in enumerate(labels)
         ],
-        drawings=[(name, _draw(kind, width, labels, series, format)) for name, width in sizes],
+        drawings=[
+            (name, _draw(kind, width, (labels, positions), series, format)) for name, width in sizes
+        ],
         label=label,
     )
 
@@ -144,10 +149,11 @@ def nice_ticks(
 def _draw(
     kind: ChartKind,
     width: int,
-    labels: Sequence[str],
+    axis: tuple[Sequence[str], Sequence[float] | None],
     series: Sequence[Series],
     format: Callable[[float | None], str],
 ) -> Drawing:
+    labels, positions = axis
     values = [v for one in series for v in one.values if v is not None]
     is_whole = all(float(value).is_integer() for value in values)
     ticks = nice_ticks(min(values, default=0.0), max(values, default=0.0), whole=is_whole)
@@ -159,10 +165,21 @@ def _draw(
         share = (value - ticks[0]) / (ticks[-1] - ticks[0])
         return round(MARGIN_TOP + inner_height * (1 - share), 1)
 
+    scale = nice_ticks(0.0, max(positions or [0.0]), whole=True)
+
+    def at(number: float) -> float:
+        return round(MARGIN_LEFT + inner_width * number / scale[-1], 1)
+
     def x(index: int) -> float:
+        if positions is not None:
+            return at(positions[index])
         return round(MARGIN_LEFT + slot * (index + 0.5), 1)
 
-    shown = _labeled(labels, slot)
+    x_ticks = (
+        [Tick(x(index), labels[index]) for index in _labeled(labels, slot)]
+        if positions is None
+        else [Tick(at(number), f"{number:.0f}") for number in scale]
+    )
     drawn: list[DrawnSeries] = []
     for number, one in enumerate(series):
         marks = _marks(kind, one, (number, len(series)), labels, (x, y, slot, format))
@@ -175,7 +192,7 @@ def _draw(
         base=y(0.0),
         series=drawn,
         y_ticks=[Tick(y(value), format(value)) for value in ticks],
-        x_ticks=[Tick(x(index), labels[index]) for index in shown],
+        x_ticks=x_ticks,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -12,18 +12,24 @@ from babel.core import Locale
 
 from apps.memory_api.analytics.questions import MAX_ROWS, Question
 from apps.memory_api.console.charts import Chart, ChartKind, Series, draw_chart
-from apps.memory_api.console.rendering import format_day, format_number, format_usd
+from apps.memory_api.console.rendering import NO_VALUE, format_day, format_number, format_usd
 from apps.memory_api.console.translations import N_, Translation
 
 MAX_BARS = 20
 """Bars of a chart by name. The statement decides which rows come first."""
+MAX_SERIES = 6
+"""Lines or colors of a chart."""
 ROWS = N_("Rows")
 
 
 @dataclass(frozen=True)
 class ChartForm:
     """A chart of `values` (column → name) summed by the column `by`. Without values, rows are
-    counted. `step` groups numbers into ranges of this width. `only` selects rows.
+    counted. `step` groups numbers into ranges of this width. `only` selects rows. `split` draws a
+    series for each of these values of a column.
+
+    Values of several playbooks are added up, unless the chart `is_by_playbook`: then each
+    playbook is a series.
     """
 
     by: str
@@ -31,8 +37,12 @@ class ChartForm:
     kind: ChartKind = "bar"
     step: float | None = None
     only: tuple[str, Any] | None = None
+    split: tuple[str, Mapping[str, str]] | None = None
     digits: int = 0
     is_usd: bool = False
+    is_by_playbook: bool = False
+    start: float | None = None
+    """The value before the first row, of a line that holds its value between the rows."""
     limit: int = MAX_ROWS
 
 
@@ -43,7 +53,9 @@ _DIFFERENCE = {"difference": N_("Difference")}
 FORMS: Mapping[Question, ChartForm] = {
     Question.BULLETS: ChartForm("section", {"helpful": N_("Helpful"), "harmful": N_("Harmful")}),
     Question.BULLET_VERSIONS: ChartForm("changed_at", {}),
-    Question.PLAYBOOK_SIZES: ChartForm("day", {"active_count": N_("Active bullets")}, "step"),
+    Question.PLAYBOOK_SIZES: ChartForm(
+        "day", {"active_count": N_("Active bullets")}, "step", is_by_playbook=True
+    ),
     Question.CHURN: ChartForm(
         "day",
         {
@@ -58,15 +70,34 @@ FORMS: Mapping[Question, ChartForm] = {
         "day",
         {"survival": N_("Share without retirement")},
         "step",
-        only=("event", "retirement"),
+        only=("born_month", None),
+        split=(
+            "event",
+            {
+                "retirement": N_("Share without retirement"),
+                "first_helpful_verdict": N_("Share without a helpful verdict"),
+            },
+        ),
         digits=2,
+        is_by_playbook=True,
+        start=1.0,
     ),
     Question.VERDICTS: ChartForm("day", _VERDICTS),
     Question.MOVERS: ChartForm("key", _VERDICTS, limit=1000),
     Question.VERDICT_DRIFT: ChartForm("key", _DIFFERENCE, digits=2, limit=1000),
     Question.FUNNEL: ChartForm("stage", {"count": N_("Count")}),
     Question.EFFECTS: ChartForm(
-        "key", _DIFFERENCE, only=("basis", "observational"), digits=2, limit=1000
+        "key",
+        _DIFFERENCE,
+        split=(
+            "basis",
+            {
+                "randomized": N_("Measured by a random holdout"),
+                "observational": N_("Observed: correlation, not cause"),
+            },
+        ),
+        digits=2,
+        limit=1000,
     ),
     Question.COVERAGE: ChartForm(
         "day",
@@ -84,7 +115,10 @@ FORMS: Mapping[Question, ChartForm] = {
     Question.LESSON_COSTS: ChartForm("kind", _COST, is_usd=True),
     Question.BULLET_COSTS: ChartForm("key", _COST, is_usd=True, limit=1000),
     Question.UNIT_COSTS: ChartForm(
-        "month", {"usd_per_surviving_bullet": N_("Cost per surviving bullet")}, is_usd=True
+        "month",
+        {"usd_per_surviving_bullet": N_("Cost per surviving bullet")},
+        is_usd=True,
+        is_by_playbook=True,
     ),
     Question.AGENT_RUNS: ChartForm(
         "confidence_band",
@@ -93,10 +127,26 @@ FORMS: Mapping[Question, ChartForm] = {
             "right_count": N_("Right"),
             "wrong_count": N_("Wrong"),
         },
+        step=0.1,
         digits=1,
     ),
     Question.ERROR_CATEGORIES: ChartForm("error_category", {"reflection_count": N_("Traces")}),
 }
+
+
+@dataclass(frozen=True, order=True)
+class SeriesKey:
+    """Which values a series has. `playbook` is None if the chart adds playbooks up, `part` is None
+    if it is not split.
+    """
+
+    playbook: str | None
+    part: str | None
+    column: str
+
+
+Sums = dict[Any, dict[SeriesKey, float]]
+"""Group on the horizontal axis → series → value."""
 
 
 def draw_answer(
@@ -104,8 +154,10 @@ def draw_answer(
 ) -> Chart:
     """The chart of an answer. Its numbers are sums over the rows."""
     form, _, locale = FORMS[question], translation.gettext, translation.locale
-    values = form.values or {"": ROWS}
-    sums = _sum_rows(form, rows)
+    selected = [r for r in rows if form.only is None or r[form.only[0]] == form.only[1]]
+    playbooks = list(dict.fromkeys(row["playbook"] for row in selected))
+    keys = _series_keys(form, selected, playbooks)
+    sums = _sum_rows(form, selected, keys, is_named=len(playbooks) > 1)
     shown = list(sums)[:MAX_BARS] if form.by == "key" else list(sums)
 
     def format(value: float | None) -> str:
@@ -114,38 +166,95 @@ def draw_answer(
         fraction = form.digits if form.values and form.step is None else 0
         return format_number(value, locale, fraction)
 
+    is_split = form.is_by_playbook and len(playbooks) > 1
+    drawn_count = len({key.playbook for key in keys}) if is_split else len(playbooks)
     return draw_chart(
         form.kind,
         _(title),
         [_label(group, form, locale) for group in shown],
-        [Series(_(name), [sums[group][column] for group in shown])
-         for column, name in values.items()],
+        [
+            Series(_series_name(key, form, _), [sums[group].get(key) for group in shown])
+            for key in keys
+        ],
         format=format,
         label=form.by,
-    )  # fmt: skip
+        summary=_limits((drawn_count, len(playbooks)), (len(shown), len(sums)), _),
+        positions=None if form.start is None else shown,
+    )
 
 
-def _sum_rows(form: ChartForm, rows: Sequence[Mapping[str, Any]]) -> dict[Any, dict[str, float]]:
-    """Group → column → sum. Days and ranges are in order and without gaps, other groups in the
-    order of the rows.
+def _limits(playbooks: tuple[int, int], groups: tuple[int, int], _: Callable[[str], str]) -> str:
+    """A sentence if the chart leaves something out. A pair is the number drawn and that of all."""
+    if playbooks[0] < playbooks[1]:
+        text = _("The chart shows %(count)s of %(total)s playbooks. Choose one above.")
+        return text % {"count": playbooks[0], "total": playbooks[1]}
+    if groups[0] < groups[1]:
+        text = _("The chart shows the first %(count)s of %(total)s bullets.")
+        return text % {"count": groups[0], "total": groups[1]}
+    return ""
+
+
+def _series_keys(
+    form: ChartForm, rows: Sequence[Mapping[str, Any]], playbooks: Sequence[str | None]
+) -> list[SeriesKey]:
+    """The series of a chart, at most `MAX_SERIES`. A part without rows is not drawn."""
+    parts: list[str | None] = [None]
+    if form.split is not None:
+        column, names = form.split
+        found = {row[column] for row in rows}
+        parts = [name for name in names if name in found]
+    drawn: list[str | None] = [None]
+    if form.is_by_playbook and len(playbooks) > 1:
+        drawn = [str(name or NO_VALUE) for name in playbooks]
+    columns = list(form.values) or [""]
+    most = max(1, MAX_SERIES // max(1, len(parts) * len(columns)))
+    return [SeriesKey(b, part, c) for b in drawn[:most] for part in parts for c in columns]
+
+
+def _series_name(key: SeriesKey, form: ChartForm, _: Callable[[str], str]) -> str:
+    names: Mapping[str, str] = form.split[1] if form.split is not None else {}
+    what = names[key.part] if key.part is not None else (form.values or {"": ROWS})[key.column]
+    return _(what) if key.playbook is None else f"{key.playbook}: {_(what)}"
+
+
+def _sum_rows(
+    form: ChartForm,
+    rows: Sequence[Mapping[str, Any]],
+    keys: Sequence[SeriesKey],
+    *,
+    is_named: bool,
+) -> Sums:
+    """Group → series → sum. Days and ranges are in order and without gaps, other groups in the
+    order of the rows. If `is_named`, a bullet is named together with its playbook.
     """
-    sums: dict[Any, dict[str, float]] = {}
+    sums: Sums = {}
+    is_summed = form.split is None and not form.is_by_playbook
     for row in rows:
-        if form.only is not None and row[form.only[0]] != form.only[1]:
-            continue
-        if form.only == ("event", "retirement") and row["born_month"] is not None:
-            continue
         group = _group(row[form.by], form)
         if group is None:
             continue
-        entry = sums.setdefault(group, dict.fromkeys(form.values or {"": ""}, 0.0))
-        for column in entry:
-            entry[column] += float(row[column] or 0) if column else 1
+        if is_named and form.by == "key":
+            group = f"{group} ({row['playbook']})"
+        entry = sums.setdefault(group, dict.fromkeys(keys, 0.0) if is_summed else {})
+        for key in keys:
+            if _is_of(key, row, form):
+                value = float(row[key.column] or 0) if key.column else 1.0
+                entry[key] = entry.get(key, 0.0) + value
+    zeros = dict.fromkeys(keys, 0.0) if is_summed else {}
+    if form.start is not None:
+        return _held(sums, keys, form.start)
     if all(type(group) is date for group in sums):
-        return _without_gaps(sums, form)
-    if all(isinstance(group, float | int) for group in sums):
-        return dict(sorted(sums.items()))
+        return {day: sums.get(day, zeros) for day in _days(sums, form)}
+    if form.step is not None:
+        return {group: sums.get(group, zeros) for group in _ranges(sums, form.step)}
     return sums
+
+
+def _is_of(key: SeriesKey, row: Mapping[str, Any], form: ChartForm) -> bool:
+    """Whether a row belongs to a series."""
+    is_of_playbook = key.playbook in (None, str(row["playbook"] or NO_VALUE))
+    is_of_part = form.split is None or row[form.split[0]] == key.part
+    return is_of_playbook and is_of_part
 
 
 def _group(value: Any, form: ChartForm) -> Any:
@@ -154,25 +263,43 @@ def _group(value: Any, form: ChartForm) -> Any:
     if isinstance(value, datetime):
         return value.date()
     if form.step is not None:
-        return round(math.floor(float(value) / form.step + 1e-9) * form.step, 6)
+        return math.floor(float(value) / form.step + 1e-9)  # the number of the range
     return value
 
 
-def _without_gaps(
-    sums: Mapping[date, dict[str, float]], form: ChartForm
-) -> dict[Any, dict[str, float]]:
+def _held(sums: Sums, keys: Sequence[SeriesKey], start: float) -> Sums:
+    """Each series from `start` at 0 to its last row; in between it holds its value."""
+    held: Sums = {group: {} for group in sorted({0, *sums})} if sums else {}
+    for key in keys:
+        own = [group for group in held if key in sums.get(group, {})]
+        value = start
+        for group in held:
+            if own and group <= own[-1]:
+                value = held[group][key] = sums.get(group, {}).get(key, value)
+    return held
+
+
+def _days(sums: Sums, form: ChartForm) -> list[date]:
+    """The groups in order. Days are without gaps."""
     days = sorted(sums)
     if not days or form.by == "month":
-        return {day: sums[day] for day in days}
-    zeros = dict.fromkeys(form.values or {"": ""}, 0.0)
-    count = (days[-1] - days[0]).days + 1
-    every = [days[0] + timedelta(days=number) for number in range(count)]
-    return {day: sums.get(day, zeros) for day in every}
+        return days
+    return [days[0] + timedelta(days=n) for n in range((days[-1] - days[0]).days + 1)]
+
+
+def _ranges(sums: Sums, step: float) -> range:
+    """The numbers of the ranges without gaps. Ages start at 0."""
+    if not sums:
+        return range(0)
+    return range(0 if step >= 1 else min(sums), max(sums) + 1)
 
 
 def _label(group: Any, form: ChartForm, locale: Locale) -> str:
     if isinstance(group, date):
         return format_day(group, locale)
+    if form.step is not None:
+        ends = (group * form.step, (group + 1) * form.step)
+        return "–".join(format_number(end, locale, form.digits) for end in ends)
     if isinstance(group, float | int):
-        return format_number(group, locale, form.digits)
+        return format_number(group, locale, form.digits if form.start is None else 0)
     return str(group)
