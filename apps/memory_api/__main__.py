@@ -150,7 +150,8 @@ def top(
         list[str] | None,
         typer.Option(
             help="Address of an API process or of a worker's metrics port. Can be repeated. "
-            "Default: http://127.0.0.1:8321, and the worker of HANSEI_WORKER_METRICS_PORT."
+            "Default: API and worker of `hansei up`, otherwise http://127.0.0.1:8321 and the "
+            "worker of HANSEI_WORKER_METRICS_PORT."
         ),
     ] = None,
     token: Annotated[

@@ -2,9 +2,11 @@
 
 `hansei up` writes `credentials.json` into its data directory, with mode 0600:
 
-    {"url": "http://127.0.0.1:8321", "api_key": "hsk_…", "tenant": "default"}
+    {"url": "http://127.0.0.1:8321", "api_key": "hsk_…", "tenant": "default",
+     "worker_metrics_url": "http://127.0.0.1:40123"}
 
-`url` and `api_key` are required. `tenant` (the slug) is informative. Other fields are ignored.
+`url` and `api_key` are required. `tenant` (the slug) is informative. `worker_metrics_url` is for
+`hansei top`. Other fields are ignored.
 The client looks for the file in this order:
 
 1. `HANSEI_DATA_DIR`; if it is set, no other directory is searched
@@ -39,6 +41,7 @@ class Credentials:
     url: str
     api_key: str | None
     tenant: str | None = None
+    worker_metrics_url: str | None = None
 
     def __repr__(self) -> str:
         return f"Credentials(url={self.url!r}, tenant={self.tenant!r})"
@@ -91,7 +94,8 @@ def save_credentials(data_dir: str | os.PathLike[str], credentials: Credentials)
     draft = folder / f".{FILE_NAME}.{os.getpid()}"
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(asdict(credentials), file, indent=2)
+        known = {name: value for name, value in asdict(credentials).items() if value is not None}
+        json.dump(known, file, indent=2)
         file.write("\n")
     draft.replace(path)
     return path
@@ -142,12 +146,17 @@ def _parse_credentials(path: Path, text: str) -> Credentials:
     except ValueError:
         value = None
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    url, api_key, tenant = fields.get("url"), fields.get("api_key"), fields.get("tenant")
+    url, api_key = fields.get("url"), fields.get("api_key")
     if not (isinstance(url, str) and isinstance(api_key, str) and url and api_key):
         raise NotConfigured(
             f"{path} has no `url` or no `api_key`. Run `hansei up` to write it again."
         )
-    return Credentials(_normalize_url(url), api_key, tenant if isinstance(tenant, str) else None)
+    optional = {
+        name: found
+        for name in ("tenant", "worker_metrics_url")
+        if isinstance(found := fields.get(name), str)
+    }
+    return Credentials(_normalize_url(url), api_key, **optional)
 
 
 def _normalize_url(url: str) -> str:

@@ -30,7 +30,7 @@ RUN = {
 
 def test_first_start_to_reflection_and_search(home: Home, up: StartUp) -> None:
     first = up()
-    assert first.told.keys() == {"url", "api_key", "tenant", "database_url"}
+    assert first.told.keys() == {"url", "api_key", "tenant", "worker_metrics_url", "database_url"}
     stored = home.data / "credentials.json"
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
     assert json.loads(stored.read_text())["api_key"] == first.told["api_key"]
@@ -46,6 +46,9 @@ def test_first_start_to_reflection_and_search(home: Home, up: StartUp) -> None:
     assert again.returncode == 0, again.stderr
     assert "All 26 traces are already stored" in again.stdout
 
+    top = home.run("top", "--once", "--json", capture_output=True)
+    assert json.loads(top.stdout)["runs"]["evaluate"]["done"] >= 26, top.stdout + top.stderr
+
     api, worker, database = first.child("serve"), first.child("worker"), first.postmaster()
     assert api.memory_info().rss < 250 * 1024 * 1024
     assert first.interrupt() == 0
@@ -53,6 +56,9 @@ def test_first_start_to_reflection_and_search(home: Home, up: StartUp) -> None:
 
     second = up()
     assert second.told["api_key"] == first.told["api_key"]
+    assert second.told["url"] != first.told["url"]
+    listed = home.run("playbook", "list", capture_output=True)
+    assert listed.returncode == 0, listed.stderr
     with second.client as client:
         found = client.post("/api/v1/search", json={"query_text": "query timeout"}).json()
         assert answer.json()["reflection_id"] in {hit["memory"]["id"] for hit in found["results"]}

@@ -19,8 +19,9 @@ from rich.text import Text
 from apps.memory_api.commands.database import CommandFailed, exit_on_error
 from apps.memory_api.commands.scrape import Scrape, scrape_all
 from apps.memory_api.core.settings import Settings
+from hansei.credentials import DEFAULT_URL, load_credentials
+from hansei.errors import NotConfigured
 
-DEFAULT_API = "http://127.0.0.1:8321"
 SLOWEST_ROUTE_COUNT = 8
 QUEUE_STATES = ("due", "delayed", "running")
 RUN_RESULTS = ("done", "retried", "postponed", "failed", "dead", "lease_lost")
@@ -40,10 +41,18 @@ def run(urls: Sequence[str], token: str | None, interval: float, once: bool, jso
 
 
 def _default_urls(settings: Settings) -> list[str]:
-    """The API of this machine, and a worker if it has a port."""
-    port = settings.worker_metrics_port
-    workers = [f"http://127.0.0.1:{port}"] if port is not None else []
-    return [_metrics_url(url) for url in (DEFAULT_API, *workers)]
+    """The API and the worker of `hansei up`, or the API of this machine and a worker if it has a
+    port.
+    """
+    try:
+        running = load_credentials()
+    except NotConfigured as error:
+        raise CommandFailed(str(error)) from error
+    api = running.url if running else DEFAULT_URL
+    worker = running.worker_metrics_url if running else None
+    if settings.worker_metrics_port is not None:
+        worker = f"http://127.0.0.1:{settings.worker_metrics_port}"
+    return [_metrics_url(url) for url in (api, worker) if url]
 
 
 def _metrics_url(url: str) -> str:

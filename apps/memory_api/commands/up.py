@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json as jsonlib
-import os
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import asyncpg
@@ -39,11 +38,13 @@ from apps.memory_api.commands.database import (
 from apps.memory_api.core.resources import packaged_path
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.embedded.data_directory import PortUnavailable
-from apps.memory_api.embedded.ports import check_port
+from apps.memory_api.embedded.ports import check_port, find_free_port
 from apps.memory_api.embedded.supervisor import ChildMisconfigured, ChildProcess, Supervisor
+from hansei.credentials import Credentials, load_credentials, save_credentials
+from hansei.errors import NotConfigured
 
 DEFAULT_TENANT = "default"
-CREDENTIALS_FILE = "credentials.json"
+LOOPBACK = "127.0.0.1"
 WORKER_DRAIN_SECONDS = 4.0
 """Time between the signal to stop and the kill of a process, in seconds. `hansei up` with its
 database ends within 10 seconds. A run that is killed continues after the next start.
@@ -73,6 +74,7 @@ class Installation:
     port: int
     folder: Path
     has_embedded_database: bool
+    worker_metrics_port: int | None
 
     @property
     def url(self) -> str:
@@ -83,6 +85,22 @@ class Installation:
     def options(self) -> list[str]:
         """The command-line options with which a child uses the same database."""
         return ["--data-dir", str(self.folder)] if self.has_embedded_database else []
+
+    @property
+    def worker(self) -> ChildProcess:
+        port = self.worker_metrics_port
+        return ChildProcess(
+            "worker",
+            [*HANSEI_COMMAND, "worker", *self.options],
+            env={} if port is None else {"HANSEI_WORKER_METRICS_PORT": str(port)},
+            drain_seconds=WORKER_DRAIN_SECONDS,
+        )
+
+    def credentials(self, api_key: str) -> Credentials:
+        """What the CLI and the SDK read."""
+        port = self.worker_metrics_port
+        metrics_url = None if port is None else f"http://{LOOPBACK}:{port}"
+        return Credentials(self.url, api_key, DEFAULT_TENANT, metrics_url)
 
 
 def run(host: str, port: int, data_dir: Path | None, processes: int | None, json: bool) -> None:
@@ -103,16 +121,20 @@ def _up(
     """Run until stopped. Returns whether the children finished their work."""
     is_embedded = data_dir is not None or settings.database_url is None
     folder = (data_dir or settings.data_dir).expanduser().resolve()
-    installation = Installation(host, port, folder, is_embedded)
+    metrics_port = _choose_worker_metrics_port(settings)
+    installation = Installation(host, port, folder, is_embedded, metrics_port)
     try:
         check_port(host, port)
     except PortUnavailable as error:
         raise CommandFailed(f"{error} Choose another port with --port.") from error
     with open_database(settings, folder if is_embedded else None) as urls:
         key = _prepare_database(installation, urls)
+        credentials = installation.credentials(key)
+        if key:
+            save_credentials(folder, credentials)
         try:
             with api_children(host, port, processes, installation.options) as api:
-                return asyncio.run(_supervise(installation, urls, api, key, json))
+                return asyncio.run(_supervise(installation, urls, api, credentials, json))
         except ChildMisconfigured as error:
             raise UsageError(f"{error} Correct the setting above and start again.") from error
 
@@ -124,9 +146,16 @@ def _prepare_database(installation: Installation, urls: DatabaseUrls) -> str:
         return key or ""
     if asyncio.run(_is_migrated(urls.owner)) and key and asyncio.run(_is_valid(urls.owner, key)):
         return key
-    key = str(jsonlib.loads(_run_child(installation, "prepare", DEFAULT_TENANT))["key"])
-    _store_key(installation, key)
-    return key
+    return str(jsonlib.loads(_run_child(installation, "prepare", DEFAULT_TENANT))["key"])
+
+
+def _choose_worker_metrics_port(settings: Settings) -> int | None:
+    """The port on which `hansei top` finds the worker. With a metrics token and no port, none: the
+    worker would listen on all addresses.
+    """
+    if settings.worker_metrics_port is not None or settings.metrics_token is not None:
+        return settings.worker_metrics_port
+    return find_free_port(LOOPBACK)
 
 
 async def _is_migrated(owner_url: str) -> bool:
@@ -175,19 +204,15 @@ async def _supervise(
     installation: Installation,
     urls: DatabaseUrls,
     api: Sequence[ChildProcess],
-    key: str,
+    credentials: Credentials,
     json: bool,
 ) -> bool:
-    worker = [*HANSEI_COMMAND, "worker", *installation.options]
     supervisor = Supervisor(
-        [
-            *api,
-            ChildProcess("worker", worker, drain_seconds=WORKER_DRAIN_SECONDS),
-        ],
+        [*api, installation.worker],
         report=lambda line: typer.echo(f"hansei: {line}", err=True),
         health_check=_database_health_check(urls),
     )
-    announcement = asyncio.create_task(_print_when_ready(installation, urls, key, json))
+    announcement = asyncio.create_task(_print_when_ready(installation, urls, credentials, json))
     try:
         return await supervisor.run()
     finally:
@@ -207,17 +232,18 @@ def _database_health_check(urls: DatabaseUrls) -> Callable[[], Awaitable[object]
 
 
 async def _print_when_ready(
-    installation: Installation, urls: DatabaseUrls, key: str, json: bool
+    installation: Installation, urls: DatabaseUrls, credentials: Credentials, json: bool
 ) -> None:
     """Print the addresses and the key once the API is ready."""
     is_ready = False
     while not is_ready:
         is_ready = await asyncio.to_thread(_is_ready, f"{installation.url}/health/ready")
     if json:
-        credentials = _credentials(installation, key) | {"database_url": urls.app}
-        typer.echo(jsonlib.dumps(credentials))
+        typer.echo(jsonlib.dumps(asdict(credentials) | {"database_url": urls.app}))
     else:
-        typer.echo(WELCOME.format(url=installation.url, key=key, folder=installation.folder))
+        typer.echo(
+            WELCOME.format(url=credentials.url, key=credentials.api_key, folder=installation.folder)
+        )
     sys.stdout.flush()
 
 
@@ -231,21 +257,9 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-def _credentials(installation: Installation, key: str) -> dict[str, str]:
-    return {"url": installation.url, "api_key": key, "tenant": DEFAULT_TENANT}
-
-
 def _load_key(installation: Installation) -> str | None:
     try:
-        return str(jsonlib.loads((installation.folder / CREDENTIALS_FILE).read_text())["api_key"])
-    except (FileNotFoundError, ValueError, KeyError):
+        stored = load_credentials(installation.folder)
+    except NotConfigured:  # a damaged file
         return None
-
-
-def _store_key(installation: Installation, key: str) -> None:
-    """Write the file that the CLI and the SDK read. Only its owner can read it."""
-    installation.folder.mkdir(parents=True, exist_ok=True)
-    draft = installation.folder / f"{CREDENTIALS_FILE}.new"
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(jsonlib.dumps(_credentials(installation, key), indent=2) + "\n")
-    draft.replace(installation.folder / CREDENTIALS_FILE)
+    return stored.api_key if stored else None

@@ -21,6 +21,12 @@ def check_port(host: str, port: int) -> None:
     open_listener(host, port).close()
 
 
+def find_free_port(host: str) -> int:
+    """A port that no process listens on now."""
+    with open_listener(host, 0) as listener:
+        return int(listener.getsockname()[1])
+
+
 def open_listener(host: str, port: int) -> socket.socket:
     """A socket that listens on a port. Raises PortUnavailable with a one-line reason."""
     try:
