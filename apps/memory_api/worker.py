@@ -88,7 +88,7 @@ RUN_STEPS: Steps = {
     upkeep.UPKEEP: FunctionStep(upkeep.UPKEEP, upkeep.run_upkeep),
     reembedding.KIND: FunctionStep(reembedding.KIND, reembedding.run_reembedding),
     budget_alerts.KIND: FunctionStep(budget_alerts.KIND, budget_alerts.send_alert),
-    cleanup.CLEANUP: FunctionStep(cleanup.CLEANUP, cleanup.run_cleanup),
+    cleanup.CLEANUP: cleanup.CleanupStep(),
     lifecycle.ERASURE: FunctionStep(lifecycle.ERASURE, erase.run_erasure),
     tasks.MAINTENANCE: FunctionStep(tasks.MAINTENANCE, tasks.run_maintenance),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import select, text
@@ -78,6 +79,29 @@ async def test_cleanup_takes_turns_and_is_queued_once(
         assert book.cleaned_version > 0
     assert states == [("done", False), *[("done", True)] * (len(states) - 1)]
     assert len(states) >= 3
+
+
+async def test_cleanups_of_a_tenant_follow_each_other(api, tenant, runtime, drain) -> None:
+    """One slot for all of them, also if one of them fails."""
+    names = [f"large-{number}" for number in range(4)]
+    duplicates = bullets([f"Inspect the {WORDS[0]}", f"inspect the {WORDS[0]}."])
+    for name in names:
+        (await api.post(f"/api/v1/playbooks/{name}/deltas", json=duplicates)).raise_for_status()
+    cleanups = select(RunRow).where(RunRow.tenant_id == tenant.id, RunRow.kind == cleanup.CLEANUP)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        assert await cleanup.enqueue_cleanups(runtime, session) == len(names)
+        (run,) = await session.scalars(cleanups)
+        failing, run.max_attempts = run.input["playbook"], 1
+    (await api.delete(f"/api/v1/playbooks/{failing}")).raise_for_status()
+    await drain(tenant.id)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        runs = (await session.scalars(cleanups.order_by(RunRow.created_at))).all()
+        states = [(run.input["playbook"], run.state) for run in runs]
+        times = [(run.started_at, run.finished_at) for run in runs]
+        books = await session.scalars(select(PlaybookRow).where(PlaybookRow.deleted_at.is_(None)))
+        assert {book.active_count for book in books} == {1}
+    assert states == [(failing, "dead"), *((n, "done") for n in names if n != failing)]
+    assert all(ended <= started for (_, ended), (started, _) in pairwise(times))
 
 
 async def test_deleted_playbook_leaves_search_and_can_be_restored(api, tenant, runtime) -> None:

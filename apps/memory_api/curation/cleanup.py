@@ -6,9 +6,11 @@ Safe to repeat. Its run kind is `CLEANUP`.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 from uuid import UUID
 
 from pydantic import TypeAdapter
@@ -61,7 +63,7 @@ from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs import lifecycle
 from apps.memory_api.runs.chain import PLAYBOOK
 from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.queries import list_unfinished_inputs
+from apps.memory_api.runs.queries import list_unfinished_runs
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 
@@ -70,6 +72,12 @@ FORCE = "consolidate"
 """Input of CLEANUP: true to consolidate all bullets now."""
 AFTER_SEQ, UNTIL_VERSION = "after_seq", "until_version"
 """Input of CLEANUP that continues an earlier one: where, and the version that it cleans up to."""
+NEXT_PLAYBOOKS = "next_playbooks"
+"""Input of CLEANUP: the playbooks that are cleaned up after this one, as project and name. So the
+cleanups of a tenant take one of its slots and not all.
+"""
+MAX_NEXT_PLAYBOOKS = 200
+"""Others that are due wait for the next upkeep."""
 BULLETS_PER_BATCH = 100
 """Bullets that are compared with their neighbors per transaction."""
 MAX_MERGES_PER_RUN = 10 * MAX_DELTAS
@@ -230,38 +238,59 @@ class _DuplicateGroups:
         )
 
 
-async def run_cleanup(runtime: Runtime, run: RunRow) -> None:
-    """Executes a cleanup run and finishes it."""
-    place = PlaybookRef(run.project_id, run.input[PLAYBOOK])
-    position = None
-    if AFTER_SEQ in run.input:
-        position = CleanupPosition(run.input[AFTER_SEQ], run.input[UNTIL_VERSION])
-    result = await clean_up_playbook(
-        runtime,
-        run.tenant_id,
-        place,
-        run.id,
-        force=bool(run.input.get(FORCE)),
-        position=position,
-    )
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        consolidation = result.consolidation
-        finished = StepResult(
-            data=_RESULT.dump_python(result, mode="json"),
-            engine="llm" if consolidation.prompt_hash else "rules",
-            prompt_hash=consolidation.prompt_hash,
-            usage=consolidation.usage,
+class CleanupStep:
+    """Cleans up a playbook, then enqueues the cleanup of the next one."""
+
+    kind = CLEANUP
+
+    async def execute(self, runtime: Runtime, run: RunRow) -> None:
+        place = PlaybookRef(run.project_id, run.input[PLAYBOOK])
+        position = None
+        if AFTER_SEQ in run.input:
+            position = CleanupPosition(run.input[AFTER_SEQ], run.input[UNTIL_VERSION])
+        result = await clean_up_playbook(
+            runtime,
+            run.tenant_id,
+            place,
+            run.id,
+            force=bool(run.input.get(FORCE)),
+            position=position,
         )
-        if (after := result.next_position) is not None:
-            options = {AFTER_SEQ: after.after_seq, UNTIL_VERSION: after.until_version}
-            await _enqueue_runs(runtime, session, [place], options)
-        await lifecycle.finish_run(session, run, finished)
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            consolidation = result.consolidation
+            finished = StepResult(
+                data=_RESULT.dump_python(result, mode="json"),
+                engine="llm" if consolidation.prompt_hash else "rules",
+                prompt_hash=consolidation.prompt_hash,
+                usage=consolidation.usage,
+            )
+            if (after := result.next_position) is not None:
+                options = {AFTER_SEQ: after.after_seq, UNTIL_VERSION: after.until_version}
+                others = {NEXT_PLAYBOOKS: run.input.get(NEXT_PLAYBOOKS, [])}
+                await _enqueue_run(runtime, session, place, options | others)
+            else:
+                await _enqueue_next_playbook(runtime, session, run)
+            await lifecycle.finish_run(session, run, finished)
+
+    async def abandon(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, reason: str
+    ) -> None:
+        """The other playbooks do not wait for one whose cleanup fails."""
+        await _enqueue_next_playbook(runtime, session, run)
+
+
+async def _enqueue_next_playbook(runtime: Runtime, session: AsyncSession, run: RunRow) -> None:
+    places = [PlaybookRef(*place) for place in run.input.get(NEXT_PLAYBOOKS, ())]
+    await _enqueue_in_sequence(runtime, session, places)
 
 
 async def enqueue_cleanups(runtime: Runtime, session: AsyncSession) -> int:
-    """Enqueues a run for each playbook that needs a cleanup and has no cleanup that is queued or
-    running. Returns their number.
+    """Enqueues the cleanups of the playbooks that need one, one after the other. Returns their
+    number: 0 while an earlier sequence is unfinished.
     """
+    unfinished = await list_unfinished_runs(session, CLEANUP)
+    if any(run.error is None for run in unfinished):
+        return 0
     due = {row.scope_id: row for row in await list_changed_playbooks(session)}
     for row in await list_playbooks_with_harmful_bullets(session):
         if row.scope_id not in due and await find_bullets_to_quarantine(session, row.scope_id):
@@ -276,17 +305,26 @@ async def enqueue_cleanups(runtime: Runtime, session: AsyncSession) -> int:
         for row in rows:
             if row.scope_id not in due and await _is_consolidation_due(session, row):
                 due[row.scope_id] = row
+    busy = {_cleaned_playbook(run) for run in unfinished}  # they wait for a model or a budget
     places = [PlaybookRef(row.project_id, row.name) for row in due.values()]
-    return len(await _enqueue_runs(runtime, session, await _without_cleanup(session, places)))
+    places = [place for place in places if place not in busy]
+    if len(places) > MAX_NEXT_PLAYBOOKS:
+        places = random.sample(places, MAX_NEXT_PLAYBOOKS)
+    await _enqueue_in_sequence(runtime, session, places)
+    return len(places)
 
 
-async def _without_cleanup(
-    session: AsyncSession, places: Sequence[PlaybookRef]
-) -> list[PlaybookRef]:
-    """Those of the playbooks that have no queued or running cleanup."""
-    inputs = await list_unfinished_inputs(session, CLEANUP)
-    busy = {(input["project_id"], input[PLAYBOOK]) for input in inputs}
-    return [place for place in places if (place.project_id, place.name) not in busy]
+def _cleaned_playbook(run: RunRow) -> PlaybookRef:
+    return PlaybookRef(run.project_id, run.input[PLAYBOOK])
+
+
+async def _enqueue_in_sequence(
+    runtime: Runtime, session: AsyncSession, places: Sequence[PlaybookRef]
+) -> None:
+    """Enqueues the cleanup of the first playbook. It enqueues that of the next one when it ends."""
+    if places:
+        others = [[place.project_id, place.name] for place in places[1:]]
+        await _enqueue_run(runtime, session, places[0], {NEXT_PLAYBOOKS: others})
 
 
 async def enqueue_cleanup_after_growth(
@@ -296,7 +334,9 @@ async def enqueue_cleanup_after_growth(
     if runtime.llm is None or not await _is_consolidation_due(session, playbook):
         return
     place = PlaybookRef(playbook.project_id, playbook.name)
-    await _enqueue_runs(runtime, session, await _without_cleanup(session, [place]))
+    unfinished = await list_unfinished_runs(session, CLEANUP)
+    if place not in {_cleaned_playbook(run) for run in unfinished}:
+        await _enqueue_run(runtime, session, place)
 
 
 async def _is_consolidation_due(session: AsyncSession, playbook: PlaybookRow) -> bool:
@@ -311,22 +351,18 @@ async def enqueue_consolidation(
 ) -> UUID:
     """Enqueues a cleanup that consolidates all bullets of the playbook; the ID of its run."""
     place = PlaybookRef(playbook.project_id, playbook.name)
-    (run_id,) = await _enqueue_runs(runtime, session, [place], {FORCE: True})
-    return run_id
+    return await _enqueue_run(runtime, session, place, {FORCE: True})
 
 
-async def _enqueue_runs(
+async def _enqueue_run(
     runtime: Runtime,
     session: AsyncSession,
-    places: Sequence[PlaybookRef],
-    options: Mapping[str, int] = MappingProxyType({}),
-) -> list[UUID]:
-    runs = [
-        lifecycle.new_run(
-            session, CLEANUP, project_id=place.project_id, input={PLAYBOOK: place.name, **options}
-        )
-        for place in places
-    ]
+    place: PlaybookRef,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> UUID:
+    run = lifecycle.new_run(
+        session, CLEANUP, project_id=place.project_id, input={PLAYBOOK: place.name, **options}
+    )
     await session.flush()
-    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id) for run in runs])
-    return [run.id for run in runs]
+    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
+    return run.id

@@ -10,13 +10,9 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import (
-    ARRAY,
-    BigInteger,
     ColumnElement,
-    any_,
     bindparam,
     func,
-    literal,
     or_,
     select,
     tuple_,
@@ -39,6 +35,7 @@ from apps.memory_api.memories.tables import (
 
 ADD_LINKS = load_sql("memories/queries.sql", "add_links")
 FIND_SAME_TEXT = load_sql("memories/queries.sql", "find_same_text")
+FIND_CONTENTS = load_sql("memories/queries.sql", "find_contents")
 LIST_VECTORS = load_sql("memories/queries.sql", "list_vectors")
 ADD_OBSERVATION = load_sql("memories/queries.sql", "add_observation")
 _MEMORY_BY_KEY = select(MemoryRow).where(
@@ -300,14 +297,8 @@ async def find_contents(
     session: AsyncSession, scope: int, seqs: Collection[int]
 ) -> dict[int, tuple[UUID, str]]:
     """Seq → ID and content of the active memories of a scope among these."""
-    rows = await session.execute(
-        select(MemoryRow.seq, MemoryRow.id, MemoryRow.content).where(
-            MemoryRow.tenant_id == current_tenant_id(session),
-            MemoryRow.scope_id == scope,
-            MemoryRow.status == MemoryStatus.ACTIVE,
-            MemoryRow.seq == any_(literal(list(seqs), ARRAY(BigInteger))),
-        )
-    )
+    values = {"tenant": current_tenant_id(session), "scope": scope, "seqs": list(seqs)}
+    rows = await session.execute(FIND_CONTENTS, values)
     return {seq: (memory_id, content) for seq, memory_id, content in rows}
 
 

@@ -83,16 +83,16 @@ async def has_queued_run(session: AsyncSession, kind: str, since: datetime) -> b
     return found is not None
 
 
-async def list_unfinished_inputs(session: AsyncSession, kind: str) -> list[dict[str, Any]]:
-    """The inputs of the queued and running runs of a kind, with `project_id`."""
-    rows = await session.execute(
-        select(RunRow.project_id, RunRow.input).where(
+async def list_unfinished_runs(session: AsyncSession, kind: str) -> Sequence[RunRow]:
+    """The queued and running runs of a kind. A run with an `error` was postponed or is retried."""
+    rows = await session.scalars(
+        select(RunRow).where(
             RunRow.tenant_id == current_tenant_id(session),
             RunRow.kind == kind,
             RunRow.state.in_(("queued", "running")),
         )
     )
-    return [input | {"project_id": project_id} for project_id, input in rows]
+    return rows.all()
 
 
 async def delete_finished_runs(session: AsyncSession, kind: str, before: datetime) -> None:
