@@ -79,6 +79,19 @@ async def test_command_asks_and_takes_feedback(
     unsure = await command("run", UNKNOWN, "--json")
     assert unsure.exit_code == 0
     assert json.loads(unsure.stdout[unsure.stdout.index("{") :])["state"] == "waiting"
+    waiting_id = json.loads(unsure.stdout[unsure.stdout.index("{") :])["id"]
+    assert waiting_id in (await command("list", "--state", "waiting")).output
+    shown = await command("show", waiting_id)
+    assert f"hansei agent answer {waiting_id} ACTION" in shown.output
+    unknown = await command("answer", waiting_id, "jump")
+    assert unknown.exit_code == 2
+    assert "Choose one of: input" in unknown.output
+    answered = await command("answer", waiting_id, "input", "--text", KNOWN)
+    assert "A pending order cannot be refunded." in answered.output
+    assert answered.output.count("rag_search") == 1  # only what happened after the answer
+    assert (await command("answer", waiting_id, "proceed")).exit_code == 1
+    other = json.loads((await command("run", UNKNOWN, "--json")).stdout)["id"]
+    assert (await command("cancel", other)).output.strip() == "The run is cancelled."
     missing = await command("run", KNOWN, "--collection", "nope")
     assert missing.exit_code != 0
     assert "'handbook'" in missing.output

@@ -1,14 +1,17 @@
-"""`hansei agent`: ask the agent, answer its questions, and say whether it was right."""
+"""`hansei agent`: ask the agent, list its runs, answer its questions, judge its answers."""
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from hansei._request import MAX_PAGE_SIZE
 from hansei.cli.options import AsJson, Project
-from hansei.cli.terminal import open_client, print_json, print_message, print_text
+from hansei.cli.terminal import format_age, open_client, print_json, print_message, print_text
 from hansei.endpoints.agents import AgentRun, Intervention, InterventionAction
 
 if TYPE_CHECKING:
@@ -16,6 +19,20 @@ if TYPE_CHECKING:
 
 ENDED = ("done", "failed", "cancelled")
 NEEDS_TEXT = ("input", "modify")
+
+AgentRunId = Annotated[str, typer.Argument(metavar="ID", help="ID of the agent run.")]
+
+
+class AgentRunState(StrEnum):
+    """The states of an agent run."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
 
 agent_commands = typer.Typer(
     name="agent",
@@ -37,28 +54,104 @@ def run_agent(
     """Ask the agent. It asks back in the terminal if it is not sure."""
     with open_client() as client:
         run = client.create_agent_run(
-            question, playbook=playbook, collections=collection or None, project_id=project
+            question,
+            playbook=playbook,
+            collections=collection or None,
+            project_id=project,
         )
-        after = 0
-        while run["state"] not in ENDED:
-            for event in client.follow_agent_run(run["id"], after=after):
-                after = event["id"]
-                if not as_json:
-                    _print_event(event["event"], event["data"])
-            run = client.get_agent_run(run["id"])
-            if run["state"] == "waiting" and not _answer(client, run):
-                break
+        run = _follow(client, run, 0, as_json)
+    _print_result(run, as_json)
+
+
+@agent_commands.command("list")
+def list_agent_runs(
+    state: Annotated[
+        AgentRunState | None, typer.Option(help="Only this state, for example waiting.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 20,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """List runs of the agent, newest first."""
+    with open_client() as client:
+        items = client.list_agent_runs(
+            project_id=project, state=state, limit=min(limit, MAX_PAGE_SIZE)
+        )
+        runs = list(islice(items, limit))
+    if as_json:
+        print_json({"items": runs})
+        return
+    if not runs:
+        print_message("No runs found.")
+    for run in runs:
+        print_text(
+            f"{run['id']} · {run['state']} · {format_age(run['created_at'])} · {run['query']}"
+        )
+
+
+@agent_commands.command("show")
+def show_agent_run(agent_run_id: AgentRunId, as_json: AsJson = False) -> None:
+    """Show a run with its steps, its answer and its open question."""
+    with open_client() as client:
+        run = client.get_agent_run(agent_run_id)
+    if as_json:
+        print_json(run)
+        return
+    print_text(run["query"])
+    for step in run["steps"]:
+        sure = "" if step["confidence"] is None else f", confidence {step['confidence']:.2f}"
+        print_text(f"{step['step_id']}. {step['action']}: {step['state']}{sure}", style="dim")
+    _print_run(run)
+
+
+@agent_commands.command("answer")
+def answer_agent(
+    agent_run_id: AgentRunId,
+    action: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ACTION",
+            help="One of the actions that the question offers. Without it, the terminal asks.",
+        ),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="The text of input or modify.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer the open question of a run, and follow the run."""
+    with open_client() as client:
+        run = client.get_agent_run(agent_run_id)
+        question = run["intervention"]
+        if question is None:
+            print_message(f"The run is {run['state']} and asks nothing.")
+            raise typer.Exit(1)
+        seen = [event["id"] for event in client.follow_agent_run(agent_run_id)]
+        if action is None and sys.stdin.isatty():
+            action, text = _prompt(question)
+        if action not in question["options"]:
+            raise typer.BadParameter(
+                f"Choose one of: {', '.join(question['options'])}.", param_hint="ACTION"
+            )
+        run = client.answer_intervention(
+            run["id"], question["id"], cast(InterventionAction, action), input=text
+        )
+        run = _follow(client, run, seen[-1], as_json)
+    _print_result(run, as_json)
+
+
+@agent_commands.command("cancel")
+def cancel_agent_run(agent_run_id: AgentRunId, as_json: AsJson = False) -> None:
+    """Cancel a run. A run that has ended stays as it is."""
+    with open_client() as client:
+        run = client.cancel_agent_run(agent_run_id)
     if as_json:
         print_json(run)
     else:
-        _print_run(run)
-    if run["state"] not in ("done", "waiting"):
-        raise typer.Exit(1)
+        print_text(f"The run is {run['state']}.")
 
 
 @agent_commands.command("feedback")
 def record_feedback(
-    agent_run_id: Annotated[str, typer.Argument(metavar="ID")],
+    agent_run_id: AgentRunId,
     right: Annotated[bool, typer.Option("--right/--wrong", help="Whether the answer was right.")],
     answer: Annotated[str | None, typer.Option(help="The right answer.")] = None,
     as_json: AsJson = False,
@@ -73,19 +166,24 @@ def record_feedback(
         print_text(f"Recorded: the answer was {verdict}.")
 
 
-def _answer(client: Hansei, run: AgentRun) -> bool:
-    """Ask in the terminal. False if nobody is there to answer."""
-    question = run["intervention"]
-    if question is None:
-        return True
-    if not sys.stdin.isatty():
-        print_message(f"The run {run['id']} waits for an answer: {question['message']}")
-        return False
-    action, text = _prompt(question)
-    client.answer_intervention(
-        run["id"], question["id"], cast(InterventionAction, action), input=text
-    )
-    return True
+def _follow(client: Hansei, run: AgentRun, after: int, as_json: bool) -> AgentRun:
+    """Print the events after a number until the run has ended, or asks and nobody can answer."""
+    while run["state"] not in ENDED:
+        for event in client.follow_agent_run(run["id"], after=after):
+            after = event["id"]
+            if not as_json:
+                _print_event(event["event"], event["data"])
+        run = client.get_agent_run(run["id"])
+        question = run["intervention"]
+        if run["state"] != "waiting" or question is None:
+            continue
+        if as_json or not sys.stdin.isatty():
+            break
+        action, text = _prompt(question)
+        client.answer_intervention(
+            run["id"], question["id"], cast(InterventionAction, action), input=text
+        )
+    return run
 
 
 def _prompt(question: Intervention) -> tuple[str, str | None]:
@@ -113,7 +211,24 @@ def _print_event(kind: str, data: dict[str, Any]) -> None:
         print_text(f"New plan ({data['strategy']}).", style="dim")
 
 
+def _print_result(run: AgentRun, as_json: bool) -> None:
+    """Exits with status 1 if the run has failed or was cancelled."""
+    if as_json:
+        print_json(run)
+    else:
+        _print_run(run)
+    if run["state"] not in ("done", "waiting"):
+        raise typer.Exit(1)
+
+
 def _print_run(run: AgentRun) -> None:
+    question = run["intervention"]
+    if run["state"] == "waiting" and question is not None:
+        print_text(question["message"])
+        options = (f'{o} --text "…"' if o in NEEDS_TEXT else o for o in question["options"])
+        print_message(f"The run waits for an answer: hansei agent answer {run['id']} ACTION")
+        print_message(f"ACTION is one of: {', '.join(options)}.")
+        return
     if run["answer"] is None:
         print_text(f"The run is {run['state']}. {run['error']['message'] if run['error'] else ''}")
         return
