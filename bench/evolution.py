@@ -21,6 +21,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,12 +78,14 @@ class MovedClock:
 
 
 def load(client: Hansei, clock: MovedClock, count: int) -> str:
-    """Loads `count` traces; the key of the harmful bullet."""
+    """Loads `count` traces; the key of the harmful bullet. If there are fewer traces, each is sent
+    several times, as attempts at its task.
+    """
     chance = random.Random(5)
     client.update_playbook(PLAYBOOK, token_budget=1_000)
     served: Counter[str] = Counter()
     harmful = ""
-    for number, trace in enumerate(real_traces()[:count]):
+    for number, trace in enumerate(islice(cycle(real_traces()), count)):
         clock.set((1 - number / count) * DAYS * 86_400)
         if number == count // 2:
             harmful = served.most_common(1)[0][0]
@@ -95,6 +98,7 @@ def load(client: Hansei, clock: MovedClock, count: int) -> str:
         receipt = client.create_trace(
             {
                 **sent,
+                "external_id": f"evolution-{number}",
                 "task_key": trace.get("group"),
                 "playbook": PLAYBOOK,
                 "retrieval_id": block["retrieval_id"],

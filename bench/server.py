@@ -123,7 +123,7 @@ def _process(
 
 
 def _wait(port: int) -> None:
-    for _ in range(300):
+    for _ in range(1_200):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return

@@ -10,9 +10,11 @@ from datetime import timedelta
 
 import pytest
 from playwright.async_api import Browser, Page, expect
+from sqlalchemy import update
 
 from apps.memory_api.analytics import queries as analytics_queries
 from apps.memory_api.core.errors import InvalidRequest
+from apps.memory_api.playbooks.tables import BulletVerdictRow
 from apps.memory_api.runs import lifecycle
 from bench.analytics_rows import SAMPLE, fill
 from tests.conftest import Database, TestTenant
@@ -125,7 +127,7 @@ async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     assert 'value="kept"' in empty.text
 
 
-async def test_overview_sums_the_week(owner_of, api, tenant) -> None:
+async def test_overview_sums_the_week(owner_of, api, runtime, tenant) -> None:
     made = await api.post("/api/v1/playbooks/support/bullets", json={"content": "Pay twice."})
     key = made.json()["bullet"]["id"]
     for number in range(2):
@@ -138,9 +140,15 @@ async def test_overview_sums_the_week(owner_of, api, tenant) -> None:
     assert "Agents sent 2 traces." in page
     assert "One bullet is new." in page
     assert f">{key}</a> Pay twice." in page.split("Most harmful this week", 1)[1]
+    assert "2 harmful, 0 helpful" in page
     drawn = cells(page, "Traces and new bullets by day")
     assert len(drawn) == 30
     assert [sum(int(row[column]) for row in drawn[-2:]) for column in (1, 2)] == [2, 1]
+    # As for the counters of the bullet, an outcome counts only if it is confirmed.
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        change = update(BulletVerdictRow).where(BulletVerdictRow.tenant_id == tenant.id)
+        await session.execute(change.values(judge="outcome"))
+    assert "No bullet got more harmful" in (await owner_of.get("/console")).text
 
 
 async def test_keys_of_an_answer_are_links(owner_of, sample) -> None:

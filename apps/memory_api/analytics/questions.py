@@ -83,6 +83,12 @@ def question_filters(question: Question) -> list[str]:
     return [name for _, condition, name in lines if condition]
 
 
+def has_period(question: Question) -> bool:
+    """Whether the answer depends on a period. The others are about now."""
+    parameters = {"since", "until", "first_day", "last_day"}
+    return not parameters.isdisjoint(used_parameters(read_sql(SQL_FILE, question)))
+
+
 def build_statement(question: Question, filter: QuestionFilter) -> str:
     """The statement with `:name` parameters. Raises `InvalidRequest` for a filter that the question
     does not have.

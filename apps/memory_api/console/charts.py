@@ -23,9 +23,11 @@ LABEL_WIDTH = 64
 LETTER_WIDTH = 7
 WIDE_LETTER_WIDTH = 12
 """Pixels of a letter of a label, and of a Japanese one."""
-EDGE_WIDTH = 30
-"""The template draws a label that is nearer to the right edge to the left of its position."""
 MAX_BAR_WIDTH = 28
+MAX_NAME_LENGTH = 24
+"""Characters of a name on the horizontal axis. The table has all."""
+TURNED_SINE = 0.77
+"""Of the angle of names that do not fit next to each other, 50 degrees."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,19 @@ class Series:
 
     name: str
     values: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The horizontal axis. `is_named`: its labels are names, so that all are shown. With
+    `positions`, from 0 on, it is a scale of numbers.
+    """
+
+    is_named: bool = False
+    positions: Sequence[float] | None = None
+
+
+DEFAULT_AXIS = Axis()
 
 
 @dataclass(frozen=True)
@@ -74,6 +89,10 @@ class Drawing:
     right: float
     base: float
     """Vertical position of zero."""
+    label_base: float
+    """Vertical position of the labels of the horizontal axis."""
+    is_turned: bool
+    """Whether these labels are names that fit only if they are turned."""
     series: Sequence[DrawnSeries]
     y_ticks: Sequence[Tick]
     x_ticks: Sequence[Tick]
@@ -92,6 +111,8 @@ class Chart:
     drawings: Sequence[tuple[str, Drawing]]
     label: str
     """The heading of the first column of the table."""
+    has_legend: bool
+    """Whether a single series is named, too."""
 
     @property
     def is_empty(self) -> bool:
@@ -107,11 +128,10 @@ def draw_chart(
     format: Callable[[float | None], str],
     summary: str = "",
     label: str = "",
-    positions: Sequence[float] | None = None,
+    axis: Axis = DEFAULT_AXIS,
+    has_legend: bool = False,
 ) -> Chart:
-    """Draw a chart. Each series has a value for each label. `format` makes the text of a value.
-    With `positions`, from 0 on, the horizontal axis is a scale of numbers.
-    """
+    """Draw a chart. Each series has a value for each label. `format` makes the text of a value."""
     sizes = (("wide", WIDE), ("narrow", NARROW))
     return Chart(
         title=title,
@@ -122,9 +142,10 @@ def draw_chart(
             for index, name in enumerate(labels)
         ],
         drawings=[
-            (name, _draw(kind, width, (labels, positions), series, format)) for name, width in sizes
+            (name, _draw(kind, (width, axis), labels, series, format)) for name, width in sizes
         ],
         label=label,
+        has_legend=has_legend,
     )
 
 
@@ -148,12 +169,13 @@ def nice_ticks(
 
 def _draw(
     kind: ChartKind,
-    width: int,
-    axis: tuple[Sequence[str], Sequence[float] | None],
+    place: tuple[int, Axis],
+    labels: Sequence[str],
     series: Sequence[Series],
     format: Callable[[float | None], str],
 ) -> Drawing:
-    labels, positions = axis
+    width, axis = place
+    positions = axis.positions
     values = [v for one in series for v in one.values if v is not None]
     is_whole = all(float(value).is_integer() for value in values)
     ticks = nice_ticks(min(values, default=0.0), max(values, default=0.0), whole=is_whole)
@@ -165,6 +187,12 @@ def _draw(
         share = (value - ticks[0]) / (ticks[-1] - ticks[0])
         return round(MARGIN_TOP + inner_height * (1 - share), 1)
 
+    shown = _labeled(labels, slot)
+    is_turned = axis.is_named and len(shown) < len(labels)
+    turned_height = 0.0
+    if is_turned:
+        shown = range(len(labels))
+        turned_height = TURNED_SINE * max(_text_width(_short(label)) for label in labels)
     scale = nice_ticks(0.0, max(positions or [0.0]), whole=True)
 
     def at(number: float) -> float:
@@ -176,20 +204,26 @@ def _draw(
         return round(MARGIN_LEFT + slot * (index + 0.5), 1)
 
     x_ticks = (
-        [Tick(x(index), labels[index]) for index in _labeled(labels, slot)]
+        [Tick(x(index), _short(labels[index])) for index in shown]
         if positions is None
         else [Tick(at(number), f"{number:.0f}") for number in scale]
     )
+    if not is_turned:
+        x_ticks = [
+            Tick(min(t.position, width - 1 - _text_width(t.text) / 2), t.text) for t in x_ticks
+        ]
     drawn: list[DrawnSeries] = []
     for number, one in enumerate(series):
         marks = _marks(kind, one, (number, len(series)), labels, (x, y, slot, format))
         drawn.append(DrawnSeries(one.name, _path(kind, one, x, y), marks))
     return Drawing(
         width=width,
-        height=HEIGHT,
+        height=HEIGHT + round(turned_height),
         left=MARGIN_LEFT,
         right=width - MARGIN_RIGHT,
         base=y(0.0),
+        label_base=HEIGHT - 8.0,
+        is_turned=is_turned,
         series=drawn,
         y_ticks=[Tick(y(value), format(value)) for value in ticks],
         x_ticks=x_ticks,
@@ -197,12 +231,20 @@ def _draw(
 
 
 def _labeled(labels: Sequence[str], slot: float) -> Sequence[int]:
-    """The indexes of the labels that fit next to each other."""
+    """The indexes of the labels that fit next to each other. The last one may be moved to the left,
+    so that it ends in the picture.
+    """
     width = max(map(_text_width, labels), default=0)
     every = max(1, math.ceil(max(LABEL_WIDTH, width + LETTER_WIDTH) / slot))
     shown = list(range(0, len(labels), every))
-    is_moved = bool(shown) and (len(labels) - shown[-1] - 0.5) * slot < EDGE_WIDTH
-    return shown[:-1] if is_moved and len(shown) > 1 and every * slot < 1.5 * width else shown
+    if len(shown) < 2:
+        return shown
+    moved = width / 2 - MARGIN_RIGHT - (len(labels) - shown[-1] - 0.5) * slot
+    return shown[:-1] if every * slot - moved < width + LETTER_WIDTH else shown
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= MAX_NAME_LENGTH else f"{label[: MAX_NAME_LENGTH - 1]}…"
 
 
 def _text_width(text: str) -> int:

@@ -1,16 +1,21 @@
-"""Statements on console sessions."""
+"""Statements of the console: its sessions, and bullets that harm."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import delete, func, literal, or_, select, update
+from sqlalchemy import Text, case, cast, delete, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.auth.queries import tenant_is_active
 from apps.memory_api.auth.tables import ApiKeyRow
 from apps.memory_api.console.tables import ConsoleSessionRow
 from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow
+from apps.memory_api.playbooks.verdicts.record import JUDGE_PRECEDENCE
 
 
 async def get_valid_session(
@@ -71,3 +76,66 @@ async def delete_ended_sessions(session: AsyncSession, idle_since: datetime) -> 
             ),
         )
     )
+
+
+async def list_harmful_bullets(
+    session: AsyncSession, project: str, since: datetime, limit: int
+) -> Sequence[Any]:
+    """Bullets with more harmful than helpful verdicts since a time, the most harmful first: of
+    `playbook`, `key`, `content`, `harmful_count` and `helpful_count`. As in the counters of a
+    bullet, one verdict of each trace counts, and that of an outcome only if it is confirmed.
+    """
+    tenant, verdict = current_tenant_id(session), BulletVerdictRow
+    precedence = case({judge: n for n, judge in enumerate(JUDGE_PRECEDENCE)}, value=verdict.judge)
+    source = func.coalesce(cast(verdict.trace_id, Text), verdict.actor)
+    ranked = (
+        select(
+            verdict.bullet_id,
+            verdict.tag,
+            func.row_number()
+            .over(partition_by=(verdict.bullet_id, source), order_by=precedence)
+            .label("rank"),
+        )
+        .where(
+            verdict.tenant_id == tenant,
+            verdict.created_at >= since,
+            or_(verdict.judge != "outcome", verdict.confirmed),
+        )
+        .subquery()
+    )
+    harmful = func.count().filter(ranked.c.tag == "harmful")
+    helpful = func.count().filter(ranked.c.tag == "helpful")
+    counted = (
+        select(
+            ranked.c.bullet_id,
+            harmful.label("harmful_count"),
+            helpful.label("helpful_count"),
+        )
+        .where(ranked.c.rank == 1)
+        .group_by(ranked.c.bullet_id)
+        .having(harmful > helpful)
+        .subquery()
+    )
+    bullet, playbook = MemoryRow, PlaybookRow
+    statement = (
+        select(
+            playbook.name.label("playbook"),
+            bullet.key,
+            bullet.content,
+            counted.c.harmful_count,
+            counted.c.helpful_count,
+        )
+        .join(bullet, bullet.id == counted.c.bullet_id)
+        .join(
+            playbook,
+            (playbook.tenant_id == bullet.tenant_id) & (playbook.scope_id == bullet.scope_id),
+        )
+        .where(
+            bullet.tenant_id == tenant,
+            bullet.project_id == project,
+            bullet.status.in_(("active", "quarantined")),
+        )
+        .order_by(counted.c.helpful_count - counted.c.harmful_count, bullet.key)
+        .limit(limit)
+    )
+    return (await session.execute(statement)).all()

@@ -11,7 +11,7 @@ from typing import Any
 from babel.core import Locale
 
 from apps.memory_api.analytics.questions import MAX_ROWS, Question
-from apps.memory_api.console.charts import Chart, ChartKind, Series, draw_chart
+from apps.memory_api.console.charts import Axis, Chart, ChartKind, Series, draw_chart
 from apps.memory_api.console.rendering import NO_VALUE, format_day, format_number, format_usd
 from apps.memory_api.console.translations import N_, Translation
 
@@ -19,6 +19,8 @@ MAX_BARS = 20
 """Bars of a chart by name. The statement decides which rows come first."""
 MAX_SERIES = 6
 """Lines or colors of a chart."""
+NAMED_COLUMNS = ("key", "section", "stage", "error_category", "kind")
+"""Columns whose values are names. All are labels of the axis."""
 ROWS = N_("Rows")
 
 
@@ -179,7 +181,10 @@ def draw_answer(
         format=format,
         label=form.by,
         summary=_limits((drawn_count, len(playbooks)), (len(shown), len(sums)), _),
-        positions=None if form.start is None else shown,
+        axis=Axis(
+            is_named=form.by in NAMED_COLUMNS, positions=None if form.start is None else shown
+        ),
+        has_legend=form.split is not None,
     )
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from apps.memory_api.analytics.questions import (
     MAX_ROWS,
     Question,
+    has_period,
     question_filters,
     question_title,
 )
@@ -21,6 +22,7 @@ from apps.memory_api.api.deps import Reader, Session
 from apps.memory_api.console.analytics.question_charts import FORMS, draw_answer
 from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
 from apps.memory_api.console.rendering import render_page, short_id
+from apps.memory_api.console.translations import N_
 from apps.memory_api.console.visit import Visit
 from apps.memory_api.core.errors import InvalidRequest
 
@@ -33,13 +35,49 @@ MAX_SHORT_LENGTH = 40
 """Characters of a value that a table shows on one line."""
 PAGES_OF_COLUMNS = {"playbook": "playbooks", "run_id": "runs", "trace_id": "traces"}
 BULLET_COLUMNS = ("key", "other_key", "merged_into")
+GROUPS = {
+    N_("Bullets"): (
+        Question.BULLETS,
+        Question.BULLET_VERSIONS,
+        Question.PLAYBOOK_SIZES,
+        Question.CHURN,
+        Question.BULLET_LIFETIMES,
+        Question.SURVIVAL,
+        Question.NEAR_DUPLICATES,
+        Question.CONTRADICTIONS,
+    ),
+    N_("What helps, what harms"): (
+        Question.MOVERS,
+        Question.VERDICT_DRIFT,
+        Question.VERDICTS,
+        Question.EFFECTS,
+    ),
+    N_("Use"): (
+        Question.FUNNEL,
+        Question.COVERAGE,
+        Question.UNCOVERED_QUERIES,
+        Question.ERROR_CATEGORIES,
+        Question.AGENT_RUNS,
+    ),
+    N_("Costs"): (
+        Question.COSTS,
+        Question.TRACE_COSTS,
+        Question.LESSON_COSTS,
+        Question.BULLET_COSTS,
+        Question.UNIT_COSTS,
+    ),
+}
+"""The questions in the order of the list, by heading."""
 Name = Annotated[str, Query(max_length=128)]
 
 
 @router.get("")
 async def show_questions(visit: CurrentVisit, caller: Reader) -> Response:
-    questions = [(question, question_title(question)) for question in Question]
-    return render_page(visit, "analytics/list.html", questions=questions)
+    groups = [
+        (heading, [(question, question_title(question)) for question in questions])
+        for heading, questions in GROUPS.items()
+    ]
+    return render_page(visit, "analytics/list.html", groups=groups)
 
 
 @router.get("/{question}")
@@ -63,6 +101,7 @@ async def show_answer(
     shown: dict[str, Any] = {
         "question": question,
         "title": question_title(question),
+        "has_period": has_period(question),
         "filters": {name: filters[name] for name in names},
         "first": first,
         "last": last,

@@ -32,6 +32,7 @@ async def show_overview(
         "overview.html",
         data=data,
         has_model=runtime.llm is not None,
+        has_cost=any(data.cost_by_day.values()),
         activity=_activity_chart(visit, data),
         cost=_cost_chart(visit, data),
     )

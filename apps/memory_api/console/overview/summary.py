@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.analytics.queries import QuestionAnswer, load_answer
 from apps.memory_api.analytics.questions import MAX_ROWS, Question, QuestionFilter
 from apps.memory_api.budgets.usage import UsageFilter, sum_usage
+from apps.memory_api.console.queries import list_harmful_bullets
 from apps.memory_api.grace.queries import list_agent_runs
 from apps.memory_api.grace.tables import AgentRunRow
 from apps.memory_api.playbooks.queries import ReviewCount, count_reviews
@@ -34,7 +35,7 @@ class OverviewData:
     traces_by_day: Mapping[date, int]
     bullets_by_day: Mapping[date, int]
     cost_by_day: Mapping[date, float]
-    harmful: Sequence[Mapping[str, Any]]
+    harmful: Sequence[Any]
     playbooks: Sequence[ReviewCount]
     dead_runs: Sequence[RunRow]
     open_questions: Sequence[AgentRunRow]
@@ -56,8 +57,6 @@ async def load_overview(session: AsyncSession, project: str) -> OverviewData:
     flow = await load_answer(session, Question.FUNNEL, _filter(project, week[0], now))
     churn = await load_answer(session, Question.CHURN, _filter(project, week[0], now))
     sizes = await load_answer(session, Question.PLAYBOOK_SIZES, _filter(project, month[0], now))
-    worst = replace(_filter(project, week[0], now), limit=MAX_LISTED)
-    movers = await load_answer(session, Question.MOVERS, worst)
     start = _midnight(month[0])
     costs = await sum_usage(session, ["day"], UsageFilter(start, project_id=project))
     traces = await count_traces_by_day(session, project, start)
@@ -68,7 +67,7 @@ async def load_overview(session: AsyncSession, project: str) -> OverviewData:
         traces_by_day=_fill(traces, month),
         bullets_by_day=_fill(_sum_by(_objects(sizes), "day", "added_count"), month),
         cost_by_day=_fill({row["day"]: row["usd"] for row in costs}, month),
-        harmful=[r for r in _objects(movers) if r["net_count"] < 0],
+        harmful=await list_harmful_bullets(session, project, _midnight(week[0]), MAX_LISTED),
         playbooks=await count_reviews(session, project),
         dead_runs=await list_runs(
             session, project_id=project, states=("dead",), cursor=None, limit=MAX_LISTED

@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse
 from apps.memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
 from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
 from apps.memory_api.console.rendering import render_page
+from apps.memory_api.console.translations import N_
 from apps.memory_api.runs.router import get_run, list_runs, retry_run
 
 router = APIRouter(prefix="/console/runs", route_class=ConsoleRoute, include_in_schema=False)
@@ -18,6 +19,26 @@ PAGE_SIZE = 50
 STATES = ("queued", "running", "done", "failed", "dead")
 LIVE_STATES = ("queued", "running")
 RETRIABLE_STATES = ("failed", "dead")
+KINDS = {
+    "evaluate": N_("Decides how a run of an agent ended, and judges the bullets it used"),
+    "reflect": N_("Finds out what happened in a trace and why, and writes lessons"),
+    "curate": N_("Decides which lessons change the playbook"),
+    "apply": N_("Writes the changes as a version of the playbook"),
+    "trajectory": N_("Reflects on an answer with its reasoning steps"),
+    "transcript": N_("Reflects on a chat session"),
+    "workflow": N_("Answers a question and reflects on the answer"),
+    "chunk": N_("Splits a document into parts that searches find"),
+    "agent": N_("Answers a question with sources"),
+    "agent_correction": N_("Learns from an answer that a person called wrong"),
+    "webhook": N_("Sends an event to a webhook"),
+    "budget_alert": N_("Reports that a budget is nearly spent"),
+    "cleanup": N_("Merges and removes bullets of a playbook"),
+    "reembed": N_("Computes vectors with a new embedding model"),
+    "upkeep": N_("Works through what is due for the tenant"),
+    "maintenance": N_("Deletes old rows"),
+    "erasure": N_("Removes personal data permanently"),
+}
+"""Kinds of runs, and what each of them does."""
 
 
 @router.get("")
@@ -43,6 +64,7 @@ async def show_runs(
         "runs/rows.html" if visit.is_partial else "runs/list.html",
         page=page,
         states=STATES,
+        kinds=[(name, name) for name in KINDS],
         filters={"state": state, "kind": kind},
         is_first=cursor is None,
     )
@@ -61,6 +83,7 @@ async def show_run(
         visit,
         "runs/live.html" if visit.is_partial else "runs/run.html",
         run=run,
+        about=KINDS.get(run.kind, run.kind),
         chain=[first, *(item for item in chain.items[::-1] if item.id != first.id)],
         is_live=run.state in LIVE_STATES,
         can_retry=run.state in RETRIABLE_STATES,
