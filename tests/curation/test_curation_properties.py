@@ -229,6 +229,7 @@ def test_same_advice_is_symmetric(a: str, b: str) -> None:
         ("Send the name (here Paris).", "Send the name (here London).", None),
         ("Retry 3 times (e.g. 5 s apart).", "Retry 3 times (e.g. 9 s apart).", None),
         ("1) log in, 2) ask", "1) log in 2) ask 3) ask", None),
+        ("Don't send it if it won't arrive.", "Do not send it if it can't arrive.", None),
         ("Use show_album to list songs.", "Use show_album() to list the songs.", None),
         ("必ず在庫を確認する。", "在庫を必ず確認すること。", None),
     ],

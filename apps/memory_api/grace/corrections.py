@@ -29,7 +29,8 @@ from apps.memory_api.runs.lifecycle import StepResult, finish_run, new_run
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.text.excerpts import detect_language
-from apps.memory_api.text.terms import content_terms
+from apps.memory_api.text.segmentation import stem
+from apps.memory_api.text.terms import STOP_WORDS, content_terms
 
 CORRECTION = "agent_correction"
 """The kind of run. Its input has the `agent_run_id`."""
@@ -49,6 +50,26 @@ TEXTS: dict[tuple[str, Taught], str] = {
 }
 _NUMBER_OR_NAME = re.compile(r"\d+|(?<=[^.!?] )[A-Z]\w+")
 """Digits, and words in capitals that do not start a sentence."""
+_KINDS = {
+    "when": re.compile(
+        r"\b(?:when|how (?:recently|long ago)|(?:what|which) (?:\w+ ){0,2}?"
+        r"(?:year|date|day|month|decade|century|time))\b",
+        re.IGNORECASE,
+    ),
+    "where": re.compile(r"\bwhere\b", re.IGNORECASE),
+    "who": re.compile(r"\b(?:who|whom|whose)\b", re.IGNORECASE),
+    "why": re.compile(r"\bwhy\b", re.IGNORECASE),
+    "number": re.compile(
+        r"\bhow (?:many|much|old|long|far|high|tall|big|large|often|fast|deep|heavy)\b",
+        re.IGNORECASE,
+    ),
+    "how": re.compile(r"\bhow\b", re.IGNORECASE),
+}
+_WORD = re.compile(r"[一-龥々〆]+|[ァ-ヴー]+|[^\W_ぁ-ん一-龥々〆ァ-ヴー]+")
+_FILLERS = frozenset(
+    ("please", "exactly", "now", "currently", "today", "one", "also", "called", "name")
+)
+_MAX_REPLACED_WORDS = 2
 
 
 @dataclass(frozen=True)
@@ -77,14 +98,47 @@ def find_corrections(bullets: Iterable[FoundBullet]) -> list[Correction]:
 
 
 def question_similarity(left: str, right: str) -> float:
-    """Share of the words of two questions that both have, 0 to 1; 0 if one has a number or a name
-    that the other does not have.
+    """Share of the words of two questions that both have, 0 to 1. 0 if they ask for different
+    things: if one has a number or a name that the other does not have, if one asks when and the
+    other asks where, or if they differ in one place only ("invoices of customers", "of suppliers").
     """
     if _is_about_others(left, right) or _is_about_others(right, left):
+        return 0.0
+    if _kinds_differ(left, right) or _differ_in_one_place(left, right):
         return 0.0
     mine, theirs = content_terms(left), content_terms(right)
     either = mine | theirs
     return len(mine & theirs) / len(either) if either else 0.0
+
+
+def _kinds_differ(left: str, right: str) -> bool:
+    kinds = {_kind_of(left), _kind_of(right)}
+    return len(kinds) > 1 and (None not in kinds or "when" in kinds)
+
+
+def _kind_of(question: str) -> str | None:
+    """What an English question asks for; None if a question word such as `what` does not say."""
+    return next((kind for kind, words in _KINDS.items() if words.search(question)), None)
+
+
+def _differ_in_one_place(left: str, right: str) -> bool:
+    """Whether the content words are the same in the same order, except in one place."""
+    mine, theirs = _content_words(left), _content_words(right)
+    start = 0
+    while start < min(len(mine), len(theirs)) and mine[start] == theirs[start]:
+        start += 1
+    end = 0
+    while end < min(len(mine), len(theirs)) - start and mine[-1 - end] == theirs[-1 - end]:
+        end += 1
+    own, other = mine[start : len(mine) - end], theirs[start : len(theirs) - end]
+    is_short = 0 < max(len(own), len(other)) <= _MAX_REPLACED_WORDS
+    return is_short and not set(own) & set(other)
+
+
+def _content_words(question: str) -> list[str]:
+    """The stems of the words without function words; of Japanese, without hiragana."""
+    words = _WORD.findall(question.casefold())
+    return [stem(word) for word in words if word not in STOP_WORDS and word not in _FILLERS]
 
 
 def _is_about_others(left: str, right: str) -> bool:
@@ -122,7 +176,7 @@ async def enqueue_correction(
 
 async def _read_lesson(session: AsyncSession, agent_run: AgentRunRow) -> tuple[Taught, str] | None:
     """The right answer to a wrong one, or the words that a person gave to a search that led to a
-    right one.
+    right one. A text of question words, such as "Why?", is neither.
     """
     if len(agent_run.query) > MAX_QUESTION_LENGTH:
         return None
@@ -136,7 +190,14 @@ async def _read_lesson(session: AsyncSession, agent_run: AgentRunRow) -> tuple[T
             if row.action == "input" and row.step_id in searches
         ]
         text, tag = (given[-1] if given else None) or "", TAGS[1]
-    return (tag, text.strip()) if 0 < len(text.strip()) <= MAX_ANSWER_LENGTH else None
+    text = text.strip()
+    is_lesson = 0 < len(text) <= MAX_ANSWER_LENGTH and not is_mere_question(text)
+    return (tag, text) if is_lesson else None
+
+
+def is_mere_question(text: str) -> bool:
+    """Whether a text asks back without naming anything: "Why?", "What is that?"."""
+    return text.endswith(("?", "？")) and not content_terms(text)
 
 
 class CorrectionStep:

@@ -22,9 +22,12 @@ MAX_EPISODE_TOOLS = 8
 def episode_text(
     task: str | None, goal: str | None, outcome: str | None, events: Sequence[Event]
 ) -> str:
-    """The task, the outcome, the tools and the last message of a trace, in its own words."""
+    """The task, the outcome, the tools with the number of their calls, and the last message of a
+    trace, in its own words.
+    """
     request = task or _first_message(events, EventType.USER_MESSAGE) or goal or ""
-    tools = Counter(event.tool_name for event in events if event.tool_name)
+    calls = [event for event in events if event.event_type is EventType.TOOL_CALL]
+    tools = Counter(event.tool_name for event in calls if event.tool_name)
     most_used = ", ".join(
         f"{name} ×{count}" for name, count in tools.most_common(MAX_EPISODE_TOOLS)
     )

@@ -266,19 +266,20 @@ def _repaired_calls(trace: ParsedTrace, findings: Findings) -> Iterator[str]:
             yield _repaired(item, before, after)
             continue
         code = code_name(item.tool)
-        same = "is the same" if before.content == after.content else "differs"
-        yield (
-            f"The {code} in {item.failed_event_id} failed; the next {code} that returned no error "
-            f"is in {item.event_id}. It {same}."
-        )
+        later = f"the next {code} that returned no error is in {item.event_id}. It differs."
+        if before.content == after.content:
+            later = f"the same {code} in {item.event_id} returned no error."
+        yield f"The {code} in {item.failed_event_id} failed; {later}"
 
 
 def _repaired(item: RepairedCall, before: ToolCall, after: ToolCall) -> str:
+    failed = f"The call {item.failed_event_id} of `{item.tool}` failed"
+    if notation_of(before) == notation_of(after):
+        return f"{failed}; the same call returned no error in {item.event_id}."
     changes = describe_changes(item.argument_changes, "before", "then")
-    differing = " Its arguments are the same."
     if changes:
         differing = f" Its arguments differ: {changes}."
-    elif notation_of(before) != notation_of(after):
+    else:
         old, new = excerpt_differences(before.content.strip(), after.content.strip(), 160)
         differing = f" Its arguments differ only in {NOTATION}: before {old}, then {new}."
     source = (
@@ -288,8 +289,8 @@ def _repaired(item: RepairedCall, before: ToolCall, after: ToolCall) -> str:
         else ""
     )
     return (
-        f"The call {item.failed_event_id} of `{item.tool}` failed; the next call of this tool "
-        f"that returned no error is {item.event_id}.{differing}{source}"
+        f"{failed}; the next call of this tool that returned no error is {item.event_id}."
+        f"{differing}{source}"
     )
 
 

@@ -90,7 +90,7 @@ _NAME = re.compile(
 )
 _NEGATION = re.compile(
     r"\b(?:not|never|no|none|nor|neither|cannot|without|avoid(?:s|ed|ing)?)\b"
-    r"|\b(?:rather than|instead of)\b|n['’]t\b"
+    r"|\b(?:rather than|instead of)\b|\b\w{1,8}n['’]t\b"
     r"|(?<![少危])な(?:い|く|かった|ければ)|ません|せず|ずに|(?<!ま)ず[、。]|避け|やめ|控え|禁止|決して",
     re.IGNORECASE,
 )

@@ -83,6 +83,9 @@ def source_events(findings: Findings, outcome: OutcomeType) -> list[str]:
         if outcome is OutcomeType.SUCCESS
         else _failure_event_ids(findings)
     )
+    slow = findings.slowest_call if outcome is OutcomeType.TIMEOUT else None
+    if slow and slow.is_dominant and not findings.decisive_event_ids:
+        event_ids.insert(0, slow.event_id)
     event_ids.append(
         findings.last_call_event_id or findings.last_reply_event_id or findings.last_event_id
     )
@@ -92,7 +95,8 @@ def source_events(findings: Findings, outcome: OutcomeType) -> list[str]:
 def _failure_event_ids(findings: Findings) -> list[str | None]:
     event_ids: list[str | None] = [*findings.decisive_event_ids]
     if findings.crash:
-        event_ids += [findings.crash.preceding_call_event_id, findings.crash.event_id]
+        crash_ids = [findings.crash.preceding_call_event_id, findings.crash.event_id]
+        event_ids += crash_ids if findings.crash.is_of_call else crash_ids[::-1]
     deviation_ids = [d.event_id for d in findings.action_deviations if d.event_id]
     event_ids += deviation_ids
     if (findings.action_deviations and not deviation_ids) or findings.missing_outputs:
@@ -111,13 +115,23 @@ def _failure_event_ids(findings: Findings) -> list[str | None]:
         ]
     for streak in findings.failure_streaks:
         event_ids += [streak.event_id, *streak.event_ids[1:3]]
+    repeats = [repeat.event_id for repeat in findings.repeated_calls if repeat.failed_count][:2]
     if not _has_known_cause(findings):
         # Later calls build on the first write, and no error stopped it.
+        event_ids.append(findings.first_write_event_id or next(iter(repeats), None))
         event_ids.append(findings.first_write_event_id or findings.latest_tool_event_id)
+    event_ids += _call_event_ids(findings, repeats)
+    event_ids += [refusal.event_id for refusal in findings.refusals[-1:]]
+    return [*event_ids, findings.last_write_event_id]
+
+
+def _call_event_ids(findings: Findings, repeats: list[str]) -> list[str | None]:
+    """Failed calls, differences from another attempt, and what the user objected to."""
+    event_ids: list[str | None] = []
     last_failure = last_unrepaired_failure(findings)
     if findings.ends_without_reply and findings.failed_calls:
         event_ids.append(findings.failed_calls[0].event_id)
-    event_ids += [repeat.event_id for repeat in findings.repeated_calls if repeat.failed_count][:2]
+    event_ids += repeats
     if last_failure:
         event_ids += [last_failure.event_id, last_failure.response_event_id]
     if findings.attempt_contrast:
@@ -127,8 +141,9 @@ def _failure_event_ids(findings: Findings) -> list[str | None]:
         event_ids.append(findings.dialogue.reply_before_dissatisfaction_event_id)
         event_ids += [event_id for _, _, event_id in findings.dialogue.repeated_phrases]
     event_ids += [repair.event_id for repair in findings.repaired_calls]
-    event_ids += [refusal.event_id for refusal in findings.refusals[-1:]]
-    return [*event_ids, findings.last_write_event_id]
+    if not findings.repaired_calls:
+        event_ids += [call.event_id for call in findings.failed_calls[-1:]]
+    return event_ids
 
 
 def _has_known_cause(findings: Findings) -> bool:

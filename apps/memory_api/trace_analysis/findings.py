@@ -21,6 +21,7 @@ from apps.memory_api.trace_analysis.structure import (
     OmittedConstraint,
     RepeatedMessage,
     RepeatedResult,
+    SlowestCall,
     TruncatedOutput,
     UnresolvedOutput,
     UnsupportedStatement,
@@ -37,7 +38,8 @@ class FailedCall:
     failure.
 
     `alternatives` are the values that the response offered. `ungrounded_arguments` are arguments
-    (`name=value`) that occur in no earlier event.
+    (`name=value`) that occur in no event before `ungrounded_event_id`: this call, or an earlier
+    failed call of the tool with the same argument.
     """
 
     event_id: str
@@ -50,12 +52,15 @@ class FailedCall:
     failure_source: FailureSource = "tool"
     alternatives: tuple[str, ...] = ()
     ungrounded_arguments: tuple[str, ...] = ()
+    ungrounded_event_id: str | None = None
     tool_succeeded_later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedCall:
-    """The same call (tool and arguments) made `count` times, at least 2."""
+    """The same call (tool and arguments) made `count` times, at least 2. `message` is that of the
+    last call if it failed.
+    """
 
     event_id: str
     event_ids: tuple[str, ...]
@@ -63,6 +68,7 @@ class RepeatedCall:
     call: str
     count: int
     failed_count: int
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +200,10 @@ class FailedAssertion:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The error that ended the run. `location` is the innermost frame outside libraries."""
+    """The error that ended the run. `location` is the innermost frame outside libraries.
+    `is_of_call`: it is the response to the preceding call; otherwise the agent or its environment
+    reported it.
+    """
 
     event_id: str
     message: str
@@ -205,16 +214,7 @@ class Crash:
     preceding_call: str | None = None
     expected_type: str | None = None
     actual_type: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SlowestCall:
-    """The slowest call. `time_share` is its share of all measured time, 0 to 1."""
-
-    event_id: str
-    call: str
-    seconds: float
-    time_share: float
+    is_of_call: bool = False
 
 
 @dataclass(frozen=True, slots=True)

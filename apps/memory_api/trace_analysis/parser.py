@@ -181,7 +181,7 @@ def parse_trace(
             trace.user_positions.append(position)
         elif kind is EventType.ERROR_EVENT:
             trace.error_positions.append(position)
-            _attach_error(event, position, trace.calls)
+            _attach_error(event, position, trace.calls, calls_by_id)
         elif kind is EventType.LLM_RESPONSE:
             trace.reply_positions.append(position)
             _attach_message(event.content, position, open_calls, vocabulary)
@@ -262,10 +262,14 @@ def _attach_response(
         call.failure_message = error_message(event.error)
 
 
-def _attach_error(event: Event, position: int, calls: list[ToolCall]) -> None:
-    """An error event directly after a call is its failed response."""
-    call = calls[-1] if calls else None
-    if call and call.position == position - 1 and call.response_position is None:
+def _attach_error(
+    event: Event, position: int, calls: list[ToolCall], calls_by_id: dict[str, ToolCall]
+) -> None:
+    """An error event with the ID of a call, or directly after a call, is its failed response."""
+    call = calls_by_id.get(_call_id(event) or "")
+    if call is None and calls and calls[-1].position == position - 1:
+        call = calls[-1]
+    if call and call.response_position is None:
         call.response_position, call.response = position, event.content
         message = most_informative_line(event.content) if event.content.strip() else ""
         call.failure_message = message or error_message(event.error or {}) or "error"

@@ -180,6 +180,22 @@ class UnusedResult:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowestCall:
+    """The slowest call. `time_share` is its share of all measured time, 0 to 1. From 0.5 on, it is
+    dominant: in a timeout, the event that decided.
+    """
+
+    event_id: str
+    call: str
+    seconds: float
+    time_share: float
+
+    @property
+    def is_dominant(self) -> bool:
+        return self.time_share >= 0.5
+
+
+@dataclass(frozen=True, slots=True)
 class TruncatedOutput:
     """An output that says that it was truncated. `quote` are its words."""
 

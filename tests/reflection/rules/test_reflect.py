@@ -98,7 +98,8 @@ def test_message_of_the_last_error_and_of_the_last_failed_call_is_quoted_once():
     assert text.count("Query timeout after 30 s") == text.count("query(sql=select)") == 1
     again = said(reflect(context([*rows, said_by("I give up.")], "error"))).reflection_text
     assert again.count("Query timeout after 30 s") == 1
-    assert "`query(sql=select)` (e0000) failed. No later `query` call succeeded." in again
+    assert "`query(sql=select)` (e0000) failed: “Query timeout after 30 s”. No later" in again
+    assert "last error event" not in again
 
 
 def test_error_event_without_call_is_reported():

@@ -2,33 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from typing import Any
-
 from tests.support.cases import each_case
-from tests.support.runs import Row, call, reflection, says, user
-
-NEVER = re.compile(
-    r"accepted|made up|invented|no error|worked|trace does not|explain|last sa(?:id|ys)|proven"
-    r"|guess|wrong(?:ly)?\b|should have",
-    re.IGNORECASE,
-)
-"""What no sentence about these runs may say: praise, blame, and that nothing is known."""
-
-
-@dataclass(frozen=True)
-class Domain:
-    """`says` must appear, `silent` must not. Without `says` nothing is found."""
-
-    name: str
-    rows: list[Row]
-    outcome: str = "failure"
-    says: tuple[str, ...] = ()
-    silent: tuple[str, ...] = ()
-    advice: str | None = None
-    tools: tuple[dict[str, Any], ...] = ()
-
+from tests.support.domains import Domain, check_domain
+from tests.support.runs import call, says, user
 
 DOMAINS = [
     Domain(
@@ -171,9 +147,10 @@ DOMAINS = [
         ],
         outcome="error",
         says=(
-            "The last error event (e4) reports: “gripper timed out after 8 s”.",
-            "`grip(force=20)` (e3)",
+            "`grip(force=20)` (e3) failed with the error event e4: “gripper timed out after 8 s”.",
         ),
+        silent=("last error event", "last tool call before"),
+        source="e3",
     ),
     Domain(
         "small talk",
@@ -227,21 +204,4 @@ DOMAINS = [
 
 @each_case("domain", DOMAINS)
 def test_unseen_domain(domain: Domain) -> None:
-    result = reflection(domain.rows, domain.outcome, tools=list(domain.tools))
-    if not domain.says:
-        assert result is None, result
-        return
-    assert result is not None
-    text = result.reflection_text
-    for sentence in domain.says:
-        assert sentence in text, text
-    evidence = re.sub(r"“[^”]*”|`[^`]*`|^Task: .*? Outcome", "", text)
-    for word in domain.silent:
-        assert word not in evidence, text
-    claims = evidence.replace("returned no detected error", "").replace(
-        "without a detected error", ""
-    )
-    assert not NEVER.search(claims), text
-    if domain.advice:
-        assert (result.strategy_text or "").startswith(domain.advice), result.strategy_text
-    assert set(result.source_event_ids) <= {f"e{n}" for n in range(len(domain.rows))}
+    check_domain(domain)

@@ -21,6 +21,7 @@ from apps.memory_api.reflection.rules.english_phrases import (
 )
 from apps.memory_api.reflection.rules.english_structure import EnglishStructure
 from apps.memory_api.trace_analysis.arguments import is_named
+from apps.memory_api.trace_analysis.failures import is_exit_code
 from apps.memory_api.trace_analysis.findings import (
     ArgumentOrigin,
     AttemptContrast,
@@ -36,11 +37,10 @@ from apps.memory_api.trace_analysis.findings import (
     RepairedCall,
     RepeatedAttempt,
     RepeatedCall,
-    SlowestCall,
     UnconfirmedChange,
 )
 from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
-from apps.memory_api.trace_analysis.structure import Dialogue
+from apps.memory_api.trace_analysis.structure import Dialogue, SlowestCall
 from apps.memory_api.traces.schemas import OutcomeType
 
 
@@ -54,15 +54,18 @@ class EnglishNarrative(EnglishStructure):
         return f"Task: {stop(task)} {result}".strip() if task else result
 
     def crash(self, c: Crash) -> str:
-        text = (
-            f"The last error event ({c.event_id}) reports: {quote(c.message)}"
-            if c.message
-            else f"The last error event ({c.event_id}) has no message."
-        )
+        if c.is_of_call:
+            text = f"{code(c.preceding_call or '')} ({c.preceding_call_event_id}) {failed(c.message, f'failed with the error event {c.event_id}')}"
+        elif c.message:
+            text = f"The last error event ({c.event_id}) reports: {quote(c.message)}"
+        else:
+            text = f"The last error event ({c.event_id}) has no message."
         if c.location:
             text += f" The traceback ends in {code(c.location)}."
         if c.expected_type and c.actual_type:
             text += f" A value of type {code(c.expected_type)} was required, and the input type was {code(c.actual_type)}."
+        if c.is_of_call:
+            return text
         if c.preceding_call:
             return (
                 text
@@ -161,7 +164,10 @@ class EnglishNarrative(EnglishStructure):
     def repeat(self, r: RepeatedCall) -> str:
         more = ", …" if r.count > len(r.event_ids[:3]) else ""
         end = " and failed each time" if r.failed_count == r.count else ""
-        return f"{code(r.call)} was sent {r.count} times unchanged{end} ({', '.join(r.event_ids[:3])}{more})."
+        text = f"{code(r.call)} was sent {r.count} times unchanged{end} ({', '.join(r.event_ids[:3])}{more})."
+        if not r.message:
+            return text
+        return f"{text} The last one {failed(r.message, 'ended' if is_exit_code(r.message) else 'reported')}"
 
     def departures(self, d: Sequence[ActionDeviation]) -> str:
         parts: list[str] = []
@@ -217,12 +223,16 @@ class EnglishNarrative(EnglishStructure):
         if f.failure_source == "wording":
             return f"The response to {code(f.call)} ({f.event_id}) is: {quote(f.message)}"
         text = f"{code(f.call)} ({f.event_id}) {failed(f.message) if f.message else 'failed.'}"
-        text += f" No later {code(f.tool)} call succeeded." if f.tool else ""
+        is_last_word = f.tool and not f.tool_succeeded_later
+        text += f" No later {code(f.tool)} call succeeded." if is_last_word else ""
         return text + (f" {counted(more, 'other call')} also failed." if more > 0 else "")
 
     def invented(self, f: FailedCall) -> str:
         values = "value" if len(f.ungrounded_arguments) == 1 else "values"
-        return f"No earlier event contains the argument {values} {codes(f.ungrounded_arguments, 'or')}."
+        earlier = "No earlier event"
+        if f.ungrounded_event_id not in (None, f.event_id):
+            earlier = f"No event before {f.ungrounded_event_id}"
+        return f"{earlier} contains the argument {values} {codes(f.ungrounded_arguments, 'or')}."
 
     def retry(self, r: RepairedCall) -> str:
         if (

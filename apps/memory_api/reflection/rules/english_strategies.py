@@ -40,7 +40,7 @@ _CHANGED = "Previously changed"
 _NOT_FOUND = "If a search returns nothing, do not keep rephrasing it. Look up the exact name in a listing or use a shorter query; after two misses, start from a different fact in the task."
 _OTHER_CONDITION = "When no option meets all conditions, ask the user which condition may change, then change or remove only that condition."
 _BY_KIND = {
-    "timeout": "When a call times out, do not send it again unchanged: narrow or split the request, or check first what it is waiting for.",
+    "timeout": "When a call times out, do not send it again unchanged: narrow or split the request, or first check what it is waiting for.",
     "rate_limit": "When a call is rejected because of too many requests, wait and then send fewer requests.",
     "permission": "When a call is rejected because of a missing permission, do not retry it with other arguments. Request the permission first.",
     "network": "When a server cannot be reached, check the address, wait, and retry a limited number of times.",

@@ -38,11 +38,10 @@ from apps.memory_api.trace_analysis.findings import (
     RepairedCall,
     RepeatedAttempt,
     RepeatedCall,
-    SlowestCall,
     UnconfirmedChange,
 )
 from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
-from apps.memory_api.trace_analysis.structure import Dialogue
+from apps.memory_api.trace_analysis.structure import Dialogue, SlowestCall
 from apps.memory_api.traces.schemas import OutcomeType
 
 OUTCOMES = {
@@ -65,12 +64,16 @@ class JapaneseNarrative(JapaneseStructure):
 
     def crash(self, c: Crash) -> str:
         text = f"最後のエラーイベント（{c.event_id}）の内容は{quote(c.message or 'なし')}"
+        if c.is_of_call:
+            text = f"{code(c.preceding_call or '')}（{c.preceding_call_event_id}）がエラーイベント {c.event_id} で失敗した{cause(c.message)}"
         if c.location:
             text += f"トレースバックの末尾は {code(c.location)} である。"
         if c.expected_type and c.actual_type:
             text += (
                 f"{code(c.expected_type)} 型が必要な箇所への入力は {code(c.actual_type)} 型だった。"
             )
+        if c.is_of_call:
+            return text
         if c.preceding_call:
             return (
                 text
@@ -168,7 +171,8 @@ class JapaneseNarrative(JapaneseStructure):
     def repeat(self, r: RepeatedCall) -> str:
         more = " ほか" if r.count > len(r.event_ids[:3]) else ""
         end = "実行され、毎回失敗した" if r.failed_count == r.count else "実行された"
-        return f"{code(r.call)} は同じ内容で{r.count}回{end}（{listed(r.event_ids[:3])}{more}）。"
+        text = f"{code(r.call)} は同じ内容で{r.count}回{end}（{listed(r.event_ids[:3])}{more}）"
+        return text + (cause(r.message) if r.message else "。")
 
     def departures(self, d: Sequence[ActionDeviation]) -> str:
         parts: list[str] = []
@@ -231,13 +235,14 @@ class JapaneseNarrative(JapaneseStructure):
         text = f"{code(f.call)}（{f.event_id}）が失敗した"
         text += cause(f.message) if is_exit_code(f.message) else "。"
         text += f"応答は{quote(f.message)}" if f.message and not is_exit_code(f.message) else ""
-        text += f"その後に成功した {code(f.tool)} の呼び出しはない。" if f.tool else ""
+        is_last_word = f.tool and not f.tool_succeeded_later
+        text += f"その後に成功した {code(f.tool)} の呼び出しはない。" if is_last_word else ""
         return text + (f"ほかに{more}回の呼び出しも失敗した。" if more > 0 else "")
 
     def invented(self, f: FailedCall) -> str:
-        return (
-            f"引数 {codes(f.ungrounded_arguments)} の値は、それより前のどのイベントにも現れない。"
-        )
+        first = f.ungrounded_event_id
+        earlier = "それ" if first in (None, f.event_id) else f" {first} "
+        return f"引数 {codes(f.ungrounded_arguments)} の値は、{earlier}より前のどのイベントにも現れない。"
 
     def retry(self, r: RepairedCall) -> str:
         if (

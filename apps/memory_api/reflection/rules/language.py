@@ -27,7 +27,6 @@ from apps.memory_api.trace_analysis.findings import (
     RepairedCall,
     RepeatedAttempt,
     RepeatedCall,
-    SlowestCall,
     UnconfirmedChange,
 )
 from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
@@ -40,6 +39,7 @@ from apps.memory_api.trace_analysis.structure import (
     OmittedConstraint,
     RepeatedMessage,
     RepeatedResult,
+    SlowestCall,
     TruncatedOutput,
     UnresolvedOutput,
     UnsupportedStatement,

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from apps.memory_api.reflection.rules.language import NarrativeLanguage
 from apps.memory_api.text.excerpts import excerpt
+from apps.memory_api.trace_analysis.failures import is_exit_code
 from apps.memory_api.trace_analysis.findings import (
     AttemptContrast,
+    FailedCall,
     FinalAnswer,
     Findings,
     Refusal,
@@ -58,6 +60,8 @@ def _failure(
     f: Findings, outcome: OutcomeType, error: ErrorInfo | None, w: NarrativeLanguage
 ) -> list[str]:
     parts = _reported(f, error, w)
+    if f.slowest_call and f.slowest_call.is_dominant and outcome is OutcomeType.TIMEOUT:
+        parts.append(w.slow(f.slowest_call))
     if f.call_count or f.has_replies:
         parts += _deviations(f, w)
     if f.final_answer and has_wrong_answer(f) and f.final_answer.given_answer:
@@ -87,8 +91,6 @@ def _failure(
         parts.insert(
             1, w.identical_attempts(f.repeated_attempt, False, f.earlier_lesson is not None)
         )
-    if f.slowest_call and f.slowest_call.time_share >= 0.5 and outcome is OutcomeType.TIMEOUT:
-        parts.append(w.slow(f.slowest_call))
     return parts
 
 
@@ -206,32 +208,55 @@ def _failed_calls(f: Findings, w: NarrativeLanguage, reported: str, before: int)
         parts.append(w.streak(streak))
         if streak.quoted_argument or streak.untried_alternatives:
             parts.append(w.unused_suggestions(streak))
-    last = last_unrepaired_failure(f)
+    quoted: set[str] = set()
     for repeat in f.repeated_calls[:1]:
-        parts.append(w.repeat(repeat))
-    if (
+        is_known = f.failure_streaks or repeat.message == reported
+        ends = f.ends_without_reply and f.last_call_event_id in repeat.event_ids
+        parts.append(w.repeat(replace(repeat, message="") if is_known or ends else repeat))
+        quoted.update(repeat.event_ids if repeat.message else ())
+    last = last_unrepaired_failure(f)
+    if last and last.event_id in quoted:
+        parts += [w.invented(last)] if last.ungrounded_arguments else []
+    elif (
         last
         and not f.failure_streaks
         and before < 3
         and not (f.ends_without_reply and last.event_id == f.last_call_event_id)
     ):
-        is_quoted = last.failure_source == "tool" and last.message == reported
-        shown = replace(last, message="") if is_quoted else last
-        told = {last.event_id, *(id for repeat in f.repeated_calls[:1] for id in repeat.event_ids)}
-        others = [x for x in f.failed_calls if not x.tool_succeeded_later]
-        more = sum(1 for x in others if x.event_id not in told)
-        crash = f.crash if is_quoted and len(others) == 1 else None
-        if not (
-            crash
-            and crash.event_id == f.last_event_id
-            and crash.preceding_call_event_id == last.event_id
-        ):  # else the sentence on the crash says all of it
-            parts.append(w.unrepaired(shown, more))
-        if last.ungrounded_arguments:
-            parts.append(w.invented(last))
+        parts += _unrepaired(f, w, last, reported)
     if f.repaired_calls and not f.action_deviations and not f.failure_streaks:
         parts.append(w.retry(f.repaired_calls[-1]))
+    return parts if parts or before else _overcome_failure(f, w)
+
+
+def _unrepaired(f: Findings, w: NarrativeLanguage, last: FailedCall, reported: str) -> list[str]:
+    """The last failure that no later call of its tool overcame."""
+    parts: list[str] = []
+    is_quoted = last.failure_source == "tool" and last.message == reported
+    shown = replace(last, message="") if is_quoted else last
+    told = {last.event_id, *(id for repeat in f.repeated_calls[:1] for id in repeat.event_ids)}
+    others = [x for x in f.failed_calls if not x.tool_succeeded_later]
+    more = sum(1 for x in others if x.event_id not in told)
+    crash = f.crash if is_quoted and len(others) == 1 else None
+    if not (
+        crash
+        and crash.event_id == f.last_event_id
+        and crash.preceding_call_event_id == last.event_id
+    ):  # else the sentence on the crash says all of it
+        parts.append(w.unrepaired(shown, more))
+    if last.ungrounded_arguments:
+        parts.append(w.invented(last))
     return parts
+
+
+def _overcome_failure(f: Findings, w: NarrativeLanguage) -> list[str]:
+    """The last error that a tool reported, if nothing else was found: its tool succeeded later."""
+    stated = [
+        call
+        for call in f.failed_calls
+        if call.failure_source == "tool" and not is_exit_code(call.message)
+    ]
+    return [w.unrepaired(call, 0) for call in stated[-1:]]
 
 
 def _success(f: Findings, w: NarrativeLanguage) -> list[str]:

@@ -23,6 +23,8 @@ from apps.memory_api.traces.schemas import OutcomeType
 _LIST = re.compile(r"[,;、\n]| and | or ")
 _TRANSIENT_KINDS = {"timeout", "network", "rate_limit"}
 """An unchanged call may succeed later."""
+_AGENT_KINDS = {"parse", "model", "network", "rate_limit"}
+"""Errors that the agent itself can have; advice on the others is about a tool call."""
 
 
 def choose_strategy(f: Findings, outcome: OutcomeType, say: StrategyLanguage) -> str | None:
@@ -73,9 +75,10 @@ def _crash(f: Findings, say: StrategyLanguage) -> str | None:
         return None
     if crash.expected_type and crash.actual_type:
         return say.convert(crash)
-    what = crash.preceding_call or crash.location.split(" line ")[0]
-    kind = "parse" if crash.kind == "syntax" and not crash.preceding_call else crash.kind
-    return say.avoid_error(kind, what, crash.message, False) if what else None
+    if crash.is_of_call:
+        return say.avoid_error(crash.kind, crash.preceding_call or "", crash.message, False)
+    kind = "parse" if crash.kind == "syntax" else crash.kind
+    return say.avoid_error(kind, "", crash.message, False) if kind in _AGENT_KINDS else None
 
 
 def _answer(f: Findings, a: FinalAnswer, say: StrategyLanguage) -> str | None:

@@ -5,9 +5,13 @@ that no later event uses.
 from __future__ import annotations
 
 from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.findings import SlowestCall
 from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
-from apps.memory_api.trace_analysis.structure import RepeatedResult, TruncatedOutput, UnusedResult
+from apps.memory_api.trace_analysis.structure import (
+    RepeatedResult,
+    SlowestCall,
+    TruncatedOutput,
+    UnusedResult,
+)
 from apps.memory_api.trace_analysis.values import FoldedText, names_in, numbers_in
 
 _MIN_REPEATED_CHARACTERS = 200

@@ -49,6 +49,7 @@ def find_repeated_calls(trace: ParsedTrace) -> tuple[RepeatedCall, ...]:
             failed_count=sum(
                 1 for call in calls if call.failure_message or call.is_correct is False
             ),
+            message=excerpt(strip_alternatives(calls[-1].failure_message, trace.vocabulary)),
         )
         for calls in groups.values()
         if len(calls) >= 2
@@ -163,29 +164,34 @@ _MAX_REPAIRED_CALLS = 6
 def find_repaired_calls(
     trace: ParsedTrace, wrong_event_ids: Collection[str] = ()
 ) -> tuple[RepairedCall, ...]:
-    """The first success of a tool after a failure on the same subject; at most six.
+    """The first success of a tool after a failure on the same subject, or a later success of the
+    same call; at most six.
 
     Success means that the tool itself responded, without a failure. `wrong_event_ids` are calls
     that the ground truth contradicts: what they changed was no repair.
     """
     failed_by_tool: dict[str, list[ToolCall]] = {}
+    failed_by_key: dict[tuple[str, str], list[ToolCall]] = {}
     results: list[RepairedCall] = []
     for index, call in enumerate(trace.calls):
         if len(results) == _MAX_REPAIRED_CALLS:
             break
-        failed_before = failed_by_tool.get(call.tool)
         if call.failure_message:
             failed_by_tool.setdefault(call.tool, []).append(call)
-        elif call.is_correct is False:
+            failed_by_key.setdefault(call.key, []).append(call)
             continue
-        elif failed_before and _shows_success(trace, call):
-            if (
-                call.event_id not in wrong_event_ids
-                and index - _index_of(trace.calls, failed_before[-1], index) <= _MAX_CALLS_BETWEEN
-                and _is_same_subject(failed_before[-1], call, trace.vocabulary)
-            ):
-                results.append(_to_repaired_call(trace, failed_before, call))
-            del failed_by_tool[call.tool]
+        if call.is_correct is False or not _shows_success(trace, call):
+            continue
+        failed = failed_by_tool.pop(call.tool, [])
+        same = failed_by_key.pop(call.key, []) if call.arguments else []
+        if not failed or not _is_same_subject(failed[-1], call, trace.vocabulary):
+            failed = same
+        if (
+            failed
+            and call.event_id not in wrong_event_ids
+            and index - _index_of(trace.calls, failed[-1], index) <= _MAX_CALLS_BETWEEN
+        ):
+            results.append(_to_repaired_call(trace, failed, call))
     return tuple(results)
 
 

@@ -27,7 +27,12 @@ def classify_error(message: str, vocabulary: Vocabulary | None = None) -> tuple[
 
 MAX_FAILED_CALLS = 40
 _MAX_SEARCHED_CHARACTERS = 400_000
-_IDENTIFIER = re.compile(r"^(?=.*[\d_#@/])[\w#@./\-]{5,60}$")
+_IDENTIFIER = re.compile(r"^(?=.*[\d#@])[\w#@./\-]{5,60}$")
+"""Without a digit, `one_way` and `text/csv` are values that a tool defines."""
+_DERIVED_VALUE = re.compile(
+    r"-?\d{1,9}\.\d{1,9}|\d{4}[-/]\d{1,2}|\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?:[T ].*)?"
+)
+"""Decimals and dates: agents calculate them, and write "May 3" as 2024-05-03."""
 _LIBRARY_PATH = re.compile(
     r"site-packages|dist-packages|[/\\]lib[/\\]python|miniconda|[/\\]Lib[/\\]|<frozen"
 )
@@ -58,6 +63,7 @@ def _to_failed_call(trace: ParsedTrace, call: ToolCall, tool_succeeded_later: bo
     response_event_id = (
         None if call.response_position is None else trace.event_ids[call.response_position]
     )
+    ungrounded, ungrounded_event_id = ungrounded_arguments(trace, call)
     return FailedCall(
         event_id=call.event_id,
         response_event_id=response_event_id,
@@ -68,7 +74,8 @@ def _to_failed_call(trace: ParsedTrace, call: ToolCall, tool_succeeded_later: bo
         category=category,
         failure_source=call.failure_source,
         alternatives=parse_alternatives(call.response, trace.vocabulary),
-        ungrounded_arguments=ungrounded_arguments(trace, call),
+        ungrounded_arguments=ungrounded,
+        ungrounded_event_id=ungrounded_event_id,
         tool_succeeded_later=tool_succeeded_later,
     )
 
@@ -104,40 +111,67 @@ def _parse_list(text: str) -> list[str]:
     return re.findall(r"'([^'\n]{2,80})'", text)
 
 
-def ungrounded_arguments(trace: ParsedTrace, call: ToolCall) -> tuple[str, ...]:
-    """Arguments that look like identifiers and occur in no earlier event: `name=value`, at most
-    three.
+def ungrounded_arguments(trace: ParsedTrace, call: ToolCall) -> tuple[tuple[str, ...], str | None]:
+    """At most three arguments (`name=value`) that look like identifiers and whose values the task
+    does not contain, nor any event before a failed call of the same tool with the same argument;
+    and the first such call. A value that several arguments have is listed once.
     """
-    values = [
-        (name, value) for name, value in call.arguments.items() if name and _IDENTIFIER.match(value)
-    ]
-    if not values:
-        return ()
-    ungrounded: list[str] = []
-    for name, value in values[:8]:
-        if not _is_mentioned(trace, value, call.position):
-            ungrounded.append(f"{name}={value}")
-    return tuple(ungrounded[:3])
+    names: dict[str, str] = {}
+    for name, value in call.arguments.items():
+        for part in value.split(", "):
+            if name and _IDENTIFIER.match(part) and not _DERIVED_VALUE.fullmatch(part):
+                names.setdefault(part, name)
+    ungrounded: list[tuple[int, str]] = []
+    for part, name in list(names.items())[:8]:
+        position = _first_mention(trace, part, call.position)
+        if position == call.position or _is_failed_attempt(trace, position, call.tool, name, part):
+            ungrounded.append((position, f"{name}={part}"))
+    if not ungrounded:
+        return (), None
+    first = min(position for position, _ in ungrounded)
+    return tuple(item for _, item in ungrounded[:3]), trace.event_ids[first]
 
 
-def _is_mentioned(trace: ParsedTrace, value: str, before: int) -> bool:
+def _first_mention(trace: ParsedTrace, value: str, before: int) -> int:
+    """The first event up to `before` that contains a value; -1 for the task, or if the events are
+    too long to search.
+    """
+    if value in trace.full_task:
+        return -1
     remaining = _MAX_SEARCHED_CHARACTERS
-    for position in range(before - 1, -1, -1):
+    for position in range(before):
         text = trace.events[position].content
         if value in text[:remaining]:
-            return True
+            return position
         remaining -= len(text)
         if remaining <= 0:
-            return True
-    return False
+            return -1
+    return before
+
+
+def _is_failed_attempt(trace: ParsedTrace, position: int, tool: str, name: str, value: str) -> bool:
+    """Whether the event is a failed call of the tool with this argument."""
+    return any(
+        call.position == position
+        and call.tool == tool
+        and call.failure_message
+        and value in call.arguments.get(name, "").split(", ")
+        for call in trace.calls
+    )
 
 
 def find_crash(trace: ParsedTrace) -> Crash | None:
-    """The last error event, with the call before it."""
+    """The last error event, with the call before it. None if it is the response to a call and a
+    call or a message of the agent follows: then only this call failed.
+    """
     if not trace.error_positions:
         return None
     position = trace.error_positions[-1]
     event = trace.events[position]
+    is_of_call = any(call.response_position == position for call in trace.calls)
+    last_position = max([call.position for call in trace.calls] + trace.reply_positions, default=-1)
+    if is_of_call and last_position > position:
+        return None
     error_text = error_message(event.error) if event.error else ""
     message = most_informative_line(event.content) if event.content.strip() else ""
     if error_text and (not message or message.startswith(("Traceback", "File "))):
@@ -159,6 +193,7 @@ def find_crash(trace: ParsedTrace) -> Crash | None:
         preceding_call=preceding_call.summary if preceding_call else None,
         expected_type=type_error.group("want").strip() if type_error else None,
         actual_type=type_error.group("got") if type_error else None,
+        is_of_call=is_of_call,
     )
 
 
