@@ -439,6 +439,7 @@ def test_error_that_the_run_got_past_is_not_called_its_end() -> None:
         says("14"),
     ]
     text = " ".join(facts(rows))
-    assert "The last error event is e0001; 3 events follow." in text
+    assert "The call e0000 of `look_up` failed: “TypeError: expects int”" in text
+    assert "last error event" not in text
     assert "ended with an error" not in text
     assert "The run ended with an error (e0001)" in " ".join(facts(rows[:2]))

@@ -69,7 +69,7 @@ def test_agents_without_a_call_are_named() -> None:
     ("second", "words"),
     [
         ('{"number": 14}', 'differ only in types, case, spaces or order: before {"number": "14"}'),
-        ('{"number": "14"}', "Its arguments are the same."),
+        ('{"number": "14"}', "the same call returned no error in e2."),
     ],
 )
 def test_arguments_of_another_type_are_not_the_same(second: str, words: str) -> None:
@@ -77,7 +77,7 @@ def test_arguments_of_another_type_are_not_the_same(second: str, words: str) -> 
         *call("look_up", '{"number": "14"}', "Error: number has to be an integer"),
         *call("look_up", second, "silicon"),
     ]
-    (fact,) = [fact for fact in facts(rows) if "the next call of this tool" in fact]
+    (fact,) = [fact for fact in facts(rows) if "returned no error" in fact]
     assert words in fact
 
 

@@ -31,6 +31,7 @@ _JSON_ERROR_FIELD = re.compile(
     r'"(?:err\w{0,12}|isError|ok|success)"\s*:\s*(?!null|""|\[\]|\{\})', re.IGNORECASE
 )
 _SUCCESS_FIELDS = ("ok", "success")
+_REASON_FIELDS = ("message", "reason", "detail", "details", "description", "msg")
 _STATUS_FIELDS = ("status_code", "http_status", "statusCode")
 
 
@@ -112,8 +113,10 @@ def _json_error(text: str) -> str:
             return excerpt(value)
         if message := error_message(as_mapping(value)):
             return message
-    failed = body.get("isError") is True or any(body.get(n) is False for n in _SUCCESS_FIELDS)
-    return excerpt(text) if failed else ""
+    if body.get("isError") is True or any(body.get(n) is False for n in _SUCCESS_FIELDS):
+        reasons = (body.get(name) for name in _REASON_FIELDS)
+        return excerpt(next((r for r in reasons if isinstance(r, str) and r.strip()), text))
+    return ""
 
 
 def most_informative_line(text: str) -> str:

@@ -266,6 +266,133 @@ RUNS = [
         advice="When a text exceeds the input limit of the model, shorten it",
         source="e4",
     ),
+    Domain(
+        "containers: a limit is no empty search",
+        [
+            user("Start the redis container."),
+            *(
+                row
+                for _ in range(3)
+                for row in call(
+                    "docker",
+                    "pull redis:7",
+                    "Error response from daemon: toomanyrequests: You have reached your pull limit",
+                )
+            ),
+            says("Docker does not respond."),
+        ],
+        says=("3 `docker` calls in a row (e1, e3, e5) returned “Error response from daemon",),
+        silent=("search",),
+        advice="",
+        source="e1",
+    ),
+    Domain(
+        "revenue: the query was corrected after a look at the list",
+        [
+            user("What was the revenue per country last week?"),
+            *call(
+                "query",
+                {"sql": "select country, sum(revenue) from sales.orders group by 1"},
+                {"error": {"message": "Not found: Dataset shop:sales", "code": 404}},
+            ),
+            *call("list_datasets", {}, {"datasets": ["sales_v2", "ops"]}),
+            *call(
+                "query",
+                {"sql": "select country, sum(revenue) from sales_v2.orders group by 1"},
+                {"rows": [["DE", 120.5], ["FR", 80.25]]},
+            ),
+            says("Germany 120.50, France 80.25."),
+        ],
+        outcome="success",
+        says=("from sales.orders group by 1` (e1): “Not found: Dataset shop:sales”.", "sales_v2"),
+        silent=("120",),
+        advice="When a call reports that something does not exist, look up its exact name",
+    ),
+    Domain(
+        "a script with an error of its own",
+        [
+            user("Sum the column amounts in a.csv."),
+            *call(
+                "python",
+                {"code": "import csv\nprint(sum(int(r[1]) for r in csv.reader(open('a.csv'))))"},
+                'Traceback (most recent call last):\n  File "<string>", line 2, in <module>\n'
+                "ValueError: invalid literal for int() with base 10: 'amount'",
+                metadata={"exit_code": 1},
+            ),
+            *call(
+                "python",
+                {"code": "import csv\nr = list(csv.reader(open('a.csv')))\nprint(len(r))"},
+                "1290\n",
+                metadata={"exit_code": 0},
+            ),
+            says("1290"),
+        ],
+        outcome="success",
+        says=("(e1): “ValueError: invalid literal for int() with base 10: 'amount'”.",),
+        silent=("rejected",),
+        advice="",
+    ),
+    Domain(
+        "a portal: the error that a later click overcame",
+        [
+            user("Download my March invoice from the portal."),
+            *call("goto", {"url": "https://portal.example/login"}, "Sign in\nUser\nPassword"),
+            *call(
+                "click",
+                {"selector": "#signin"},
+                "Timeout 30000ms exceeded",
+                error={"message": "Timeout 30000ms exceeded"},
+            ),
+            *call("click", {"selector": "button[type=submit]"}, "Dashboard"),
+            *call("download", {"selector": "#inv-2024-02"}, "saved invoice-2024-02.pdf"),
+            says("I downloaded the invoice."),
+        ],
+        says=("`click(selector=#signin)` (e3) failed: “Timeout 30000ms exceeded”.",),
+        silent=("No later", "downloaded"),
+        advice="",
+        source="e3",
+    ),
+    Domain(
+        "a lamp: the reason in the response",
+        [
+            user("Turn on the lamp in the kitchen."),
+            *call("light", {"room": "kitchen"}, {"success": False, "reason": "bulb offline"}),
+            says("The lamp is on."),
+        ],
+        says=("`light(room=kitchen)` (e1) failed: “bulb offline”. No later `light` call",),
+        silent=("lamp is on",),
+        advice="",
+        source="e1",
+    ),
+    Domain(
+        "two calls at once, one of them failed",
+        [
+            user("Check the weather in Oslo and Rome."),
+            *(
+                {
+                    "event_type": "tool_call",
+                    "tool_name": "weather",
+                    "content": f'{{"city": "{city}"}}',
+                    "metadata": {"call_id": city},
+                }
+                for city in ("Oslo", "Rome")
+            ),
+            {
+                "event_type": "tool_response",
+                "content": "14 C",
+                "metadata": {"call_id": "Rome"},
+            },
+            {
+                "event_type": "error_event",
+                "content": "upstream: bad gateway",
+                "metadata": {"call_id": "Oslo"},
+            },
+            says("Rome has 14 degrees, Oslo too."),
+        ],
+        says=("`weather(city=Oslo)` (e1) failed: “upstream: bad gateway”.",),
+        silent=("Rome has", "last error event"),
+        source="e1",
+    ),
 ]
 
 

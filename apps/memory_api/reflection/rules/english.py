@@ -143,7 +143,7 @@ class EnglishNarrative(EnglishStructure):
         if s.is_reported:
             text = f"{s.count} {calls} failed with no successful call of this tool between them {events}: {quoted(s.tried_arguments[:4] or s.messages)}."
         else:
-            text = f"{s.count} {calls} in a row {events} returned {quoted(s.messages, 'or')}."
+            text = f"{s.count} {calls} in a row {events} returned {stop(quoted(s.messages, 'or'))}"
             text += (
                 f" Their arguments include {quoted(s.tried_arguments[:4])}."
                 if s.tried_arguments

@@ -13,7 +13,7 @@ from apps.memory_api.trace_analysis.arguments import (
 )
 from apps.memory_api.trace_analysis.failures import is_exit_code
 
-_ENDS = (".", "!", "?", "…", "。", "！", "？")
+_ENDS = (".", "!", "?", "…", ".”", "!”", "?”", "。", "！", "？")
 
 
 def counted(n: int, noun: str, plural: str = "") -> str:

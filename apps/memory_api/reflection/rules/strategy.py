@@ -6,6 +6,7 @@ import re
 
 from apps.memory_api.reflection.rules.language import StrategyLanguage
 from apps.memory_api.text.excerpts import fold_for_comparison
+from apps.memory_api.trace_analysis.arguments import is_named
 from apps.memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS, is_check
 from apps.memory_api.trace_analysis.failures import is_exit_code
 from apps.memory_api.trace_analysis.findings import (
@@ -111,7 +112,7 @@ def _departure(f: Findings, say: StrategyLanguage) -> str | None:
 
 
 def _from_struggle(f: Findings, say: StrategyLanguage) -> str | None:
-    if f.failure_streaks and (rule := _streak(f.failure_streaks[0], say)):
+    if f.failure_streaks and (rule := _streak(f, f.failure_streaks[0], say)):
         return rule
     if f.attempt_contrast and (rule := _contrast(f, f.attempt_contrast, say)):
         return rule
@@ -121,24 +122,29 @@ def _from_struggle(f: Findings, say: StrategyLanguage) -> str | None:
 
 
 def _retry(retry: RepairedCall, say: StrategyLanguage) -> str | None:
-    """What to change after a failure; nothing if the failure has no message. Another command is not
-    another argument of the same call: only the kind of its error can tell what to do.
+    """What to change after a failure; nothing if the failure has no message. Another command, query
+    or text is not another argument of the same call: only the kind of its error can tell what to
+    do.
     """
     if is_exit_code(retry.message):
         return None
-    if {change.name for change in retry.argument_changes} & COMMAND_ARGUMENTS:
+    names = {change.name for change in retry.argument_changes}
+    named = [change for change in retry.argument_changes if is_named(change)]
+    if names & COMMAND_ARGUMENTS or any(len((c.after or "").split()) > 3 for c in named):
+        if retry.kind == "invalid":
+            return None
         return say.avoid_error(retry.kind, retry.tool, retry.message, False)
     return say.change_arguments(retry)
 
 
-def _streak(streak: FailureStreak, say: StrategyLanguage) -> str | None:
+def _streak(f: Findings, streak: FailureStreak, say: StrategyLanguage) -> str | None:
     if streak.quoted_argument:
         return say.drop_quotes(streak.tool)
     if streak.untried_alternatives:
         return say.use_suggestion(streak.tool, streak.untried_alternatives)
-    if streak.is_reported:
-        return None
-    return say.stop_rephrasing(streak) if streak.tried_arguments else None
+    kind = next((x.kind for x in f.failed_calls if x.event_id == streak.event_id), "")
+    is_search = kind == "missing" and len(streak.tried_arguments) > 1
+    return say.stop_rephrasing(streak) if is_search and not streak.is_reported else None
 
 
 def _failure(f: Findings, say: StrategyLanguage) -> str | None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from apps.memory_api.text.excerpts import excerpt, fold_for_comparison
+from apps.memory_api.text.similarity import wording_similarity_uncached
 from apps.memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments
 from apps.memory_api.trace_analysis.detectors.tool_errors import (
     parse_alternatives,
@@ -159,6 +160,7 @@ def _quoted_argument(calls: list[ToolCall], vocabulary: Vocabulary) -> str | Non
 
 _MAX_CALLS_BETWEEN = 12
 _MAX_REPAIRED_CALLS = 6
+_MIN_TEXT_WORDS = 4
 
 
 def find_repaired_calls(
@@ -210,8 +212,8 @@ def _index_of(calls: list[ToolCall], call: ToolCall, end: int) -> int:
 
 
 def _is_same_subject(failed: ToolCall, succeeded: ToolCall, vocabulary: Vocabulary) -> bool:
-    """Free text must share a word or be an offered alternative, named arguments must share
-    a value.
+    """Free text must share a word or be an offered alternative. Named arguments must share a value,
+    or half of the words of a text such as a query or code.
     """
     failed_arguments, new_arguments = failed.arguments, succeeded.arguments
     if "" in failed_arguments and "" in new_arguments:
@@ -225,7 +227,15 @@ def _is_same_subject(failed: ToolCall, succeeded: ToolCall, vocabulary: Vocabula
         return fold_for_comparison(new_arguments[""]) in alternatives or any(
             len(word) > 2 for word in common_words
         )
-    return any(new_arguments.get(name) == value for name, value in failed_arguments.items())
+    return any(
+        new_arguments.get(name) == value or _is_reworded(value, new_arguments.get(name, ""))
+        for name, value in failed_arguments.items()
+    )
+
+
+def _is_reworded(old: str, new: str) -> bool:
+    is_text = min(len(old.split()), len(new.split())) >= _MIN_TEXT_WORDS
+    return is_text and wording_similarity_uncached(old[:4_000], new[:4_000]) >= 0.5
 
 
 def _to_repaired_call(
