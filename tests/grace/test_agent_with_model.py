@@ -151,6 +151,7 @@ async def test_document_cannot_lead_to_another_collection(agent: Agent, model: M
         {"step_id": 2, "action": "reasoning", "description": "d", "depends_on": [1]},
     ]  # fmt: skip
     model.answers["answer"] = [{"answer": "The sources do not say.", "sufficient": False}]
+    agent.config = config(executor={"max_replans": 0})
     asked = {"collections": ["handbook"], "interactive": False, "plan": {"steps": steps}}
     run = await agent.ask("What is the vault code of the company?", **asked)
     assert "4711" not in str(run)
@@ -161,7 +162,7 @@ async def test_document_cannot_lead_to_another_collection(agent: Agent, model: M
 
 async def test_insufficient_sources_are_admitted(agent: Agent, model: Model) -> None:
     model.answers["answer"] = [{"answer": "The sources do not say.", "sufficient": False}]
-    agent.config = config(intervention={"max_rounds": 0})
+    agent.config = config(intervention={"max_rounds": 0}, executor={"max_replans": 0})
     run = await agent.ask(QUERY, interactive=False)
     assert (run["status"], run["found"]) == ("partial", False)
 

@@ -25,6 +25,7 @@ from apps.memory_api.grace.replanning import ReplanContext, choose_strategy
 from apps.memory_api.grace.tools.port import Source
 from apps.memory_api.grace.tools.rag_search import select_sources
 from tests.grace import test_agent_runs, test_settings_in_runs
+from tests.grace import test_needless_questions as needless
 from tests.support.cases import each_case
 
 FILE = packaged_path("config") / "grace_config.yml"
@@ -130,6 +131,8 @@ IN_RUNS = {
     "intervention.auto_proceed_on_timeout": test_settings_in_runs.test_timeout_may_proceed,
     "intervention.max_rounds": test_agent_runs.test_nothing_found_is_not_guessed,
     "replan.confidence_threshold": test_settings_in_runs.test_weak_search_is_replaced,
+    "replan.confirm_all": needless.test_new_plan_that_may_change_things_is_confirmed,
+    "search.ask_back_below": needless.test_search_of_middle_confidence_is_read_first,
 }
 """Setting → the test of runs that changes it."""
 

@@ -89,6 +89,7 @@ class SearchSection(_Section):
     strong_score: Unit = 0.6
     min_score: Unit = 0.2
     exact_score: Unit = 0.999
+    ask_back_below: Unit = 0.3
     default_collection: str = "wikipedia_ja"
     web_search_below: Unit = 0.7
 
@@ -122,6 +123,7 @@ class ReplanSection(_Section):
     confidence_threshold: Unit = 0.4
     partial_threshold: Unit = 0.6
     full_share: Unit = 0.34
+    confirm_all: bool = False
 
 
 class AggregationSection(_Section):

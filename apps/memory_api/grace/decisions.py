@@ -10,7 +10,12 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.grace.execution_plan import SEARCH_ACTIONS, PlanStep, PlanStepResult
+from apps.memory_api.grace.execution_plan import (
+    ANSWER_ACTIONS,
+    SEARCH_ACTIONS,
+    PlanStep,
+    PlanStepResult,
+)
 from apps.memory_api.grace.interventions import (
     ACCEPTED,
     PENDING_QUESTION,
@@ -21,12 +26,19 @@ from apps.memory_api.grace.leg import Leg
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 
 WEB_SEARCH = "web_search"
-BUDGET_WARNED = "budget_warned"
-"""Key of `options`: the warning about the budget was sent."""
+BUDGET_WARNED, SEARCHED_AGAIN = "budget_warned", "searched_again"
+"""Keys of `options`: the warning about the budget was sent; the plan was made again because the
+sources did not suffice.
+"""
 
 
 def decide_next(
-    leg: Leg, agent_run: AgentRunRow, step: PlanStep, result: PlanStepResult, timed_out: bool
+    leg: Leg,
+    agent_run: AgentRunRow,
+    rows: Sequence[AgentStepRow],
+    step: PlanStep,
+    result: PlanStepResult,
+    timed_out: bool,
 ) -> None:
     """Notes what the result leads to: a replan, a question, or nothing. The leg carries it out once
     all steps of this wave have ended.
@@ -35,6 +47,10 @@ def decide_next(
         return  # another step of the same wave decided already
     if result.status == "failed":
         _plan_again(agent_run, "timeout" if timed_out else "step_failed", step, result.error or "")
+        return
+    if _should_search_again(leg, agent_run, rows, step, result):
+        agent_run.options = agent_run.options | {SEARCHED_AGAIN: True}
+        _plan_again(agent_run, "low_confidence", step, f"Not found: {result.output[:500]}")
         return
     accepted = bool(agent_run.options.get(ACCEPTED))
     if accepted or result.level not in ("confirm", "escalate"):
@@ -46,12 +62,50 @@ def decide_next(
     if is_search and weak and has_another_way and agent_run.replan_count < limit:
         _plan_again(agent_run, "low_confidence", step, "The search found little that fits.")
         return
+    if is_search and _is_judged_later(leg, rows, step, result):
+        return
     interactive = agent_run.options.get("interactive", leg.config.intervention.interactive)
     rounds_left = agent_run.round_count < leg.config.intervention.max_rounds
     if rounds_left and (interactive or result.level == "escalate"):
         level = "confirm" if result.level == "confirm" else "escalate"
         asked = {"level": level, "message": describe_doubt(step, result), "step_id": step.step_id}
         agent_run.options = agent_run.options | {PENDING_QUESTION: asked}
+
+
+def _should_search_again(
+    leg: Leg,
+    agent_run: AgentRunRow,
+    rows: Sequence[AgentStepRow],
+    step: PlanStep,
+    result: PlanStepResult,
+) -> bool:
+    """Whether a model has read what the searches found and says that it does not answer the
+    question: other words may find more. Once per run, so that it cannot cascade.
+    """
+    return (
+        step.action == "reasoning"
+        and not result.found
+        and leg.model is not None
+        and SEARCHED_AGAIN not in agent_run.options
+        and agent_run.replan_count < leg.config.executor.max_replans
+        and any(row.spec["action"] in SEARCH_ACTIONS for row in rows)
+    )
+
+
+def _is_judged_later(
+    leg: Leg, rows: Sequence[AgentStepRow], step: PlanStep, result: PlanStepResult
+) -> bool:
+    """Whether a model reads what this search found. Then the confidence in its answer decides
+    whether a person is asked, unless the search found too little to read.
+    """
+    if leg.model is None or result.confidence < leg.config.search.ask_back_below:
+        return False
+    readers = [row for row in rows if row.spec["action"] in ANSWER_ACTIONS]
+    return any(
+        step.step_id in row.spec["depends_on"]
+        or (not row.spec["depends_on"] and row.step_id > step.step_id)
+        for row in readers
+    )
 
 
 def _plan_again(agent_run: AgentRunRow, trigger: str, step: PlanStep, error: str) -> None:

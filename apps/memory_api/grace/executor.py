@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
 from apps.memory_api.core.secret_redaction import redact
@@ -50,6 +51,8 @@ from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolResult
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
 from apps.memory_api.runs.lifecycle import LeaseLost
+
+log = structlog.get_logger()
 
 CANCEL_POLL_SECONDS = 1.0
 MAX_OUTPUT_LENGTH = 40_000
@@ -216,6 +219,7 @@ async def _run_step(
         raise
     except Exception as error:  # a tool of the operator may raise anything
         name = type(error).__name__
+        log.error("tool_failed", tool=step.action, error=str(error)[:500], exc_info=True)
         result = ToolResult("", "failed", error=f"The tool failed unexpectedly ({name}).")
     milliseconds = int((time.monotonic() - started) * 1_000)
     await _store_result(leg, step, _to_step_result(leg, step, result, outputs, milliseconds),
@@ -292,7 +296,7 @@ async def _store_result(
             events.append(("step_inserted", insert_web_search(session, rows, row, step)))
             await queries.add_events(session, agent_run, events)
             return
-        decide_next(leg, agent_run, step, result, timed_out)
+        decide_next(leg, agent_run, rows, step, result, timed_out)
         following = find_next_steps(leg, agent_run, read_state(agent_run, rows))
         if following == [] and _tool_of(leg, step).idempotent:
             await leg.end(session, agent_run, steps=rows, events=events)

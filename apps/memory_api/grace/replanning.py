@@ -122,10 +122,23 @@ async def make_replan(
         situation,
     )
     made = await create_plan(planning, model)
-    made = made.model_copy(update={"original_query": context.query, "requires_confirmation": True})
+    confirm = made.requires_confirmation or _needs_confirmation(why, made, context)
+    made = made.model_copy(
+        update={"original_query": context.query, "requires_confirmation": confirm}
+    )
     if strategy == "full":
         return ReplanResult("full", made)
     return _merge(why, state, made)
+
+
+def _needs_confirmation(why: ReplanContext, made: ExecutionPlan, context: PlanningContext) -> bool:
+    """Whether a person confirms the new plan: after their own words, or if a tool of the plan may
+    change something. A plan that only searches and answers goes on; its answer has a confidence.
+    """
+    if context.config.replan.confirm_all or why.trigger in ("user_feedback", "new_information"):
+        return True
+    tools = [context.tools[step.action] for step in made.steps if step.action in context.tools]
+    return any(not tool.idempotent for tool in tools)
 
 
 def _use_fallback(step_id: int, state: ExecutionState) -> ReplanResult:
@@ -196,6 +209,13 @@ def _describe(why: ReplanContext, state: ExecutionState, *, keep: bool) -> str:
     if why.step_id is not None:
         step = state.step(why.step_id)
         lines.append(f"Step {why.step_id} ({step.action}): {step.description}")
+    searched = [
+        step.query or state.plan.original_query
+        for step in state.plan.steps
+        if step.action in SEARCH_ACTIONS and state.states[step.step_id] != "pending"
+    ]
+    if searched:
+        lines.append("Searched for:\n" + fence_text("\n".join(searched), label="queries"))
     if why.error:
         lines.append(fence_text(why.error[:1_000], label="error"))
     if why.feedback:
@@ -208,7 +228,7 @@ def _describe(why: ReplanContext, state: ExecutionState, *, keep: bool) -> str:
     if done:
         lines.append(fence_text("\n".join(done), label="finished"))
     lines.append(
-        "Plan only the remaining steps."
+        "Plan only the remaining steps. Use other words for the searches."
         if keep
         else "Plan again from the beginning. Use other words for the searches."
     )

@@ -1,0 +1,83 @@
+"""With a model, a person is not asked about what the model can find out by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.memory_api.grace.tools.ask_user import AskUserTool
+from apps.memory_api.grace.tools.registry import BUILTIN_TOOLS
+from tests.grace.conftest import Agent, config
+from tests.grace.test_agent_runs import UNKNOWN
+from tests.grace.test_agent_with_model import QUERY, Model, judgment, model, planned
+
+__all__ = ["model"]
+
+NOT_FOUND = {"answer": "The sources do not say it.", "sufficient": False}
+SEARCH_AND_ANSWER = planned(("rag_search", []), ("reasoning", [1]))
+FOUND = "A delivered order is refunded within thirty days."
+FOUND_ANSWER = {"answer": f"{FOUND} [1]", "sufficient": True}
+OTHER_WORDS = "Is a delivered order refunded, and is the receipt needed?"
+
+
+def search_for(words: str) -> dict[str, Any]:
+    steps = [step | {"query": words} for step in SEARCH_AND_ANSWER["steps"]]
+    return SEARCH_AND_ANSWER | {"steps": steps}
+
+
+async def test_search_of_middle_confidence_is_read_first(agent: Agent, model: Model) -> None:
+    doubtful = {"thresholds": {"silent": 1, "notify": 1, "confirm": 0.01},
+                "replan": {"confidence_threshold": 0}}  # fmt: skip
+    agent.config = config(**doubtful)
+    run = await agent.ask(QUERY)
+    assert run["intervention"]["step_id"] == 2, "the answer is asked about, not the search"
+    agent.config = config(**doubtful, search={"ask_back_below": 1})
+    assert (await agent.ask(QUERY))["intervention"]["step_id"] == 1
+
+
+async def test_search_that_nobody_reads_is_asked_about(agent: Agent, model: Model) -> None:
+    agent.config = config(thresholds={"silent": 1, "notify": 1, "confirm": 0.01})
+    steps = [{"step_id": 1, "action": "rag_search", "description": "-", "query": QUERY}]
+    assert (await agent.ask(QUERY, plan={"steps": steps}))["intervention"]["step_id"] == 1
+
+
+async def test_search_that_finds_nothing_is_asked_about(agent: Agent, model: Model) -> None:
+    """Once the replans are used up."""
+    model.answers["plan"] = [search_for(UNKNOWN)]
+    run = await agent.ask(UNKNOWN, interactive=False)
+    assert (run["replan_count"], run["intervention"]["step_id"]) == (3, 1)
+    prompt = next(call for call in model.calls if "What happened so far" in call.user).user
+    assert "Searched for:" in prompt
+
+
+async def test_insufficient_sources_lead_to_one_more_search(agent: Agent, model: Model) -> None:
+    model.answers["plan"] = [search_for(OTHER_WORDS)]
+    model.answers["answer"] = [NOT_FOUND, FOUND_ANSWER]
+    model.answers["judge"] = [judgment("supported", claim=FOUND)]
+    run = await agent.ask(QUERY)
+    assert (run["state"], run["found"], run["replan_count"]) == ("done", True, 1)
+    assert [step["action"] for step in run["steps"]] == ["rag_search", "rag_search", "reasoning"]
+    prompt = next(call for call in model.calls if "What happened so far" in call.user).user
+    assert "Not found: The sources do not say it." in prompt
+    model.answers["answer"] = [NOT_FOUND]
+    run = await agent.ask(QUERY)
+    assert (run["state"], run["found"], run["replan_count"]) == ("done", False, 1), "only once"
+
+
+@pytest.mark.parametrize("may_change", [False, True])
+async def test_new_plan_that_may_change_things_is_confirmed(
+    agent: Agent, model: Model, monkeypatch: pytest.MonkeyPatch, may_change: bool
+) -> None:
+    model.answers["plan"] = [planned(("rag_search", []), ("ask_user", [1]), ("reasoning", [1]))]
+    model.answers["answer"] = [NOT_FOUND, FOUND_ANSWER]
+    model.answers["judge"] = [judgment("supported", claim=FOUND)]
+    assert AskUserTool in BUILTIN_TOOLS
+    monkeypatch.setattr(AskUserTool, "idempotent", not may_change)
+    kind = "plan" if may_change else "question"
+    assert (await agent.ask(QUERY))["intervention"]["kind"] == kind
+    model.answers |= {"plan": [search_for(OTHER_WORDS)], "answer": [NOT_FOUND, FOUND_ANSWER]}
+    agent.config = config(replan={"confirm_all": True})
+    run: dict[str, Any] = await agent.ask(QUERY)
+    assert run["intervention"]["kind"] == "plan"
+    assert (await agent.go_on(run, "proceed"))["found"] is True
