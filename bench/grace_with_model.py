@@ -3,11 +3,12 @@
     python -m bench grace_with_model [--questions 20] [--record URL] [--recordings FOLDER]
 
 The first 20 of the measured questions of `bench grace` for each set, JSQuAD in Japanese and XQuAD
-in English, one after the other. The person who is asked only ever says `proceed`, so an
-intervention changes no answer: it is needless if the answer is right.
+in English, one after the other. The person who is asked only ever says `proceed` (or
+`skip` to a question of the agent), so an intervention changes no answer: it is needless if the
+answer is right.
 
-Right: the answer contains the expected words. Not found: the agent says that the sources do not
-suffice. Wrong: any other answer.
+Right: the answer has the expected words, in any order. Not found: the agent says that the sources
+do not suffice. Wrong: any other answer.
 
 `--record URL` asks an OpenAI-compatible endpoint (with its `/v1`) for the answers to prompts that
 are not recorded exactly so, all questions at the same time, and stores them at once. Needs
@@ -39,7 +40,7 @@ from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, TokenUsage
 from apps.memory_api.llm.registry import open_llm
 from apps.memory_api.run_queue.port import Ticket
 from apps.memory_api.runs.queries import get_run
-from apps.memory_api.text.terms import estimate_tokens
+from apps.memory_api.text.terms import content_terms, document_weights, estimate_tokens
 from apps.memory_api.worker import RUN_STEPS, process_ticket
 from bench.grace import COLLECTION, SETS, URL, Service, load_passages, open_service
 from bench.grace import QUESTIONS as DRAWN
@@ -172,12 +173,19 @@ class Answered:
         """`right`, `not found` or `wrong`."""
         if self.run["state"] != "done" or not self.run["found"]:
             return "not found"
-        return "right" if _plain(self.expected) in _plain(self.run["answer"] or "") else "wrong"
+        return "right" if has_words(self.run["answer"] or "", self.expected) else "wrong"
+
+
+def has_words(answer: str, expected: str) -> bool:
+    """Whether the answer has the expected words: together, or each of them somewhere."""
+    words = content_terms(expected)
+    known = document_weights(answer)
+    return _plain(expected) in _plain(answer) or (bool(words) and all(w in known for w in words))
 
 
 def _plain(text: str) -> str:
-    """Without spaces, and in lower case: not what an answer is about."""
-    return re.sub(r"\s", "", text).lower()
+    """Without spaces and punctuation, and in lower case: not what an answer is about."""
+    return re.sub(r"[\W_]", "", text).lower()
 
 
 async def answer_questions(
@@ -216,7 +224,8 @@ async def follow(service: Service, data: RetrievalSet, keys: Sequence[str]) -> l
             question = each.run["intervention"]
             each.interventions.append(question)
             url = f"{URL}/{each.run['id']}/interventions/{question['id']}/answer"
-            (await service.api.post(url, json={"action": "proceed"})).raise_for_status()
+            action = "proceed" if "proceed" in question["options"] else "skip"
+            (await service.api.post(url, json={"action": action})).raise_for_status()
         await work(service, names)
     return asked
 

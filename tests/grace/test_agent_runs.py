@@ -53,6 +53,17 @@ async def test_unknown_question_is_asked_back_and_goes_on(agent: Agent) -> None:
     assert "nine working days" in run["answer"]
 
 
+async def test_other_steps_go_on_without_a_skipped_one(agent: Agent) -> None:
+    steps = [
+        step(1, "ask_user", query="Which order?"),
+        step(2, "rag_search", query=KNOWN),
+        step(3, "reasoning", 1, 2),
+    ]
+    run = await agent.go_on(await agent.ask(KNOWN, plan={"steps": steps}), "skip")
+    assert [each["state"] for each in run["steps"]] == ["skipped", "success", "success"]
+    assert "A pending order cannot be refunded." in run["answer"]
+
+
 async def test_nothing_found_is_not_guessed(agent: Agent) -> None:
     agent.config = config(search={"min_score": 0.3}, intervention={"max_rounds": 0})
     run = await agent.ask(UNKNOWN)
@@ -83,8 +94,8 @@ async def test_intervention_is_answered_once(agent: Agent) -> None:
     assert_problem(await agent.answer(run, "skip"), 409, "conflict")
     await agent.work()
     after = await agent.get(run["id"])
-    assert [step["state"] for step in after["steps"]] == ["skipped", "skipped"]
-    assert (after["state"], after["status"]) == ("failed", "failed")
+    assert [step["state"] for step in after["steps"]] == ["skipped", "partial"]
+    assert (after["state"], after["status"], after["found"]) == ("done", "partial", False)
     listed = (await agent.api.get(f"{URL}/{run['id']}/interventions")).json()["items"]
     assert [(each["state"], each["action"]) for each in listed] == [("answered", "skip")]
 

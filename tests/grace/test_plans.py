@@ -71,9 +71,11 @@ async def test_template_without_model_prefers_the_default_collection() -> None:
 
 def test_keywords_are_kept() -> None:
     assert keep_keywords("opening hours", "When does Shop 24 in Kyoto open?") == (
-        "opening hours 24 Kyoto Shop When"
+        "opening hours When Shop 24 Kyoto"
     )
     assert keep_keywords(None, "q") == "q"
+    japanese = "EU内でのオランダの指数は2019年に1,200を超えたか。"
+    assert keep_keywords("オランダ 指数", japanese) == "オランダ 指数 EU 2019 1,200"
 
 
 def test_all_steps_start_pending_and_wait_for_their_dependencies() -> None:

@@ -154,7 +154,10 @@ async def apply_answer(
     else:
         steps = await queries.load_steps(session, agent_run)
         step = next(each for each in steps if each.step_id == row.step_id)
-        _answer_step(agent_run, step, row.kind, action, given or "")
+        if action == "skip":
+            _skip_step(steps, step)
+        else:
+            _answer_step(agent_run, step, row.kind, action, given or "")
 
 
 def _answer_plan(agent_run: AgentRunRow, action: str, given: str | None) -> None:
@@ -165,14 +168,22 @@ def _answer_plan(agent_run: AgentRunRow, action: str, given: str | None) -> None
     agent_run.plan = agent_run.plan | {"requires_confirmation": False}
 
 
+def _skip_step(steps: Sequence[AgentStepRow], skipped: AgentStepRow) -> None:
+    """The other steps go on without this one."""
+    _set_result(skipped, PlanStepResult(step_id=skipped.step_id, status="skipped",
+                                        action=skipped.spec["action"]))  # fmt: skip
+    for step in steps:
+        needed: list[int] = step.spec["depends_on"]
+        if step.state == "pending" and skipped.step_id in needed:
+            rest = [number for number in needed if number != skipped.step_id]
+            step.spec = step.spec | {"depends_on": rest}
+
+
 def _answer_step(
     agent_run: AgentRunRow, step: AgentStepRow, kind: str, action: str, given: str
 ) -> None:
     if action == "proceed":
         agent_run.options = agent_run.options | {ACCEPTED: True}
-    elif action == "skip":
-        _set_result(step, PlanStepResult(step_id=step.step_id, status="skipped",
-                                         action=step.spec["action"]))  # fmt: skip
     elif action == "retry":
         step.state, step.result, step.confidence = "pending", None, None
     elif action == "modify":

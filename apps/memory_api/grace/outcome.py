@@ -95,8 +95,10 @@ def combine_results(
     answers = [each for each in usable if each.action in ANSWER_ACTIONS]
     final = answers[-1] if answers else None
     confidence = aggregate([each.confidence for each in usable], config).score
-    if final is not None:
-        confidence = min(confidence, final.confidence) if not final.found else confidence
+    if final is None:
+        confidence = 0.0  # whatever its searches have found
+    elif not final.found:
+        confidence = min(confidence, final.confidence)
     if final is None or not usable:
         overall = "failed"
     elif len(usable) == len(steps) and final.found and final.status == "success":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,8 @@ CUES: tuple[tuple[float, tuple[str, ...]], ...] = (
 )
 """Cue words in Japanese and English with what each group adds."""
 TEMPLATE_COMPLEXITY = 0.5
+_NAME = re.compile(r"[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?:[-'’.&]\w+|,\d{3})*")
+"""A word between spaces or punctuation. Japanese text has neither, and is no word."""
 
 
 class PlannedStep(BaseModel):
@@ -236,7 +239,10 @@ def keep_keywords(planned: str | None, query: str) -> str:
     """The planned search query with the names and numbers of the question that it lacks."""
     if not planned or not planned.strip():
         return query[:4_000]
-    words = {word.strip("\"'「」『』,.?!()") for word in query.split()}
-    names = [word for word in words if len(word) > 1 and (word[0].isupper() or word[0].isdigit())]
-    missing = sorted(name for name in names[:10] if name.lower() not in planned.lower())
+    names = [word for word in dict.fromkeys(_NAME.findall(query)) if _is_name(word)]
+    missing = [name for name in names[:10] if name.lower() not in planned.lower()]
     return " ".join([planned, *missing])[:4_000]
+
+
+def _is_name(word: str) -> bool:
+    return len(word) > 1 and (word[0].isupper() or word[0].isdigit())

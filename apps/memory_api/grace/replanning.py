@@ -221,7 +221,7 @@ def _describe(why: ReplanContext, state: ExecutionState, *, keep: bool) -> str:
     if why.feedback:
         lines.append("The person said:\n" + fence_text(why.feedback[:4_000], label="feedback"))
     done = [
-        f"Step {n} ({result.action}) is finished: {result.output[:200]}"
+        f"Step {n} ({result.action}) is finished: {result.output[:200] or 'nothing'}"
         for n, result in state.results.items()
         if state.states[n] in USABLE
     ]

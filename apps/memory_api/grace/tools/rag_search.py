@@ -22,7 +22,11 @@ SHARE_WEIGHT, LEAD_WEIGHT, OFFSET = 12.0, 6.0, 6.8
 
 class RAGSearchTool(Tool):
     name = "rag_search"
-    description = "Search the collections of documents. Returns passages with their source."
+    description = (
+        "Search the collections of documents. Returns passages with their source. A passage scores"
+        " by the share of the query's words that it has: use few words that it surely has, without"
+        " synonyms."
+    )
 
     async def run(self, context: ToolContext, given: ToolInput) -> ToolResult:
         sources: list[Source] = []
