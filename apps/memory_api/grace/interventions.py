@@ -30,7 +30,7 @@ AGENT = "agent"
 """The kind of run. Its input has the `agent_run_id`."""
 PENDING_REPLAN, PENDING_QUESTION, ACCEPTED = "pending_replan", "pending_question", "accepted"
 """Keys of `options`: a replan or a question that was decided and is not made yet; whether a person
-accepted a low confidence.
+accepted a low confidence, or skipped such a step.
 """
 Kind = Literal["plan", "step", "question", "interrupted"]
 Action = Literal["proceed", "modify", "cancel", "input", "retry", "skip"]
@@ -156,6 +156,8 @@ async def apply_answer(
         step = next(each for each in steps if each.step_id == row.step_id)
         if action == "skip":
             _skip_step(steps, step)
+            if row.kind == "step":
+                agent_run.options = agent_run.options | {ACCEPTED: True}
         else:
             _answer_step(agent_run, step, row.kind, action, given or "")
 
