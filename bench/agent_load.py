@@ -41,7 +41,7 @@ from bench.server import (
 )
 from tests.support.pdf import make_pdf
 
-RUNS, PAGES, PAGES_PER_DOCUMENT = 100, 2_000, 100
+RUNS, PAGES, PAGES_PER_DOCUMENT = 100, 10_000, 100
 URL = "/api/v1/agents/runs"
 TIMES = """
 select extract(epoch from max(pg_xact_commit_timestamp(xmin))

@@ -45,12 +45,13 @@ def die_in(module, name, where):
             die()
     setattr(module, name, dying)
 die_in(executor, "ask_person", "question")
-save = agent_step._save_plan
-def save_plan(session, agent_run, plan, kept):
-    save(session, agent_run, plan, kept)
+write = agent_step.write_plan
+def write_plan(agent_run, plan, kept):
+    rows = write(agent_run, plan, kept)
     if point == "replan" and agent_run.replan_count:
         die()
-agent_step._save_plan = save_plan
+    return rows
+agent_step.write_plan = write_plan
 """
 
 

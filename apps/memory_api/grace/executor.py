@@ -2,7 +2,9 @@
 
 The transaction that stores a result also stores its events, what they decide (a question to a
 person, a replan), and that the next steps are running or the agent run has ended. So a worker that
-is killed never repeats a finished step, and a step costs one transaction.
+is killed never repeats a finished step, and a step costs one transaction. A leg that knows the rows
+stores them by one statement, which checks that nobody else has changed them; otherwise it reads
+them again.
 """
 
 from __future__ import annotations
@@ -275,23 +277,15 @@ def score_result(
 async def _store_result(
     leg: Leg, step: PlanStep, result: PlanStepResult, *, timed_out: bool
 ) -> None:
+    known = leg.take_known()
+    if known is not None and await _store_with_known(leg, known, step, result, timed_out):
+        return
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         agent_run = await leg.lock(session)
         rows = await queries.load_steps(session, agent_run)
         row = next(each for each in rows if each.step_id == step.step_id)
         _write(row, result)
-        kind = "step_failed" if result.status == "failed" else "step_finished"
-        data = {
-            "step_id": step.step_id,
-            "action": step.action,
-            "status": result.status,
-            "confidence": result.confidence,
-            "level": result.level,
-            "found": result.found,
-            "error": result.error,
-            "sources": [each["source"] for each in result.sources],
-        }
-        events: list[queries.AgentEventData] = [(kind, data), *budget_warning(leg, agent_run)]
+        events = [_result_event(step, result), *budget_warning(leg, agent_run)]
         if wants_web_search(leg, rows, step, result):
             events.append(("step_inserted", insert_web_search(session, rows, row, step)))
             await queries.add_events(session, agent_run, events)
@@ -304,6 +298,51 @@ async def _store_result(
         events.extend(mark_running(rows, following or ()))
         await queries.add_events(session, agent_run, events)
     leg.known, leg.started = KnownRows(agent_run, rows), following or ()
+
+
+async def _store_with_known(
+    leg: Leg, known: KnownRows, step: PlanStep, result: PlanStepResult, timed_out: bool
+) -> bool:
+    """Store a result without reading the rows. False if nothing is stored, because the rows may
+    have changed or a step is to be inserted.
+    """
+    agent_run, rows = known.agent_run, known.steps
+    if wants_web_search(leg, rows, step, result):
+        return False
+    row = next(each for each in rows if each.step_id == step.step_id)
+    _write(row, result)
+    leg.count_usage(agent_run)
+    events = [_result_event(step, result), *budget_warning(leg, agent_run)]
+    decide_next(leg, agent_run, rows, step, result, timed_out)
+    following = find_next_steps(leg, agent_run, read_state(agent_run, rows))
+    if following == [] and _tool_of(leg, step).idempotent:
+        async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+            if not await queries.hold_agent_run(session, agent_run, leg.run):
+                return False
+            session.add_all([agent_run, *rows])
+            await leg.end(session, agent_run, steps=rows, events=events)
+        return True
+    events.extend(mark_running(rows, following or ()))
+    started = {each.step_id for each in following or ()}
+    changed = [row, *(each for each in rows if each.step_id in started)]
+    if not await leg.save(known, changed, events):
+        return False
+    leg.started = following or ()
+    return True
+
+
+def _result_event(step: PlanStep, result: PlanStepResult) -> queries.AgentEventData:
+    kind = "step_failed" if result.status == "failed" else "step_finished"
+    return kind, {
+        "step_id": step.step_id,
+        "action": step.action,
+        "status": result.status,
+        "confidence": result.confidence,
+        "level": result.level,
+        "found": result.found,
+        "error": result.error,
+        "sources": [each["source"] for each in result.sources],
+    }
 
 
 def _write(row: AgentStepRow, result: PlanStepResult) -> None:

@@ -1,9 +1,10 @@
-"""What one `run` of the kind `agent` works with, and the state of an agent run from its rows."""
+"""What one `run` of the kind `agent` works with, and the rows of an agent run and its plan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -63,10 +64,40 @@ class Leg:
         agent_run = await queries.lock_held_agent_run(session, self.agent_run_id, self.run)
         if agent_run is None:
             raise LeaseLost
+        self.count_usage(agent_run)
+        return agent_run
+
+    def count_usage(self, agent_run: AgentRunRow) -> None:
+        """Add what the model of this leg has used."""
         if self.model is not None:
             used: RunUsage = self.model.usage
             agent_run.token_count, agent_run.cost_usd = used.tokens, used.cost_usd
-        return agent_run
+
+    def take_known(self) -> KnownRows | None:
+        """The known rows, for the one that changes them and sets `known` again once that is stored.
+        Meanwhile, others read the rows.
+        """
+        taken, self.known = self.known, None
+        return taken
+
+    async def save(
+        self,
+        known: KnownRows,
+        changed: Sequence[AgentStepRow],
+        events: Sequence[queries.AgentEventData],
+        *,
+        with_plan: bool = False,
+    ) -> bool:
+        """Store known rows in a transaction of one statement. False if nothing is stored because
+        they may not be as known: they are to be read again.
+        """
+        async with self.runtime.sessions.for_tenant(self.run.tenant_id) as session:
+            saved = await queries.save_progress(
+                session, known.agent_run, self.run, changed, events, with_plan=with_plan
+            )
+        if saved:
+            self.known = known
+        return saved
 
     async def end(
         self,
@@ -106,3 +137,46 @@ def read_state(agent_run: AgentRunRow, steps: Sequence[AgentStepRow]) -> Executi
         if row.result is not None:
             state.results[row.step_id] = PlanStepResult.model_validate(row.result)
     return state
+
+
+def write_plan(
+    agent_run: AgentRunRow, plan: ExecutionPlan, kept: Sequence[AgentStepRow]
+) -> list[AgentStepRow]:
+    """Make the rows of a plan under the next number, the kept ones with their results."""
+    finished = {row.step_id: row for row in kept}
+    agent_run.plan = plan.model_dump(mode="json")
+    agent_run.plan_number += 1
+    rows: list[AgentStepRow] = []
+    for step in plan.steps:
+        old = finished.get(step.step_id)
+        rows.append(
+            AgentStepRow(
+                tenant_id=agent_run.tenant_id,
+                agent_run_id=agent_run.id,
+                plan_number=agent_run.plan_number,
+                step_id=step.step_id,
+                spec=step.model_dump(mode="json"),
+                state=old.state if old is not None else "pending",
+                attempt_count=old.attempt_count if old is not None else 0,
+                result=old.result if old is not None else None,
+                confidence=old.confidence if old is not None else None,
+                started_at=old.started_at if old is not None else None,
+                finished_at=old.finished_at if old is not None else None,
+            )
+        )
+    return sorted(rows, key=lambda row: row.step_id)
+
+
+def describe_plan(plan: ExecutionPlan) -> dict[str, Any]:
+    """The data of the event of a new plan."""
+    return {
+        "plan_id": plan.plan_id,
+        "complexity": plan.complexity,
+        "engine": plan.engine,
+        "cited_bullets": plan.cited_bullets,
+        "steps": [
+            {"step_id": step.step_id, "action": step.action, "description": step.description,
+             "depends_on": step.depends_on}
+            for step in plan.steps
+        ],
+    }  # fmt: skip

@@ -10,8 +10,10 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+from pydantic_core import to_json
 from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import make_transient, make_transient_to_detached
 
 from apps.memory_api.core.db import asyncpg_connection, current_tenant_id
 from apps.memory_api.core.pagination import Cursor, keyset_page
@@ -28,6 +30,13 @@ from apps.memory_api.runs.tables import RunRow
 AgentEventData = tuple[str, Mapping[str, Any]]
 """Type and data of an event that is not stored yet."""
 INSERT_EVENTS = read_sql("grace/queries.sql", "insert_events")
+HOLD_AGENT_RUN = read_sql("grace/queries.sql", "hold_agent_run")
+SAVE_PROGRESS = read_sql("grace/queries.sql", "save_progress")
+SAVED_OF_RUN = ("options", "plan_number", "token_count", "cost_usd")
+SAVED_OF_STEP = (
+    *("plan_number", "step_id", "spec", "state", "attempt_count", "result", "confidence"),
+    *("started_at", "finished_at"),
+)
 LOAD_EXPERIENCE = read_sql("grace/queries.sql", "load_experience")
 LOAD_PROGRESS = read_sql("grace/queries.sql", "load_progress")
 EVENT_CHANNEL = "hansei_agent_events"
@@ -144,9 +153,51 @@ async def add_events(
     data = [json.dumps(dict(each), ensure_ascii=False) for _, each in events]
     driver = await asyncpg_connection(session)
     run_id, before = agent_run.id, agent_run.event_count
-    await driver.execute(INSERT_EVENTS, agent_run.tenant_id, run_id, before, types, data)
+    await driver.fetch(
+        INSERT_EVENTS, agent_run.tenant_id, run_id, before, types, data, EVENT_CHANNEL
+    )
     agent_run.event_count = before + len(events)
-    await driver.execute("select pg_notify($1, $2)", EVENT_CHANNEL, str(run_id))
+
+
+async def hold_agent_run(session: AsyncSession, agent_run: AgentRunRow, run: RunRow) -> bool:
+    """Lock an agent run whose rows are known. False if `run` has lost it or its lease, if it has
+    other events than the known row, or if a person wants to cancel it.
+    """
+    driver = await asyncpg_connection(session)
+    place = (agent_run.tenant_id, agent_run.id, run.id, run.lease_owner, agent_run.event_count)
+    return bool(await driver.fetch(HOLD_AGENT_RUN, *place))
+
+
+async def save_progress(
+    session: AsyncSession,
+    agent_run: AgentRunRow,
+    run: RunRow,
+    steps: Sequence[AgentStepRow],
+    events: Sequence[AgentEventData],
+    *,
+    with_plan: bool = False,
+) -> bool:
+    """Store changed rows whose other values are known, and events, in one statement. `with_plan`:
+    the plan is new. Returns False and stores nothing if `hold_agent_run` would.
+    """
+    driver = await asyncpg_connection(session)
+    saved = {name: getattr(agent_run, name) for name in SAVED_OF_RUN}
+    if with_plan:
+        saved["plan"] = agent_run.plan
+    rows = [{name: getattr(step, name) for name in SAVED_OF_STEP} for step in steps]
+    found = await driver.fetch(
+        SAVE_PROGRESS,
+        *(agent_run.tenant_id, agent_run.id, run.id, run.lease_owner, agent_run.event_count),
+        *(to_json(saved).decode(), to_json(rows).decode(), [kind for kind, _ in events]),
+        *([json.dumps(dict(data), ensure_ascii=False) for _, data in events], EVENT_CHANNEL),
+    )
+    if not found:
+        return False
+    agent_run.event_count += len(events)
+    for row in (agent_run, *steps):  # they have no changes that are not stored
+        make_transient(row)
+        make_transient_to_detached(row)
+    return True
 
 
 async def load_progress(

@@ -1,8 +1,12 @@
 -- name: insert_events
-insert into agent_events (tenant_id, agent_run_id, number, type, data)
-select $1, $2, $3 + event.position, event.type, event.data::jsonb
-from unnest($4::text[], $5::text[]) with ordinality as event (type, data, position)
-returning number
+-- Store events of an agent run, and notify its streams when the transaction commits.
+with stored as (
+    insert into agent_events (tenant_id, agent_run_id, number, type, data)
+    select $1, $2, $3 + event.position, event.type, event.data::jsonb
+    from unnest($4::text[], $5::text[]) with ordinality as event (type, data, position)
+    returning number
+)
+select pg_notify($6, $2::uuid::text) from (select count(*) from stored) counted
 
 -- name: load_progress
 select wanted.position, run.project_id, run.state, run.event_count, event.number, event.type,
@@ -27,3 +31,53 @@ from agent_runs run
 where run.tenant_id = $1 and run.project_id = $2 and run.state = 'done'
 order by run.created_at desc, run.id desc
 limit $3
+
+-- name: hold_agent_run
+-- Lock an agent run that run $3 works on under the lease of $4, and that is as it was stored last, with $5 events. No row if it is not, or if a
+-- person wants to cancel it.
+select agent_run.id
+from agent_runs agent_run
+join runs run on run.tenant_id = $1 and run.id = agent_run.active_run_id
+where agent_run.tenant_id = $1 and agent_run.id = $2 and run.id = $3 and run.lease_owner = $4 and run.state = 'running'
+    and agent_run.event_count = $5 and not agent_run.cancel_requested
+for no key update
+
+-- name: save_progress
+-- Store an agent run ($6), changed or new steps ($7) and events ($8, $9) under the conditions of `hold_agent_run`, and notify its streams. Stores
+-- nothing and returns no row if they are not met.
+with held as materialized (
+    select agent_run.id
+    from agent_runs agent_run
+    join runs run on run.tenant_id = $1 and run.id = agent_run.active_run_id
+    where agent_run.tenant_id = $1 and agent_run.id = $2 and run.id = $3 and run.lease_owner = $4 and run.state = 'running'
+        and agent_run.event_count = $5 and not agent_run.cancel_requested
+    for no key update
+),
+saved_run as (
+    update agent_runs agent_run
+    set plan = coalesce(saved.plan, agent_run.plan), options = saved.options, plan_number = saved.plan_number,
+        token_count = saved.token_count, cost_usd = saved.cost_usd, event_count = $5 + cardinality($8::text[])
+    from held, jsonb_to_record($6::text::jsonb) saved (
+        plan jsonb, options jsonb, plan_number int, token_count int, cost_usd float8
+    )
+    where agent_run.tenant_id = $1 and agent_run.id = held.id
+),
+saved_steps as (
+    insert into agent_steps (tenant_id, agent_run_id, plan_number, step_id, spec, state, attempt_count, result, confidence, started_at,
+                             finished_at)
+    select $1, held.id, step.plan_number, step.step_id, step.spec, step.state, step.attempt_count, step.result, step.confidence,
+        step.started_at, step.finished_at
+    from held, jsonb_to_recordset($7::text::jsonb) step (
+        plan_number int, step_id int, spec jsonb, state text, attempt_count int, result jsonb, confidence float8,
+        started_at timestamptz, finished_at timestamptz
+    )
+    on conflict (tenant_id, agent_run_id, plan_number, step_id) do update
+    set spec = excluded.spec, state = excluded.state, attempt_count = excluded.attempt_count, result = excluded.result,
+        confidence = excluded.confidence, started_at = excluded.started_at, finished_at = excluded.finished_at
+),
+saved_events as (
+    insert into agent_events (tenant_id, agent_run_id, number, type, data)
+    select $1, held.id, $5 + event.position, event.type, event.data::jsonb
+    from held, unnest($8::text[], $9::text[]) with ordinality event (type, data, position)
+)
+select pg_notify($10, held.id::text) from held

@@ -29,7 +29,7 @@ from apps.memory_api.grace.executor import (
     mark_running,
     run_ready_steps,
 )
-from apps.memory_api.grace.experience import find_experience
+from apps.memory_api.grace.experience import Experience, find_experience
 from apps.memory_api.grace.interventions import (
     PENDING_QUESTION,
     PENDING_REPLAN,
@@ -38,7 +38,7 @@ from apps.memory_api.grace.interventions import (
     ask_person,
     enqueue_leg,
 )
-from apps.memory_api.grace.leg import KnownRows, Leg, read_state
+from apps.memory_api.grace.leg import KnownRows, Leg, describe_plan, read_state, write_plan
 from apps.memory_api.grace.outcome import finish_agent_run
 from apps.memory_api.grace.planner import PlanningContext, create_plan
 from apps.memory_api.grace.replanning import (
@@ -200,13 +200,32 @@ async def _plan(leg: Leg, agent_run: AgentRunRow) -> bool:
         await _render_bullets(leg, agent_run)
     context = await _planning_context(leg, agent_run)
     plan = await create_plan(context, leg.model)
+    known = leg.take_known()
+    if known is not None and await _save_first_plan(leg, known.agent_run, plan):
+        return True
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         current = await leg.lock(session)
-        steps = _save_plan(session, current, plan, [])
+        steps = write_plan(current, plan, [])
+        session.add_all(steps)
         following = find_next_steps(leg, current, read_state(current, steps)) or []
-        created = ("plan_created", _plan_event(plan))
+        created = ("plan_created", describe_plan(plan))
         await queries.add_events(session, current, [created, *mark_running(steps, following)])
     leg.known, leg.started = KnownRows(current, steps), following
+    return True
+
+
+async def _save_first_plan(leg: Leg, agent_run: AgentRunRow, plan: ExecutionPlan) -> bool:
+    """Store a plan of an agent run that is known, and start its first steps. False if nothing is
+    stored because the agent run may have changed.
+    """
+    leg.count_usage(agent_run)
+    steps = write_plan(agent_run, plan, [])
+    following = find_next_steps(leg, agent_run, read_state(agent_run, steps)) or []
+    created = ("plan_created", describe_plan(plan))
+    events = [created, *mark_running(steps, following)]
+    if not await leg.save(KnownRows(agent_run, steps), steps, events, with_plan=True):
+        return False
+    leg.started = following
     return True
 
 
@@ -233,9 +252,13 @@ async def _render_bullets(leg: Leg, agent_run: AgentRunRow) -> None:
 async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext:
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         rows = await list_collections(session, agent_run.project_id)
-        known = await find_experience(session, agent_run.project_id, agent_run.query)
-    chosen = set(agent_run.collections)
-    collections = [(row.name, row.description) for row in rows if not chosen or row.name in chosen]
+        chosen = set(agent_run.collections)
+        collections = [
+            (row.name, row.description) for row in rows if not chosen or row.name in chosen
+        ]
+        known: Sequence[Experience] = ()
+        if leg.model is not None or len(collections) > 1:  # otherwise there is nothing to choose
+            known = await find_experience(session, agent_run.project_id, agent_run.query)
     return PlanningContext(
         agent_run.query,
         leg.config,
@@ -247,49 +270,6 @@ async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext
         next((each.collection for each in known if each.is_reliable), None),
         corrections=leg.corrections,
     )
-
-
-def _save_plan(
-    session: AsyncSession, agent_run: AgentRunRow, plan: ExecutionPlan, kept: Sequence[AgentStepRow]
-) -> list[AgentStepRow]:
-    """Write the steps of a plan under the next number, the kept ones with their results."""
-    finished = {row.step_id: row for row in kept}
-    agent_run.plan = plan.model_dump(mode="json")
-    agent_run.plan_number += 1
-    rows: list[AgentStepRow] = []
-    for step in plan.steps:
-        old = finished.get(step.step_id)
-        rows.append(
-            AgentStepRow(
-                tenant_id=agent_run.tenant_id,
-                agent_run_id=agent_run.id,
-                plan_number=agent_run.plan_number,
-                step_id=step.step_id,
-                spec=step.model_dump(mode="json"),
-                state=old.state if old is not None else "pending",
-                attempt_count=old.attempt_count if old is not None else 0,
-                result=old.result if old is not None else None,
-                confidence=old.confidence if old is not None else None,
-                started_at=old.started_at if old is not None else None,
-                finished_at=old.finished_at if old is not None else None,
-            )
-        )
-    session.add_all(rows)
-    return sorted(rows, key=lambda row: row.step_id)
-
-
-def _plan_event(plan: ExecutionPlan) -> dict[str, Any]:
-    return {
-        "plan_id": plan.plan_id,
-        "complexity": plan.complexity,
-        "engine": plan.engine,
-        "cited_bullets": plan.cited_bullets,
-        "steps": [
-            {"step_id": step.step_id, "action": step.action, "description": step.description,
-             "depends_on": step.depends_on}
-            for step in plan.steps
-        ],
-    }  # fmt: skip
 
 
 async def _replan(leg: Leg, agent_run: AgentRunRow, state: ExecutionState) -> bool:
@@ -335,9 +315,9 @@ async def _save_replan(leg: Leg, why: ReplanContext, result: ReplanResult) -> No
         plan = result.plan
         if plan.requires_confirmation and not _asks_about_plans(leg, current):
             plan = plan.model_copy(update={"requires_confirmation": False})
-        _save_plan(session, current, plan, kept)
+        session.add_all(write_plan(current, plan, kept))
         await queries.add_events(
-            session, current, [("replanned", event), ("plan_created", _plan_event(plan))]
+            session, current, [("replanned", event), ("plan_created", describe_plan(plan))]
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from heapq import nlargest
 from itertools import combinations
 from math import exp, log
@@ -85,7 +86,7 @@ def relevance_scores(query: str, texts: Sequence[str]) -> list[float]:
     are comparable between searches (docs/grace.md).
     """
     terms = content_terms(query)
-    known = [document_weights(text) for text in texts]
+    known = [_terms_of(text) for text in texts]
     count = max(len(known), CANDIDATES)  # in a small collection, each word is in few candidates
     weights: dict[int, float] = {}
     for term in terms:
@@ -103,6 +104,14 @@ def relevance_scores(query: str, texts: Sequence[str]) -> list[float]:
         )
         for share in shares
     ]  # fmt: skip
+
+
+@lru_cache(maxsize=1_000)
+def _terms_of(text: str) -> frozenset[int]:
+    """The words of a passage. The same passages are candidates again and again; the cache takes
+    about 10 KB for each.
+    """
+    return frozenset(document_weights(text))
 
 
 def select_sources(sources: Sequence[Source], config: GraceConfig) -> list[Source]:
