@@ -21,8 +21,8 @@ test: setup-dev ## run all tests on a real PostgreSQL
 test-fast: setup-dev ## tests without a database, and one request to each route
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m fast $(ARGS)
 
-test-faults: setup-dev ## kill and stop processes, fill the disk, move the clock: ROUNDS kills of each kind (50)
-	HANSEI_FAULTS=$(or $(ROUNDS),50) $(BIN)/python -m pytest tests/faults $(ARGS)
+test-faults: setup-dev ## kill and stop processes, fill the disk, move the clock: ROUNDS kills of each kind (50), REPEAT rounds of every test (1)
+	HANSEI_FAULTS=$(or $(ROUNDS),50) HANSEI_FAULTS_REPEAT=$(or $(REPEAT),1) $(BIN)/python -m pytest tests/faults $(ARGS)
 
 lint: setup-dev ## check formatting, code, layers, types and prose
 	$(BIN)/ruff format --check .

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from apps.memory_api.auth.identity import KeyCache, to_tenant_id
 from apps.memory_api.auth.rate_limits import RateLimits
+from apps.memory_api.auth.refusal_delay import RefusalDelay
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.errors import InvalidRequest
 from apps.memory_api.core.ids import new_id
@@ -59,6 +60,10 @@ class Runtime:
     @cached_property
     def rate_limits(self) -> RateLimits:
         return RateLimits(self.settings, self.sessions)
+
+    @cached_property
+    def refusal_delay(self) -> RefusalDelay:
+        return RefusalDelay()
 
     @cached_property
     def queue_gauge(self) -> QueueGauge:

@@ -14,6 +14,15 @@ from tests.support.fault_workload import Census, Sender, census, lost
 from tests.support.installation import Installation
 from tests.support.stub_provider import StubProvider
 
+REPEAT = int(os.environ.get("HANSEI_FAULTS_REPEAT", "1"))
+"""Rounds of every test of this folder, without those that have rounds of their own."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if REPEAT > 1 and "number" not in metafunc.fixturenames:
+        metafunc.fixturenames.append("repetition")
+        metafunc.parametrize("repetition", range(REPEAT))
+
 
 @pytest.fixture(scope="session")
 def installation() -> Iterator[Installation]:

@@ -47,6 +47,11 @@ def until(condition: Callable[[], object], what: str, *, every: float = 0.05) ->
     raise AssertionError(f"{what} did not happen in {PATIENCE:g} s")
 
 
+def version_environment(folder: Path) -> dict[str, str]:
+    """Makes Python import the version whose files are in a folder."""
+    return {"PYTHONPATH": f"{folder}:{folder / 'sdk'}"}
+
+
 @dataclass(frozen=True)
 class Tenant:
     id: UUID
@@ -76,14 +81,31 @@ class Installation:
 
     def start(self) -> None:
         self.pg.start()
-        asyncio.run(self._prepare())
+        asyncio.run(provision_database(self.pg))
+        self.migrate()
         self.run("api")
         self.run("worker")
         self.await_ready()
 
-    async def _prepare(self) -> None:
-        await provision_database(self.pg)
-        await upgrade(self.pg.url("hansei_owner"))
+    def start_version(self, folder: Path) -> None:
+        """Start the version whose files are in a folder, on the database that it creates."""
+        self.pg.start()
+        asyncio.run(provision_database(self.pg))
+        code = "import sys, asyncio; from apps.memory_api.core.migrations import upgrade;"
+        url = self.pg.url("hansei_owner")
+        subprocess.run(
+            [sys.executable, "-c", f"{code} asyncio.run(upgrade(sys.argv[1]))", url],
+            cwd=folder,
+            env=os.environ | version_environment(folder),
+            check=True,
+        )
+        for name in ("api", "worker"):
+            self.run(name, version_environment(folder), cwd=folder)
+        self.await_ready()
+
+    def migrate(self) -> None:
+        """Migrate to the newest revision of this version."""
+        asyncio.run(upgrade(self.pg.url("hansei_owner")))
 
     def stop(self) -> None:
         for name in list(self.processes):

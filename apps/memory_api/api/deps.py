@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.api.idempotency import IdempotencyReservation
 from apps.memory_api.auth.identity import Identity, KeyScope, parse_key
 from apps.memory_api.auth.queries import get_valid_key, mark_key_used
+from apps.memory_api.auth.rate_limits import RateLimited
 from apps.memory_api.core.errors import Forbidden, Unauthorized
 from apps.memory_api.core.log_context import bind_log_context
 from apps.memory_api.core.pagination import Cursor
@@ -76,11 +77,22 @@ async def authenticate(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Identity:
     """The caller. Checked once a request, and in the database at most every five seconds
-    (`KeyCache`). Raises `Unauthorized` with the same text whatever is wrong with the key.
+    (`KeyCache`). Raises `Unauthorized` with the same text whatever is wrong with the key. A refusal
+    is delayed while there are many.
     """
     known: Identity | None = getattr(request.state, "identity", None)
     if known is not None:
         return known
+    try:
+        return await _identify(request, runtime, credentials)
+    except (Unauthorized, RateLimited):
+        await runtime.refusal_delay.wait()
+        raise
+
+
+async def _identify(
+    request: Request, runtime: Runtime, credentials: HTTPAuthorizationCredentials | None
+) -> Identity:
     if credentials is None:
         raise Unauthorized
     claim = parse_key(credentials.credentials)
