@@ -1,4 +1,4 @@
-"""Searches of a tenant beside 200 clients with wrong keys, and beside slow readers of a trace."""
+"""Searches of a tenant while 200 clients send wrong keys, and while slow readers take a trace."""
 
 from __future__ import annotations
 
@@ -209,12 +209,12 @@ class Watched:
     seconds: float
     process: psutil.Process = field(default_factory=api_process)
 
-    def row(self, beside: str) -> None:
+    def row(self, meanwhile: str) -> None:
         """Measure the searches and the memory of the API meanwhile."""
         before = resident(self.process)
         most, found = asyncio.run(self._search())
         self.report.row(
-            "figures", beside, found.quantiles(), found.failed, f"{before:.0f} / {most:.0f}"
+            "figures", meanwhile, found.quantiles(), found.failed, f"{before:.0f} / {most:.0f}"
         )
 
     async def _search(self) -> tuple[float, Measured]:
@@ -268,7 +268,7 @@ def main(
             "figures",
             f"Searches of another tenant; goals: p95 ≤ 100 ms, API ≤ {MAX_RESIDENT_MB} MB",
         ),
-        *("beside", "p50 / p95 / longest, ms", "failed", "API before / most, MB"),
+        *("meanwhile", "p50 / p95 / longest, ms", "failed", "API before / most, MB"),
     )
     report.table("answers", "Answers to wrong keys", "from", "answers", "per second")
     with measured_server() as server, api(server) as port:

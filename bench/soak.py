@@ -61,6 +61,10 @@ class Sampler:
         default_factory=lambda: defaultdict(list)
     )
     """Seconds since the start, and MB, by process."""
+    helpers: Counter[str] = field(default_factory=Counter)
+    """The most private MB of the processes for large inputs together, by process."""
+    helper_counts: Counter[str] = field(default_factory=Counter)
+    """The most processes for large inputs at once, by process."""
     connections: Counter[str] = field(default_factory=Counter)
     """The most connections of a role."""
     waiting: int = 0
@@ -75,6 +79,10 @@ class Sampler:
         now = time.monotonic() - self.started
         for name, process in self.processes.items():
             self.resident[name].append((now, resident(process)))
+            helpers = process.children(recursive=True)
+            self.helper_counts[name] = max(self.helper_counts[name], len(helpers))
+            size = round(sum(map(private, helpers)))
+            self.helpers[name] = max(self.helpers[name], size)
         for role, count in await self.admin.fetch(
             "select usename, count(*) from pg_stat_activity where usename like 'hansei%' group by 1"
         ):
@@ -93,6 +101,14 @@ class Sampler:
         found = [(at, size) for at, size in self.resident[name] if since <= at <= until]
         slope, start = np.polyfit(*zip(*found, strict=True), 1)
         return float(slope * (until - since) / (start + slope * since))
+
+
+def private(process: psutil.Process) -> float:
+    """MB that the process does not share with others; 0 if it has ended."""
+    try:
+        return process.memory_full_info().uss / 2**20
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0.0
 
 
 async def drain(admin: asyncpg.Connection, seconds: float = 300) -> float:
@@ -188,6 +204,7 @@ def report_memory(report: Report, sampler: Sampler, warm: float, end: float) -> 
         report.row(
             *("memory", name, f"{samples[0][1]:.0f}", f"{at[0]:.0f}", f"{at[1]:.0f}"),
             *(f"{sampler.peak(name):.0f}", f"{sampler.growth(name, warm, end):+.1%}"),
+            f"{sampler.helper_counts[name]} with {sampler.helpers[name]} MB",
         )
 
 
@@ -248,6 +265,7 @@ def main(
     report.table(
         *("memory", f"Resident MB; goals: growth ≤ 1 %, maximum ≤ {MAX_RESIDENT_MB} MB"),
         *("process", "start", "after warm-up", "end", "maximum", "growth"),
+        "processes for large inputs, in addition",
     )
     report.table("requests", "Requests", "kind", "count", "errors", "p50, ms", "p95, ms")
     report.table("figures", "Figures", "what", "figure", "goal")
