@@ -24,6 +24,8 @@ LETTER_WIDTH = 7
 WIDE_LETTER_WIDTH = 12
 """Pixels of a letter of a label, and of a Japanese one."""
 MAX_BAR_WIDTH = 28
+TURNED_WIDTH = 18
+"""Pixels that a turned name gets at least."""
 MAX_NAME_LENGTH = 24
 """Characters of a name on the horizontal axis. The table has all."""
 TURNED_SINE = 0.77
@@ -191,7 +193,7 @@ def _draw(
     is_turned = axis.is_named and len(shown) < len(labels)
     turned_height = 0.0
     if is_turned:
-        shown = range(len(labels))
+        shown = range(0, len(labels), max(1, math.ceil(TURNED_WIDTH / slot)))
         turned_height = TURNED_SINE * max(_text_width(_short(label)) for label in labels)
     scale = nice_ticks(0.0, max(positions or [0.0]), whole=True)
 
