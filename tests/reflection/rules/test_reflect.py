@@ -175,6 +175,21 @@ def test_nothing_found_is_no_reflection(outcome: OutcomeType):
     assert reflect(context(rows, outcome.value)) is None
 
 
+def test_last_call_of_a_session_says_nothing() -> None:
+    commit = (
+        "[main 5f2c9ab] Add hello world\n 1 file changed, 12 insertions(+)\n create mode 100644"
+    )
+    rows = [
+        {"event_type": "user_message", "content": "Create a hello world function."},
+        {"event_type": "tool_call", "tool_name": "bash", "content": "git commit -m hello"},
+        {"event_type": "tool_response", "tool_name": "bash", "content": commit},
+    ]
+    for more in ([], [said_by("Done.")]):
+        known = context([*rows, *more], "failure")
+        assert reflect(known) is not None
+        assert reflect(known.model_copy(update={"outcome_is_known": False})) is None
+
+
 def test_plain_conversation_success_gives_no_strategy():
     rows = [
         {"event_type": "user_message", "content": "What is two and two?"},

@@ -31,7 +31,11 @@ def compose_narrative(
     outcome_is_known: bool = True,
 ) -> str:
     """The text of the reflection: task, outcome (if it is known), the deciding event, the evidence;
-    '' if there is nothing to report."""
+    '' if there is nothing to report. A result that no later event uses, or a call as the last
+    event, says nothing about a run of unknown outcome, such as a session that goes on.
+    """
+    if not outcome_is_known:
+        f = replace(f, unused_results=(), ends_without_reply=False)
     parts = narrative_sentences(f, outcome, error, words)
     if not parts:
         return ""
