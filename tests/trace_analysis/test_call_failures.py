@@ -115,3 +115,43 @@ def test_object_in_use_is_no_invalid_input() -> None:
     assert found.failed_calls[0].kind == "failed"
     found = findings(call("delete", {"id": 7}, "Error: the name cannot be empty"))
     assert found.failed_calls[0].kind == "invalid"
+
+
+@each_case(
+    "response",
+    [
+        '{"error": null, "rows": 3}',
+        '{"error": false, "data": 1}',
+        '{"error": "", "data": 1}',
+        '{"error": "none"}',
+        '{"error_code": "0", "message": "done"}',
+        '{"errmsg": "ok", "errcode": 0}',
+        '{"error_log": "/var/log/app.log"}',
+        '{"ok": true, "errors": ["a test that was skipped"]}',
+        '{"job": 7, "status": "error", "message": "out of memory"}',
+        '{"status": "failed", "reason": "out of memory"}',
+        "Errors: 0",
+        "error: 0 found",
+        "Exception: none",
+    ],
+)
+def test_response_that_names_no_error_is_no_failure(response: str) -> None:
+    assert findings(call("look", {"at": "it"}, response)).failed_calls == ()
+
+
+@each_case(
+    ("response", "message"),
+    [
+        ('{"errorMessage": "no such row"}', "no such row"),
+        ('{"errors": [{"message": "field is unknown"}]}', "field is unknown"),
+        ('{"errors": ["first", "second"]}', "first"),
+        ('{"status": "error", "message": "out of memory"}', "out of memory"),
+        ('{"success": false, "reason": "bulb offline"}', "bulb offline"),
+        ('{"error": {"code": 404, "message": "not there"}}', "not there"),
+        ("KeyError: 0", "KeyError: 0"),
+        ("error: none of the hosts answers", "error: none of the hosts answers"),
+    ],
+)
+def test_error_of_a_response_is_quoted(response: str, message: str) -> None:
+    (failed,) = findings(call("look", {"at": "it"}, response)).failed_calls
+    assert (failed.message, failed.failure_source) == (message, "tool")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from apps.memory_api.text.excerpts import excerpt, first_line
-from apps.memory_api.trace_analysis.arguments import as_mapping
+from apps.memory_api.trace_analysis.arguments import as_items, as_mapping
 from apps.memory_api.trace_analysis.exit_codes import EXIT_CODE_LINE
 from apps.memory_api.trace_analysis.vocabulary import Vocabulary
 from apps.memory_api.traces.schemas import Event
@@ -28,10 +28,26 @@ _EXIT_CODE_MESSAGE = re.compile(r"exit code -?\d+")
 _HEAD_CHARACTERS = 400
 _OUTPUT_CHARACTERS = 8_000
 _JSON_ERROR_FIELD = re.compile(
-    r'"(?:err\w{0,12}|isError|ok|success)"\s*:\s*(?!null|""|\[\]|\{\})', re.IGNORECASE
+    r'"(?:err\w{0,18}|fehler\w{0,12}|isError|ok|success|status)"\s*:\s*(?!null|""|\[\]|\{\})',
+    re.IGNORECASE,
 )
+_ERROR_NAME = re.compile(
+    r"(?:err(?:or|o|eur|ore|ores)?s?|fehler)(?:_?(?:msg|message|text|description|details?|reason|info|code|type))?",
+    re.IGNORECASE,
+)
+_NO_ERROR = frozenset(
+    ("", "0", "none", "null", "nil", "false", "no error", "no errors", "n/a", "ok", "success")
+)
+_NO_ERROR_LINE = re.compile(
+    r"\W{0,4}(?:errors?|failures?|exceptions?|fatal|panic) ?: ?"
+    r"(?:none|null|nil|false|n/a|ok|0|no errors?)(?: found| errors?)?\W{0,4}",
+    re.IGNORECASE,
+)
+"""`KeyError: 0` is an error: only these words alone say that there was none."""
 _SUCCESS_FIELDS = ("ok", "success")
 _REASON_FIELDS = ("message", "reason", "detail", "details", "description", "msg")
+_ENVELOPE_FIELDS = frozenset(("status", "code", "data", *_REASON_FIELDS))
+"""With other fields, `status` may be that of the object that the call asked for."""
 _STATUS_FIELDS = ("status_code", "http_status", "statusCode")
 
 
@@ -64,6 +80,8 @@ def detect_failure(event: Event, vocabulary: Vocabulary) -> Failure | None:
     head = text[:_HEAD_CHARACTERS].strip()
     if head[:1] == "{" and len(text) < 20_000 and (message := _json_error(text)):
         return Failure(message)
+    if _NO_ERROR_LINE.fullmatch(head.split("\n", 1)[0]):
+        return None
     if vocabulary.match("failure_start", head):
         return Failure(most_informative_line(text))
     if "Traceback" in text[:4_000]:
@@ -71,7 +89,8 @@ def detect_failure(event: Event, vocabulary: Vocabulary) -> Failure | None:
         if exception_line:
             return Failure(excerpt(exception_line.group(1)))
     if len(text) < _HEAD_CHARACTERS and (
-        vocabulary.match("failure_opening", head) or vocabulary.search("failure_short", head)
+        (head[:1] not in "{[" and vocabulary.match("failure_opening", head))
+        or vocabulary.search("failure_short", head)
     ):
         return Failure(most_informative_line(text), "wording")
     return None
@@ -97,8 +116,8 @@ def is_exit_code(message: str) -> bool:
 
 
 def _json_error(text: str) -> str:
-    """The error of a JSON object: a field whose name starts with `err`, or a field that states that
-    the call did not succeed.
+    """The error of a JSON object: a field such as `error` or `errorMessage`, or one that states
+    that the call did not succeed.
     """
     if not _JSON_ERROR_FIELD.search(text[:_HEAD_CHARACTERS]):
         return ""
@@ -106,17 +125,30 @@ def _json_error(text: str) -> str:
         body = as_mapping(json.loads(text))
     except (ValueError, RecursionError):
         return ""
+    if any(body.get(name) is True for name in _SUCCESS_FIELDS):
+        return ""
     for name, value in body.items():
-        if not name.lower().startswith("err"):
-            continue
-        if isinstance(value, str) and value:
-            return excerpt(value)
-        if message := error_message(as_mapping(value)):
+        if _ERROR_NAME.fullmatch(name) and (message := _stated_error(value)):
             return message
-    if body.get("isError") is True or any(body.get(n) is False for n in _SUCCESS_FIELDS):
+    is_error = body.get("status") == "error" and body.keys() <= _ENVELOPE_FIELDS
+    if (
+        is_error
+        or body.get("isError") is True
+        or any(body.get(name) is False for name in _SUCCESS_FIELDS)
+    ):
         reasons = (body.get(name) for name in _REASON_FIELDS)
         return excerpt(next((r for r in reasons if isinstance(r, str) and r.strip()), text))
     return ""
+
+
+def _stated_error(value: Any) -> str:
+    """The message of an error field: a text, an object, or the first item of a list of them; "" if
+    it says that there was no error.
+    """
+    first = next(iter(as_items(value)), value)
+    if isinstance(first, str):
+        return "" if first.strip().lower() in _NO_ERROR else excerpt(first)
+    return error_message(as_mapping(first))
 
 
 def most_informative_line(text: str) -> str:

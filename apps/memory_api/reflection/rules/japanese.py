@@ -241,7 +241,7 @@ class JapaneseNarrative(JapaneseStructure):
 
     def invented(self, f: FailedCall) -> str:
         first = f.ungrounded_event_id
-        earlier = "それ" if first in (None, f.event_id) else f" {first} "
+        earlier = "それ" if first in (None, f.event_id) else f"{first} "
         return f"引数 {codes(f.ungrounded_arguments)} の値は、{earlier}より前のどのイベントにも現れない。"
 
     def retry(self, r: RepairedCall) -> str:
