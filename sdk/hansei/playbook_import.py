@@ -11,14 +11,14 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
-
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from hansei.endpoints.bullets import Bullet
 from hansei.errors import BadRequest
 from hansei.types import Json
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
 
 ImportFormat = Literal[
     "auto", "bullets", "sections", "ace", "agents-md", "claude-md", "skillbook", "mem0"
@@ -117,6 +117,8 @@ def _parse_markdown(text: str) -> Iterator[ImportedLesson]:
     """Each list item and each paragraph is a lesson; headings are sections. A code block or a quote
     belongs to the lesson before it. Front matter, comments and blocks of Hansei are left out.
     """
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - every command would load it
+
     lines = list(_own_lines(text))
     section, waiting = DEFAULT_SECTION, ""
     for token in MarkdownIt("commonmark").parse("\n".join(lines)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -29,6 +28,8 @@ def run_mcp() -> None:
             raise
         print_message("`hansei mcp` needs an extra. Install it with `pip install 'hansei[mcp]'`.")
         raise typer.Exit(1) from None
+
+    import asyncio  # noqa: PLC0415 - other commands do not need it
 
     async def serve() -> None:
         async with hansei.AsyncHansei() as client:
