@@ -12,11 +12,11 @@ import json as jsonlib
 import signal
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 import typer
@@ -49,7 +49,9 @@ WORKER_DRAIN_SECONDS = 4.0
 """Time between the signal to stop and the kill of a process, in seconds. `hansei up` with its
 database ends within 10 seconds. A run that is killed continues after the next start.
 """
-READINESS_TIMEOUT_SECONDS = 1.0
+READINESS_TIMEOUT_SECONDS = 10.0
+READINESS_INTERVAL_SECONDS = 0.2
+READINESS_REQUEST = b"GET /health/ready HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n"
 WELCOME = """
 Hansei is running.   API {url}   docs {url}/docs   console {url}/console   data {folder}
 
@@ -235,9 +237,7 @@ async def _print_when_ready(
     installation: Installation, urls: DatabaseUrls, credentials: Credentials, json: bool
 ) -> None:
     """Print the addresses and the key once the API is ready."""
-    is_ready = False
-    while not is_ready:
-        is_ready = await asyncio.to_thread(_is_ready, f"{installation.url}/health/ready")
+    await _wait_until_ready(credentials.url)
     if json:
         typer.echo(jsonlib.dumps(asdict(credentials) | {"database_url": urls.app}))
     else:
@@ -247,14 +247,26 @@ async def _print_when_ready(
     sys.stdout.flush()
 
 
-def _is_ready(url: str) -> bool:
-    """Asks for a short time only, because the end of the process waits for this thread."""
-    try:
-        with urllib.request.urlopen(url, timeout=READINESS_TIMEOUT_SECONDS):
-            return True
-    except OSError:  # not ready yet
-        time.sleep(0.05)
-        return False
+async def _wait_until_ready(url: str) -> None:
+    while True:
+        try:
+            async with asyncio.timeout(READINESS_TIMEOUT_SECONDS):
+                if await _is_ready(url):
+                    return
+        except (OSError, TimeoutError):  # no process answers yet
+            pass
+        await asyncio.sleep(READINESS_INTERVAL_SECONDS)
+
+
+async def _is_ready(url: str) -> bool:
+    """The request waits in the socket until the API accepts it, so usually one is enough. Unlike a
+    request of `urllib` in a thread, it ends with Ctrl-C. Raises `OSError`.
+    """
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    with closing(writer):
+        writer.write(READINESS_REQUEST % address.netloc.encode())
+        return b" 200 " in await reader.readline()
 
 
 def _load_key(installation: Installation) -> str | None:
