@@ -49,6 +49,7 @@ from apps.memory_api.grace.interventions import (
     ask_person,
 )
 from apps.memory_api.grace.leg import KnownRows, Leg, read_state
+from apps.memory_api.grace.outcome import HeldRows
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolResult
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
@@ -319,8 +320,8 @@ async def _store_with_known(
         async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
             if not await queries.hold_agent_run(session, agent_run, leg.run):
                 return False
-            session.add_all([agent_run, *rows])
-            await leg.end(session, agent_run, steps=rows, events=events)
+            held = HeldRows(leg.run, [row])
+            await leg.end(session, agent_run, steps=rows, events=events, held=held)
         return True
     events.extend(mark_running(rows, following or ()))
     started = {each.step_id for each in following or ()}

@@ -19,7 +19,7 @@ from apps.memory_api.grace.execution_plan import (
     PlanStep,
     PlanStepResult,
 )
-from apps.memory_api.grace.outcome import finish_agent_run
+from apps.memory_api.grace.outcome import HeldRows, finish_agent_run
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.port import Tool
 from apps.memory_api.runs.lifecycle import LeaseLost, StepResult, finish_run
@@ -108,14 +108,15 @@ class Leg:
         error: str | None = None,
         steps: Sequence[AgentStepRow] | None = None,
         events: Sequence[queries.AgentEventData] = (),
+        held: HeldRows | None = None,
     ) -> None:
         """End the locked agent run after these events, and finish `run`. `steps` are the rows of
-        the plan, if they are known.
+        the plan, if they are known. With `held`, the rows do not belong to the session.
         """
         await finish_agent_run(
             self.runtime, session, agent_run, self.config, status=status, error=error,
             temperature=self.temperature, silent_from=self.thresholds.silent, steps=steps,
-            events=events,
+            events=events, held=held,
         )  # fmt: skip
         await self.finish(session)
         self.has_ended = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from apps.memory_api.grace.execution_plan import (
 )
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.runs.chain import enqueue_learning_runs
+from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import CreateTraceRequest
 from apps.memory_api.traces.storage import prepare_trace, store_trace
@@ -30,6 +32,14 @@ OUTCOMES = {"failed": "failure", "partial": "partial"}
 silently; otherwise it has no outcome until a person gives feedback.
 """
 MAX_EVENT_LENGTH = 20_000
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """An agent run that `hold_agent_run` has locked for `run`, and its steps that have changed."""
+
+    run: RunRow
+    changed: Sequence[AgentStepRow]
 
 
 async def finish_agent_run(
@@ -44,10 +54,12 @@ async def finish_agent_run(
     silent_from: float | None = None,
     steps: Sequence[AgentStepRow] | None = None,
     events: Sequence[queries.AgentEventData] = (),
+    held: HeldRows | None = None,
 ) -> ExecutionResult | None:
     """End a locked agent run. Returns None if it ended before it had a plan. `silent_from` is the
     threshold from which a success counts without feedback; None: never. `steps` are the rows of
-    the plan, if they are known, and `events` what happened before the end.
+    the plan, if they are known, and `events` what happened before the end. With `held`, the rows do
+    not belong to the session.
     """
     if steps is None:
         steps = await queries.load_steps(session, agent_run) if agent_run.plan else ()
@@ -78,7 +90,11 @@ async def finish_agent_run(
         "status": overall,
         "error": error,
     }
-    await queries.add_events(session, agent_run, [*events, ("run_finished", data)])
+    ended = [*events, ("run_finished", data)]
+    if held is None:
+        await queries.add_events(session, agent_run, ended)
+    else:
+        await queries.save_progress(session, agent_run, held.run, held.changed, ended)
     return result
 
 

@@ -32,7 +32,10 @@ AgentEventData = tuple[str, Mapping[str, Any]]
 INSERT_EVENTS = read_sql("grace/queries.sql", "insert_events")
 HOLD_AGENT_RUN = read_sql("grace/queries.sql", "hold_agent_run")
 SAVE_PROGRESS = read_sql("grace/queries.sql", "save_progress")
-SAVED_OF_RUN = ("options", "plan_number", "token_count", "cost_usd")
+SAVED_OF_RUN = (
+    *("options", "plan_number", "token_count", "cost_usd", "state", "result", "error"),
+    *("active_run_id", "trace_id", "finished_at", "updated_at"),
+)
 SAVED_OF_STEP = (
     *("plan_number", "step_id", "spec", "state", "attempt_count", "result", "confidence"),
     *("started_at", "finished_at"),

@@ -56,9 +56,12 @@ with held as materialized (
 saved_run as (
     update agent_runs agent_run
     set plan = coalesce(saved.plan, agent_run.plan), options = saved.options, plan_number = saved.plan_number,
-        token_count = saved.token_count, cost_usd = saved.cost_usd, event_count = $5 + cardinality($8::text[])
+        token_count = saved.token_count, cost_usd = saved.cost_usd, event_count = $5 + cardinality($8::text[]), state = saved.state,
+        result = saved.result, error = saved.error, active_run_id = saved.active_run_id, trace_id = saved.trace_id,
+        finished_at = saved.finished_at, updated_at = saved.updated_at
     from held, jsonb_to_record($6::text::jsonb) saved (
-        plan jsonb, options jsonb, plan_number int, token_count int, cost_usd float8
+        plan jsonb, options jsonb, plan_number int, token_count int, cost_usd float8, state text, result jsonb, error jsonb,
+        active_run_id uuid, trace_id uuid, finished_at timestamptz, updated_at timestamptz
     )
     where agent_run.tenant_id = $1 and agent_run.id = held.id
 ),
