@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.grace.confidence import CONTRADICTION
 from apps.memory_api.grace.execution_plan import (
     ANSWER_ACTIONS,
     SEARCH_ACTIONS,
@@ -52,7 +53,7 @@ def decide_next(
         agent_run.options = agent_run.options | {SEARCHED_AGAIN: True}
         _plan_again(agent_run, "low_confidence", step, f"Not found: {result.output[:500]}")
         return
-    accepted = bool(agent_run.options.get(ACCEPTED))
+    accepted = ACCEPTED in agent_run.options and CONTRADICTION not in result.penalties
     if accepted or result.level not in ("confirm", "escalate"):
         return
     is_search = step.action in SEARCH_ACTIONS
