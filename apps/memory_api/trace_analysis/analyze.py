@@ -118,9 +118,7 @@ def _failure_event_ids(findings: Findings) -> list[str | None]:
     repeats = [repeat.event_id for repeat in findings.repeated_calls if repeat.failed_count][:2]
     if not _has_known_cause(findings):
         # Later calls build on the first write, and no error stopped it.
-        failed = [call.event_id for call in findings.failed_calls if call.failure_source == "tool"]
-        first_error = next(iter([*repeats, *failed[-1:]]), None)
-        event_ids.append(findings.first_write_event_id or first_error)
+        event_ids.append(findings.first_write_event_id or next(iter(repeats), None))
         event_ids.append(findings.first_write_event_id or findings.latest_tool_event_id)
     event_ids += _call_event_ids(findings, repeats)
     event_ids += [refusal.event_id for refusal in findings.refusals[-1:]]

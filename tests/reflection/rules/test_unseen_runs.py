@@ -350,7 +350,6 @@ RUNS = [
         says=("`click(selector=#signin)` (e3) failed: “Timeout 30000ms exceeded”.",),
         silent=("No later", "downloaded"),
         advice="",
-        source="e3",
     ),
     Domain(
         "a lamp: the reason in the response",
