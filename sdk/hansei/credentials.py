@@ -65,7 +65,8 @@ def resolve_credentials(url: str | None = None, api_key: str | None = None) -> C
         return Credentials(stored.url if stored else DEFAULT_URL, api_key)
     if stored is None:
         raise NotConfigured(
-            "No credentials found. Run `hansei up`, or set HANSEI_URL and HANSEI_API_KEY."
+            "No credentials found in this folder, a folder above it or your home folder. Run "
+            "`hansei up` in one of them, or set HANSEI_URL and HANSEI_API_KEY."
         )
     return stored
 
