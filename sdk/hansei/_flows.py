@@ -85,7 +85,9 @@ def create_traces(
     """
     overrides = {"project_id": project_id, "playbook": playbook}
     if format is not None:
-        yield from _import_records(read_lines(source, overrides), reflect, format)
+        is_export = format not in SESSION_FORMATS
+        lines = read_lines(source, overrides, is_export=is_export)
+        yield from _import_records(lines, reflect, format)
         return
     for batch in batch_lines(read_lines(source, overrides)):
         accepted = [line for line in batch if line.error is None]

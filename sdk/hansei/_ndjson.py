@@ -21,6 +21,14 @@ MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """The limit of the service for one line."""
 
+RECORD_FIELDS = ("data", "traces", "runs", "items", "results")
+"""Fields of an export that hold its records."""
+RECORD_KEYS = (
+    "events", "messages", "input", "resourceSpans", "traj", "trajectory", "observations",
+    "traceId", "run_type", "type",
+)  # fmt: skip
+"""Fields of one record. An object with one of them is no list of records."""
+
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -36,13 +44,17 @@ class Line:
     error: dict[str, Any] | None = None
 
 
-def read_lines(source: Source, overrides: Mapping[str, Any]) -> Iterator[Line]:
+def read_lines(
+    source: Source, overrides: Mapping[str, Any], *, is_export: bool = False
+) -> Iterator[Line]:
     """The traces of `source`. Each gets the fields of `overrides` that are not None.
 
-    Raises `BadRequest` if a file is not JSON and `OSError` if it cannot be read.
+    The records of an export may be in a field, such as `data`, and those of Langfuse may be
+    observations. Raises `BadRequest` if a file is not JSON and `OSError` if it cannot be read.
     """
     changes = drop_none(overrides)
-    for number, item in _numbered_items(source):
+    items = _numbered_items(source)
+    for number, item in _export_records(items) if is_export else items:
         text = _with_changes(item, changes) if changes else item
         text = text if isinstance(text, bytes) else encode_json(text)
         error = None
@@ -98,6 +110,56 @@ def _file_items(file: BinaryIO) -> Iterator[tuple[int, _Item]]:
     for position, line in chain([(number, first)], lines):
         if line.strip():
             yield position, line.rstrip(b"\r\n")
+
+
+def _export_records(items: Iterable[tuple[int, _Item]]) -> Iterator[tuple[int, _Item]]:
+    """The records of an export, also from its field. Observations are joined to traces, which come
+    last; the service does the same with a JSON document.
+    """
+    traces: dict[str, tuple[int, dict[str, Any]]] = {}
+    for number, item in _records_in_fields(items):
+        fields = _observation(item)
+        if fields is None:
+            yield number, item
+            continue
+        trace_id = str(fields["traceId"])
+        _, trace = traces.setdefault(trace_id, (number, {"id": trace_id, "observations": []}))
+        trace["observations"].append(fields)
+        trace.setdefault("sessionId", fields.get("sessionId"))
+        trace.setdefault("name", fields.get("traceName"))
+        if fields.get("isRootObservation") or not fields.get("parentObservationId"):
+            trace |= {name: fields.get(name) for name in ("input", "output")}
+    yield from traces.values()
+
+
+def _records_in_fields(items: Iterable[tuple[int, _Item]]) -> Iterator[tuple[int, _Item]]:
+    """Numbers are positions in the field of a document of several lines, otherwise lines."""
+    for number, item in items:
+        value = _parse_json(item) if isinstance(item, bytes) else item
+        records = _field_records(value)
+        if records is None:
+            yield number, item
+        elif isinstance(item, bytes):
+            yield from ((number, record) for record in records)
+        else:
+            yield from enumerate(records, start=number)
+
+
+def _field_records(value: Any) -> list[Any] | None:
+    if not isinstance(value, Mapping) or any(name in value for name in RECORD_KEYS):
+        return None
+    fields = cast("Mapping[str, Any]", value)
+    lists = (fields[name] for name in RECORD_FIELDS if isinstance(fields.get(name), list))
+    return next(lists, None)
+
+
+def _observation(item: Any) -> dict[str, Any] | None:
+    """The fields of an observation of Langfuse."""
+    value = _parse_json(item) if isinstance(item, bytes) else item
+    if not isinstance(value, Mapping) or "observations" in value:
+        return None
+    fields = cast("Mapping[str, Any]", value)
+    return dict(fields) if "traceId" in fields and "type" in fields else None
 
 
 def _as_list(document: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
+from hansei._ndjson import RECORD_FIELDS
 from hansei.errors import BadRequest
 from hansei.types import Json, TraceFormat
 
@@ -40,8 +41,6 @@ _RECORD_KEYS: Mapping[str, TraceFormat] = {
     "observations": "langfuse", "isRootObservation": "langfuse", "traceId": "langfuse",
     "run_type": "langsmith",
 }  # fmt: skip
-_RECORD_FIELDS = ("data", "traces", "runs", "items", "results")
-"""Fields of a document that hold its records."""
 _DOCUMENT_STARTS = (b"{", b"[", b"[{")
 """The first line of a JSON document of several lines."""
 _ENTRY_FIELDS = (
@@ -143,7 +142,7 @@ def _record_format(value: Any) -> TraceFormat | None:
             return found
     if record.get("type") in ("session_meta", "response_item"):
         return "codex"
-    records = next((record[name] for name in _RECORD_FIELDS if record.get(name)), None)
+    records = next((record[name] for name in RECORD_FIELDS if record.get(name)), None)
     return _record_format(records) if isinstance(records, list) else None
 
 

@@ -15,6 +15,7 @@ from hansei._ndjson import MAX_BATCH_BYTES, MAX_BATCH_LINES, Line, batch_lines, 
 from hansei.errors import BadRequest
 from tests.support.cases import each_case
 
+RECORDINGS = Path(__file__).parents[1] / "recordings"
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -102,6 +103,31 @@ def test_empty_file_yields_no_lines(content: bytes) -> None:
 def test_overrides_apply_to_json_objects() -> None:
     lines = read(b'{"a":1,"project_id":"old"}\n[1]\n"x"\n', project_id="new", playbook=None)
     assert values(lines) == [{"a": 1, "project_id": "new"}, [1], "x"]
+
+
+@each_case("pages", ["document", "line"])
+def test_observations_of_a_page_become_traces_of_langfuse(pages: str) -> None:
+    page = json.loads((RECORDINGS / "exports/langfuse.json").read_bytes())
+    content = json.dumps(page, indent=1 if pages == "document" else None).encode()
+    lines = list(read_lines(io.BytesIO(content), {"playbook": "p"}, is_export=True))
+    (trace,) = values(lines)
+    assert (trace["id"], trace["playbook"], trace["sessionId"]) == ("lf-1", "p", "s-1")
+    assert trace["observations"] == page["data"]
+    assert (trace["input"], trace["output"]) == ("Where is W1?", "It is on its way.")
+
+
+def test_records_in_a_field_of_an_export_are_numbered() -> None:
+    content = json.dumps({"data": [{"traj": []}, 7, {"run_type": "llm"}]}, indent=1).encode()
+    lines = list(read_lines(io.BytesIO(content), {}, is_export=True))
+    assert [line.number for line in lines] == [1, 2, 3]
+    assert values(lines) == [{"traj": []}, 7, {"run_type": "llm"}]
+
+
+@each_case("key", ["events", "messages", "traj", "observations", "run_type"])
+def test_record_with_a_list_in_a_field_stays_one_record(key: str) -> None:
+    record = {key: [], "data": [1, 2]}
+    lines = read_lines(io.BytesIO(json.dumps(record).encode()), {}, is_export=True)
+    assert values(list(lines)) == [record]
 
 
 def test_path_is_read(tmp_path: Path) -> None:

@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 # pyright: reportPrivateUsage=false
 # The client offers the methods that poll many runs to this command only.
 
-TOO_LARGE_HINT = (
-    "A JSON document can have at most 32 MiB. A file of JSON lines can have any size: write one "
-    "record per line, for example with `jq -c '.data[]' export.json`."
-)
 STALL_WARNING_SECONDS = 20.0
 """Without progress for this long, the command warns that no worker may be running."""
 
@@ -165,9 +161,7 @@ def _send_and_collect(
         stored = format_count(summary.new_traces, "trace")
         print_message(f"Stopped. {stored} stored. The service continues; see `hansei run list`.")
         raise typer.Exit(1) from None
-    except HanseiError as error:
-        if error.code == "too_large" and traces.format is not None:
-            print_message(TOO_LARGE_HINT)
+    except HanseiError:
         if summary.total_traces:
             sent = format_count(summary.total_traces, "trace")
             print_message(f"{sent} sent before the error. Run the command again to continue.")
