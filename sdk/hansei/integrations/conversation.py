@@ -44,6 +44,7 @@ class Conversation:
             writer = _MessageWriter(trace, self._known, self._tool_names, records_tools)
             for message in inputs:
                 writer.write(message, {})
+            writer.is_reply = True
             for message in outputs:
                 writer.write(message, {"model": model} if model else {})
         except Exception as error:
@@ -59,6 +60,10 @@ class _MessageWriter:
     tool_names: dict[str, str]
     records_tools: bool
     seen: Counter[str] = field(default_factory=Counter[str])
+    is_reply: bool = False
+    """Whether the messages are those of this call. Their text is new, even if an earlier reply,
+    which this call did not repeat, was the same.
+    """
 
     def write(self, value: Any, metadata: Block) -> None:
         message = _plain(value)
@@ -81,7 +86,7 @@ class _MessageWriter:
             return  # reasoning and other items
         blocks = _blocks(message.get("content"))
         text = "\n".join(str(block["text"]) for block in blocks if _is_text(block))
-        if text.strip() and self._is_new(f"{role}\0{text}"):
+        if text.strip() and self._is_new(f"{role}\0{text}", is_new=self.is_reply):
             self.trace.message(role, text, **metadata)  # type: ignore[arg-type]
         for block in blocks:
             if block.get("type") in ("tool_use", "tool_result"):
@@ -94,10 +99,10 @@ class _MessageWriter:
                 function.get("arguments", function.get("input")),
             )
 
-    def _is_new(self, content: str) -> bool:
+    def _is_new(self, content: str, *, is_new: bool = False) -> bool:
         """Whether the trace does not have this occurrence of the content in the conversation."""
         digest = sha256(content.encode("utf-8", "replace")).hexdigest()
-        self.seen[digest] += 1
+        self.seen[digest] = max(self.seen[digest], self.known[digest] if is_new else 0) + 1
         if self.seen[digest] <= self.known[digest]:
             return False
         self.known[digest] = self.seen[digest]

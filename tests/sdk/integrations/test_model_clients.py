@@ -84,6 +84,23 @@ async def test_openai_responses(
     assert events(service, recorder) == CONVERSATION
 
 
+def test_equal_replies_to_separate_questions(
+    service: StubService, recorder: Recorder, stub: StubProvider
+) -> None:
+    """The second call has no history, the third one repeats the second."""
+    stub.queue(answer("ok"), answer("ok"), answer("ok"))
+    with OpenAI(base_url=stub.openai_url, api_key="k") as real:
+        client = record_openai(real)
+        with hansei.trace("t", recorder=recorder):
+            client.responses.create(model="m", input="a")
+            client.responses.create(model="m", input="b")
+            history: Any = [("user", "b"), ("assistant", "ok"), ("user", "c")]
+            messages: Any = [{"role": role, "content": text} for role, text in history]
+            client.chat.completions.create(model="m", messages=messages)
+    texts = [content for _, _, content in events(service, recorder)]
+    assert texts == ["a", "ok", "b", "ok", "c", "ok"]
+
+
 def test_anthropic(service: StubService, recorder: Recorder, stub: StubProvider) -> None:
     stub.queue(answer("I look it up."), answer("It is here."))
     use = {"type": "tool_use", "id": "c1", "name": "look_up", "input": {"id": 1}}
