@@ -10,7 +10,7 @@ import platform
 import random
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -34,6 +34,8 @@ EVENT_BYTES = 500_000
 BULLETS = 200
 RATE = 20
 """Searches per second of the other tenant."""
+CONNECTIONS = 4
+"""Open connections of the other tenant while its searches are answered in time."""
 MAX_RESIDENT_MB = 400
 
 
@@ -52,12 +54,11 @@ class Measured:
 async def search_steadily(port: int, key: str, seconds: float) -> Measured:
     """Search at a steady rate. A late answer does not delay the next search."""
     measured = Measured([], 0)
-    idle = [Caller(port, key) for _ in range(4)]
-    callers = list(idle)
+    idle = deque(Caller(port, key) for _ in range(CONNECTIONS))
     body = {"query_text": "refund the order of a customer", "top_k": 5}
 
     async def search(due: float) -> None:
-        caller = idle.pop() if idle else Caller(port, key)
+        caller = idle.popleft() if idle else Caller(port, key)
         try:
             await caller.search(body)
             measured.times.append((time.perf_counter() - due) * 1000)
@@ -65,9 +66,10 @@ async def search_steadily(port: int, key: str, seconds: float) -> Measured:
             measured.failed += 1
             await caller.close()
             caller = Caller(port, key)
-        idle.append(caller)
-        if caller not in callers:
-            callers.append(caller)
+        if len(idle) < CONNECTIONS:
+            idle.append(caller)
+        else:  # the server closes a connection that nobody uses
+            await caller.close()
 
     end = time.perf_counter() + seconds
     due = time.perf_counter()
@@ -76,7 +78,7 @@ async def search_steadily(port: int, key: str, seconds: float) -> Measured:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             tasks.create_task(search(due))
             due += 1 / RATE
-    for caller in callers:
+    for caller in idle:
         await caller.close()
     return measured
 
