@@ -74,7 +74,7 @@ def test_wrong_setting_that_its_children_find_ends_up(home: Home) -> None:
     assert done.returncode == 2, done.stderr
     lines = done.stderr.strip().splitlines()
     assert "HANSEI_EVALUATORS" in lines[0]
-    assert all(line.startswith("hansei: ") for line in lines)
+    assert all(line.startswith("hansei: ") for line in lines), done.stderr
     assert "cannot start" in lines[-1]
 
 

@@ -257,15 +257,21 @@ class _ProcessKeeper:
         if self._is_killed:  # while the process was starting
             self.kill()
         elif self._stop.is_set():
-            process.terminate()
+            self._terminate()
         return await process.wait()
+
+    def _terminate(self) -> None:
+        """`Process.terminate` would collect the status of a child that has just ended. asyncio also
+        waits for it, and would print a warning and report another status.
+        """
+        if self._process and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGTERM)
 
     async def drain(self) -> None:
         """Send SIGTERM, and SIGKILL to the process group after `drain_seconds`."""
         self._stop.set()
-        if self._process and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.terminate()
+        self._terminate()
         if not await _is_set_within(self._ended, self._child.drain_seconds):
             self._report(
                 f"{self._child.name} did not stop within {self._child.drain_seconds:g} s"
