@@ -86,14 +86,8 @@ def test_migration_under_load_loses_nothing(upgraded: tuple[Installation, Sender
     assert_all_learned(*upgraded)
 
 
-@pytest.mark.parametrize(
-    "old",
-    [
-        pytest.param("api", marks=pytest.mark.thorough),
-        "worker",
-        pytest.param("second", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("old", ["api", "worker", "second"])
 def test_two_versions_lose_nothing(
     upgraded: tuple[Installation, Sender], earlier: Path, old: str
 ) -> None:
