@@ -21,7 +21,6 @@ import asyncio
 import difflib
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -45,6 +44,7 @@ from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.queries import get_trace
 from apps.memory_api.worker import process_ticket
 from bench.ingest import new_tenant, send
+from bench.recordings import PATIENCE_SECONDS, without_fence_numbers
 from bench.report import Report
 from bench.rules import blamed_ranks
 from bench.server import ROOT, MeasuredServer, api, measured_server
@@ -62,9 +62,6 @@ METHOD = (
     "rules were tuned on `teams`. In `blind_teams`, they had 10 first and 12 among the first three "
     "before false facts in these prompts were corrected."
 )
-_PATIENCE_SECONDS = 7200.0
-"""Time for an answer that a person writes."""
-_DELIMITER = re.compile(r"(</?[a-z-]+-)[0-9a-f]{16}>")
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ class RecordedReader:
             self.changed.append(mine.name)
             print_changes(known, mine)
         if self.asked is not None and not is_same:
-            reply = await self.asked.complete(replace(request, timeout=_PATIENCE_SECONDS))
+            reply = await self.asked.complete(replace(request, timeout=PATIENCE_SECONDS))
             answer = reply.text
         elif known is not None:
             answer = known.answer
@@ -150,7 +147,7 @@ def to_recording(name: str, request: LLMRequest) -> RecordedAnswer:
     system = "\n\n".join(m.content for m in request.messages if m.role == "system")
     prompt = "\n\n".join(m.content for m in request.messages if m.role != "system")
     digest = hashlib.sha256(system.encode()).hexdigest()[:16]
-    return RecordedAnswer(name, digest, _DELIMITER.sub(r"\1…>", prompt), "")
+    return RecordedAnswer(name, digest, without_fence_numbers(prompt), "")
 
 
 def print_changes(known: RecordedAnswer | None, now: RecordedAnswer) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -51,12 +50,14 @@ from bench.corpus import SHARED
 from bench.ingest import new_tenant, send
 from bench.known_lessons import KnownLessons
 from bench.recordings import (
+    PATIENCE_SECONDS,
     RecordedDecisions,
     Recording,
     changed_sections,
     labeled_pairs,
     read_recordings,
     to_current_numbers,
+    without_fence_numbers,
 )
 from bench.report import Report
 from bench.server import ROOT, MeasuredServer, api, measured_server
@@ -83,9 +84,6 @@ first one.
 """
 ATTEMPTS = 4
 ATTEMPTS_PER_WAVE = 2
-_PATIENCE_SECONDS = 7200.0
-"""Time for an answer that a person writes."""
-_DELIMITER = re.compile(r"(</?[a-z-]+-)[0-9a-f]{16}>")
 
 
 def main(
@@ -195,7 +193,7 @@ class RecordedModel:
         if reader is not None:
             reader.wave.arrive(reader.number)
         prompt = "\n\n".join(m.content for m in request.messages if m.role != "system")
-        prompt = _DELIMITER.sub(r"\1…>", prompt)
+        prompt = without_fence_numbers(prompt)
         mine = Recording(self._name(request, reader), request.purpose, prompt, "")
         self.used.append(mine)
         mine.answer = await self._answer(mine, request)
@@ -220,7 +218,7 @@ class RecordedModel:
             changed_sections(recording.prompt, mine.prompt) if recording else "not recorded"
         )
         if self.asked is not None:
-            reply = await self.asked.complete(replace(request, timeout=_PATIENCE_SECONDS))
+            reply = await self.asked.complete(replace(request, timeout=PATIENCE_SECONDS))
             append_recording(self.folder, replace(mine, answer=reply.text))
             return reply.text
         if mine.purpose == "curate" and self.decisions.recorded:

@@ -44,7 +44,13 @@ from apps.memory_api.text.terms import content_terms, document_weights, estimate
 from apps.memory_api.worker import RUN_STEPS, process_ticket
 from bench.grace import COLLECTION, SETS, URL, Service, load_passages, open_service
 from bench.grace import QUESTIONS as DRAWN
-from bench.recordings import Recording, changed_sections, read_recordings
+from bench.recordings import (
+    PATIENCE_SECONDS,
+    Recording,
+    changed_sections,
+    read_recordings,
+    without_fence_numbers,
+)
 from bench.report import Report
 from bench.retrieval_quality import DEFAULT, RetrievalSet, load
 from bench.server import ROOT, MeasuredServer, measured_server
@@ -52,9 +58,6 @@ from tests.support.tickets import waiting_tickets
 
 RECORDINGS = ROOT / "tests" / "recordings" / "grace"
 QUESTIONS = 20
-PATIENCE_SECONDS = 7_200.0
-"""Time for an answer that a person writes."""
-_DELIMITER = re.compile(r"(</?[a-z-]+-)[0-9a-f]{16}>")
 _question: ContextVar[str] = ContextVar("_question", default="")
 
 
@@ -111,7 +114,7 @@ class RecordedAgentModel:
     async def complete(self, request: LLMRequest) -> LLMReply:
         prompt = "\n\n".join(m.content for m in request.messages)
         mine = Recording(self._name(request.purpose), request.purpose, "", "")
-        mine.prompt = _DELIMITER.sub(r"\1…>", prompt)
+        mine.prompt = without_fence_numbers(prompt)
         self.used.append(mine)
         mine.answer = await self._answer(mine, request)
         usage = TokenUsage(estimate_tokens(mine.prompt), estimate_tokens(mine.answer))

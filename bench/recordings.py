@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+PATIENCE_SECONDS = 7200.0
+"""How long a bench waits for an answer, which a reader may write."""
+_FENCE_NUMBER = re.compile(r"(</?[a-z-]+-)[0-9a-f]{16}>")
 _LESSON = re.compile(r"^(\d+)\. \(\w+\) (.+)$", re.MULTILINE)
 _SECTION = re.compile(r"<([a-z-]+)-…>\n(.*?)\n</\1-…>", re.DOTALL)
 _KNOWN_LESSON = re.compile(r"^\[(L\d+)\] (.+)$", re.MULTILINE)
@@ -29,6 +32,11 @@ class Recording:
     purpose: str
     prompt: str
     answer: str
+
+
+def without_fence_numbers(prompt: str) -> str:
+    """The prompt with `…` for the random numbers of its fences, which differ in each request."""
+    return _FENCE_NUMBER.sub(r"\1…>", prompt)
 
 
 def read_recordings(folder: Path) -> list[Recording]:

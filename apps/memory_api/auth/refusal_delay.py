@@ -25,7 +25,7 @@ class RefusalDelay:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._next_at = 0.0
-        """When the refusals so far are paid for."""
+        """From this time on, the refusals so far are within the rate."""
         self._delayed = 0
 
     def next_delay(self) -> float:
