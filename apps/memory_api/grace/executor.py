@@ -49,7 +49,7 @@ from apps.memory_api.grace.interventions import (
     ask_person,
 )
 from apps.memory_api.grace.leg import KnownRows, Leg, read_state
-from apps.memory_api.grace.outcome import HeldRows
+from apps.memory_api.grace.outcome import LockedRows
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolResult
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
@@ -222,7 +222,7 @@ async def _run_step(
         raise
     except Exception as error:  # a tool of the operator may raise anything
         name = type(error).__name__
-        log.error("tool_failed", tool=step.action, error=str(error)[:500], exc_info=True)
+        log.exception("tool_failed", tool=step.action)
         result = ToolResult("", "failed", error=f"The tool failed unexpectedly ({name}).")
     milliseconds = int((time.monotonic() - started) * 1_000)
     await _store_result(leg, step, _to_step_result(leg, step, result, outputs, milliseconds),
@@ -318,10 +318,10 @@ async def _store_with_known(
     following = find_next_steps(leg, agent_run, read_state(agent_run, rows))
     if following == [] and _tool_of(leg, step).idempotent:
         async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
-            if not await queries.hold_agent_run(session, agent_run, leg.run):
+            if not await queries.lock_agent_run(session, agent_run, leg.run):
                 return False
-            held = HeldRows(leg.run, [row])
-            await leg.end(session, agent_run, steps=rows, events=events, held=held)
+            locked = LockedRows(leg.run, [row])
+            await leg.end(session, agent_run, steps=rows, events=events, locked=locked)
         return True
     events.extend(mark_running(rows, following or ()))
     started = {each.step_id for each in following or ()}

@@ -19,7 +19,7 @@ from apps.memory_api.grace.execution_plan import (
     PlanStep,
     PlanStepResult,
 )
-from apps.memory_api.grace.outcome import HeldRows, finish_agent_run
+from apps.memory_api.grace.outcome import LockedRows, finish_agent_run
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.port import Tool
 from apps.memory_api.runs.lifecycle import LeaseLost, StepResult, finish_run
@@ -61,7 +61,7 @@ class Leg:
     async def lock(self, session: AsyncSession) -> AgentRunRow:
         """The agent run, locked. Raises `LeaseLost` if another run or worker has it."""
         self.known = None
-        agent_run = await queries.lock_held_agent_run(session, self.agent_run_id, self.run)
+        agent_run = await queries.get_locked_agent_run(session, self.agent_run_id, self.run)
         if agent_run is None:
             raise LeaseLost
         self.count_usage(agent_run)
@@ -108,15 +108,15 @@ class Leg:
         error: str | None = None,
         steps: Sequence[AgentStepRow] | None = None,
         events: Sequence[queries.AgentEventData] = (),
-        held: HeldRows | None = None,
+        locked: LockedRows | None = None,
     ) -> None:
         """End the locked agent run after these events, and finish `run`. `steps` are the rows of
-        the plan, if they are known. With `held`, the rows do not belong to the session.
+        the plan, if they are known. With `locked`, the rows do not belong to the session.
         """
         await finish_agent_run(
             self.runtime, session, agent_run, self.config, status=status, error=error,
             temperature=self.temperature, silent_from=self.thresholds.silent, steps=steps,
-            events=events, held=held,
+            events=events, locked=locked,
         )  # fmt: skip
         await self.finish(session)
         self.has_ended = True

@@ -35,8 +35,8 @@ MAX_EVENT_LENGTH = 20_000
 
 
 @dataclass(frozen=True)
-class HeldRows:
-    """An agent run that `hold_agent_run` has locked for `run`, and its steps that have changed."""
+class LockedRows:
+    """An agent run that `lock_agent_run` has locked for `run`, and its steps that have changed."""
 
     run: RunRow
     changed: Sequence[AgentStepRow]
@@ -54,12 +54,12 @@ async def finish_agent_run(
     silent_from: float | None = None,
     steps: Sequence[AgentStepRow] | None = None,
     events: Sequence[queries.AgentEventData] = (),
-    held: HeldRows | None = None,
+    locked: LockedRows | None = None,
 ) -> ExecutionResult | None:
     """End a locked agent run. Returns None if it ended before it had a plan. `silent_from` is the
     threshold from which a success counts without feedback; None: never. `steps` are the rows of
-    the plan, if they are known, and `events` what happened before the end. With `held`, the rows do
-    not belong to the session.
+    the plan, if they are known, and `events` what happened before the end. With `locked`, the rows
+    do not belong to the session.
     """
     if steps is None:
         steps = await queries.load_steps(session, agent_run) if agent_run.plan else ()
@@ -91,10 +91,10 @@ async def finish_agent_run(
         "error": error,
     }
     ended = [*events, ("run_finished", data)]
-    if held is None:
+    if locked is None:
         await queries.add_events(session, agent_run, ended)
     else:
-        await queries.save_progress(session, agent_run, held.run, held.changed, ended)
+        await queries.save_progress(session, agent_run, locked.run, locked.changed, ended)
     return result
 
 

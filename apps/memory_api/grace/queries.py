@@ -30,7 +30,7 @@ from apps.memory_api.runs.tables import RunRow
 AgentEventData = tuple[str, Mapping[str, Any]]
 """Type and data of an event that is not stored yet."""
 INSERT_EVENTS = read_sql("grace/queries.sql", "insert_events")
-HOLD_AGENT_RUN = read_sql("grace/queries.sql", "hold_agent_run")
+LOCK_AGENT_RUN = read_sql("grace/queries.sql", "lock_agent_run")
 SAVE_PROGRESS = read_sql("grace/queries.sql", "save_progress")
 SAVED_OF_RUN = (
     *("options", "plan_number", "token_count", "cost_usd", "state", "result", "error"),
@@ -69,7 +69,7 @@ async def get_agent_run(
     return await session.scalar(query)
 
 
-async def lock_held_agent_run(
+async def get_locked_agent_run(
     session: AsyncSession, agent_run_id: UUID, run: RunRow
 ) -> AgentRunRow | None:
     """The agent run, locked, if `run` is the one that works on it and still has its lease.
@@ -162,13 +162,13 @@ async def add_events(
     agent_run.event_count = before + len(events)
 
 
-async def hold_agent_run(session: AsyncSession, agent_run: AgentRunRow, run: RunRow) -> bool:
+async def lock_agent_run(session: AsyncSession, agent_run: AgentRunRow, run: RunRow) -> bool:
     """Lock an agent run whose rows are known. False if `run` has lost it or its lease, if it has
     other events than the known row, or if a person wants to cancel it.
     """
     driver = await asyncpg_connection(session)
     place = (agent_run.tenant_id, agent_run.id, run.id, run.lease_owner, agent_run.event_count)
-    return bool(await driver.fetch(HOLD_AGENT_RUN, *place))
+    return bool(await driver.fetch(LOCK_AGENT_RUN, *place))
 
 
 async def save_progress(
@@ -181,7 +181,7 @@ async def save_progress(
     with_plan: bool = False,
 ) -> bool:
     """Store changed rows whose other values are known, and events, in one statement. `with_plan`:
-    the plan is new. Returns False and stores nothing if `hold_agent_run` would.
+    the plan is new. Returns False and stores nothing if `lock_agent_run` would.
     """
     driver = await asyncpg_connection(session)
     saved = {name: getattr(agent_run, name) for name in SAVED_OF_RUN}

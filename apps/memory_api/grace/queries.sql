@@ -32,7 +32,7 @@ where run.tenant_id = $1 and run.project_id = $2 and run.state = 'done'
 order by run.created_at desc, run.id desc
 limit $3
 
--- name: hold_agent_run
+-- name: lock_agent_run
 -- Lock an agent run that run $3 works on under the lease of $4, and that is as it was stored last, with $5 events. No row if it is not, or if a
 -- person wants to cancel it.
 select agent_run.id
@@ -43,9 +43,9 @@ where agent_run.tenant_id = $1 and agent_run.id = $2 and run.id = $3 and run.lea
 for no key update
 
 -- name: save_progress
--- Store an agent run ($6), changed or new steps ($7) and events ($8, $9) under the conditions of `hold_agent_run`, and notify its streams. Stores
+-- Store an agent run ($6), changed or new steps ($7) and events ($8, $9) under the conditions of `lock_agent_run`, and notify its streams. Stores
 -- nothing and returns no row if they are not met.
-with held as materialized (
+with locked as materialized (
     select agent_run.id
     from agent_runs agent_run
     join runs run on run.tenant_id = $1 and run.id = agent_run.active_run_id
@@ -59,18 +59,18 @@ saved_run as (
         token_count = saved.token_count, cost_usd = saved.cost_usd, event_count = $5 + cardinality($8::text[]), state = saved.state,
         result = saved.result, error = saved.error, active_run_id = saved.active_run_id, trace_id = saved.trace_id,
         finished_at = saved.finished_at, updated_at = saved.updated_at
-    from held, jsonb_to_record($6::text::jsonb) saved (
+    from locked, jsonb_to_record($6::text::jsonb) saved (
         plan jsonb, options jsonb, plan_number int, token_count int, cost_usd float8, state text, result jsonb, error jsonb,
         active_run_id uuid, trace_id uuid, finished_at timestamptz, updated_at timestamptz
     )
-    where agent_run.tenant_id = $1 and agent_run.id = held.id
+    where agent_run.tenant_id = $1 and agent_run.id = locked.id
 ),
 saved_steps as (
     insert into agent_steps (tenant_id, agent_run_id, plan_number, step_id, spec, state, attempt_count, result, confidence, started_at,
                              finished_at)
-    select $1, held.id, step.plan_number, step.step_id, step.spec, step.state, step.attempt_count, step.result, step.confidence,
+    select $1, locked.id, step.plan_number, step.step_id, step.spec, step.state, step.attempt_count, step.result, step.confidence,
         step.started_at, step.finished_at
-    from held, jsonb_to_recordset($7::text::jsonb) step (
+    from locked, jsonb_to_recordset($7::text::jsonb) step (
         plan_number int, step_id int, spec jsonb, state text, attempt_count int, result jsonb, confidence float8,
         started_at timestamptz, finished_at timestamptz
     )
@@ -80,7 +80,7 @@ saved_steps as (
 ),
 saved_events as (
     insert into agent_events (tenant_id, agent_run_id, number, type, data)
-    select $1, held.id, $5 + event.position, event.type, event.data::jsonb
-    from held, unnest($8::text[], $9::text[]) with ordinality event (type, data, position)
+    select $1, locked.id, $5 + event.position, event.type, event.data::jsonb
+    from locked, unnest($8::text[], $9::text[]) with ordinality event (type, data, position)
 )
-select pg_notify($10, held.id::text) from held
+select pg_notify($10, locked.id::text) from locked
