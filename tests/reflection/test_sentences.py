@@ -190,6 +190,22 @@ def test_message_of_an_error_is_quoted_without_its_values() -> None:
     )
 
 
+def test_added_argument_is_no_changed_condition() -> None:
+    """The call failed without the date: nothing shows that a condition had to give way."""
+    added = (ArgumentChange("date", None, "2026-11-25"),)
+    for kind in ("failed", "missing", "unavailable"):
+        given = replace(retry(*added, tool="reserve_room", kind=kind), message="日付が必要です")
+        assert JapaneseStrategies().change_arguments(given) == (
+            "呼び出しが「日付が必要です」で失敗したときは、不足している引数がないか確認し、"
+            "その引数だけを加える。追加した引数：`reserve_room`（`date`）。"
+        )
+        given = replace(given, message="A date is required")
+        assert EnglishStrategies().change_arguments(given) == (
+            "When a call fails with “A date is required”, check whether it lacks an argument, and "
+            "add only that argument. Previously added: `reserve_room` (`date`)."
+        )
+
+
 NARRATIVES = [EnglishNarrative(), JapaneseNarrative()]
 
 

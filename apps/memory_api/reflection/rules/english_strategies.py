@@ -167,14 +167,17 @@ class EnglishStrategies:
 
     def _changed(self, r: RepairedCall) -> str:
         """Named arguments changed, and the next call returned no detected error."""
+        names = {r.tool: argument_names(r.argument_changes)}
+        if all(c.before is None for c in r.argument_changes):
+            rule = f"{_when_failing(r.message)}, check whether it lacks an argument, and add only that argument."
+            return append_tool_list(rule, "Previously added", names)
         if r.kind == "unavailable":
             removed = all(c.after is None for c in r.argument_changes)
-            label = "Previously removed" if removed else _CHANGED
             return append_tool_list(
-                _OTHER_CONDITION, label, {r.tool: argument_names(r.argument_changes)}
+                _OTHER_CONDITION, "Previously removed" if removed else _CHANGED, names
             )
         rule = f"{_when_failing(r.message)}, change only the argument that the message concerns and leave the others unchanged."
-        return append_tool_list(rule, _CHANGED, {r.tool: argument_names(r.argument_changes)})
+        return append_tool_list(rule, _CHANGED, names)
 
     def look_up_value(self, f: FailedCall) -> str:
         rule = "Before a call that needs an ID or a name, do not invent the value: read it from an earlier response, or fetch it first."

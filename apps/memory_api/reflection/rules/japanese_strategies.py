@@ -163,14 +163,16 @@ class JapaneseStrategies:
 
     def _changed(self, r: RepairedCall) -> str:
         """Named arguments changed, and the next call returned no detected error."""
-        if r.kind in ("missing", "unavailable", "failed"):
+        names = {r.tool: argument_names(r.argument_changes)}
+        if all(c.before is None for c in r.argument_changes):
+            rule = f"{_when_failing(r.message)}失敗したときは、不足している引数がないか確認し、その引数だけを加える。"
+            return append_tool_list(rule, "追加した引数", names)
+        if r.kind == "unavailable":
             removed = all(c.after is None for c in r.argument_changes)
             label = "削除した条件" if removed else "変更した条件"
-            return append_tool_list(
-                _OTHER_CONDITION, label, {r.tool: argument_names(r.argument_changes)}
-            )
+            return append_tool_list(_OTHER_CONDITION, label, names)
         rule = f"{_when_failing(r.message)}失敗したときは、メッセージが示す引数だけを変え、ほかは変えない。"
-        return append_tool_list(rule, "変更した引数", {r.tool: argument_names(r.argument_changes)})
+        return append_tool_list(rule, "変更した引数", names)
 
     def look_up_value(self, f: FailedCall) -> str:
         rule = "IDや名称が必要な呼び出しの前に、値を以前の応答から取得するか、先に検索する。値は自分で作らない。"
