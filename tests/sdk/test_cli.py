@@ -43,6 +43,12 @@ def write_traces(*traces: dict[str, Any]) -> str:
     return str(path)
 
 
+def test_help_text_fills_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    lines = [line.strip() for line in run("reflect", "--help").stdout.splitlines()]
+    assert "trace; its damaged lines are skipped and reported. Traces that the service" in lines
+
+
 def test_reflect_prints_the_lessons(known: StubService) -> None:
     file = write_traces(
         {"id": "a", "says": "Minor.", "importance": 0.2},

@@ -8,6 +8,8 @@ fast.
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from importlib.metadata import entry_points, version
 from io import TextIOWrapper
@@ -49,7 +51,13 @@ SERVER_COMMANDS = frozenset(
 
 
 class HanseiGroup(TyperGroup):
-    """Prints expected errors without a traceback, with exit status 1."""
+    """Prints expected errors without a traceback, with exit status 1. Help texts fill the width of
+    the terminal.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        _fill_help_texts(self)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -66,6 +74,15 @@ class HanseiGroup(TyperGroup):
             )
             raise typer.Exit(1)
         return super().resolve_command(ctx, args)
+
+
+def _fill_help_texts(group: TyperGroup) -> None:
+    """Join the lines of each paragraph, because Typer does it only in the first one."""
+    for command in group.commands.values():
+        if command.help:
+            command.help = re.sub(r"(?<=\S)\n(?=[^\s*-])", " ", inspect.cleandoc(command.help))
+        if isinstance(command, TyperGroup):
+            _fill_help_texts(command)
 
 
 app = typer.Typer(
