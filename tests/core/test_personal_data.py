@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.core import isolated_work, personal_data
+from apps.memory_api.core import personal_data
 from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.isolated_work import ISOLATION
 from apps.memory_api.core.personal_data import (
@@ -132,7 +132,7 @@ async def test_large_trace_is_redacted_in_a_process_of_its_own(
 ) -> None:
     monkeypatch.setattr(ISOLATION, "is_enabled", True)
     monkeypatch.setattr(ISOLATION, "_limiter", None)
-    monkeypatch.setattr(isolated_work, "MAX_INLINE_SIZE", 10)
+    monkeypatch.setattr(redaction, "MAX_INLINE_SIZE", 10)
     monkeypatch.setattr(PERSONAL_DATA.detector, "find", None)  # this process cannot redact
     event = {"event_type": "user_message", "content": f"I am {MAIL}"}
     body = CreateTraceRequest.model_validate({"events": [event], "metadata": {"subject": MAIL}})
@@ -148,9 +148,9 @@ def connections_held(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[
     pool: Any = runtime.sessions.engine.pool
     run_isolated = redaction.run_isolated
 
-    async def watch(work: Callable[[], Any], size: int) -> Any:
+    async def watch(work: Callable[[], Any], size: int, **options: Any) -> Any:
         held.append(pool.checkedout())
-        return await run_isolated(work, size)
+        return await run_isolated(work, size, **options)
 
     monkeypatch.setattr(redaction, "run_isolated", watch)
     return held

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -44,6 +45,9 @@ NO_OPINION = (LLMRefused, LLMTruncated, LLMUnparseable)
 """Errors of a model that answered. Asking it again for the same trace has little chance."""
 MAX_REASONS, MAX_REASON_LENGTH = 10, 400
 """Reasons stored of one score, and characters of a reason."""
+
+MAX_INLINE_SIZE = 64 * 1024
+"""Characters of events that are parsed at once; those of a larger trace, in a thread."""
 
 log = structlog.get_logger()
 
@@ -114,7 +118,9 @@ async def evaluate_trace(
     fallback_to_rules: bool = False,
 ) -> EvaluationResults:
     """Run the configured evaluators; nothing is stored. Raises as `run_evaluators` does."""
-    input = await asyncio.to_thread(evaluation_input, trace, events, run_id)
+    read = partial(evaluation_input, trace, events, run_id)
+    size = sum(len(event.content) for event in events)
+    input = read() if size <= MAX_INLINE_SIZE else await asyncio.to_thread(read)
     evaluators = open_evaluators(runtime.settings, runtime.llm)
     thresholds = thresholds_of(runtime.settings)
     return await run_evaluators(input, evaluators, thresholds, fallback_to_rules=fallback_to_rules)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from apps.memory_api.core.isolated_work import MAX_INLINE_SIZE, run_isolated
+from apps.memory_api.core.isolated_work import run_isolated
 from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.core.telemetry import get_logger
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
@@ -47,6 +47,8 @@ from apps.memory_api.trace_analysis.findings import Findings
 from apps.memory_api.traces.schemas import OutcomeType
 
 T = TypeVar("T")
+MAX_INLINE_SIZE = 64 * 1024
+"""Characters of a trace whose prompt is written at once; that of a larger one, in a thread."""
 MIN_COPIED_LENGTH = 40
 """Characters of a root cause or an explanation that are no accident if the trace has them too."""
 _CAUSES_WITHOUT_COMPARISON = CAUSES_WITHOUT_RULES | {"succeeded_by_luck"}

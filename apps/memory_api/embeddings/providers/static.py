@@ -127,7 +127,9 @@ class StaticEmbedder:
         self._unknown_token = self._tokenizer.token_to_id("[UNK]")
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Runs in a thread, so that a large batch does not block the event loop."""
+        """A large batch runs in a thread, so that it does not block the event loop."""
+        if sum(map(len, texts)) <= MAX_CHARACTERS:
+            return self._embed(texts)
         return await asyncio.to_thread(self._embed, texts)
 
     async def embed_query(self, text: str) -> Vectors:
