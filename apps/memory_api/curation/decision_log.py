@@ -80,14 +80,27 @@ async def _add_observations_of_merged(
 
 
 def list_decisions(rebased: RebasedPlan, results: Sequence[DeltaResult]) -> list[RecordedDecision]:
-    """One decision per lesson; a change of `when_to_use` alone is no decision."""
-    decisions: dict[int, RecordedDecision] = {}
+    """One decision per lesson, or one per bullet if several pieces of a lesson became bullets. A
+    change of `when_to_use` alone is no decision.
+    """
+    decisions = _decisions_of_changes(rebased, results)
+    changed = {decision.lesson for decision in decisions}
+    others: dict[int, RecordedDecision] = {}
+    for known in rebased.known_lessons:
+        others.setdefault(
+            known.lesson, RecordedDecision(known.lesson, "already_known", known.key, known.reason)
+        )
     for rejected in rebased.rejected_lessons:
         if rejected.remember:
-            decisions |= {
-                index: RecordedDecision(index, "rejected", None, rejected.reason)
-                for index in rejected.lessons
-            }
+            for lesson in rejected.lessons:
+                others[lesson] = RecordedDecision(lesson, "rejected", None, rejected.reason)
+    return [*decisions, *(other for other in others.values() if other.lesson not in changed)]
+
+
+def _decisions_of_changes(
+    rebased: RebasedPlan, results: Sequence[DeltaResult]
+) -> list[RecordedDecision]:
+    decisions: dict[tuple[int, str | None], RecordedDecision] = {}
     result_by_index = {result.index: result for result in results}
     for index, candidate in enumerate(rebased.changes):
         change = candidate.delta
@@ -95,27 +108,21 @@ def list_decisions(rebased: RebasedPlan, results: Sequence[DeltaResult]) -> list
             continue
         result = result_by_index.get(index)
         if result is None:
-            decisions |= {
-                index: RecordedDecision(index, "proposed", None, change.reasoning)
-                for index in candidate.lessons
-            }
+            decided, key, reason = "proposed", None, change.reasoning
         elif result.action in _DECISION_BY_ACTION:
-            decided = _DECISION_BY_ACTION[result.action]
+            decided, reason = _DECISION_BY_ACTION[result.action], result.reason
             key = None if decided == "rejected" else result.key
-            decisions |= {
-                index: RecordedDecision(index, decided, key, result.reason)
-                for index in candidate.lessons
-            }
-    for known in rebased.known_lessons:
-        decisions.setdefault(
-            known.lesson, RecordedDecision(known.lesson, "already_known", known.key, known.reason)
-        )
+        else:
+            continue
+        for lesson in candidate.lessons:
+            decisions[lesson, key] = RecordedDecision(lesson, decided, key, reason)
     return list(decisions.values())
 
 
 def _by_fingerprint(
     lessons: Sequence[Lesson], decisions: Sequence[RecordedDecision]
 ) -> dict[bytes, RecordedDecision]:
+    """The last decision on each text."""
     return {fingerprint(lessons[decision.lesson].text): decision for decision in decisions}
 
 
