@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +15,13 @@ import pytest
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 
-from apps.memory_api.run_queue.pgqueuer import TAKE_TICKETS, FairQueries, WorkerSlots
+from apps.memory_api.run_queue.pgqueuer import (
+    DELETE_TICKETS,
+    NEVER,
+    TAKE_TICKETS,
+    FairQueries,
+    WorkerSlots,
+)
 from apps.memory_api.run_queue.port import Ticket
 from tests.conftest import Database
 
@@ -134,6 +141,46 @@ async def test_two_workers_never_have_the_same_ticket(queue: Queue, database: Da
     assert owners(first) == {A: 3, B: 1}
     assert owners(second) == {A: 3}
     assert not {job.id for job in first} & {job.id for job in second}
+
+
+async def test_worker_knows_when_next_ticket_is_due(queue: Queue) -> None:
+    queries = FairQueries(AsyncpgDriver(queue.connection), slots=WorkerSlots(2))
+
+    async def seconds_after_poll() -> tuple[int, float]:
+        jobs = await queries.dequeue(1, {}, uuid4(), None, ALIVE)  # type: ignore[arg-type]
+        return len(jobs), (await queries.next_deferred_eta([])).total_seconds()
+
+    assert await seconds_after_poll() == (0, NEVER.total_seconds())
+    await queue.put(A, 3, after=90)
+    await queue.put(B, 1, after=60)
+    taken, seconds = await seconds_after_poll()
+    assert taken == 0
+    assert 55 < seconds <= 60
+    await queue.put(B, 1)
+    taken, seconds = await seconds_after_poll()
+    assert taken == 1
+    assert 85 < seconds <= 90  # of the other tenant
+
+
+async def test_done_tickets_are_deleted_together(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queue.put(A, 4)
+    driver = AsyncpgDriver(queue.connection)
+    queries = FairQueries(driver, slots=WorkerSlots(4))
+    jobs = await queries.dequeue(1, {}, uuid4(), None, ALIVE)  # type: ignore[arg-type]
+    statements: list[Any] = []
+    execute = driver.execute
+
+    async def watch(statement: str, *parameters: Any) -> str:
+        statements.append(statement)
+        return await execute(statement, *parameters)
+
+    monkeypatch.setattr(driver, "execute", watch)
+    results = [(job, "exception" if job is jobs[0] else "successful", None) for job in jobs]
+    await asyncio.gather(*(queries.log_jobs([result]) for result in results))
+    assert statements == [DELETE_TICKETS]
+    assert await queue.connection.fetchval("select array_agg(id) from pgqueuer") == [jobs[0].id]
 
 
 async def plan_of(connection: Any, seats: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -39,8 +39,13 @@ ENQUEUE = read_sql("run_queue/queue.sql", "enqueue")
 TAKE_TICKETS = read_sql("run_queue/queue.sql", "take_tickets")
 RETURN_TICKET = read_sql("run_queue/queue.sql", "return_ticket")
 DELETE_TICKETS = read_sql("run_queue/queue.sql", "delete_tickets")
-MIN_POLL_INTERVAL_SECONDS = 0.02
-"""Minimum time between two polls of the queue by one worker, in seconds."""
+MIN_POLL_INTERVAL_SECONDS, MAX_POLL_INTERVAL_SECONDS = 0.02, 0.1
+"""Minimum time between two polls of the queue by one worker, and between two deletions of done
+tickets, in seconds: of a worker with free slots, and of one with many slots that are mostly taken.
+"""
+POLL_INTERVAL_SECONDS_PER_SLOT = 0.003
+NEVER = timedelta(days=1)
+"""Stands for no delayed ticket."""
 REDELIVERY_DELAY = timedelta(seconds=2)
 """Delay before a ticket is delivered again after `deliver` raised an error."""
 
@@ -68,6 +73,12 @@ class FairQueries(Queries):
 
     slots: WorkerSlots = WorkerSlots(1)
     _next_poll_at: float = 0.0
+    _held: set[int] = field(default_factory=set[int])
+    """IDs of the tickets that this worker has and that are not done."""
+    _done: list[int] = field(default_factory=list[int])
+    _deletion: asyncio.Task[None] | None = None
+    _next_due_at: float | None = None
+    """When the next delayed ticket is due, by the clock of the event loop."""
 
     async def has_table(self, table: str) -> bool:
         """pgqueuer calls this once before the first poll. Raises `ConfigurationError` if the table
@@ -94,7 +105,12 @@ class FairQueries(Queries):
             self.slots.per_tenant,
             heartbeat_timeout,
         )
-        return [Job.model_validate(row) for row in rows]
+        due_in: Any = rows[0]["next_due_in"]
+        now = asyncio.get_running_loop().time()
+        self._next_due_at = None if due_in is None else now + due_in
+        jobs = [Job.model_validate(row) for row in rows if row["id"] is not None]
+        self._held.update(job.id for job in jobs)
+        return jobs
 
     async def _wait_for_poll(self) -> None:
         """Limit the polls: each change of the queue wakes all workers, and one poll handles all
@@ -102,18 +118,50 @@ class FairQueries(Queries):
         """
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(self._next_poll_at - clock())
-        self._next_poll_at = clock() + MIN_POLL_INTERVAL_SECONDS
+        self._next_poll_at = clock() + self._interval()
+
+    def _interval(self) -> float:
+        """Seconds between two polls. A worker that is busy leaves a free slot empty for longer, so
+        that one statement handles several tickets.
+        """
+        if len(self._held) < self.slots.per_tenant / 2:
+            return MIN_POLL_INTERVAL_SECONDS
+        by_slots = POLL_INTERVAL_SECONDS_PER_SLOT * self.slots.per_tenant
+        return min(max(by_slots, MIN_POLL_INTERVAL_SECONDS), MAX_POLL_INTERVAL_SECONDS)
+
+    async def eligible_queued_work(self, entrypoints: list[Any]) -> int:
+        """None: pgqueuer asks after a poll that found no ticket. Those that wait for a slot are
+        found when another ticket ends, because its deletion notifies.
+        """
+        return 0
+
+    async def next_deferred_eta(self, entrypoints: list[Any]) -> timedelta:
+        """Time until the next delayed ticket is due, as of the last poll."""
+        if self._next_due_at is None:
+            return NEVER
+        now = asyncio.get_running_loop().time()
+        return timedelta(seconds=max(0.0, self._next_due_at - now))
 
     async def retry_job(self, job: Job, delay: timedelta, traceback_record: object) -> None:
+        self._held.discard(job.id)
         await self.driver.execute(RETURN_TICKET, job.id, delay, job.queue_manager_id)
 
     async def log_jobs(self, job_status: list[tuple[Job, Any, Any]]) -> None:
         """Delete the tickets that are done. A ticket whose delivery was cut off stays and is
         delivered again after its heartbeat times out.
         """
-        done = [job.id for job, status, _ in job_status if status == "successful"]
-        if done:
-            await self.driver.execute(DELETE_TICKETS, done)
+        self._held.difference_update(job.id for job, *_ in job_status)
+        self._done += [job.id for job, status, _ in job_status if status == "successful"]
+        if self._done and self._deletion is None:
+            self._deletion = asyncio.create_task(self._delete_done())
+        if self._deletion is not None:
+            await asyncio.shield(self._deletion)
+
+    async def _delete_done(self) -> None:
+        """Delete the tickets that are done within an interval."""
+        await asyncio.sleep(self._interval())
+        done, self._done, self._deletion = self._done, [], None
+        await self.driver.execute(DELETE_TICKETS, done)
 
 
 class PgQueuerRunQueue:
@@ -184,7 +232,7 @@ class PgQueuerRunQueue:
             watcher = asyncio.create_task(self._shut_down_on(stop, manager))
             try:
                 await manager.run(
-                    batch_size=1,  # a finished ticket frees its slot at once
+                    batch_size=1,  # `log_jobs` collects the done tickets itself
                     max_concurrent_tasks=None,  # `take_tickets` limits the slots
                     heartbeat_timeout=self.heartbeat,
                     dequeue_timeout=timedelta(seconds=5),

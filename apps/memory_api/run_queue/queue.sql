@@ -1,7 +1,8 @@
 -- name: take_tickets
 -- Take due tickets. The tenant with the fewest taken tickets comes first, however many tickets the other tenants have queued.
 -- A lane holds the tickets of one tenant. The recursive query finds the head of each lane in pgqueuer_lane_execute_after_idx, so the cost grows
--- with the number of tenants that have queued tickets and not with the number of tickets.
+-- with the number of tenants that have queued tickets and not with the number of tickets. Each row has the seconds until the next delayed
+-- ticket is due; without a ticket to take, that is the only column of the only row.
 --   $1 ID of the worker, $2 its slots, $3 slots that one tenant may use, $4 time without a heartbeat after which a worker is dead
 with recursive
 abandoned as (  -- tickets of dead workers go back to their lanes and are taken at the next poll
@@ -62,7 +63,10 @@ taken_tickets as (
     from chosen_tickets c where q.id = c.id
     returning q.*
 )
-select * from taken_tickets order by execute_after, id
+select t.*, n.due_in next_due_in
+from (select extract(epoch from min(execute_after) - now())::float8 due_in from lane_heads where execute_after > now()) n
+left join taken_tickets t on true
+order by t.execute_after, t.id
 
 -- name: enqueue
 -- Add tickets in the caller's transaction. $1 their payloads, $2 their enqueue times, $3 delay until they are due, or null,
