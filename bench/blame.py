@@ -56,11 +56,13 @@ LABELS = ("blamed", "blamed_reason")
 """What an author wrote about a run. The service never gets it."""
 METHOD = (
     "The runs were written for Hansei (tests/recordings/README.md). One reader, a strong language "
-    "model, answered each prompt of commit 81a6d20 by itself, on 23 November 2026, and knew "
-    "neither the labels nor earlier answers. The prompts contain the right answer of the task, "
-    "which the rules get too. Each run has one clear error; runs of real teams are harder. The "
-    "rules were tuned on `teams`. In `blind_teams`, they had 10 first and 12 among the first three "
-    "before false facts in these prompts were corrected."
+    "model, answered the prompts of commit 7382e5c on 23 November 2026. It read several prompts at "
+    "a time, knew neither the labels nor earlier answers, and changed no answer afterwards. In "
+    "three runs with two candidates (12 of `teams`, run01 and run15 of `blind_teams`), it also "
+    "considered which step the author had probably meant. The prompts contain the right answer of "
+    "the task, which the rules get too. Each run has one clear error; runs of real teams are "
+    "harder. The rules were tuned on `teams`. In `blind_teams`, they had 10 first and 12 among the "
+    "first three before false facts in these prompts were corrected."
 )
 
 
