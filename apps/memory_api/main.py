@@ -33,7 +33,7 @@ from apps.memory_api.playbooks.history.router import router as history_router
 from apps.memory_api.playbooks.proposals.router import router as proposals_router
 from apps.memory_api.playbooks.retrieval.router import router as retrieval_router
 from apps.memory_api.playbooks.router import router as playbooks_router
-from apps.memory_api.playbooks.sections import open_section_loader
+from apps.memory_api.playbooks.sections import check_section_file
 from apps.memory_api.playbooks.verdicts.router import router as verdicts_router
 from apps.memory_api.reflection.router import router as reflection_router
 from apps.memory_api.reflection.trajectories.router import router as trajectories_router
@@ -68,7 +68,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        open_section_loader(settings).check()  # an invalid section file must prevent the start
+        check_section_file(settings)  # an invalid section file must prevent the start
         load_config()  # also settings of GRACE that are not valid
         async with AsyncExitStack() as stack:
             if runtime is not None:

@@ -21,7 +21,7 @@ from apps.memory_api.commands.api_processes import (
 from tests.conftest import Database
 from tests.support.paths import ROOT
 from tests.support.processes import PATIENCE, eventually, free_port
-from tests.support.server_command import run_command
+from tests.support.server_command import run_command, run_command_here
 
 WRONG = {
     "HANSEI_WORKER_CONCURRENCY": ("many", "HANSEI_WORKER_CONCURRENCY must be a valid integer"),
@@ -45,20 +45,25 @@ async def test_wrong_setting_is_one_line_and_status_2(
     assert len(err.splitlines()) == 1, err
 
 
-async def test_wrong_setting_of_a_child_ends_up(database: Database) -> None:
-    env = {name: value for name, value in os.environ.items() if "HANSEI" not in name}
-    env |= {"HANSEI_DATABASE_URL": database.url("hansei_app"), "HANSEI_LLM_PROVIDER": "openai"}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hansei", "up", "--port", str(free_port())),
-        cwd=ROOT,
-        env=env | {"OPENAI_API_KEY": ""},
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 2
-    lines = err.decode().splitlines()
-    assert "HANSEI_LLM_PROVIDER=openai needs an API key." in lines[0]
-    assert len(lines) == 1, "checked before anything starts"
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("HANSEI_LLM_PROVIDER", "openai", "HANSEI_LLM_PROVIDER=openai needs an API key."),
+        ("HANSEI_EVALUATORS", "llm", "HANSEI_EVALUATORS has llm, which needs a model"),
+        ("HANSEI_EVALUATION_THRESHOLDS", "1,0", "HANSEI_EVALUATION_THRESHOLDS"),
+        ("HANSEI_SECTIONS_FILE", "/none.yaml", "HANSEI_SECTIONS_FILE"),
+    ],
+)
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_wrong_setting_of_several_processes_is_one_line(
+    command: str, setting: str, value: str, expected: str, database: Database
+) -> None:
+    env = {"HANSEI_DATABASE_URL": database.url("hansei_app"), setting: value}
+    options = ("--processes", "2", "--port", str(free_port()))
+    status, _, err = run_command_here((command, *options), env)
+    assert status == 2, err
+    assert expected in err
+    assert len(err.splitlines()) == 1, "checked before anything starts"
 
 
 def total(metrics: str, name: str) -> float:

@@ -25,6 +25,7 @@ from apps.memory_api.commands.database import (
 )
 from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.tracing import check_tracing
 from apps.memory_api.embedded.data_directory import PortUnavailable
 from apps.memory_api.embedded.ports import open_listener
 from apps.memory_api.embedded.supervisor import (
@@ -87,15 +88,20 @@ def run_processes(host: str, port: int, data_dir: Path | None, processes: int | 
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises `ConfigurationError` before anything starts, so that it is printed once. The processes
-    check more.
+    """Raises `ConfigurationError` before anything starts, so that it is printed once, not by each
+    process.
     """
     check_model_settings(settings)
+    check_tracing(settings.otel_endpoint)
     options = PersonalDataOptions.parse(settings.pii_redaction, settings.pii_phone_region)
     PERSONAL_DATA.configure(options)
+    # The checks below import what this process does not need otherwise.
     if settings.embedding_provider != "static":
-        # Imports NumPy, which this process does not need otherwise.
         import_module("apps.memory_api.embeddings.registry").open_default_embedder(settings)
+    if settings.model_fields_set & {"evaluators", "evaluation_thresholds"}:
+        import_module("apps.memory_api.evaluation.evaluators.registry").check_settings(settings)
+    if settings.sections_file is not None:
+        import_module("apps.memory_api.playbooks.sections").check_section_file(settings)
     if settings.budget_webhook_url is not None:
         import_module("apps.memory_api.maintenance.budget_alerts").check_budget_webhook(settings)
 

@@ -41,7 +41,7 @@ from apps.memory_api.core.errors import HanseiError
 from apps.memory_api.core.migrations import head_revision
 from apps.memory_api.core.settings import Settings
 from apps.memory_api.llm.prompts import check_prompt_directory
-from apps.memory_api.playbooks.sections import open_section_loader
+from apps.memory_api.playbooks.sections import check_section_file
 
 ROLE = text(
     "select current_user, rolsuper or rolbypassrls, "
@@ -245,7 +245,7 @@ async def _check_prompts(settings: Settings, urls: DatabaseUrls) -> Sequence[Che
 
 
 async def _check_sections(settings: Settings, urls: DatabaseUrls) -> CheckResult:
-    open_section_loader(settings).check()
+    check_section_file(settings)
     file = settings.sections_file or "the packaged config/sections.yaml"
     return CheckResult("sections", True, f"{file} is valid")
 

@@ -29,7 +29,7 @@ from apps.memory_api.embedded.supervisor import watch_parent
 from apps.memory_api.evaluation.evaluators.registry import check_settings
 from apps.memory_api.llm.registry import check_model_settings
 from apps.memory_api.main import create_app
-from apps.memory_api.playbooks.sections import open_section_loader
+from apps.memory_api.playbooks.sections import check_section_file
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.worker import run_worker
 
@@ -55,7 +55,7 @@ def _check(settings: Settings) -> None:
     check_settings(settings)
     options = PersonalDataOptions.parse(settings.pii_redaction, settings.pii_phone_region)
     PERSONAL_DATA.configure(options)
-    open_section_loader(settings).check()
+    check_section_file(settings)
 
 
 def _start_api(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from types import ModuleType
 from typing import Literal, Protocol
 
 from apps.memory_api.core.errors import ConfigurationError
@@ -88,14 +89,24 @@ def configure_tracing(endpoint: str | None, service: str) -> None:
     """
     if endpoint is None:
         return
+    module = _backend_module()
+    _Tracing.backend = module.open_backend(endpoint, service)
+
+
+def check_tracing(endpoint: str | None) -> None:
+    """Raises `ConfigurationError` if `endpoint` is set without the extra `otel`."""
+    if endpoint is not None:
+        _backend_module()
+
+
+def _backend_module() -> ModuleType:
     try:
-        module = importlib.import_module("apps.memory_api.core.open_telemetry")
+        return importlib.import_module("apps.memory_api.core.open_telemetry")
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is not installed."
             " Install hansei-server[otel], or unset the variable."
         ) from error
-    _Tracing.backend = module.open_backend(endpoint, service)
 
 
 def shut_down_tracing() -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import yaml
 from pydantic import BaseModel, Field, ValidationError
 
+from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.resources import packaged_path
 from apps.memory_api.core.settings import Settings
 
@@ -184,3 +185,14 @@ def initial_sections(settings: Settings, name: str) -> tuple[SectionDefinition, 
 
 def open_section_loader(settings: Settings) -> SectionLoader:
     return SectionLoader(settings.sections_file or packaged_path("config") / "sections.yaml")
+
+
+def check_section_file(settings: Settings) -> None:
+    """Raises `ConfigurationError` if the file of the settings is missing or invalid."""
+    file = settings.sections_file
+    if file is not None and not file.is_file():
+        raise ConfigurationError(f"HANSEI_SECTIONS_FILE: There is no file {file}.")
+    try:
+        open_section_loader(settings).check()
+    except ValueError as error:
+        raise ConfigurationError(f"HANSEI_SECTIONS_FILE: {' '.join(str(error).split())}") from error
