@@ -10,9 +10,15 @@ import asyncpg
 import pytest
 from sqlalchemy import select, text
 
+from apps.memory_api.api.problems import to_problem
 from apps.memory_api.auth.tables import TenantRow
 from apps.memory_api.core.db import CommitRefused, Sessions, asyncpg_connection, open_engine
-from apps.memory_api.core.db_errors import is_connection_error
+from apps.memory_api.core.db_errors import (
+    DatabaseUnavailable,
+    NoFreeConnection,
+    is_connection_error,
+)
+from apps.memory_api.run_queue.upkeep_schedule import UpkeepSchedule
 from tests.conftest import Database, TestTenant
 
 
@@ -136,3 +142,19 @@ async def test_connection_left_in_transaction_is_not_reused(
     async with alone.raw_connection() as driver:
         assert driver.get_server_pid() != left
         assert await bound(driver) == ""
+
+
+async def test_wait_for_a_free_connection_ends_as_unavailable_database(
+    database: Database, tenant: TestTenant
+) -> None:
+    sessions = Sessions(open_engine(database.url("hansei_app"), pool_size=1, timeout=0.1))
+    schedule = UpkeepSchedule(sessions)
+    async with sessions.for_tenant(tenant.id):
+        with pytest.raises(NoFreeConnection) as refused:
+            async with sessions.for_tenant(tenant.id):
+                pass
+        with pytest.raises(NoFreeConnection):
+            await schedule.mark_active(tenant.id)
+    assert isinstance(refused.value, DatabaseUnavailable)
+    assert to_problem(refused.value).status_code == 503
+    await sessions.close()

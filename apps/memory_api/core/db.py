@@ -24,13 +24,15 @@ from sqlalchemy import Connection, DateTime, Dialect, MetaData, Text, event, fun
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, mapped_column
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, NullPool
 from sqlalchemy.util import greenlet_spawn
 
 from apps.memory_api.core.db_errors import (
     DatabaseUnavailable,
+    NoFreeConnection,
     to_unavailable,
     translate_connection_errors,
 )
@@ -94,6 +96,14 @@ def driver_url(url: str) -> URL:
         raise ConfigurationError(INVALID_URL) from error
 
 
+class _Pool(AsyncAdaptedQueuePool):
+    def _do_get(self) -> ConnectionPoolEntry:
+        try:
+            return super()._do_get()
+        except PoolTimeout as error:
+            raise NoFreeConnection from error
+
+
 def open_engine(
     url: str,
     *,
@@ -103,7 +113,8 @@ def open_engine(
     timeout: float | None = None,
 ) -> AsyncEngine:
     """Create an engine. `statement_cache` is the number of prepared statements per connection.
-    After `timeout` seconds, a statement or the wait for a connection raises `DatabaseUnavailable`.
+    After `timeout` seconds, a statement raises `DatabaseUnavailable`, and the wait for a connection
+    its subclass `NoFreeConnection`.
 
     Pass `codecs=False` for a database that may not have the vector extension yet.
     """
@@ -112,6 +123,7 @@ def open_engine(
         isolation_level="AUTOCOMMIT",  # transactions are begun and ended in `prepare_engine`
         pool_size=pool_size,
         max_overflow=0,
+        poolclass=_Pool,
         pool_timeout=timeout or 30.0,
         hide_parameters=True,  # errors are logged and stored; tenants' data must not be in them
         connect_args={

@@ -21,6 +21,10 @@ class DatabaseUnavailable(ServiceUnavailable):
     """The database cannot be reached. Retry in 2 seconds."""
 
 
+class NoFreeConnection(DatabaseUnavailable):
+    """All database connections of this process are in use. Retry in 2 seconds."""
+
+
 class DatabaseLoginRefused(DatabaseUnavailable):
     """The database refuses the login. Check the user and the password of its URL."""
 

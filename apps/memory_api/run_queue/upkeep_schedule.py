@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import Sessions, asyncpg_connection
-from apps.memory_api.core.db_errors import DatabaseUnavailable, driver_message
+from apps.memory_api.core.db_errors import DatabaseUnavailable, NoFreeConnection, driver_message
 from apps.memory_api.core.resources import read_sql
 
 log = structlog.get_logger()
@@ -52,6 +52,7 @@ class UpkeepSchedule:
         leaves the mark. Opens a transaction of its own, at most every two minutes per tenant.
 
         A failure is logged only: on a standby or a full disk, requests that only read still work.
+        Raises `NoFreeConnection`: the caller would wait for a connection once more.
         """
         now = self._clock()
         if now - self._marked_at.get(tenant_id, float("-inf")) < REMARK_SECONDS:
@@ -63,12 +64,12 @@ class UpkeepSchedule:
             async with self._sessions.without_tenant() as session:
                 connection = await asyncpg_connection(session)
                 await connection.execute(MARK_UPKEEP_DUE, tenant_id, DUE_AFTER_ACTIVITY)
-        except (DatabaseUnavailable, asyncpg.PostgresError) as error:
+        except BaseException as error:
             self._marked_at.pop(tenant_id, None)
+            is_logged = isinstance(error, (DatabaseUnavailable, asyncpg.PostgresError))
+            if not is_logged or isinstance(error, NoFreeConnection):
+                raise
             log.warning("upkeep_mark_failed", error=driver_message(error))
-        except BaseException:
-            self._marked_at.pop(tenant_id, None)
-            raise
 
     async def claim_due(self, limit: int) -> Sequence[UUID]:
         """The tenants whose upkeep is due now. No other process gets them."""
