@@ -20,6 +20,7 @@ from apps.memory_api.traces.schemas import OutcomeType
 
 _MAX_DIFFERENCES = 12
 _MAX_ARGUMENTS = 12
+_FAILED = (OutcomeType.FAILURE, OutcomeType.TIMEOUT)
 MIN_ATTEMPTS_FOR_A_RULE = 2
 """With fewer attempts on a side, a difference is stated as counts only."""
 
@@ -65,12 +66,13 @@ def comparison_lines(
     compute or return nothing come last. Partial attempts, and attempts that an error ended, are not
     compared. The lines quote calls of the runs, so a prompt has to fence them.
     """
+    outcomes = {attempt.outcome for attempt in (*attempts, this)}
+    if OutcomeType.SUCCESS not in outcomes or outcomes.isdisjoint(_FAILED):
+        return []
     runs = labeled_runs(attempts, this)
     succeeded = [r for r in runs if r.outcome is OutcomeType.SUCCESS]
-    failed = [r for r in runs if r.outcome in (OutcomeType.FAILURE, OutcomeType.TIMEOUT)]
+    failed = [r for r in runs if r.outcome in _FAILED]
     crashed = [r.label for r in runs if r.outcome is OutcomeType.ERROR]
-    if not succeeded or not failed:
-        return []
     left_out = f" Not compared: {', '.join(crashed)}, ended by an error." if crashed else ""
     expected = {action.tool for action in expected_actions(ground_truth) or ()}
     pairs, others = _call_differences(succeeded, failed)

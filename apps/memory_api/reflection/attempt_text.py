@@ -9,7 +9,7 @@ attempts names, are never left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
@@ -31,7 +31,7 @@ from apps.memory_api.reflection.event_text import (
 )
 from apps.memory_api.text.terms import estimate_tokens
 from apps.memory_api.trace_analysis.context import Attempt
-from apps.memory_api.trace_analysis.parser import parse_trace
+from apps.memory_api.trace_analysis.parser import ParsedTrace, parse_trace
 from apps.memory_api.traces.schemas import Event, EventType
 
 _MIN_STRETCH = 3
@@ -133,9 +133,11 @@ def fold_attempts(
     same calls once. `events` are those of this run; `shown` already contains them.
     """
     groups: dict[tuple[str, tuple[Any, ...]], list[int]] = {}
-    own_key = _calls_key(events)
-    for index, attempt in enumerate(attempts):
-        groups.setdefault((attempt.outcome.value, _calls_key(attempt.events)), []).append(index)
+    own_run = parse_trace(events)
+    own_key = _calls_key(own_run)
+    runs = [parse_trace(attempt.events) for attempt in attempts]
+    for index, (attempt, run) in enumerate(zip(attempts, runs, strict=True)):
+        groups.setdefault((attempt.outcome.value, _calls_key(run)), []).append(index)
     stretches = _Stretches()
     stretches.add([(event_id_of(event, n), _event_key(event)) for n, event in enumerate(events)])
     texts: list[AttemptText] = []
@@ -158,7 +160,7 @@ def fold_attempts(
                 tuple(map(attempt_label, indices[:-1])),
                 folded,
                 key == own_key,
-                _first_difference(attempt.events, events, f"{label}."),
+                _first_difference(runs[newest], own_run, f"{label}."),
             )
         )
     return texts
@@ -229,19 +231,15 @@ def _event_key(event: Event) -> EventKey:
     return event.event_type, event.tool_name, event.agent, " ".join(event.content.split()), error
 
 
-def _calls_key(events: Sequence[Event]) -> tuple[Any, ...]:
+def _calls_key(run: ParsedTrace) -> tuple[Any, ...]:
     """Equal for the same calls in the same order; without calls, for the same contents."""
-    calls = parse_trace(events).calls
-    return tuple(call.key for call in calls) or tuple(event.content for event in events)
+    return tuple(call.key for call in run.calls) or tuple(event.content for event in run.events)
 
 
-def _first_difference(
-    events: Iterable[Event], own_events: Iterable[Event], prefix: str
-) -> tuple[str, ...]:
+def _first_difference(run: ParsedTrace, own: ParsedTrace, prefix: str) -> tuple[str, ...]:
     """The IDs of the first call of an attempt that this run does not have at the same place, and of
     its response. If the attempt only ended earlier: of its last event.
     """
-    run, own = parse_trace(list(events)), parse_trace(list(own_events))
     for call, own_call in zip_longest(run.calls, own.calls):
         if call is None:
             break
