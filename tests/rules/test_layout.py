@@ -64,6 +64,7 @@ IN_FUNCTIONS = {
 
 SQL_FILES = {
     "analytics/questions.sql",
+    "budgets/queries.sql",
     "erasures/erasures.sql",
     "evaluation/queries.sql",
     "grace/queries.sql",

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from apps.memory_api.budgets import reservations
 from apps.memory_api.budgets.alerts import raise_alerts
-from apps.memory_api.budgets.queries import Spending, load_totals
+from apps.memory_api.budgets.queries import Spending, list_budgets, load_totals
 from apps.memory_api.budgets.reservations import CostEstimate, period_start, total_keys
 from apps.memory_api.budgets.tables import BudgetAlertRow, BudgetRow
 from apps.memory_api.llm.port import LLMRequest, Message, TokenUsage
@@ -56,7 +56,8 @@ class Books:
         amount = None if usd is None else Decimal(usd)
         async with self.runtime.sessions.for_tenant(self.tenant.id) as session:
             totals = await reservations.settle(session, reservation, amount, tokens)
-            return list(await raise_alerts(session, totals, self.now))
+            budgets = await list_budgets(session)
+            return list(await raise_alerts(session, budgets, totals, self.now))
 
     async def settle_expired(self) -> int:
         async with self.runtime.sessions.for_tenant(self.tenant.id) as session:

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.budgets import reservations
 from apps.memory_api.budgets.alerts import raise_alerts
 from apps.memory_api.budgets.ledger import LLMCallRecord, to_row
-from apps.memory_api.budgets.queries import insert_llm_call
+from apps.memory_api.budgets.queries import insert_llm_call, list_budgets
 from apps.memory_api.budgets.reservations import CostEstimate
 from apps.memory_api.budgets.tables import BudgetAlertRow
 from apps.memory_api.core.db import Sessions
@@ -164,8 +164,10 @@ class ModelAccounting:
             if call.reply is not None:
                 await insert_stored_reply(session, call.request, call.reply)
             await insert_llm_call(session, to_row(call.record, call.reservation_id))
+            budgets = await list_budgets(session)
+            # Last, because other calls of the tenant wait for the rows of the totals.
             totals = await reservations.settle(session, call.reservation_id, call.usd, call.tokens)
-            alerts = await raise_alerts(session, totals, self._clock())
+            alerts = await raise_alerts(session, budgets, totals, self._clock())
             if alerts and self._on_alerts is not None:
                 await self._on_alerts(session, alerts)
         for alert in alerts:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.budgets.queries import Spending, TotalKey, insert_alerts, list_budgets
+from apps.memory_api.budgets.queries import Spending, TotalKey, insert_alerts
 from apps.memory_api.budgets.reservations import budget_key
 from apps.memory_api.budgets.tables import BudgetAlertRow, BudgetRow
 from apps.memory_api.core.db import current_tenant_id
@@ -19,13 +19,16 @@ THRESHOLDS = (80, 90, 95)
 
 
 async def raise_alerts(
-    session: AsyncSession, totals: Mapping[TotalKey, Spending], now: datetime
+    session: AsyncSession,
+    budgets: Iterable[BudgetRow],
+    totals: Mapping[TotalKey, Spending],
+    now: datetime,
 ) -> Sequence[BudgetAlertRow]:
     """Store an alert for each threshold that these totals have reached. Returns the new ones. Only
     settled costs count.
     """
     rows: list[dict[str, Any]] = []
-    for budget in await list_budgets(session) if totals else ():
+    for budget in budgets:
         key = budget_key(budget, now)
         if key in totals:
             common = {"tenant_id": current_tenant_id(session), **key._asdict()}

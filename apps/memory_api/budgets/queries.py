@@ -21,6 +21,7 @@ from apps.memory_api.budgets.tables import (
     LLMCallRow,
 )
 from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.resources import load_sql
 
 MAX_EXPIRED_PER_STATEMENT = 100
 
@@ -29,16 +30,11 @@ _BUDGETS = (
     .where(BudgetRow.tenant_id == bindparam("tenant"))
     .order_by(BudgetRow.period, BudgetRow.project_id, BudgetRow.purpose)
 )
-_RESERVATION_LOCKED = (
-    select(BudgetReservationRow)
-    .where(
-        BudgetReservationRow.tenant_id == bindparam("tenant"),
-        BudgetReservationRow.id == bindparam("reservation"),
-    )
-    .with_for_update()
-)
 _INSERT_CALL = upsert(LLMCallRow).on_conflict_do_nothing()
 _INSERT_RESERVATION = insert(BudgetReservationRow.__table__)  # pyright: ignore[reportArgumentType] - a Table
+
+_ADD_TO_TOTALS = load_sql("budgets/queries.sql", "add_to_totals")
+_SETTLE_RESERVATION = load_sql("budgets/queries.sql", "settle_reservation")
 
 
 class TotalKey(NamedTuple):
@@ -73,6 +69,17 @@ class Spending:
         )
 
 
+class ReservedCost(NamedTuple):
+    """What a reservation was for before it was settled."""
+
+    project_id: str
+    purpose: str
+    amount_usd: Decimal | None
+    amount_tokens: int
+    is_expired: bool
+    created_at: datetime
+
+
 async def list_budgets(
     session: AsyncSession, *, project_id: str | None = None
 ) -> Sequence[BudgetRow]:
@@ -98,22 +105,10 @@ async def add_to_totals(
     Call it once in a transaction: the rows are locked in the order of their keys, so concurrent
     calls cannot deadlock.
     """
-    rows = [
-        {"tenant_id": current_tenant_id(session)} | key._asdict() | asdict(changes[key])
-        for key in sorted(changes)
-    ]
-    statement = upsert(BudgetTotalRow).values(rows)
-    table, new = BudgetTotalRow, statement.excluded
-    statement = statement.on_conflict_do_update(
-        index_elements=["tenant_id", "period", "starts_on", "project_id", "purpose"],
-        set_={
-            "spent_usd": table.spent_usd + new.spent_usd,
-            "reserved_usd": table.reserved_usd + new.reserved_usd,
-            "spent_tokens": table.spent_tokens + new.spent_tokens,
-            "reserved_tokens": table.reserved_tokens + new.reserved_tokens,
-        },
-    )
-    return _to_totals(await session.execute(statement.returning(*_TOTAL_COLUMNS)))
+    rows = [key._asdict() | asdict(changes[key]) for key in sorted(changes)]
+    columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    parameters = {"tenant": current_tenant_id(session), **columns}
+    return _to_totals(await session.execute(_ADD_TO_TOTALS, parameters)) if rows else {}
 
 
 _TOTAL_COLUMNS = (
@@ -157,11 +152,20 @@ async def insert_reservation(session: AsyncSession, row: Mapping[str, Any]) -> N
     await session.execute(_INSERT_RESERVATION, row)
 
 
-async def lock_reservation(
-    session: AsyncSession, reservation_id: UUID
-) -> BudgetReservationRow | None:
-    parameters = {"tenant": current_tenant_id(session), "reservation": reservation_id}
-    return await session.scalar(_RESERVATION_LOCKED, parameters)
+async def settle_reservation(
+    session: AsyncSession, reservation_id: UUID, *, usd: Decimal | None, tokens: int
+) -> ReservedCost | None:
+    """Replace the amount of a reservation. Returns it as it was; None if it is settled already, but
+    not because it expired.
+    """
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "reservation": reservation_id,
+        "usd": usd,
+        "tokens": tokens,
+    }
+    row = (await session.execute(_SETTLE_RESERVATION, parameters)).one_or_none()
+    return ReservedCost(*row) if row else None
 
 
 async def update_reservation(

@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.budgets import queries
-from apps.memory_api.budgets.queries import Spending, TotalKey
+from apps.memory_api.budgets.queries import ReservedCost, Spending, TotalKey
 from apps.memory_api.budgets.tables import BudgetReservationRow, BudgetRow
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.ids import new_id
@@ -56,15 +56,6 @@ async def reserve(session: AsyncSession, estimate: CostEstimate, now: datetime) 
     budgets = [b for b in await queries.list_budgets(session) if _applies(b, estimate)]
     _check_price(budgets, estimate)
     tokens = total_tokens(estimate.usage)
-    keys = total_keys(now, estimate.project_id or "", estimate.purpose)
-    reserved = Spending(reserved_usd=estimate.usd or Decimal(0), reserved_tokens=tokens)
-    totals = await queries.add_to_totals(session, dict.fromkeys(keys, reserved))
-    for budget in budgets:
-        spending = totals[budget_key(budget, now)]
-        _report_level(budget, spending, now)
-        if is_exceeded(budget, spending):
-            BUDGET_REFUSALS.labels(LLMOverBudget.code).inc()
-            raise _over_budget(budget, spending.plus(reserved.negated()), estimate, now)
     reservation_id = new_id()
     reservation = {
         "tenant_id": current_tenant_id(session),
@@ -80,6 +71,16 @@ async def reserve(session: AsyncSession, estimate: CostEstimate, now: datetime) 
         "expires_at": now + RESERVATION_TTL,
     }
     await queries.insert_reservation(session, reservation)
+    keys = total_keys(now, estimate.project_id or "", estimate.purpose)
+    reserved = Spending(reserved_usd=estimate.usd or Decimal(0), reserved_tokens=tokens)
+    # Last, because other calls of the tenant wait for these rows.
+    totals = await queries.add_to_totals(session, dict.fromkeys(keys, reserved))
+    for budget in budgets:
+        spending = totals[budget_key(budget, now)]
+        _report_level(budget, spending, now)
+        if is_exceeded(budget, spending):
+            BUDGET_REFUSALS.labels(LLMOverBudget.code).inc()
+            raise _over_budget(budget, spending.plus(reserved.negated()), estimate, now)
     return reservation_id
 
 
@@ -89,13 +90,12 @@ async def settle(
     """Replace the reserved amount by the actual cost. Returns the new totals; none if the
     reservation is settled already. Corrects a reservation that was settled because it expired.
     """
-    row = await queries.lock_reservation(session, reservation_id)
-    if row is None or (row.settled_at is not None and not row.is_expired):
+    before = await queries.settle_reservation(session, reservation_id, usd=usd, tokens=tokens)
+    if before is None:
         return {}
-    booked = _amount(row, spent=row.is_expired)
+    booked = _amount(before, spent=before.is_expired)
     actual = Spending(spent_usd=usd or Decimal(0), spent_tokens=tokens)
-    await queries.update_reservation(session, row.id, usd=usd, tokens=tokens)
-    keys = total_keys(row.created_at, row.project_id, row.purpose)
+    keys = total_keys(before.created_at, before.project_id, before.purpose)
     change = actual.plus(booked.negated())
     return await queries.add_to_totals(session, dict.fromkeys(keys, change))
 
@@ -153,7 +153,7 @@ def total_tokens(usage: TokenUsage) -> int:
     return usage.input_tokens + usage.output_tokens
 
 
-def _amount(row: BudgetReservationRow, *, spent: bool) -> Spending:
+def _amount(row: BudgetReservationRow | ReservedCost, *, spent: bool) -> Spending:
     usd, tokens = row.amount_usd or Decimal(0), row.amount_tokens
     if spent:
         return Spending(spent_usd=usd, spent_tokens=tokens)
