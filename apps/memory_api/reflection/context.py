@@ -237,12 +237,14 @@ async def show_as_bullets(
     return list(shown.values())
 
 
-def without_copies(lessons: Sequence[PromptLesson]) -> list[PromptLesson]:
-    """The lessons in their order, without those that repeat an earlier one in nearly the same
-    words.
+def without_copies(lessons: Sequence[PromptLesson], limit: int | None = None) -> list[PromptLesson]:
+    """The first `limit` lessons in their order, without those that repeat an earlier one in nearly
+    the same words.
     """
     kept: list[PromptLesson] = []
     for lesson in lessons:
+        if len(kept) == limit:
+            break
         if not any(_is_copy(lesson.text, other.text) for other in kept):
             kept.append(lesson)
     return kept

@@ -29,7 +29,7 @@ from apps.memory_api.reflection.model_output import (
     ModelReflection,
     ModelVerdict,
     borrows_from_trace,
-    quotes_input,
+    quotations_of_input,
     reflection_class,
     text_by_others,
     validate_verdicts,
@@ -137,11 +137,10 @@ def repeats_the_trace(
     trace wrote it, and must not set the scores. Copying a known lesson is allowed.
     """
     parts = [part for part in (answer.root_cause, answer.explanation) if part]
-    copied = [
-        part
-        for part in parts
-        if quotes_input(part, messages.variable_text) and not quotes_input(part, "\n".join(lessons))
-    ]
+    copied = quotations_of_input(parts, messages.variable_text)
+    if copied:
+        of_lessons = quotations_of_input(copied, "\n".join(lessons))
+        copied = [part for part in copied if part not in of_lessons]
     return len(copied) == len(parts) or any(len(part) >= MIN_COPIED_LENGTH for part in copied)
 
 

@@ -305,11 +305,12 @@ _TRUSTED_EVENT_TYPES = (EventType.SYSTEM_EVENT, EventType.TOOL_CALL)
 _ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
-def quotes_input(text: str, shown: str) -> bool:
-    """Whether a text is a literal part of what the model was shown, also in JSON escapes. Then the
-    author of the trace wrote it, not the model.
+def quotations_of_input(texts: Iterable[str], shown: str) -> list[str]:
+    """The texts that are a literal part of what the model was shown, also in JSON escapes. Then the
+    author of the trace wrote them, not the model.
     """
-    return _normalize(text) in _normalize_layers(shown)
+    normalized = _normalize_layers(shown)
+    return [text for text in texts if _normalize(text) in normalized]
 
 
 def text_by_others(context: ReflectionContext) -> list[str]:
@@ -377,6 +378,8 @@ def validate_verdicts(
     dropped.
     """
     verdicts = list(verdicts)
+    if not verdicts:
+        return []
     key_of = resolve_citations((verdict.key for verdict in verdicts), keys)
     normalized = _normalize_layers(shown)
     valid: dict[str, ModelVerdict] = {}

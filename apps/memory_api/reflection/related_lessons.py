@@ -78,7 +78,7 @@ async def find_related_lessons(
             same = await find_traces_of_playbook(session, trace_ids, trace.playbook)
             memories = [m for m in without_tools if m.trace_id is None or m.trace_id in same]
         lessons = [PromptLesson(memory.content, memory.id) for memory in memories]
-        return without_copies(await show_as_bullets(session, lessons))[:k]
+        return without_copies(await show_as_bullets(session, lessons), k)
 
 
 def _fuse_by_rank(rankings: Sequence[Sequence[SearchHit]]) -> list[MemoryRecord]:

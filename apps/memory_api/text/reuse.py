@@ -74,10 +74,12 @@ def reuse_score(words: Counter[str], served: Counter[str]) -> float:
     word_count, served_count = words.total(), served.total()
     if word_count < MIN_DISTINCTIVE_WORDS or not served_count:
         return 0.0
+    shared_count = sum(min(words[word], served[word]) for word in words.keys() & served.keys())
+    if shared_count < MIN_COVERED_SHARE * served_count:
+        return 0.0
     if any(_changes_meaning(word) for word in words.keys() - served.keys()):
         return 0.0
-    shared_count = (words & served).total()
-    return shared_count / word_count if shared_count >= MIN_COVERED_SHARE * served_count else 0.0
+    return shared_count / word_count
 
 
 def _changes_meaning(word: str) -> bool:
