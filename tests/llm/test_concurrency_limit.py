@@ -9,7 +9,7 @@ import pytest
 from apps.memory_api.llm.circuit_breaker import CircuitBreaker, CircuitBreakerLLM
 from apps.memory_api.llm.errors import LLMCircuitOpen, LLMRateLimited
 from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper, Message
-from apps.memory_api.llm.wrappers import ConcurrencyLimitedLLM
+from apps.memory_api.llm.wrappers import ConcurrencyLimitedLLM, release_slot
 from tests.support.stub_provider import StubProvider, rate_limited
 
 QUESTION = LLMRequest((Message("user", "Hello?"),), timeout=10, purpose="greet")
@@ -63,3 +63,33 @@ async def test_waiting_call_is_not_sent_after_provider_failed(llm: LLM, stub: St
     assert isinstance(first, LLMRateLimited)
     assert isinstance(second, LLMCircuitOpen)
     assert len(stub.calls) == 1
+
+
+class Accounting(LLMWrapper):
+    """Has work to do after the answer, until `done` is set."""
+
+    def __init__(self, inner: LLM) -> None:
+        super().__init__(inner)
+        self.done = asyncio.Event()
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        reply = await self.inner.complete(request)
+        release_slot()
+        await self.done.wait()
+        return reply
+
+
+async def test_answered_call_needs_no_slot(llm: LLM, stub: StubProvider) -> None:
+    accounting = Accounting(llm)
+    slotted = ConcurrencyLimitedLLM(accounting, 1)
+    calls = [asyncio.create_task(slotted.complete(QUESTION)) for _ in range(3)]
+    async with asyncio.timeout(5):
+        while len(stub.calls) < 3:
+            await asyncio.sleep(0.01)
+    assert not any(call.done() for call in calls)
+    accounting.done.set()
+    await asyncio.gather(*calls)
+    watched = Watched(llm)  # a slot is released once
+    accounting.inner, stub.delay = watched, 0.05
+    await asyncio.gather(*(slotted.complete(QUESTION) for _ in range(4)))
+    assert watched.most == 1

@@ -31,6 +31,7 @@ from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
 from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper, TokenUsage
 from apps.memory_api.llm.prices import price_usd
 from apps.memory_api.llm.stored_replies import insert_stored_reply
+from apps.memory_api.llm.wrappers import release_slot
 from apps.memory_api.text.terms import estimate_tokens
 
 log = structlog.get_logger(__name__)
@@ -228,6 +229,7 @@ class AccountedLLM(LLMWrapper):
                 )
             )
             raise
+        release_slot()
         usd = self._price(reply.usage, reply.model)
         record = self._successful_call(request, started_at, reply, usd)
         tokens = reservations.total_tokens(reply.usage)

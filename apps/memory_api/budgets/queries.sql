@@ -1,6 +1,6 @@
 -- name: add_to_totals
 -- Adds amounts to totals. Locks the rows in the order of the arrays.
-insert into budget_totals as total (
+insert into budget_totals (
     tenant_id, period, starts_on, project_id, purpose, spent_usd, reserved_usd, spent_tokens, reserved_tokens
 )
 select cast(:tenant as uuid), c.*
@@ -9,10 +9,10 @@ from unnest(
     cast(:spent_usd as numeric[]), cast(:reserved_usd as numeric[]), cast(:spent_tokens as bigint[]), cast(:reserved_tokens as bigint[])
 ) c
 on conflict (tenant_id, period, starts_on, project_id, purpose) do update
-set spent_usd = total.spent_usd + excluded.spent_usd,
-    reserved_usd = total.reserved_usd + excluded.reserved_usd,
-    spent_tokens = total.spent_tokens + excluded.spent_tokens,
-    reserved_tokens = total.reserved_tokens + excluded.reserved_tokens
+set spent_usd = budget_totals.spent_usd + excluded.spent_usd,
+    reserved_usd = budget_totals.reserved_usd + excluded.reserved_usd,
+    spent_tokens = budget_totals.spent_tokens + excluded.spent_tokens,
+    reserved_tokens = budget_totals.reserved_tokens + excluded.reserved_tokens
 returning period, starts_on, project_id, purpose, spent_usd, reserved_usd, spent_tokens, reserved_tokens
 
 -- name: settle_reservation

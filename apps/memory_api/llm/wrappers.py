@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from apps.memory_api.core.telemetry import get_logger
@@ -117,9 +118,35 @@ class RetryingLLM(LLMWrapper):
         return max(min(self._max_delay, jittered), retry_after or 0)
 
 
+class _Slot:
+    """A place among the concurrent calls of a process, until it is released."""
+
+    def __init__(self, semaphore: asyncio.Semaphore) -> None:
+        self._semaphore = semaphore
+        self._is_released = False
+
+    def release(self) -> None:
+        if not self._is_released:
+            self._is_released = True
+            self._semaphore.release()
+
+
+_slot: ContextVar[_Slot | None] = ContextVar("llm_slot", default=None)
+
+
+def release_slot() -> None:
+    """Let the next call start, because the provider has answered this one. What is left to do, such
+    as its accounting, needs no slot. Without a limit, it does nothing.
+    """
+    slot = _slot.get()
+    if slot is not None:
+        slot.release()
+
+
 class ConcurrencyLimitedLLM(LLMWrapper):
     """Limits the concurrent calls of a process. Further calls wait in order. Only the deadline of a
-    request includes this waiting time.
+    request includes this waiting time. A call holds its slot until `release_slot`, at most until it
+    ends.
     """
 
     def __init__(self, inner: LLM, max_concurrent_calls: int) -> None:
@@ -127,8 +154,14 @@ class ConcurrencyLimitedLLM(LLMWrapper):
         self._semaphore = asyncio.Semaphore(max_concurrent_calls)
 
     async def complete(self, request: LLMRequest) -> LLMReply:
-        async with self._semaphore:
+        await self._semaphore.acquire()
+        slot = _Slot(self._semaphore)
+        token = _slot.set(slot)
+        try:
             return await self.inner.complete(request)
+        finally:
+            slot.release()
+            _slot.reset(token)
 
 
 class MeteredLLM(LLMWrapper):
