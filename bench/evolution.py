@@ -29,7 +29,7 @@ import typer
 
 from apps.memory_api.embedded import cluster
 from bench.ingest import new_tenant, real_traces
-from bench.learning import ModelStub, asks
+from bench.model_stub import ModelStub, asks
 from bench.server import api, measured_server, worker
 from hansei import Hansei
 from hansei.errors import NotFound

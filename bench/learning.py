@@ -6,24 +6,21 @@ curator needs for one lesson as a playbook grows. Starts its own PostgreSQL and 
 
 The ideal is the time in which the model answers all calls that were made if 16 are always at work:
 calls × 0.5 s / 16. It leaves out that the last curation follows the last reflection (0.5 s) and the
-CPU time of Hansei, so that few traces cannot reach it.
+CPU time of Hansei, so that few traces cannot reach it. What the cores of this machine allow is the
+bound that follows from this CPU time: workers, PostgreSQL and stub share them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import multiprocessing
 import os
 import platform
-import re
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -43,6 +40,7 @@ from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from apps.memory_api.runtime import Runtime
 from bench.corpus import documents
 from bench.ingest import lines, new_tenant, real_traces, send
+from bench.model_stub import DELAY, asks, stub
 from bench.report import Report
 from bench.server import (
     MeasuredServer,
@@ -52,18 +50,17 @@ from bench.server import (
     process_cpu_seconds,
     worker,
 )
-from tests.support.stub_provider import Answer, Call, StubProvider, answer
 
 CALLS = 16
 """Concurrent model calls of all workers."""
+MANY_CALLS = 64
+"""For this number only the bound is computed."""
 SEATS = 64
 """Concurrent runs of all workers. More than the calls, so that a prompt is always ready."""
 MANY = 480
 """Number of traces; the model needs half a minute for them."""
 RULES_TRACES = 551
 """Number of traces for the rules: all sample traces."""
-DELAY = 0.5
-"""Response time of the stub, in seconds."""
 PLACE = PlaybookRef("default", "main")
 
 
@@ -131,7 +128,8 @@ def by_model(server: MeasuredServer, report: Report, count: int) -> None:
     report.table(
         *("model", f"A model that takes {DELAY * 1000:.0f} ms, {CALLS} calls at a time{goal}"),
         *("workers × slots", "playbooks", "traces", "dead", "calls", "ideal, s", "s"),
-        *("share of the ideal", "CPU of the workers a trace, ms"),
+        *("share of the ideal", "CPU a trace, ms: workers", "PostgreSQL", "stub"),
+        f"share that {os.cpu_count()} cores allow, {CALLS} / {MANY_CALLS} calls",
     )
     report.table(
         *("steps", f"Where the time goes: the steps of {LAST}, {LAST.playbooks} playbooks"),
@@ -144,14 +142,17 @@ def by_model(server: MeasuredServer, report: Report, count: int) -> None:
     slug = ""
     for form in FORMS:
         slug = f"model-{form.processes}-{form.playbooks}"
-        with stub() as url:
-            taken = learnt(server, slug, form, count, asks(url))
+        with stub() as (url, pid):
+            taken = learnt(server, slug, form, count, asks(url), stub_pid=pid)
         done = asyncio.run(settled(server, slug))
         ideal = done["calls"] * DELAY / CALLS
+        cpu = (taken.worker_cpu, taken.server_cpu, taken.stub_cpu)
+        bounds = (allowed_share(sum(cpu), done["calls"], calls) for calls in (CALLS, MANY_CALLS))
         report.row(
             *("model", form, form.playbooks, count, done["dead"], done["calls"]),
             *(f"{ideal:.1f}", f"{taken.seconds:.1f}", f"{ideal / taken.seconds:.0%}"),
-            f"{taken.worker_cpu / count * 1000:.0f}",
+            *(f"{seconds / count * 1000:.0f}" for seconds in cpu),
+            " / ".join(f"{bound:.0%}" for bound in bounds),
         )
     for step in asyncio.run(steps(server, slug)):
         report.row("steps", *step)
@@ -162,6 +163,12 @@ def by_model(server: MeasuredServer, report: Report, count: int) -> None:
         )
 
 
+def allowed_share(cpu_seconds: float, call_count: int, calls: int) -> float:
+    """The share of the ideal with so many calls at a time that the cores of this machine allow."""
+    ideal = call_count * DELAY / calls
+    return min(1.0, ideal / (cpu_seconds / (os.cpu_count() or 1)))
+
+
 def in_batches(server: MeasuredServer, report: Report) -> None:
     """Calls of the curator with few traces for each playbook."""
     report.table(
@@ -170,7 +177,7 @@ def in_batches(server: MeasuredServer, report: Report) -> None:
     )
     for playbooks, traces in BATCHES:
         slug = f"batches-{playbooks}-{traces}"
-        with stub() as url:
+        with stub() as (url, _):
             learnt(server, slug, Form(2, playbooks), playbooks * traces, asks(url))
         calls = {purpose: n for purpose, n, *_ in asyncio.run(spent(server, slug))}
         report.row(
@@ -182,16 +189,23 @@ def in_batches(server: MeasuredServer, report: Report) -> None:
 @dataclass(frozen=True)
 class Taken:
     """Seconds from the start of the first run to the end of the last, by the database's clock, and
-    the CPU seconds of the workers and of PostgreSQL in this time.
+    the CPU seconds of the workers, of PostgreSQL and of the stub in this time.
     """
 
     seconds: float
     worker_cpu: float
     server_cpu: float
+    stub_cpu: float
 
 
 def learnt(
-    server: MeasuredServer, slug: str, form: Form, count: int, settings: dict[str, str]
+    server: MeasuredServer,
+    slug: str,
+    form: Form,
+    count: int,
+    settings: dict[str, str],
+    *,
+    stub_pid: int | None = None,
 ) -> Taken:
     """Send `count` traces of a new tenant and wait until they are processed."""
     with api(server) as port:
@@ -205,10 +219,17 @@ def learnt(
         pids = [
             stack.enter_context(worker(server, settings | seats)) for _ in range(form.processes)
         ]
-        return asyncio.run(_watch(server, slug, [psutil.Process(pid) for pid in pids]))
+        workers = [psutil.Process(pid) for pid in pids]
+        stubs = [psutil.Process(stub_pid)] if stub_pid else []
+        return asyncio.run(_watch(server, slug, workers, stubs))
 
 
-async def _watch(server: MeasuredServer, slug: str, workers: Sequence[psutil.Process]) -> Taken:
+async def _watch(
+    server: MeasuredServer,
+    slug: str,
+    workers: Sequence[psutil.Process],
+    stubs: Sequence[psutil.Process],
+) -> Taken:
     admin = await connect(server.url("postgres"))
     mine = "from runs where tenant_id = $1 and trace_id is not null"
     begun = f"select exists (select {mine} and started_at is not null)"
@@ -217,14 +238,16 @@ async def _watch(server: MeasuredServer, slug: str, workers: Sequence[psutil.Pro
     while not await admin.fetchval(begun, tenant):  # noqa: ASYNC110 - other processes work
         await asyncio.sleep(0.05)
     before, server_before = sum(map(process_cpu_seconds, workers)), await server.cpu_seconds()
+    stub_before = sum(map(process_cpu_seconds, stubs))
     while await admin.fetchval(at_work, tenant):  # noqa: ASYNC110
         await asyncio.sleep(0.25)
     worker_cpu = sum(map(process_cpu_seconds, workers)) - before
     server_cpu = await server.cpu_seconds() - server_before
+    stub_cpu = sum(map(process_cpu_seconds, stubs)) - stub_before
     taken = f"select extract(epoch from max(finished_at) - min(started_at)) {mine}"
     seconds = float(await admin.fetchval(taken, tenant))
     await admin.close()
-    return Taken(seconds, worker_cpu, server_cpu)
+    return Taken(seconds, worker_cpu, server_cpu, stub_cpu)
 
 
 def named(count: int, slug: str, playbooks: int, *, prefix: str = "p") -> bytes:
@@ -232,14 +255,6 @@ def named(count: int, slug: str, playbooks: int, *, prefix: str = "p") -> bytes:
     told = [trace for trace in real_traces() if trace.get("outcome")]
     dealt = [{**trace, "playbook": f"{prefix}{n % playbooks}"} for n, trace in enumerate(told)]
     return lines(dealt, count, slug)
-
-
-def asks(url: str) -> dict[str, str]:
-    return {
-        "HANSEI_LLM_PROVIDER": "anthropic",
-        "HANSEI_ANTHROPIC_API_KEY": "stub",
-        "HANSEI_ANTHROPIC_BASE_URL": url,
-    }
 
 
 async def settled(server: MeasuredServer, slug: str) -> dict[str, int]:
@@ -284,62 +299,6 @@ async def spent(server: MeasuredServer, slug: str) -> list[Any]:
     )
     await admin.close()
     return [tuple(row) for row in rows]
-
-
-# The model stub runs in its own process, so that it does not use the CPU time of the workers
-
-
-@contextmanager
-def stub() -> Iterator[str]:
-    """Run a provider stub that answers after `DELAY`, and yield its Anthropic URL."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        ours.send("stop")
-        process.join(10)
-
-
-def _serve(pipe: Connection) -> None:
-    with StubProvider(delay=DELAY) as provider:
-        provider.behave = ModelStub()
-        pipe.send(provider.anthropic_url)
-        pipe.recv()
-
-
-class ModelStub:
-    """Answers in the requested format, each time with a different real text as the lesson."""
-
-    def __init__(self) -> None:
-        self.lessons = itertools.cycle(documents(5_000, seed=11))
-
-    def __call__(self, call: Call) -> Answer:
-        if "root_cause" in (call.schema or {}).get("properties", {}):
-            lesson = next(self.lessons)
-            return answer(
-                {
-                    "reflection": f"The run went as it did because of this: {lesson}",
-                    "strategy": lesson,
-                    "importance": 0.6,
-                    "confidence": 0.7,
-                    "tags": ["bench"],
-                    "source_event_ids": [],
-                    "verdicts": [],
-                }
-            )
-        taught = re.findall(r"^(\d+)\. \(\w+\) (.+)$", call.user, re.MULTILINE)
-        return answer(
-            {
-                "reasoning": "They are new.",
-                "operations": [
-                    {"type": "ADD", "lessons": [int(n)], "content": text, "reasoning": "It is new."}
-                    for n, text in taught
-                ],
-            }
-        )
 
 
 # The curator
