@@ -4,7 +4,9 @@ commands and the tests.
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -151,6 +153,22 @@ GC_FIRST_THRESHOLD = 10_000
 """Allocations that trigger a collection of the youngest generation. Python's default of 700 would
 trigger 80 collections while one playbook of 10,000 bullets is loaded.
 """
+LARGE_BLOCK_BYTES = 2**20
+"""Blocks of memory from this size on go back to the system as soon as they are free."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Parameters of `mallopt` in the C library of GNU."""
+
+
+def return_large_blocks() -> None:
+    """Fix the size from which the allocator maps a block of its own, which it unmaps when the block
+    is free. By default, glibc raises this size to that of the largest block freed so far: after a
+    body of 30 MB, all blocks come from its heap, and the holes they leave there stay resident for
+    as long as something above them is in use. Does nothing with other C libraries.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 2 * LARGE_BLOCK_BYTES)
 
 
 def freeze_startup_objects() -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
+import pytest
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.traces import queries
-from apps.memory_api.traces.event_cache import EventCache
+from apps.memory_api.traces.event_cache import EVENT_CACHE, EventCache
 from apps.memory_api.traces.queries import load_attempt_events
 from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
@@ -23,7 +24,9 @@ def failed(count: int, **fields: Any) -> dict[str, Any]:
     return {"outcome": "failure", "task_key": "k", "events": [*[CALL] * count, last]} | fields
 
 
-async def test_events_are_read_once_per_chain(api, tenant, runtime, drain) -> None:
+@contextmanager
+def event_reads(runtime: Any) -> Generator[list[str]]:
+    """The statements that read events while the block runs."""
     reads: list[str] = []
 
     def note(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -31,13 +34,31 @@ async def test_events_are_read_once_per_chain(api, tenant, runtime, drain) -> No
             reads.append(statement)
 
     engine = runtime.sessions.engine.sync_engine
-    (await api.post("/api/v1/traces", json=failed(3))).raise_for_status()
     event.listen(engine, "before_cursor_execute", note)
     try:
-        await drain(tenant.id)
+        yield reads
     finally:
         event.remove(engine, "before_cursor_execute", note)
+
+
+async def test_events_are_read_once_per_chain(api, tenant, runtime, drain) -> None:
+    (await api.post("/api/v1/traces", json=failed(3))).raise_for_status()
+    with event_reads(runtime) as reads:
+        await drain(tenant.id)
     assert len(reads) == 1, reads
+
+
+@pytest.mark.parametrize("trace", [failed(3), {"outcome": "success", "events": [CALL]}])
+async def test_events_are_forgotten_at_the_end_of_the_chain(
+    api, tenant, runtime, drain, trace: dict[str, Any]
+) -> None:
+    """With and without a reflection."""
+    answer = await api.post("/api/v1/traces", json=trace)
+    await drain(tenant.id)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        with event_reads(runtime) as reads:
+            await load(EVENT_CACHE, session, tenant.id, UUID(answer.json()["trace_id"]))
+    assert len(reads) == 1, "the cache held the events"
 
 
 async def load(

@@ -62,6 +62,7 @@ from apps.memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime, open_model_session
 from apps.memory_api.trace_analysis.findings import Findings
+from apps.memory_api.traces.event_cache import EVENT_CACHE
 
 log = structlog.get_logger()
 
@@ -261,6 +262,7 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         )
 
     async def after_commit(self, runtime: Runtime, run: RunRow, result: LearningResult) -> None:
+        EVENT_CACHE.forget(run.tenant_id, run.trace_id)  # the later steps of the chain read none
         outcome = result.data.get("result", "stored")
         REFLECTIONS.labels(run.kind, result.engine or "rules", outcome).inc()
         if result.data.get("reflection_id") is not None:

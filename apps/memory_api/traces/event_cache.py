@@ -1,9 +1,10 @@
 """The events of closed traces that this process read last.
 
 The steps of a learning chain follow each other within seconds and need the same events, so each
-chain reads them from the database once. Events that no step needed for a minute are dropped. The
-events of a closed trace never change; whether they were deleted is known from the row of the trace,
-which every step reads.
+chain reads them from the database once. The last step that needs them forgets them. A chain may
+end elsewhere, so events that no step needed for a minute are dropped, too. The events of a closed
+trace never change; whether they were deleted is known from the row of the trace, which every step
+reads.
 """
 
 from __future__ import annotations
@@ -80,6 +81,11 @@ class EventCache:
             while self._size > MAX_CACHED_CHARACTERS:
                 self._remove(next(iter(self._entries)))
         return rows
+
+    def forget(self, tenant_id: UUID, trace_id: UUID | None) -> None:
+        """Drop the events of a trace, because no further step of its chain needs them."""
+        if trace_id is not None:
+            self._remove((tenant_id, trace_id))
 
     def _drop_unused(self, since: float) -> None:
         while self._entries and next(iter(self._entries.values())).used_at < since:
