@@ -153,6 +153,10 @@ GC_FIRST_THRESHOLD = 10_000
 """Allocations that trigger a collection of the youngest generation. Python's default of 700 would
 trigger 80 collections while one playbook of 10,000 bullets is loaded.
 """
+GC_SECOND_THRESHOLD = 5
+"""Collections of the youngest generation until the second one is collected, too. A worker collects
+the youngest every 15 s; until then, statements and tasks that refer to themselves stay in memory.
+"""
 LARGE_BLOCK_BYTES = 2**20
 """Blocks of memory from this size on go back to the system as soon as they are free."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -177,4 +181,4 @@ def freeze_startup_objects() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_FIRST_THRESHOLD, 20, 20)
+    gc.set_threshold(GC_FIRST_THRESHOLD, GC_SECOND_THRESHOLD, 10)
