@@ -297,8 +297,10 @@ def slow_model(delay: float = DELAY) -> Iterator[str]:
     ]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().split()[1]
-        process.terminate()
+        try:
+            yield process.stdout.readline().split()[1]
+        finally:
+            process.terminate()
 
 
 def main(short: Annotated[bool, typer.Option(help="A tenth, writes no file.")] = False) -> None:

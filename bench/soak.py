@@ -154,7 +154,8 @@ async def soak(server: MeasuredServer, report: Report, form: Form, port: int, pi
             body = {"content": "Before `refund`, check the role of the account."}
             await client.ask("prepare", key, "POST", f"/playbooks/{PLAYBOOK}/bullets", json=body)
         load = Load(client, Tenants(keys, random.Random(0)), form.rate, real_traces())
-        sampler = Sampler(admin, {"API": api_process(), "worker": psutil.Process(pid)})
+        observer = await connect(server.url("postgres"))  # reads while `admin` works
+        sampler = Sampler(observer, {"API": api_process(), "worker": psutil.Process(pid)})
         sampling = asyncio.create_task(sampler.run())
         seconds = form.minutes * 60
         start = time.monotonic()
@@ -164,6 +165,7 @@ async def soak(server: MeasuredServer, report: Report, form: Form, port: int, pi
             await asyncio.sleep(seconds * WARM_UP_SHARE / 2)
             await send_large_bodies(load)
         drained = await _with(sampling, lambda: drain(admin))
+        await observer.close()
         await report_costs(report, client, sampler, admin)
         sampler_end = start + seconds - sampler.started
         report_memory(report, sampler, warm - sampler.started, sampler_end)
