@@ -191,7 +191,7 @@ class EvaluateStep(
 
     async def after_commit(self, runtime: Runtime, run: RunRow, result: LearningResult) -> None:
         if result.next_step is None:
-            EVENT_CACHE.forget(run.tenant_id, run.trace_id)
+            EVENT_CACHE.drop(run.tenant_id, run.trace_id)
         await quarantine_suspects(runtime, run.tenant_id, run.id, result.suspected_playbooks)
 
 

@@ -49,7 +49,7 @@ async def test_events_are_read_once_per_chain(api, tenant, runtime, drain) -> No
 
 
 @pytest.mark.parametrize("trace", [failed(3), {"outcome": "success", "events": [CALL]}])
-async def test_events_are_forgotten_at_the_end_of_the_chain(
+async def test_events_are_dropped_at_the_end_of_the_chain(
     api, tenant, runtime, drain, trace: dict[str, Any]
 ) -> None:
     """With and without a reflection."""

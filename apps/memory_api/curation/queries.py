@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ARRAY, Select, Uuid, and_, func, literal, or_, select, true, tuple_, update
-from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
@@ -90,22 +89,13 @@ async def upsert_decisions(session: AsyncSession, rows: Sequence[Mapping[str, An
     await session.execute(_UPSERT_DECISION, [{**row, "tenant_id": tenant_id} for row in rows])
 
 
-def _upsert_decision() -> Insert:
-    statement = upsert(CuratedLessonRow)
-    new_values = {
-        name: statement.excluded[name]
-        for name in ("decision", "bullet_id", "memory_id", "run_id", "reason")
-    }
-    return statement.on_conflict_do_update(
-        index_elements=["tenant_id", "scope_id", "fingerprint"],
-        set_=new_values | {"updated_at": func.now()},
-    )
-
-
-_UPSERT_DECISION = _upsert_decision()
-"""Built once: `excluded` of a statement is a copy of its table, which only the cyclic garbage
-collector frees.
-"""
+_NEW_DECISION = upsert(CuratedLessonRow)
+_REPLACED = ("decision", "bullet_id", "memory_id", "run_id", "reason")
+# Built once: `excluded` is a copy of the table, which only the cyclic garbage collector frees.
+_UPSERT_DECISION = _NEW_DECISION.on_conflict_do_update(
+    index_elements=["tenant_id", "scope_id", "fingerprint"],
+    set_={name: _NEW_DECISION.excluded[name] for name in _REPLACED} | {"updated_at": func.now()},
+)
 
 
 async def load_memories(session: AsyncSession, ids: Collection[UUID]) -> dict[UUID, MemoryRow]:

@@ -262,7 +262,7 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         )
 
     async def after_commit(self, runtime: Runtime, run: RunRow, result: LearningResult) -> None:
-        EVENT_CACHE.forget(run.tenant_id, run.trace_id)  # the later steps of the chain read none
+        EVENT_CACHE.drop(run.tenant_id, run.trace_id)  # the later steps of the chain read none
         outcome = result.data.get("result", "stored")
         REFLECTIONS.labels(run.kind, result.engine or "rules", outcome).inc()
         if result.data.get("reflection_id") is not None:

@@ -1,7 +1,7 @@
 """The events of closed traces that this process read last.
 
 The steps of a learning chain follow each other within seconds and need the same events, so each
-chain reads them from the database once. The last step that needs them forgets them. A chain may
+chain reads them from the database once. The last step that needs them drops them. A chain may
 end elsewhere, so events that no step needed for a minute are dropped, too. The events of a closed
 trace never change; whether they were deleted is known from the row of the trace, which every step
 reads.
@@ -82,7 +82,7 @@ class EventCache:
                 self._remove(next(iter(self._entries)))
         return rows
 
-    def forget(self, tenant_id: UUID, trace_id: UUID | None) -> None:
+    def drop(self, tenant_id: UUID, trace_id: UUID | None) -> None:
         """Drop the events of a trace, because no further step of its chain needs them."""
         if trace_id is not None:
             self._remove((tenant_id, trace_id))
