@@ -201,6 +201,32 @@ async def test_stop_does_not_wait_for_the_back_off() -> None:
     assert await asyncio.wait_for(running, PATIENCE)
 
 
+async def test_child_waits_for_its_event(tmp_path: Path) -> None:
+    event, file = asyncio.Event(), tmp_path / "started"
+    waiting = ChildProcess("worker", ["sh", "-c", f"touch {file}; sleep 600"], start_after=event)
+    other = ChildProcess("api", ["sleep", "600"])
+    supervisor = Supervisor([other, waiting], report=print)
+    running = asyncio.create_task(supervisor.run())
+    await asyncio.sleep(0.3)
+    assert not file.exists()
+    event.set()
+    async with asyncio.timeout(PATIENCE):
+        while not file.exists():
+            await asyncio.sleep(0.01)
+        supervisor.stop()
+        assert await running
+
+
+async def test_stop_does_not_wait_for_the_event_of_a_child() -> None:
+    waiting = ChildProcess("worker", ["sleep", "600"], start_after=asyncio.Event())
+    supervisor = Supervisor([waiting], report=print)
+    running = asyncio.create_task(supervisor.run())
+    await asyncio.sleep(0)
+    supervisor.stop()
+    async with asyncio.timeout(PATIENCE):
+        assert await running
+
+
 async def test_child_that_cannot_be_started_ends_the_others_and_is_raised(tmp_path: Path) -> None:
     good = ChildProcess("good", [sys.executable, "-c", "import time; time.sleep(600)"])
     bad = ChildProcess("bad", [str(tmp_path / "no-such-program")])

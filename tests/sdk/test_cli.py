@@ -43,6 +43,18 @@ def write_traces(*traces: dict[str, Any]) -> str:
     return str(path)
 
 
+def test_overview_has_all_commands_and_help_of_group_has_its_own() -> None:
+    def help_text(*arguments: str) -> str:
+        command = [sys.executable, "-m", "hansei", *arguments, "--help"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def commands(text: str) -> set[str]:
+        return {words[1] for line in text.splitlines() if len(words := line.split()) > 2}
+
+    assert commands(help_text()) >= CLIENT_COMMANDS
+    assert commands(help_text("playbook")) >= {"list", "show", "export", "import"}
+
+
 def test_help_text_fills_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
     lines = [line.strip() for line in run("reflect", "--help").stdout.splitlines()]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -209,12 +209,16 @@ async def _supervise(
     credentials: Credentials,
     json: bool,
 ) -> bool:
+    is_api_ready = asyncio.Event()
+    others = [*api[1:], installation.worker]
     supervisor = Supervisor(
-        [*api, installation.worker],
+        [api[0], *(replace(child, start_after=is_api_ready) for child in others)],
         report=lambda line: typer.echo(f"hansei: {line}", err=True),
         health_check=_database_health_check(urls),
     )
-    announcement = asyncio.create_task(_print_when_ready(installation, urls, credentials, json))
+    announcement = asyncio.create_task(
+        _print_when_ready(installation, urls, credentials, json, is_api_ready)
+    )
     try:
         return await supervisor.run()
     finally:
@@ -234,10 +238,19 @@ def _database_health_check(urls: DatabaseUrls) -> Callable[[], Awaitable[object]
 
 
 async def _print_when_ready(
-    installation: Installation, urls: DatabaseUrls, credentials: Credentials, json: bool
+    installation: Installation,
+    urls: DatabaseUrls,
+    credentials: Credentials,
+    json: bool,
+    is_api_ready: asyncio.Event,
 ) -> None:
-    """Print the addresses and the key once the API is ready."""
+    """Print the addresses and the key once the first API process is ready. Only then the other
+    processes start, because they would take CPU time from it; without a ready API after
+    `READINESS_TIMEOUT_SECONDS`.
+    """
+    asyncio.get_running_loop().call_later(READINESS_TIMEOUT_SECONDS, is_api_ready.set)
     await _wait_until_ready(credentials.url)
+    is_api_ready.set()
     if json:
         typer.echo(jsonlib.dumps(asdict(credentials) | {"database_url": urls.app}))
     else:

@@ -93,7 +93,7 @@ _REPEATED_SIGNAL_SECONDS = 0.3  # one Ctrl-C may arrive twice, also through a wr
 @dataclass(frozen=True)
 class ChildProcess:
     """A process to keep running. `env` is added to the environment. It is killed `drain_seconds`
-    after SIGTERM. It inherits the file descriptors `pass_fds`.
+    after SIGTERM. It inherits the file descriptors `pass_fds`. It starts when `start_after` is set.
     """
 
     name: str
@@ -101,6 +101,7 @@ class ChildProcess:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     drain_seconds: float = 10.0
     pass_fds: Sequence[int] = ()
+    start_after: asyncio.Event | None = None
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,8 @@ class _ProcessKeeper:
 
     async def _run_until_stopped(self) -> None:
         loop, delay = asyncio.get_running_loop(), self._backoff.first_seconds
+        if self._child.start_after is not None:
+            await _wait_for_first(self._child.start_after.wait(), self._stop.wait())
         while not self._stop.is_set():
             started_at = loop.time()
             status = await self._run_once()

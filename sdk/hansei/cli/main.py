@@ -148,6 +148,10 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     if not CLIENT_COMMANDS & set(sys.argv[1:2]) and sys.argv[1:2] != ["--version"]:
         load_server_commands(app)
+    if sys.argv[1:] == ["--help"]:  # lists groups without their commands, which Typer would build
+        for group in app.registered_groups:
+            if group.typer_instance is not None:
+                group.typer_instance.registered_commands.clear()
     app()
 
 
