@@ -36,8 +36,8 @@ WRONG = [
         "HANSEI_BUDGET_WEBHOOK_SECRET",
     ),
 ]
-FOUND_BY_CHILDREN = {"HANSEI_EVALUATORS": "nobody"}
-"""What `up` does not check itself: the API and the worker say it, and `up` ends."""
+OF_CHILDREN = {"HANSEI_EVALUATORS": "nobody"}
+"""A setting of the API and the worker."""
 INTERRUPTIONS = [
     ("database", signal.SIGINT),
     ("tables", signal.SIGTERM),
@@ -52,8 +52,8 @@ if os.environ.get("HANSEI_FAULTS"):
     ("command", "extra", "said"),
     [
         *((command, *wrong) for command in ("up", "serve", "worker") for wrong in WRONG),
-        ("serve --processes 1", FOUND_BY_CHILDREN, "HANSEI_EVALUATORS"),
-        ("worker", FOUND_BY_CHILDREN, "HANSEI_EVALUATORS"),
+        ("serve --processes 1", OF_CHILDREN, "HANSEI_EVALUATORS"),
+        ("worker", OF_CHILDREN, "HANSEI_EVALUATORS"),
     ],
 )
 def test_wrong_setting_ends_with_one_line_and_status_2(
@@ -68,14 +68,12 @@ def test_wrong_setting_ends_with_one_line_and_status_2(
     assert len(stderr.strip().splitlines()) == 1
 
 
-def test_wrong_setting_that_its_children_find_ends_up(home: Home) -> None:
-    home.extra = FOUND_BY_CHILDREN
+def test_wrong_setting_of_a_child_ends_up_with_one_line(home: Home) -> None:
+    home.extra = OF_CHILDREN
     done = home.run("up", "--port", str(free_port()), capture_output=True)
     assert done.returncode == 2, done.stderr
-    lines = done.stderr.strip().splitlines()
-    assert "HANSEI_EVALUATORS" in lines[0]
-    assert all(line.startswith("hansei: ") for line in lines), done.stderr
-    assert "cannot start" in lines[-1]
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("hansei: HANSEI_EVALUATORS")
 
 
 @pytest.mark.parametrize(("phase", "number"), INTERRUPTIONS)
