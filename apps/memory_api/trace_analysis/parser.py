@@ -299,8 +299,10 @@ def _find_exit_code(trace: ParsedTrace, call: ToolCall) -> int | None:
         code = exit_code_from_metadata(trace.events[position].metadata)
         if code is not None:
             return code
+    if not call.command:
+        return None
     code = exit_code_from_output(call.response)
-    return code if code is not None and call.command and not call.only_reads else None
+    return code if code is not None and not call.only_reads else None
 
 
 def _set_failure(call: ToolCall, failure: Failure | None) -> None:

@@ -218,9 +218,13 @@ def fold_value(text: str) -> str:
     decimals, and rounding errors.
     """
     folded = unicodedata.normalize("NFKC", text).casefold().strip()
-    rounded = _FLOAT_NOISE.sub(lambda match: str(round(float(match.group()), 6)), folded)
-    plain = _ZERO_DECIMALS.sub("", _THOUSANDS.sub("", rounded))
-    return _TRAILING_ZEROS.sub(r"\1", plain)
+    if "." in folded:
+        folded = _FLOAT_NOISE.sub(lambda match: str(round(float(match.group()), 6)), folded)
+    if "," in folded:
+        folded = _THOUSANDS.sub("", folded)
+    if "." in folded:
+        folded = _TRAILING_ZEROS.sub(r"\1", _ZERO_DECIMALS.sub("", folded))
+    return folded
 
 
 def _reused_arguments(
