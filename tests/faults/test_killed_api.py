@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -56,6 +57,17 @@ def read_events(client: httpx2.Client, run_id: str, after: int) -> list[tuple[in
     return [(int(block[0].removeprefix("id: ")), block[1]) for block in blocks]
 
 
+def read_until_killed(client: httpx2.Client, run_id: str, seen: list[tuple[int, str]]) -> None:
+    """Follow a stream until its connection breaks."""
+    number = 0
+    with suppress(httpx2.HTTPError), client.stream("GET", f"{URL}/{run_id}/events") as answer:
+        for line in answer.iter_lines():
+            if line.startswith("id: "):
+                number = int(line.removeprefix("id: "))
+            elif line.startswith("event: "):
+                seen.append((number, line))
+
+
 def test_agent_run_completes_without_the_api(
     installation: Installation, api: httpx2.Client
 ) -> None:
@@ -71,16 +83,20 @@ def test_agent_run_completes_without_the_api(
         step(4, "reasoning", 1, query=KNOWN),
     ]
     body: dict[str, Any] = {"query": KNOWN, "plan": {"steps": steps}, "interactive": False}
-    with held_searches(installation):
+    seen: list[tuple[int, str]] = []
+    with held_searches(installation), ThreadPoolExecutor(1) as pool:
         created = api.post(URL, json=body)
         assert created.status_code == 202, created.text
         run_id = created.json()["id"]
-        await_steps(installation, run_id, "running", 1)
+        stream = pool.submit(read_until_killed, api, run_id, seen)
+        until(lambda: "event: step_started" in [kind for _, kind in seen], "the stream")
+        assert not stream.done()
         installation.kill("api")
+        stream.result(10)
     await_state(installation, run_id, "waiting")
     installation.run("api")
     installation.await_ready()
-    seen = read_events(api, run_id, 0)
+    seen += read_events(api, run_id, seen[-1][0])
     run = api.get(f"{URL}/{run_id}").json()
     answer_url = f"{URL}/{run_id}/interventions/{run['intervention']['id']}/answer"
     with held_searches(installation):

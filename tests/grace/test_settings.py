@@ -7,7 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from apps.memory_api.commands.api_processes import check_settings
+from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.resources import packaged_path
+from apps.memory_api.core.settings import Settings
 from apps.memory_api.grace.agent_model import RunOverLimit, RunUsage
 from apps.memory_api.grace.confidence import (
     ConfidenceFactors,
@@ -18,7 +23,7 @@ from apps.memory_api.grace.confidence import (
     score_grounded,
     score_step,
 )
-from apps.memory_api.grace.config import GraceConfig, read_config
+from apps.memory_api.grace.config import GraceConfig, load_config, read_config
 from apps.memory_api.grace.execution_plan import ExecutionPlan, ExecutionState, PlanStep
 from apps.memory_api.grace.planner import PlanningContext, template_plan
 from apps.memory_api.grace.replanning import ReplanContext, choose_strategy
@@ -160,3 +165,15 @@ def test_no_setting_is_without_a_test() -> None:
         for name in values
     }
     assert settings == {*WITHOUT_A_RUN, *WEIGHTS, *IN_RUNS}
+
+
+def test_wrong_setting_stops_before_any_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hansei up` and `hansei serve --processes` would restart a process that ends at once."""
+    settings = Settings(_env_file=None)  # type: ignore[call-arg]
+    load_config.cache_clear()
+    monkeypatch.setenv("GRACE_THRESHOLDS_CONFIRM", "2")
+    with pytest.raises(ConfigurationError, match=r"thresholds\.confirm"):
+        check_settings(settings)
+    monkeypatch.setenv("GRACE_THRESHOLDS_CONFIRM", "0.5")
+    check_settings(settings)
+    load_config.cache_clear()

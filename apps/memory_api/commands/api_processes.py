@@ -102,6 +102,8 @@ def check_settings(settings: Settings) -> None:
         import_module("apps.memory_api.evaluation.evaluators.registry").check_settings(settings)
     if settings.sections_file is not None:
         import_module("apps.memory_api.playbooks.sections").check_section_file(settings)
+    if any(name.startswith("GRACE_") for name in os.environ):
+        import_module("apps.memory_api.grace.config").load_config()
     if settings.budget_webhook_url is not None:
         import_module("apps.memory_api.maintenance.budget_alerts").check_budget_webhook(settings)
 
