@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from apps.memory_api.text.sentences import Span, split_sentences
 from apps.memory_api.text.terms import estimate_tokens
 
 MIN_SHARE = 0.2
@@ -19,11 +20,6 @@ MAX_HEADING_LENGTH = 200
 
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(\S[^\n]*)$", re.MULTILINE)
 _FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)
-_SENTENCE = re.compile(
-    r".+?(?:[。！？!?．]+[」』）)\]”\"'’]*|\.[\"')\]”’]*(?=\s)|\n[ \t]*\n|\Z)\s*", re.DOTALL
-)
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -56,11 +52,6 @@ def split_pages(
             for first, last in _pack(page, start, end, chunk_tokens):
                 chunks.append(Chunk(page[first:last], number, first, last, path))
     return chunks
-
-
-def split_sentences(text: str) -> list[Span]:
-    """The spans of the sentences of a text, with the spaces that follow them."""
-    return [match.span() for match in _SENTENCE.finditer(text)]
 
 
 def _sections(page: str, has_headings: bool) -> Iterator[tuple[int, int, tuple[int, str] | None]]:

@@ -13,7 +13,6 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from apps.memory_api.collections.chunking import split_sentences
 from apps.memory_api.grace.agent_model import AgentModel
 from apps.memory_api.grace.confidence import ConfidenceFactors, Groundedness
 from apps.memory_api.grace.corrections import Correction, choose_correction
@@ -28,6 +27,7 @@ from apps.memory_api.grace.tools.port import (
 from apps.memory_api.grace.tools.rag_search import search_factors
 from apps.memory_api.llm.untrusted_text import fence_text, fit_text
 from apps.memory_api.text.excerpts import detect_language
+from apps.memory_api.text.sentences import split_sentences
 from apps.memory_api.text.terms import document_weights, query_terms
 
 MAX_SENTENCES = 3
