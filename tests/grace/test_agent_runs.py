@@ -157,6 +157,10 @@ async def test_bad_requests(agent: Agent, http: AsyncClient, make_tenant: Any) -
     answer = await agent.api.post(URL, json={"query": "q", "collections": ["nope"]})
     assert_problem(answer, 422, "invalid")
     assert "'handbook'" in answer.json()["detail"]
+    plan = {"steps": [step(1, "rag_search", collection="nope")]}
+    answer = await agent.api.post(URL, json={"query": "q", "plan": plan})
+    assert_problem(answer, 422, "invalid")
+    assert answer.json()["detail"] == "Unknown collection 'nope'. This project has: 'handbook'."
     run = await agent.ask(KNOWN, interactive=False)
     other = (await make_tenant()).auth()
     for path in ("", "/events", "/interventions"):

@@ -303,6 +303,22 @@ class Sessions:
             yield session
 
     @asynccontextmanager
+    async def driver_transaction(self, tenant_id: UUID) -> AsyncGenerator[asyncpg.Connection[Any]]:
+        """`for_tenant` on the driver's connection, without a session: half the CPU time for one
+        statement. What a session does before and after its commit is left out.
+        """
+        async with self._driver_connection(self.engine) as driver:
+            await driver.execute(f"BEGIN; {_set_tenant_statement(tenant_id)}")
+            try:
+                yield driver
+            except BaseException:
+                if not driver.is_closed():
+                    await driver.execute("ROLLBACK")
+                raise
+            if await driver.execute("COMMIT") != "COMMIT":
+                raise CommitRefused
+
+    @asynccontextmanager
     async def raw_connection(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
         """Open the driver's connection outside a transaction and without a tenant.
 

@@ -48,12 +48,15 @@ async def create_agent_run(
     """Store a run and queue it. Raises `InvalidRequest` for an unknown collection or a plan that is
     not valid, and `QueueFull`.
     """
-    if body.collections:
-        rows = await list_collections(session, project_id)
-        _check_collections(body.collections, [row.name for row in rows if row.state == "active"])
     plan = None
     if body.plan is not None:
         plan = _parse_plan(body, config, has_model=runtime.llm is not None)
+    in_plan = [step.collection for step in plan.steps if step.collection] if plan else []
+    if body.collections or in_plan:
+        rows = await list_collections(session, project_id)
+        known = [row.name for row in rows if row.state == "active"]
+        _check_collections(body.collections, known, field="collections")
+        _check_collections(in_plan, known, field="plan")
     await runtime.queue.admit(session)
     agent_run = AgentRunRow(
         tenant_id=current_tenant_id(session),
@@ -85,12 +88,12 @@ async def create_agent_run(
     return agent_run
 
 
-def _check_collections(wanted: Sequence[str], known: Sequence[str]) -> None:
+def _check_collections(wanted: Sequence[str], known: Sequence[str], *, field: str) -> None:
     unknown = [name for name in wanted if name not in known]
     if unknown:
         names = ", ".join(f"'{name}'" for name in sorted(known)[:20]) or "none"
         raise InvalidRequest(
-            f"Unknown collection '{unknown[0]}'. This project has: {names}.", field="collections"
+            f"Unknown collection '{unknown[0]}'. This project has: {names}.", field=field
         )
 
 
@@ -169,7 +172,9 @@ async def record_agent_feedback(
     learns. The same feedback again changes nothing. Raises `Conflict`.
     """
     if agent_run.state not in ("done", "failed"):
-        raise Conflict(f"The run is {agent_run.state}. Feedback is for runs that have ended.")
+        raise Conflict(
+            f"The run is {agent_run.state}. Feedback is for runs that are done or failed."
+        )
     if agent_run.feedback is not None:
         if (agent_run.feedback, agent_run.feedback_answer) == (body.verdict, body.answer):
             return

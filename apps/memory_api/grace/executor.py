@@ -225,8 +225,8 @@ async def _run_step(
         log.exception("tool_failed", tool=step.action)
         result = ToolResult("", "failed", error=f"The tool failed unexpectedly ({name}).")
     milliseconds = int((time.monotonic() - started) * 1_000)
-    await _store_result(leg, step, _to_step_result(leg, step, result, outputs, milliseconds),
-                        timed_out=timed_out)  # fmt: skip
+    found = _to_step_result(leg, step, result, outputs, milliseconds)
+    await _store_result(leg, step, found, timed_out=timed_out)
 
 
 def _to_step_result(

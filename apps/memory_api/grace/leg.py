@@ -51,6 +51,8 @@ class Leg:
     bullet_keys: Sequence[str] = field(default_factory=tuple[str, ...])
     corrections: Sequence[Correction] = ()
     """Those of the bullets that correct a question."""
+    collections: Sequence[tuple[str, str]] | None = None
+    """Names and descriptions of the collections, as read when the leg began; None: read them."""
     known: KnownRows | None = None
     """The rows as this leg has written them last; None if they have to be read."""
     started: Sequence[PlanStep] = ()
@@ -91,9 +93,9 @@ class Leg:
         """Store known rows in a transaction of one statement. False if nothing is stored because
         they may not be as known: they are to be read again.
         """
-        async with self.runtime.sessions.for_tenant(self.run.tenant_id) as session:
+        async with self.runtime.sessions.driver_transaction(self.run.tenant_id) as driver:
             saved = await queries.save_progress(
-                session, known.agent_run, self.run, changed, events, with_plan=with_plan
+                driver, known.agent_run, self.run, changed, events, with_plan=with_plan
             )
         if saved:
             self.known = known

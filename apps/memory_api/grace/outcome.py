@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.core.db import asyncpg_connection
 from apps.memory_api.grace import queries
 from apps.memory_api.grace.confidence import aggregate, calibrate
 from apps.memory_api.grace.config import GraceConfig
@@ -25,7 +26,7 @@ from apps.memory_api.runs.chain import enqueue_learning_runs
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import prepare_trace, store_trace
+from apps.memory_api.traces.storage import prepare_trace, store_new_trace
 
 OUTCOMES = {"failed": "failure", "partial": "partial"}
 """Status of a run → outcome of its trace. A success is one if the run was sure enough to go on
@@ -94,7 +95,8 @@ async def finish_agent_run(
     if locked is None:
         await queries.add_events(session, agent_run, ended)
     else:
-        await queries.save_progress(session, agent_run, locked.run, locked.changed, ended)
+        driver = await asyncpg_connection(session)
+        await queries.save_progress(driver, agent_run, locked.run, locked.changed, ended)
     return result
 
 
@@ -170,14 +172,13 @@ async def _store_trace(
     )
     # The outputs are limited and redacted already, so this takes milliseconds.
     new = await prepare_trace(body, agent_run.tenant_id, agent_run.project_id)
-    stored = await store_trace(session, new)
-    agent_run.trace_id = stored.trace.id
+    trace_id = agent_run.trace_id = await store_new_trace(session, new)
     if body.outcome is not None and runtime.settings.reflective_memory_enabled:
         await session.flush()
         await enqueue_learning_runs(
             runtime.queue,
             session,
-            {stored.trace.id: agent_run.project_id},
+            {trace_id: agent_run.project_id},
             reflect="auto",
             max_attempts=runtime.settings.max_attempts,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from sqlalchemy.orm import make_transient, make_transient_to_detached
 from apps.memory_api.core.db import asyncpg_connection, current_tenant_id
 from apps.memory_api.core.pagination import Cursor, keyset_page
 from apps.memory_api.core.resources import read_sql
+from apps.memory_api.grace.config import ThresholdSection
 from apps.memory_api.grace.tables import (
     AgentCalibrationRow,
     AgentEventRow,
@@ -30,6 +31,7 @@ from apps.memory_api.runs.tables import RunRow
 AgentEventData = tuple[str, Mapping[str, Any]]
 """Type and data of an event that is not stored yet."""
 INSERT_EVENTS = read_sql("grace/queries.sql", "insert_events")
+START_AGENT_RUN = read_sql("grace/queries.sql", "start_agent_run")
 LOCK_AGENT_RUN = read_sql("grace/queries.sql", "lock_agent_run")
 SAVE_PROGRESS = read_sql("grace/queries.sql", "save_progress")
 SAVED_OF_RUN = (
@@ -44,6 +46,22 @@ LOAD_EXPERIENCE = read_sql("grace/queries.sql", "load_experience")
 LOAD_PROGRESS = read_sql("grace/queries.sql", "load_progress")
 EVENT_CHANNEL = "hansei_agent_events"
 """The channel of NOTIFY; the payload is the ID of the agent run."""
+
+
+MAX_COLLECTIONS = 201
+"""Collections that a plan can choose from."""
+
+
+@dataclass(frozen=True)
+class StartedAgentRun:
+    """An agent run without a plan, and what its project has. The row belongs to no session."""
+
+    row: AgentRunRow
+    thresholds: ThresholdSection | None
+    """None without feedback."""
+    temperature: float
+    collections: Sequence[tuple[str, str]]
+    """Names and descriptions, newest first."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +110,27 @@ async def get_locked_agent_run(
         .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
+
+
+async def start_agent_run(
+    driver: asyncpg.Connection[Any], tenant_id: UUID, agent_run_id: UUID, run: RunRow
+) -> StartedAgentRun | None:
+    """Mark an agent run without a plan as running. None if it has a plan, has ended or waits, or if
+    `run` does not work on it.
+    """
+    found = await driver.fetchrow(
+        START_AGENT_RUN, tenant_id, agent_run_id, run.id, datetime.now(UTC), MAX_COLLECTIONS
+    )
+    if found is None:
+        return None
+    values = dict(found)
+    collections = [(name, description) for name, description in values.pop("known_collections")]
+    learned = {name: values.pop(name) for name in ThresholdSection.model_fields}
+    temperature = values.pop("temperature")
+    row = AgentRunRow(**values)
+    make_transient_to_detached(row)
+    thresholds = None if temperature is None else ThresholdSection(**learned)
+    return StartedAgentRun(row, thresholds, temperature or 1.0, collections)
 
 
 async def list_agent_runs(
@@ -172,7 +211,7 @@ async def lock_agent_run(session: AsyncSession, agent_run: AgentRunRow, run: Run
 
 
 async def save_progress(
-    session: AsyncSession,
+    driver: asyncpg.Connection[Any],
     agent_run: AgentRunRow,
     run: RunRow,
     steps: Sequence[AgentStepRow],
@@ -183,7 +222,6 @@ async def save_progress(
     """Store changed rows whose other values are known, and events, in one statement. `with_plan`:
     the plan is new. Returns False and stores nothing if `lock_agent_run` would.
     """
-    driver = await asyncpg_connection(session)
     saved = {name: getattr(agent_run, name) for name in SAVED_OF_RUN}
     if with_plan:
         saved["plan"] = agent_run.plan

@@ -32,6 +32,24 @@ where run.tenant_id = $1 and run.project_id = $2 and run.state = 'done'
 order by run.created_at desc, run.id desc
 limit $3
 
+-- name: start_agent_run
+-- Start agent run $2 by run $3 at $4. Its row, what its project has learned from feedback, and the names and descriptions of the collections
+-- of the project, newest first. No row if it has a plan, has ended or waits, or if another run works on it.
+with started as (
+    update agent_runs set state = 'running', started_at = coalesce(started_at, $4)
+    where tenant_id = $1 and id = $2 and active_run_id = $3 and state in ('queued', 'running') and plan is null
+    returning *
+)
+select started.*, calibration.silent, calibration.notify, calibration.confirm, calibration.temperature,
+    array(
+        select array[collection.name, collection.description] from collections collection
+        where collection.tenant_id = $1 and collection.project_id = started.project_id
+        order by collection.created_at desc, collection.id desc
+        limit $5
+    ) as known_collections
+from started
+left join agent_calibrations calibration on calibration.tenant_id = $1 and calibration.project_id = started.project_id
+
 -- name: lock_agent_run
 -- Lock an agent run that run $3 works on under the lease of $4, and that is as it was stored last, with $5 events. No row if it is not, or if a
 -- person wants to cancel it.

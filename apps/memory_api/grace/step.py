@@ -49,6 +49,7 @@ from apps.memory_api.grace.replanning import (
 )
 from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
 from apps.memory_api.grace.tools.registry import available_tools
+from apps.memory_api.grace.turns import turns_of
 from apps.memory_api.llm.errors import LLMOverBudget
 from apps.memory_api.llm.untrusted_text import fence_text
 from apps.memory_api.playbooks.errors import PlaybookNotFound
@@ -73,6 +74,12 @@ class AgentRunStep:
         self._config = config
 
     async def execute(self, runtime: Runtime, run: RunRow) -> None:
+        async with turns_of(runtime.sessions).turn() as end_turn:
+            if runtime.llm is not None:
+                end_turn()  # it mostly waits for the model
+            await self._execute(runtime, run)
+
+    async def _execute(self, runtime: Runtime, run: RunRow) -> None:
         config = self._config or load_config()
         agent_run_id = UUID(run.input["agent_run_id"])
         leg = await _open_leg(runtime, run, agent_run_id, config)
@@ -109,6 +116,14 @@ async def _open_leg(
     """What this run works with; None if it has nothing to do: the agent run has ended, or another
     run goes on with it.
     """
+    async with runtime.sessions.driver_transaction(run.tenant_id) as driver:
+        started = await queries.start_agent_run(driver, run.tenant_id, agent_run_id, run)
+    if started is not None:
+        thresholds = started.thresholds or config.thresholds
+        known = KnownRows(started.row, ())
+        leg = _new_leg(runtime, run, known, config, thresholds, started.temperature)
+        leg.collections = started.collections
+        return leg
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         agent_run = await queries.get_agent_run(session, agent_run_id, for_update=True)
         if agent_run is None or not await _may_continue(session, agent_run, run):
@@ -126,13 +141,25 @@ async def _open_leg(
             silent=calibration.silent, notify=calibration.notify, confirm=calibration.confirm
         )
         temperature = calibration.temperature
+    return _new_leg(runtime, run, KnownRows(agent_run, steps), config, thresholds, temperature)
+
+
+def _new_leg(
+    runtime: Runtime,
+    run: RunRow,
+    known: KnownRows,
+    config: GraceConfig,
+    thresholds: ThresholdSection,
+    temperature: float,
+) -> Leg:
+    agent_run = known.agent_run
     used = RunUsage(agent_run.token_count, agent_run.cost_usd)
     model = open_agent_model(
         runtime, config, run.tenant_id, agent_run.project_id, agent_run.playbook, run.id, used
     )
     tools = available_tools(config, has_model=model is not None)
-    leg = Leg(runtime, run, agent_run_id, config, tools, thresholds, temperature, model)
-    leg.known = KnownRows(agent_run, steps)
+    leg = Leg(runtime, run, agent_run.id, config, tools, thresholds, temperature, model)
+    leg.known = known
     _use_bullets(leg, agent_run)
     return leg
 
@@ -250,14 +277,16 @@ async def _render_bullets(leg: Leg, agent_run: AgentRunRow) -> None:
 
 
 async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext:
-    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
-        rows = await list_collections(session, agent_run.project_id)
-        chosen = set(agent_run.collections)
-        collections = [
-            (row.name, row.description) for row in rows if not chosen or row.name in chosen
-        ]
-        known: Sequence[Experience] = ()
-        if leg.model is not None or len(collections) > 1:  # otherwise there is nothing to choose
+    available, leg.collections = leg.collections, None
+    if available is None:
+        async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+            rows = await list_collections(session, agent_run.project_id)
+        available = [(row.name, row.description) for row in rows]
+    chosen = set(agent_run.collections)
+    collections = [each for each in available if not chosen or each[0] in chosen]
+    known: Sequence[Experience] = ()
+    if leg.model is not None or len(collections) > 1:  # otherwise there is nothing to choose
+        async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
             known = await find_experience(session, agent_run.project_id, agent_run.query)
     return PlanningContext(
         agent_run.query,

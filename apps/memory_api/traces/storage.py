@@ -87,6 +87,17 @@ async def store_trace(session: AsyncSession, new: NewTrace) -> StoredTrace:
     return StoredTrace(trace, duplicate=False)
 
 
+async def store_new_trace(session: AsyncSession, new: NewTrace) -> UUID:
+    """`store_trace` for a trace that is new except after a crash: it is looked up only then. It has
+    no related memories. Returns the ID of the trace.
+    """
+    trace_id: UUID = new.row["id"]
+    if not await insert_traces(session, [dict(new.row)]):
+        return (await store_trace(session, new)).trace.id
+    await _insert_event_batches(session, trace_id, new.event_batches)
+    return trace_id
+
+
 async def _check_related_memories(
     session: AsyncSession, project_id: str, memory_ids: Sequence[str]
 ) -> None:
