@@ -18,7 +18,7 @@ class Runs:
         self.tasks = [asyncio.create_task(self._run(number, turns)) for number in range(count)]
 
     async def _run(self, number: int, turns: Turns) -> None:
-        async with turns.turn() as end:
+        async with turns.take() as end:
             self.begun.append(number)
             self.ends[number] = end
             await self.events[number].wait()

@@ -74,7 +74,7 @@ class AgentRunStep:
         self._config = config
 
     async def execute(self, runtime: Runtime, run: RunRow) -> None:
-        async with turns_of(runtime.sessions).turn() as end_turn:
+        async with turns_of(runtime.sessions).take() as end_turn:
             if runtime.llm is not None:
                 end_turn()  # it mostly waits for the model
             await self._execute(runtime, run)

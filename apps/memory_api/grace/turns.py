@@ -33,7 +33,7 @@ class Turns:
     _waiting: deque[asyncio.Future[None]] = field(default_factory=deque[asyncio.Future[None]])
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[Callable[[], None]]:
+    async def take(self) -> AsyncGenerator[Callable[[], None]]:
         """Wait for a turn. It ends with the block, by a call of what this yields, or after
         `seconds`.
         """
