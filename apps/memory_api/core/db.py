@@ -53,8 +53,6 @@ PGVECTOR_MISSING = (
     "The pgvector extension is missing in this database."
     " Run `create extension vector` as a superuser."
 )
-
-
 CONNECT_TIMEOUT_SECONDS = 10.0
 
 
@@ -305,16 +303,14 @@ class Sessions:
     @asynccontextmanager
     async def driver_transaction(self, tenant_id: UUID) -> AsyncGenerator[asyncpg.Connection[Any]]:
         """`for_tenant` without a session and its hooks: half the CPU time for one statement."""
-        async with self._driver_connection(self.engine) as driver:
-            async with tenant_transaction(driver, tenant_id, "READ WRITE"):
-                yield driver
+        open_connection = self.raw_connection()
+        async with open_connection as driver, tenant_transaction(driver, tenant_id, "READ WRITE"):
+            yield driver
 
     @asynccontextmanager
     async def raw_connection(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
-        """Open the driver's connection outside a transaction and without a tenant.
-
-        Only for statements that bind their tenant themselves: `hansei_search`, and the insert of a
-        retrieval. Others would see no rows.
+        """Open the driver's connection outside a transaction and without a tenant: for statements
+        that bind their tenant themselves (`hansei_search`). Others would see no rows.
         """
         async with self._driver_connection(self.engine) as driver:
             yield driver
