@@ -14,8 +14,9 @@ from httpx2 import AsyncClient
 from typer.testing import CliRunner, Result
 
 from apps.memory_api.__main__ import register
+from apps.memory_api.auth.queries import set_tenant_status
 from apps.memory_api.commands import maintain
-from apps.memory_api.core.db import Base
+from apps.memory_api.core.db import Base, Sessions, open_engine
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.tenants.export import LEFT_OUT
 from tests.conftest import Database, TestTenant
@@ -47,12 +48,27 @@ async def test_suspended_tenant_is_refused_until_it_is_resumed(
     assert suspended.exit_code == 0, suspended.output
     runtime.key_cache._entries.clear()  # five seconds later
     assert (await api.get("/api/v1/memories")).status_code in (401, 403)
+    waiting = await run("maintain", "decay", "--tenant", tenant.slug)
+    assert (waiting.exit_code, "is not active" in waiting.output) == (1, True), waiting.output
     resumed = await run("tenant", "resume", tenant.slug)
     assert resumed.exit_code == 0, resumed.output
     runtime.key_cache._entries.clear()
     assert (await api.get("/api/v1/memories")).status_code == 200
     missing = await run("tenant", "suspend", "no-such-tenant")
     assert (missing.exit_code, "not found" in missing.output) == (1, True)
+
+
+async def test_name_of_an_erased_tenant_cannot_be_used_again(
+    tenant: TestTenant, database: Database
+) -> None:
+    again = await run("tenant", "create", tenant.slug)
+    assert (again.exit_code, "already exists" in again.output) == (0, True), again.output
+    owner = Sessions(open_engine(database.url("hansei_owner"), pool_size=1))
+    async with owner.for_tenant(tenant.id) as session:
+        await set_tenant_status(session, "erased")
+    await owner.close()
+    refused = await run("tenant", "create", tenant.slug)
+    assert (refused.exit_code, "was erased" in refused.output) == (1, True), refused.output
 
 
 async def test_export_contains_the_rows_of_one_tenant(

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import typer
 
+from apps.memory_api.auth.queries import is_tenant_active
 from apps.memory_api.bootstrap import open_runtime
 from apps.memory_api.commands.database import (
     CommandFailed,
@@ -84,8 +85,15 @@ async def _run_for_tenant(
     name: MaintenanceTaskName,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    """Queue a run and execute it here, unless a worker is faster. Raises `CommandFailed`."""
+    """Queue a run and execute it here, unless a worker is faster. Raises `CommandFailed`, also for
+    a suspended tenant, whose run would wait.
+    """
     async with runtime.sessions.for_tenant(tenant_id) as session:
+        if not await is_tenant_active(session):
+            raise CommandFailed(
+                f"Tenant '{label}' is not active. `hansei tenant list` shows its status, and"
+                " `hansei tenant resume` ends a suspension."
+            )
         run = await start_task(runtime, session, name, options)
     while True:
         await process_ticket(runtime, Ticket(tenant_id, run.id))
