@@ -9,10 +9,8 @@ that waits for a model or a slow tool does not compute, so its turn ends.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from apps.memory_api.core.db import Sessions
@@ -23,56 +21,33 @@ TURN_SECONDS = 0.1
 """A run that takes longer mostly waits."""
 
 
-@dataclass
 class Turns:
     """Gives `limit` turns at the same time, in the order of the requests."""
 
-    limit: int = MAX_TURNS
-    seconds: float = TURN_SECONDS
-    _taken: int = 0
-    _waiting: deque[asyncio.Future[None]] = field(default_factory=deque[asyncio.Future[None]])
+    def __init__(self, limit: int = MAX_TURNS, seconds: float = TURN_SECONDS) -> None:
+        self._free = asyncio.Semaphore(limit)
+        self._seconds = seconds
 
     @asynccontextmanager
     async def take(self) -> AsyncGenerator[Callable[[], None]]:
         """Wait for a turn. It ends with the block, by a call of what this yields, or after
         `seconds`.
         """
-        if self._taken < self.limit:
-            self._taken += 1
-        else:
-            await self._wait()
+        await self._free.acquire()
         has_ended = False
 
         def end() -> None:
             nonlocal has_ended
             if not has_ended:
                 has_ended = True
-                self._give_back()
+                self._free.release()
 
-        timer = asyncio.get_running_loop().call_later(self.seconds, end)
+        timer = asyncio.get_running_loop().call_later(self._seconds, end)
         try:
             yield end
         finally:
             timer.cancel()
             end()
-
-    async def _wait(self) -> None:
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
-        try:
-            await place
-        except asyncio.CancelledError:
-            if not place.cancelled():  # it had the turn already
-                self._give_back()
-            raise
-
-    def _give_back(self) -> None:
-        while self._waiting:
-            place = self._waiting.popleft()
-            if not place.cancelled():
-                place.set_result(None)  # the turn goes to the next one
-                return
-        self._taken -= 1
 
 
 _turns: WeakKeyDictionary[Sessions, Turns] = WeakKeyDictionary()
