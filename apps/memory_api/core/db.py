@@ -45,6 +45,8 @@ TENANT_INFO_KEY = "tenant_id"
 """Key of the tenant ID in `session.info` and in the connection's execution options."""
 AFTER_COMMIT_KEY = "after_commit"
 """Key of the callbacks of `call_after_commit` in `session.info`."""
+DRIVER_KEY = "driver"
+"""Key of the driver's connection in `session.info`: a session has one connection."""
 INVALID_URL = (
     "A database URL in the configuration is not valid."
     " Use postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
@@ -376,10 +378,12 @@ async def asyncpg_connection(session: AsyncSession) -> asyncpg.Connection[Any]:
     """Return the session's asyncpg connection, inside its transaction. For the queue and for
     hand-written SQL.
     """
-    connection = await session.connection()
-    raw = await connection.get_raw_connection()
-    driver = raw.driver_connection
-    assert driver is not None
+    driver: asyncpg.Connection[Any] | None = session.info.get(DRIVER_KEY)
+    if driver is None:
+        connection = await session.connection()
+        driver = (await connection.get_raw_connection()).driver_connection
+        assert driver is not None
+        session.info[DRIVER_KEY] = driver
     return driver
 
 

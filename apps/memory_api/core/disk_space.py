@@ -36,6 +36,11 @@ def record_full_disk(engine: AsyncEngine) -> None:
 
     @event.listens_for(engine.sync_engine, "handle_error")
     def check(context: ExceptionContext) -> None:  # pyright: ignore[reportUnusedFunction]
-        if sqlstate(context.original_exception) == DISK_FULL_SQLSTATE:
-            DISK_STATE.is_full = True
-            DISK_FULL.inc()
+        record_if_disk_full(context.original_exception)
+
+
+def record_if_disk_full(error: BaseException) -> None:
+    """Set `DISK_STATE` if a statement failed because of a full disk."""
+    if sqlstate(error) == DISK_FULL_SQLSTATE:
+        DISK_STATE.is_full = True
+        DISK_FULL.inc()

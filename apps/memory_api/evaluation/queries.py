@@ -10,11 +10,11 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.statements import fetch_rows, load_statement
 from apps.memory_api.evaluation.schemas import CriterionScore
 from apps.memory_api.evaluation.tables import TraceEvaluationRow
 
-REPLACE_SCORES = load_sql("evaluation/queries.sql", "replace_scores")
+REPLACE_SCORES = load_statement("evaluation/queries.sql", "replace_scores")
 
 
 async def list_evaluations(session: AsyncSession, trace_id: UUID) -> Sequence[TraceEvaluationRow]:
@@ -43,7 +43,8 @@ async def replace_scores(
         for name, scores in scores_by_evaluator.items()
         for score in scores
     ]
-    await session.execute(
+    await fetch_rows(
+        session,
         REPLACE_SCORES,
         {
             "tenant": current_tenant_id(session),

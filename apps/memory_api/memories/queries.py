@@ -23,6 +23,7 @@ from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.pagination import Cursor, keyset_page
 from apps.memory_api.core.resources import load_sql
 from apps.memory_api.core.schemas import fold_tags
+from apps.memory_api.core.statements import fetch_rows, load_statement
 from apps.memory_api.memories.index.scopes import ScopeAddress, find_scopes
 from apps.memory_api.memories.schemas import MemoryStatus
 from apps.memory_api.memories.tables import (
@@ -33,11 +34,11 @@ from apps.memory_api.memories.tables import (
     ScopeStatRow,
 )
 
-ADD_LINKS = load_sql("memories/queries.sql", "add_links")
-FIND_SAME_TEXT = load_sql("memories/queries.sql", "find_same_text")
+ADD_LINKS = load_statement("memories/queries.sql", "add_links")
+FIND_SAME_TEXT = load_statement("memories/queries.sql", "find_same_text")
 FIND_CONTENTS = load_sql("memories/queries.sql", "find_contents")
 LIST_VECTORS = load_sql("memories/queries.sql", "list_vectors")
-ADD_OBSERVATION = load_sql("memories/queries.sql", "add_observation")
+ADD_OBSERVATION = load_statement("memories/queries.sql", "add_observation")
 _MEMORY_BY_KEY = select(MemoryRow).where(
     MemoryRow.tenant_id == bindparam("tenant"),
     MemoryRow.scope_id == bindparam("scope"),
@@ -183,7 +184,8 @@ async def add_links(session: AsyncSession, links: Iterable[NewLink]) -> int:
     if not rows:
         return 0
     sources, relations, kinds, targets = zip(*rows, strict=True)
-    added = await session.execute(
+    added = await fetch_rows(
+        session,
         ADD_LINKS,
         {
             "tenants": [current_tenant_id(session)] * len(rows),
@@ -193,7 +195,7 @@ async def add_links(session: AsyncSession, links: Iterable[NewLink]) -> int:
             "targets": targets,
         },
     )
-    return len(added.all())
+    return len(added)
 
 
 ScopedFingerprint = tuple[int, bytes]
@@ -212,7 +214,7 @@ async def find_same_text(
         "scopes": scopes,
         "fingerprints": fingerprints,
     }
-    rows = await session.execute(FIND_SAME_TEXT, parameters)
+    rows = await fetch_rows(session, FIND_SAME_TEXT, parameters)
     return {(scope, bytes(fingerprint)): memory_id for scope, fingerprint, memory_id in rows}
 
 
@@ -248,8 +250,10 @@ async def get_memory_by_key(
 async def add_observation(session: AsyncSession, memory_ids: Collection[UUID]) -> None:
     """Counts one more observation of each of these memories."""
     if memory_ids:
-        await session.execute(
-            ADD_OBSERVATION, {"tenant": current_tenant_id(session), "ids": list(memory_ids)}
+        await fetch_rows(
+            session,
+            ADD_OBSERVATION,
+            {"tenant": current_tenant_id(session), "ids": list(memory_ids)},
         )
 
 

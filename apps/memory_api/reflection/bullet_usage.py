@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.statements import fetch_rows, load_statement
 from apps.memory_api.memories.schemas import MemoryStatus
 from apps.memory_api.playbooks.bullet_rows import to_bullet
 from apps.memory_api.playbooks.citations import extract_cited_ids, resolve_citations
@@ -27,7 +27,7 @@ from apps.memory_api.trace_analysis.arguments import as_items
 from apps.memory_api.traces.schemas import Event, EventType
 from apps.memory_api.traces.tables import TraceRow
 
-USED_BULLETS = load_sql("reflection/credit/credit.sql", "used")
+USED_BULLETS = load_statement("reflection/credit/credit.sql", "used")
 UsageKind = Literal["named", "cited", "served"]
 """How a use is known, most certain first: the client names the bullet, the agent cites it, or a
 retrieval put it into the prompt.
@@ -137,7 +137,8 @@ async def _load_playbook(session: AsyncSession, trace: TraceRow) -> Any:
         "name": trace.playbook,
         "retrieval": trace.retrieval_id,
     }
-    return (await session.execute(USED_BULLETS, parameters)).one_or_none()
+    rows = await fetch_rows(session, USED_BULLETS, parameters)
+    return rows[0] if rows else None
 
 
 def _agent_messages(trace: TraceRow, events: Sequence[EventLike]) -> list[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.errors import NotFound
 from apps.memory_api.core.isolated_work import run_isolated
-from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.statements import fetch_rows, load_statement
 from apps.memory_api.memories.schemas import MemoryKind
 from apps.memory_api.playbooks.ref import PlaybookRef
 from apps.memory_api.reflection.bullet_usage import UsedBullet, bullet_text, load_bullet_usage
@@ -45,8 +45,8 @@ MIN_COPY_SIMILARITY = 0.85
 TOOLS = "tools"
 """Key of a lesson's metadata: the names of the tools that its trace used."""
 
-TASK_KNOWLEDGE = load_sql("reflection/context.sql", "task_knowledge")
-BULLETS_OF_LESSONS = load_sql("reflection/context.sql", "bullets_of_lessons")
+TASK_KNOWLEDGE = load_statement("reflection/context.sql", "task_knowledge")
+BULLETS_OF_LESSONS = load_statement("reflection/context.sql", "bullets_of_lessons")
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ async def load_task_knowledge(session: AsyncSession, trace: TraceRow) -> TaskKno
     }
     lessons: dict[str, TaskLesson] = {}
     hints: dict[str, None] = {}
-    for row in (await session.execute(TASK_KNOWLEDGE, parameters)).all():
+    for row in await fetch_rows(session, TASK_KNOWLEDGE, parameters):
         if row.kind in (MemoryKind.REFLECTION, MemoryKind.EPISODE):
             hints[row.content] = None
             continue
@@ -223,7 +223,7 @@ async def show_as_bullets(
         "tenant": current_tenant_id(session),
         "lessons": [lesson.memory_id for lesson in lessons],
     }
-    rows = (await session.execute(BULLETS_OF_LESSONS, parameters)).all()
+    rows = await fetch_rows(session, BULLETS_OF_LESSONS, parameters)
     bullet_of = {row.memory_id: row for row in reversed(rows) if row.bullet_id}
     rejected = {row.memory_id for row in rows if row.decision == "rejected"} - bullet_of.keys()
     shown: dict[UUID, PromptLesson] = {}

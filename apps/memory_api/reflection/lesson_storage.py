@@ -16,9 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.resources import load_sql
 from apps.memory_api.core.schemas import fold_tags
 from apps.memory_api.core.secret_redaction import redact_value
+from apps.memory_api.core.statements import fetch_rows, load_statement
 from apps.memory_api.memories.editing import rewrite_memory
 from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
 from apps.memory_api.memories.index.scopes import (
@@ -47,7 +47,7 @@ from apps.memory_api.trace_analysis.context import ReflectionContext
 from apps.memory_api.webhooks.outbox import report_reflection
 
 SOURCE = "reflection_engine_v2"
-KEEP_TASK_HINT = load_sql("reflection/context.sql", "keep_task_hint")
+KEEP_TASK_HINT = load_statement("reflection/context.sql", "keep_task_hint")
 STRATEGY_IMPORTANCE_FACTOR = 1.1
 MIN_DUPLICATE_COSINE = 0.97
 MIN_DUPLICATE_TERM_OVERLAP = 0.9
@@ -182,7 +182,7 @@ async def _update_known_lesson(
             "trace": lesson.draft.trace_id,
             "hint": hint,
         }
-        await session.execute(KEEP_TASK_HINT, parameters)
+        await fetch_rows(session, KEEP_TASK_HINT, parameters)
 
 
 TextKey = tuple[ScopeAddress, bytes]

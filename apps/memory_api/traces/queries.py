@@ -23,19 +23,16 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.statements import fetch_rows, load_statement
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
-ATTEMPT_EVENTS = load_sql("traces/storage.sql", "attempt_events").columns(
-    metadata_=JSONB, error=JSONB
-)
-TRACE_IDENTITIES = load_sql("traces/storage.sql", "trace_identities")
+ATTEMPT_EVENTS = load_statement("traces/storage.sql", "attempt_events")
+TRACE_IDENTITIES = load_statement("traces/storage.sql", "trace_identities")
 
 
 def to_events(rows: Sequence[TraceEventRow]) -> list[Event]:
@@ -269,7 +266,8 @@ async def load_attempt_events(
     """Trace ID → a bounded part of its events, in order, read with one statement."""
     if not trace_ids:
         return {}
-    rows = await session.execute(
+    rows = await fetch_rows(
+        session,
         ATTEMPT_EVENTS,
         {
             "tenant": current_tenant_id(session),
@@ -363,4 +361,4 @@ async def list_trace_identities(
         "ids": list(trace_ids),
         "most": limit,
     }
-    return (await session.execute(TRACE_IDENTITIES, parameters)).all()
+    return await fetch_rows(session, TRACE_IDENTITIES, parameters)

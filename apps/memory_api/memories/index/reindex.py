@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.statements import fetch_rows
 from apps.memory_api.memories.index.scopes import ensure_labels
 from apps.memory_api.memories.index.writer import INSERT_POSTINGS, delete_postings
 from apps.memory_api.memories.schemas import MemoryStatus
@@ -92,8 +93,9 @@ async def _insert_postings(
     rows = [(row.scope_id, t, row.seq, w) for row in memories for t, w in weights[row.seq].items()]
     if rows:
         scopes, terms, seqs, values = map(list, zip(*rows, strict=True))
-        parameters = {"scopes": scopes, "terms": terms, "seqs": seqs, "weights": values}
-        await session.execute(INSERT_POSTINGS, {"tenant": tenant, "many": len(rows), **parameters})
+        lists = {"scopes": scopes, "terms": terms, "seqs": seqs, "weights": values}
+        parameters = {"tenant": tenant, "many": len(rows), **lists}
+        await fetch_rows(session, INSERT_POSTINGS, parameters)
 
 
 FIND_MISSING_VECTORS = load_sql("memories/index/index.sql", "find_missing_vectors")

@@ -6,17 +6,18 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.statements import fetch_rows, load_statement, parse_statement
 from apps.memory_api.memories.schemas import MemoryKind
 from apps.memory_api.memories.tables import LabelRow, ScopeRow
 
-FIND_SCOPES = load_sql("memories/index/index.sql", "find_scopes")
-FIND_LABELS = load_sql("memories/index/index.sql", "find_labels")
+FIND_SCOPES = load_statement("memories/index/index.sql", "find_scopes")
+FIND_LABELS = load_statement("memories/index/index.sql", "find_labels")
+_LOCK = parse_statement("select pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 ScopeAddress = tuple[str, str, str]
 """(project, type, name). The type is `kind`, `playbook` or `collection`."""
@@ -53,8 +54,8 @@ async def find_scopes(
     if missing:
         projects, types, names = zip(*missing, strict=True)
         parameters = {"projects": projects, "types": types, "names": names}
-        rows = await session.execute(
-            FIND_SCOPES, {"tenant": current_tenant_id(session), **parameters}
+        rows = await fetch_rows(
+            session, FIND_SCOPES, {"tenant": current_tenant_id(session), **parameters}
         )
         known |= {(project, type_, name): scope for project, type_, name, scope in rows}
     return {address: known[address] for address in sorted(wanted & known.keys())}
@@ -93,7 +94,7 @@ async def find_labels(session: AsyncSession, names: Iterable[LabelName]) -> dict
     if missing:
         types, label_names = zip(*missing, strict=True)
         parameters = {"tenant": current_tenant_id(session), "types": types, "names": label_names}
-        rows = await session.execute(FIND_LABELS, parameters)
+        rows = await fetch_rows(session, FIND_LABELS, parameters)
         known |= {(type_, name): number for type_, name, number in rows}
     return {name: known[name] for name in wanted & known.keys()}
 
@@ -132,7 +133,4 @@ async def acquire_tenant_lock(session: AsyncSession, name: str) -> None:
     """Takes an advisory lock of this name and tenant, so that transactions that insert missing rows
     run one after the other. Released at the end of the transaction.
     """
-    await session.execute(
-        text("select pg_advisory_xact_lock(hashtextextended(:name, 0))"),
-        {"name": f"{name}/{current_tenant_id(session)}"},
-    )
+    await fetch_rows(session, _LOCK, {"name": f"{name}/{current_tenant_id(session)}"})

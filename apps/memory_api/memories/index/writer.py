@@ -21,6 +21,7 @@ from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.resources import load_sql
 from apps.memory_api.core.schemas import fold_tags
+from apps.memory_api.core.statements import fetch_rows, load_statement
 from apps.memory_api.memories.index.drafts import PreparedMemory
 from apps.memory_api.memories.index.scopes import (
     KIND_IDS,
@@ -32,9 +33,9 @@ from apps.memory_api.memories.schemas import LAYER_BY_KIND, MemoryKind, MemorySt
 from apps.memory_api.memories.tables import LabelRow, MemoryRow, MemoryVectorRow, ScopeStatRow
 from apps.memory_api.text.terms import TOKENIZER_VERSION
 
-INSERT_MEMORIES = load_sql("memories/index/index.sql", "insert_memories")
-INSERT_VECTORS = load_sql("memories/index/index.sql", "insert_vectors")
-INSERT_POSTINGS = load_sql("memories/index/index.sql", "insert_postings")
+INSERT_MEMORIES = load_statement("memories/index/index.sql", "insert_memories")
+INSERT_VECTORS = load_statement("memories/index/index.sql", "insert_vectors")
+INSERT_POSTINGS = load_statement("memories/index/index.sql", "insert_postings")
 DELETE_POSTINGS = load_sql("memories/index/index.sql", "delete_postings")
 DELETE_SCOPE_VECTORS = load_sql("memories/index/index.sql", "delete_scope_vectors")
 DELETE_SCOPE_POSTINGS = load_sql("memories/index/index.sql", "delete_scope_postings")
@@ -118,7 +119,7 @@ async def insert_rows(session: AsyncSession, rows: Sequence[Columns]) -> list[In
     inserted: list[InsertedMemory] = []
     for batch in _batches(rows):
         text = json.dumps(batch, ensure_ascii=False)
-        result = await session.execute(INSERT_MEMORIES, {"rows": text})
+        result = await fetch_rows(session, INSERT_MEMORIES, {"rows": text})
         returned = {str(row.id): row for row in result}
         inserted += [_to_inserted(row, returned[row["id"]]) for row in batch]
     return inserted
@@ -180,7 +181,8 @@ async def _insert_vectors(
 
     # One row per model: while a tenant changes its model, a memory has vectors of both.
     rows = [(m, model, vector) for m, item in pairs for model, vector in item.vectors.items()]
-    await session.execute(
+    await fetch_rows(
+        session,
         INSERT_VECTORS,
         {
             "tenant": current_tenant_id(session),
@@ -204,7 +206,8 @@ async def _insert_postings(session: AsyncSession, pairs: Sequence[IndexedPair]) 
     rows = [(m.scope_id, term, m.seq, w) for m, item in pairs for term, w in item.weights.items()]
     if rows:
         scopes, terms, seqs, weights = zip(*rows, strict=True)
-        await session.execute(
+        await fetch_rows(
+            session,
             INSERT_POSTINGS,
             {
                 "tenant": current_tenant_id(session),

@@ -26,7 +26,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.statements import Statement, fetch_rows, load_statement
 from apps.memory_api.memories.index.drafts import PreparedMemory
 from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.playbooks.models import VerdictTag
@@ -46,9 +46,9 @@ MIN_ATTEMPTS_PER_SIDE = 2
 MIN_CERTAINTY = 0.99
 MAX_ATTEMPTS = 200
 """Attempts of a task that are compared, the latest. The counted outcomes of older ones stay."""
-TASK_KEYS = load_sql("reflection/credit/credit.sql", "task_keys")
-TASK_SIDES = load_sql("reflection/credit/credit.sql", "task_sides")
-TASK_FLIPS = load_sql("reflection/credit/credit.sql", "task_flips")
+TASK_KEYS = load_statement("reflection/credit/credit.sql", "task_keys")
+TASK_SIDES = load_statement("reflection/credit/credit.sql", "task_sides")
+TASK_FLIPS = load_statement("reflection/credit/credit.sql", "task_flips")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ async def _update_confirmed_outcomes(
 
 
 async def _fetch(
-    session: AsyncSession, trace: TraceRow, statement: Any, **parameters: Any
+    session: AsyncSession, trace: TraceRow, statement: Statement, **parameters: Any
 ) -> Sequence[Any]:
     task = {
         "tenant": current_tenant_id(session),
@@ -184,4 +184,4 @@ async def _fetch(
         "task": trace.task_key,
         "latest": MAX_ATTEMPTS,
     }
-    return (await session.execute(statement, task | parameters)).all()
+    return await fetch_rows(session, statement, task | parameters)
