@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import httpx2
 import pytest
-from sqlalchemy.exc import IntegrityError
+from asyncpg import ForeignKeyViolationError
 
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.evaluation.evaluate import evaluate_trace, store_evaluation
@@ -170,7 +170,7 @@ async def test_other_tenant_sees_nothing(
     assert_problem(await http.get(path, headers=other.auth()), 404, "not_found")
     async with runtime.sessions.for_tenant(other.id) as session:
         assert await list_evaluations(session, trace_id) == []
-    with pytest.raises(IntegrityError):
+    with pytest.raises(ForeignKeyViolationError):
         await keep(
             runtime,
             other,

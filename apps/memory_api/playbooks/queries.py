@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Text, any_, func, insert, literal, or_, select, update
+from sqlalchemy import Text, any_, bindparam, func, insert, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -33,6 +33,11 @@ from apps.memory_api.playbooks.tables import (
 
 CURRENT_VERSION = 2**31 - 1
 """A version number that no playbook reaches. The state at this version is the current state."""
+_PLAYBOOK = select(PlaybookRow).where(
+    PlaybookRow.tenant_id == bindparam("tenant"),
+    PlaybookRow.project_id == bindparam("project"),
+    PlaybookRow.name == bindparam("name"),
+)
 BULLETS_AS_OF = read_sql("playbooks/queries.sql", "bullets_as_of")
 PROVENANCE = load_sql("playbooks/queries.sql", "provenance")
 COUNT_USES = load_sql("playbooks/queries.sql", "count_uses")
@@ -44,14 +49,9 @@ async def get_playbook(
     session: AsyncSession, ref: PlaybookRef, *, lock: bool = False, share: bool = False
 ) -> PlaybookRow | None:
     """The playbook, deleted or not. `lock` locks its row FOR UPDATE, `share` FOR SHARE."""
-    query = select(PlaybookRow).where(
-        PlaybookRow.tenant_id == current_tenant_id(session),
-        PlaybookRow.project_id == ref.project_id,
-        PlaybookRow.name == ref.name,
-    )
-    if lock or share:
-        query = query.with_for_update(read=share)
-    return await session.scalar(query)
+    query = _PLAYBOOK.with_for_update(read=share) if lock or share else _PLAYBOOK
+    parameters = {"project": ref.project_id, "name": ref.name}
+    return await session.scalar(query, {"tenant": current_tenant_id(session), **parameters})
 
 
 async def ensure_playbook(

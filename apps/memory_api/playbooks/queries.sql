@@ -259,6 +259,10 @@ limit :limit
 
 -- Whether a trace of a playbook is evaluated or reflected on now or next, which may give the playbook another lesson. Of the unfinished
 -- runs, the 256 that are next are read, by runs_unfinished_idx.
+-- name: unfinished_runs
+-- Those of some runs that are queued or running.
+select id from runs where tenant_id = :tenant and id = any(:runs) and state in ('queued', 'running')
+
 -- name: is_reflecting
 with unfinished as (
     select r.tenant_id, r.trace_id

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, get_args
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
@@ -39,6 +39,9 @@ DELIVERY_ID = "delivery_id"
 MAX_ATTEMPTS = 16
 """About 45 minutes with the delays of `runs.lifecycle.backoff`."""
 _EVENTS_KEY = "webhook_events"
+_ACTIVE_WEBHOOKS = select(WebhookRow).where(
+    WebhookRow.tenant_id == bindparam("tenant"), WebhookRow.is_active
+)
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,7 @@ def delivery_writer(queue: RunQueue) -> Callable[[AsyncSession], Awaitable[None]
         events: list[WebhookEvent] = session.info.pop(_EVENTS_KEY, [])
         if not events:
             return
-        webhooks = await session.scalars(
-            select(WebhookRow).where(
-                WebhookRow.tenant_id == current_tenant_id(session), WebhookRow.is_active
-            )
-        )
+        webhooks = await session.scalars(_ACTIVE_WEBHOOKS, {"tenant": current_tenant_id(session)})
         rows = [
             _new_delivery(session, webhook, event)
             for webhook in webhooks.all()

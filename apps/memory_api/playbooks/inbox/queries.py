@@ -6,31 +6,33 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.statements import fetch_rows, load_statement
 from apps.memory_api.playbooks.tables import InboxLessonRow, PlaybookCurationRow, PlaybookRow
-from apps.memory_api.runs.tables import RunRow
 
 IS_REFLECTING = load_sql("playbooks/queries.sql", "is_reflecting")
+UNFINISHED_RUNS = load_statement("playbooks/queries.sql", "unfinished_runs")
+_LOCKED_CURATION = (
+    select(PlaybookCurationRow)
+    .where(
+        PlaybookCurationRow.tenant_id == bindparam("tenant"),
+        PlaybookCurationRow.scope_id == bindparam("scope"),
+    )
+    .with_for_update()
+    .execution_options(populate_existing=True)
+)
 
 
 async def lock_curation(session: AsyncSession, scope: int) -> PlaybookCurationRow:
     """The state of the playbook's curation, locked. Take no other lock after it."""
     await session.flush()
-    query = (
-        select(PlaybookCurationRow)
-        .where(
-            PlaybookCurationRow.tenant_id == current_tenant_id(session),
-            PlaybookCurationRow.scope_id == scope,
-        )
-        .with_for_update()
-        .execution_options(populate_existing=True)
-    )
-    row = await session.scalar(query)
+    parameters = {"tenant": current_tenant_id(session), "scope": scope}
+    row = await session.scalar(_LOCKED_CURATION, parameters)
     if row is not None:
         return row
     await session.execute(
@@ -38,7 +40,7 @@ async def lock_curation(session: AsyncSession, scope: int) -> PlaybookCurationRo
         .values(tenant_id=current_tenant_id(session), scope_id=scope)
         .on_conflict_do_nothing()
     )
-    row = await session.scalar(query)
+    row = await session.scalar(_LOCKED_CURATION, parameters)
     assert row is not None, "just created, and never removed"
     return row
 
@@ -57,14 +59,8 @@ async def find_unfinished_runs(session: AsyncSession, run_ids: Collection[UUID])
     """Those of these runs that are queued or running."""
     if not run_ids:
         return set()
-    found = await session.scalars(
-        select(RunRow.id).where(
-            RunRow.tenant_id == current_tenant_id(session),
-            RunRow.id.in_(list(run_ids)),
-            RunRow.state.in_(("queued", "running")),
-        )
-    )
-    return set(found)
+    parameters = {"tenant": current_tenant_id(session), "runs": list(run_ids)}
+    return {row.id for row in await fetch_rows(session, UNFINISHED_RUNS, parameters)}
 
 
 async def list_oldest_lessons(

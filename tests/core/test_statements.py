@@ -1,0 +1,61 @@
+"""Statements that the driver executes in the transaction of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from apps.memory_api.core.db_errors import DatabaseUnavailable
+from apps.memory_api.core.disk_space import DISK_STATE
+from apps.memory_api.core.statements import fetch_rows, parse_statement
+from apps.memory_api.runs.lifecycle import new_run
+from apps.memory_api.runtime import Runtime
+from tests.conftest import TestTenant
+
+FIND_RUN = parse_statement("select id, kind, input::text as text from runs where id = :run")
+
+
+def test_parameters_are_numbered_once() -> None:
+    statement = parse_statement("select :a::text, cast(:b as int[]), :a, x[1:2], 'now'::date")
+    assert statement.text == "select $1::text, cast($2 as int[]), $1, x[1:2], 'now'::date"
+    assert statement.parameters == ("a", "b")
+
+
+async def test_pending_changes_are_seen(runtime: Runtime, tenant: TestTenant) -> None:
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        run = new_run(session, "evaluate", project_id="default")
+        (row,) = await fetch_rows(session, FIND_RUN, {"run": run.id})
+        assert (row.id, row["kind"], row.text) == (run.id, "evaluate", "{}")
+        with pytest.raises(AttributeError):
+            _ = row.missing
+
+
+async def test_other_tenant_sees_nothing(
+    runtime: Runtime, tenant: TestTenant, make_tenant: Callable[[], Awaitable[TestTenant]]
+) -> None:
+    other_tenant = await make_tenant()
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        run = new_run(session, "evaluate", project_id="default")
+    async with runtime.sessions.for_tenant(other_tenant.id) as session:
+        assert await fetch_rows(session, FIND_RUN, {"run": run.id}) == []
+
+
+async def test_errors_are_translated(
+    runtime: Runtime, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DISK_STATE, "is_full", False)
+    raises = parse_statement(
+        "do $$ begin raise exception 'full' using errcode = '53100'; end $$ -- no parameter"
+    )
+    with pytest.raises(asyncpg.PostgresError):
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            await fetch_rows(session, raises, {})
+    assert DISK_STATE.is_full
+    ends = parse_statement("select pg_terminate_backend(pg_backend_pid())")
+    with pytest.raises(DatabaseUnavailable):
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            await fetch_rows(session, ends, {})
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        assert await fetch_rows(session, FIND_RUN, {"run": tenant.id}) == []
