@@ -6,7 +6,7 @@ Lessons that the rules wrote while the model failed are replaced in place by a l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -127,9 +127,11 @@ async def save_lessons(
     *,
     episodes: Sequence[PreparedMemory] = (),
     count_observations: bool = True,
+    links: Callable[[Sequence[SavedLesson]], Iterable[NewLink]] = lambda _: (),
 ) -> list[SavedLesson]:
     """Insert new lessons, and count an observation of known ones; the answer is parallel to
-    `lessons`. Every lesson is linked to its trace. `episodes` are inserted as they are.
+    `lessons`. Every lesson is linked to its trace. `episodes` are inserted as they are. `links`
+    gives further links.
 
     Only one transaction of a project at a time saves lessons, so call it late in the transaction.
     """
@@ -159,14 +161,12 @@ async def save_lessons(
             await _update_known_lesson(session, item.memory_id, lesson)
     if count_observations:
         await add_observation(session, {item.memory_id for item in saved if not item.is_new})
-    await add_links(
-        session,
-        (
-            NewLink(item.memory_id, "derived_from", "trace", lesson.draft.trace_id)
-            for item, lesson in zip(saved, lessons, strict=True)
-            if lesson.draft.trace_id is not None
-        ),
-    )
+    of_traces = [
+        NewLink(item.memory_id, "derived_from", "trace", lesson.draft.trace_id)
+        for item, lesson in zip(saved, lessons, strict=True)
+        if lesson.draft.trace_id is not None
+    ]
+    await add_links(session, [*of_traces, *links(saved)])
     return saved
 
 

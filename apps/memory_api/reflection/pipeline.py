@@ -9,7 +9,7 @@ A `Learner` decides what is loaded, how lessons are generated and what the clien
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -27,10 +27,7 @@ from apps.memory_api.memories.index.writer import ensure_scopes_and_labels, inse
 from apps.memory_api.memories.queries import NewLink, add_links, confirm_memories
 from apps.memory_api.memories.schemas import MemoryKind
 from apps.memory_api.playbooks.editing.transaction import create_missing_playbook
-from apps.memory_api.playbooks.inbox.inbox import (
-    NewLesson,
-    add_lessons,
-)
+from apps.memory_api.playbooks.inbox.inbox import NewLesson, add_lessons
 from apps.memory_api.playbooks.models import RevisionHint
 from apps.memory_api.playbooks.queries import get_playbook
 from apps.memory_api.playbooks.ref import PlaybookRef
@@ -362,25 +359,30 @@ async def _save_memories(
         new_episodes = [output.episode] if known is None else []
         episode_id = known.id if known else output.episode.draft.id
     degraded = degraded_run_of(output.input.run)
-    saved: Sequence[SavedLesson]
+    items = [*memories, *task_memories] if degraded is None else memories
+
+    def by_draft(saved: Sequence[SavedLesson]) -> SavedLessons:
+        return SavedLessons({i.draft.id: lesson for i, lesson in zip(items, saved, strict=False)})
+
+    def links(saved: Sequence[SavedLesson]) -> Iterable[NewLink]:
+        return () if episode_id is None else _links(output, by_draft(saved), episode_id)
+
     if degraded is None:
-        items = [*memories, *task_memories]
         saved = await save_lessons(
-            session, items, episodes=new_episodes, count_observations=count_observations
+            session,
+            items,
+            episodes=new_episodes,
+            count_observations=count_observations,
+            links=links,
         )
     else:
-        items = memories
         if new_episodes:
             await insert_memories(session, new_episodes)
         # Without a model there is nothing to replace the lessons of the rules with.
         is_better = output.lessons.engine != "rules"
         saved = await replace_degraded(session, degraded, items) if is_better else []
-    lessons = SavedLessons(
-        {item.draft.id: lesson for item, lesson in zip(items, saved, strict=False)}
-    )
-    if episode_id is not None:
-        await add_links(session, _links(output, lessons, episode_id))
-    return lessons
+        await add_links(session, links(saved))
+    return by_draft(saved)
 
 
 def _links(

@@ -7,6 +7,7 @@ results, so the results of a run are stored once.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from apps.memory_api.core.db_errors import driver_message, is_transient
 from apps.memory_api.core.errors import Conflict, HanseiError
 from apps.memory_api.core.ids import new_id
 from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.core.statements import fetch_rows, load_statement
 from apps.memory_api.llm.errors import LLMError, LLMOverBudget
 from apps.memory_api.llm.stored_replies import delete_stored_replies
 from apps.memory_api.runs.tables import RunRow
@@ -141,30 +143,7 @@ _CLAIM = (
     .execution_options(synchronize_session=False)
 )
 
-_FINISH = (
-    update(RunRow)
-    .where(
-        RunRow.tenant_id == bindparam("tenant"),
-        RunRow.id == bindparam("run"),
-        RunRow.lease_owner == bindparam("owner"),
-        RunRow.state == "running",
-    )
-    .values(
-        state="done",
-        result=bindparam("new_result"),
-        error=bindparam("new_error"),
-        engine=bindparam("new_engine"),
-        degraded=bindparam("new_degraded"),
-        prompt_hash=bindparam("new_prompt_hash"),
-        usage=bindparam("new_usage"),
-        lease_until=None,
-        lease_owner=None,
-        finished_at=func.now(),
-        updated_at=func.now(),
-    )
-    .returning(RunRow.id)
-    .execution_options(synchronize_session=False)
-)
+_FINISH = load_statement("runs/queries.sql", "finish_run")
 
 
 def new_run(
@@ -255,14 +234,14 @@ async def finish_run(session: AsyncSession, run: RunRow, result: StepResult) -> 
         "tenant": current_tenant_id(session),
         "run": run.id,
         "owner": run.lease_owner,
-        "new_result": result.data,
-        "new_error": describe_error(result.degraded_by) if result.degraded_by else None,
-        "new_engine": result.engine,
-        "new_degraded": result.degraded_by is not None,
-        "new_prompt_hash": result.prompt_hash,
-        "new_usage": result.usage,
+        "result": json.dumps(result.data),
+        "error": json.dumps(describe_error(result.degraded_by)) if result.degraded_by else None,
+        "engine": result.engine,
+        "degraded": result.degraded_by is not None,
+        "prompt_hash": result.prompt_hash,
+        "usage": None if result.usage is None else json.dumps(result.usage),
     }
-    if await session.scalar(_FINISH, parameters) is None:
+    if not await fetch_rows(session, _FINISH, parameters):
         raise LeaseLost
     if result.usage is not None:  # the run called a model
         await delete_stored_replies(session, run.id)

@@ -4,3 +4,11 @@ insert into runs (tenant_id, id, project_id, kind, trace_id, input, max_attempts
 select cast(:tenant as uuid), id, project_id, :kind, trace_id, cast(:input as jsonb), cast(:max_attempts as int)
 from unnest(cast(:ids as uuid[]), cast(:project_ids as text[]), cast(:trace_ids as uuid[])) as trace (id, project_id, trace_id)
 returning id
+
+-- name: finish_run
+-- A run is done, if this process still has its lease.
+update runs
+set state = 'done', result = cast(:result as jsonb), error = cast(:error as jsonb), engine = :engine, degraded = :degraded,
+    prompt_hash = :prompt_hash, usage = cast(:usage as jsonb), lease_until = null, lease_owner = null, finished_at = now(), updated_at = now()
+where tenant_id = :tenant and id = :run and lease_owner = :owner and state = 'running'
+returning id

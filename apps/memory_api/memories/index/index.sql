@@ -120,6 +120,13 @@ select * from unnest(array_fill(cast(:tenant as uuid), array[cast(:many as int)]
                      cast(:terms as int[]), cast(:seqs as bigint[]), cast(:weights as real[]))
 returning 1
 
+-- name: insert_scope_stats
+-- Changes of the numbers of memories of some scopes. The lists are parallel.
+insert into scope_stats (tenant_id, scope_id, id, delta)
+select * from unnest(array_fill(cast(:tenant as uuid), array[cast(:many as int)]), cast(:scopes as int[]), cast(:ids as uuid[]),
+                     cast(:deltas as int[]))
+returning 1
+
 -- name: set_terms
 -- Replaces the terms and the tokenizer of memories. The lists are parallel. The terms of a row are the text of an int array.
 update memories m

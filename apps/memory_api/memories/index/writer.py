@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from pgvector import HalfVector
-from sqlalchemy import BigInteger, any_, delete, func, insert, literal, select
+from sqlalchemy import BigInteger, any_, delete, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -39,7 +39,7 @@ INSERT_POSTINGS = load_statement("memories/index/index.sql", "insert_postings")
 DELETE_POSTINGS = load_sql("memories/index/index.sql", "delete_postings")
 DELETE_SCOPE_VECTORS = load_sql("memories/index/index.sql", "delete_scope_vectors")
 DELETE_SCOPE_POSTINGS = load_sql("memories/index/index.sql", "delete_scope_postings")
-_INSERT_STATS = insert(ScopeStatRow.__table__)  # pyright: ignore[reportArgumentType] - a Table
+INSERT_STATS = load_statement("memories/index/index.sql", "insert_scope_stats")
 BATCH_SIZE = 1_000
 """Maximum number of memories in one statement, which limits the memory that the server needs."""
 
@@ -271,17 +271,17 @@ async def _add_to_stats(session: AsyncSession, scopes: Sequence[int], sign: int)
 
 
 async def _insert_deltas(session: AsyncSession, deltas: Mapping[int, int]) -> None:
-    await session.execute(
-        _INSERT_STATS,
-        [
-            {
-                "tenant_id": current_tenant_id(session),
-                "scope_id": scope,
-                "id": new_id(),
-                "delta": delta,
-            }
-            for scope, delta in sorted(deltas.items())
-        ],
+    scopes, values = zip(*sorted(deltas.items()), strict=True)
+    await fetch_rows(
+        session,
+        INSERT_STATS,
+        {
+            "tenant": current_tenant_id(session),
+            "many": len(scopes),
+            "scopes": scopes,
+            "ids": [new_id() for _ in scopes],
+            "deltas": values,
+        },
     )
 
 
