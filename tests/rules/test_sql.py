@@ -34,7 +34,6 @@ API = "apps/memory_api/"
 TEXT = {
     "core/resources.py": "loads the .sql files",
     "core/migrations.py": "one migration at a time: an advisory lock",
-    "memories/index/scopes.py": "an advisory lock",
     "core/db.py": "defaults of columns",
     "analytics/queries.py": "a statement of questions.sql without the lines of unset filters",
     "commands/doctor.py": "asks the catalog about the installation",

@@ -261,7 +261,7 @@ limit :limit
 -- runs, the 256 that are next are read, by runs_unfinished_idx.
 -- name: unfinished_runs
 -- Those of some runs that are queued or running.
-select id from runs where tenant_id = :tenant and id = any(:runs) and state in ('queued', 'running')
+select r.id from runs r where r.tenant_id = :tenant and r.id = any(:runs) and r.state in ('queued', 'running')
 
 -- name: is_reflecting
 with unfinished as (

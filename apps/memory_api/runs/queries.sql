@@ -7,8 +7,8 @@ returning id
 
 -- name: finish_run
 -- A run is done, if this process still has its lease.
-update runs
+update runs r
 set state = 'done', result = cast(:result as jsonb), error = cast(:error as jsonb), engine = :engine, degraded = :degraded,
     prompt_hash = :prompt_hash, usage = cast(:usage as jsonb), lease_until = null, lease_owner = null, finished_at = now(), updated_at = now()
-where tenant_id = :tenant and id = :run and lease_owner = :owner and state = 'running'
-returning id
+where r.tenant_id = :tenant and r.id = :run and r.lease_owner = :owner and r.state = 'running'
+returning r.id
