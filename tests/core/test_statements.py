@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 
 import asyncpg
 import pytest
+import sqlalchemy
 
 from apps.memory_api.core.db_errors import DatabaseUnavailable
 from apps.memory_api.core.disk_space import DISK_STATE
+from apps.memory_api.core.resources import PACKAGE, read_sql
 from apps.memory_api.core.statements import fetch_rows, parse_statement
 from apps.memory_api.runs.lifecycle import new_run
 from apps.memory_api.runtime import Runtime
@@ -18,9 +21,22 @@ FIND_RUN = parse_statement("select id, kind, input::text as text from runs where
 
 
 def test_parameters_are_numbered_once() -> None:
-    statement = parse_statement("select :a::text, cast(:b as int[]), :a, x[1:2], 'now'::date")
-    assert statement.text == "select $1::text, cast($2 as int[]), $1, x[1:2], 'now'::date"
+    statement = parse_statement("select :a, cast(:b as int[]), :a, x[1:2], 'now'::date")
+    assert statement.text == "select $1, cast($2 as int[]), $1, x[1:2], 'now'::date"
     assert statement.parameters == ("a", "b")
+    assert parse_statement("select x ~ '[0-9[:space:]]'").parameters == ()
+
+
+def test_parameters_of_all_files_are_those_that_sqlalchemy_finds() -> None:
+    blocks = [
+        (file.relative_to(PACKAGE).as_posix(), name)
+        for file in sorted(PACKAGE.rglob("*.sql"))
+        for name in re.findall(r"^-- name: (\w+)$", file.read_text(), re.MULTILINE)
+    ]
+    assert len(blocks) > 50
+    for file, name in blocks:
+        found = sqlalchemy.text(read_sql(file, name)).compile().params
+        assert set(parse_statement(read_sql(file, name)).parameters) == set(found), (file, name)
 
 
 async def test_pending_changes_are_seen(runtime: Runtime, tenant: TestTenant) -> None:

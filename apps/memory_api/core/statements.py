@@ -19,7 +19,7 @@ from apps.memory_api.core.db_errors import DatabaseUnavailable, translate_connec
 from apps.memory_api.core.disk_space import record_if_disk_full
 from apps.memory_api.core.resources import read_sql
 
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)\b(?!:)")
 
 
 @dataclass(frozen=True)
