@@ -257,12 +257,12 @@ where r.tenant_id = :tenant and r.scope_id = :scope and r.created_at > now() - i
 order by r.created_at desc
 limit :limit
 
--- Whether a trace of a playbook is evaluated or reflected on now or next, which may give the playbook another lesson. Of the unfinished
--- runs, the 256 that are next are read, by runs_unfinished_idx.
 -- name: unfinished_runs
 -- Those of some runs that are queued or running.
 select r.id from runs r where r.tenant_id = :tenant and r.id = any(:runs) and r.state in ('queued', 'running')
 
+-- Whether a trace of a playbook is evaluated or reflected on now or next, which may give the playbook another lesson. Of the unfinished
+-- runs, the 256 that are next are read, by runs_unfinished_idx.
 -- name: is_reflecting
 with unfinished as (
     select r.tenant_id, r.trace_id
