@@ -144,11 +144,12 @@ async def test_large_playbook_costs_no_more_statements(
     body = {"playbook": book.name, "outcome": "success", "used_bullet_keys": ["pat-3"]}
     body["events"] = [{"event_type": "llm_response", "content": "[pat-1] [pat-002]"}]
     sent = await book.api.post("/api/v1/traces?reflect=never", json=body)
-    async with runtime.sessions.for_tenant(tenant.id) as session:
-        trace = await get_trace(session, UUID(sent.json()["trace_id"]))
-        assert trace is not None
-        events = await list_events(session, trace.id)
-        with listening(runtime) as statements:
+    with listening(runtime) as statements:
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            trace = await get_trace(session, UUID(sent.json()["trace_id"]))
+            assert trace is not None
+            events = await list_events(session, trace.id)
+            statements.clear()
             found = [*(await load_bullet_usage(session, trace, events)).bullets]
+            assert len(statements) == 2
     assert hows(found) == {"pat-00003": "named", "pat-00001": "cited", "pat-00002": "cited"}
-    assert len(statements) == 2

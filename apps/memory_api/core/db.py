@@ -375,15 +375,12 @@ def call_after_commit(session: AsyncSession, callback: Callable[[], None]) -> No
 
 
 async def asyncpg_connection(session: AsyncSession) -> asyncpg.Connection[Any]:
-    """Return the session's asyncpg connection, inside its transaction. For the queue and for
-    hand-written SQL.
-    """
+    """The session's asyncpg connection, inside its transaction, for hand-written SQL."""
     driver: asyncpg.Connection[Any] | None = session.info.get(DRIVER_KEY)
     if driver is None:
-        connection = await session.connection()
-        driver = (await connection.get_raw_connection()).driver_connection
-        assert driver is not None
-        session.info[DRIVER_KEY] = driver
+        raw = await (await session.connection()).get_raw_connection()
+        driver = session.info[DRIVER_KEY] = raw.driver_connection
+    assert driver is not None
     return driver
 
 

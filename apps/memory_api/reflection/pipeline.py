@@ -352,7 +352,7 @@ async def _save_memories(
     """
     memories, task_memories = output.memories, output.task_memories
     new_episodes: list[PreparedMemory] = []
-    episode_id: UUID | None = None
+    episode_id = None
     if output.episode is not None:
         await ensure_scopes_and_labels(session, [*memories, *task_memories, output.episode])
         known = await find_episode(session, output.episode.draft)
@@ -376,8 +376,7 @@ async def _save_memories(
             links=links,
         )
     else:
-        if new_episodes:
-            await insert_memories(session, new_episodes)
+        await insert_memories(session, new_episodes)
         # Without a model there is nothing to replace the lessons of the rules with.
         is_better = output.lessons.engine != "rules"
         saved = await replace_degraded(session, degraded, items) if is_better else []
