@@ -179,6 +179,10 @@ async def test_spent_budget_answers_402_and_the_run_waits_for_it(
     assert (answered.status_code, body["code"]) == (402, "budget_spent")
     assert (body["tokens"], body["left_tokens"], body["spent_tokens"]) == (10, 10, 0)
     assert body["asked_tokens"] > 10
+    assert body["detail"] == (
+        "The budget of the day does not cover this call: 10 of 10 tokens left, and the call may "
+        f"need up to {body['asked_tokens']} tokens."
+    )
     assert int(answered.headers["retry-after"]) > 0
     (run,) = await service.runs()
     assert (run.state, run.attempts, run.error["code"]) == ("queued", 0, "budget_spent")

@@ -115,6 +115,7 @@ async def test_spent_budget_blocks_call_and_reports_amounts(
         await llm.complete(request(tenant, max_tokens=500))
     error = raised.value
     assert (error.status, error.code, len(stub.calls)) == (402, "budget_spent", 1)
+    assert "does not cover this call: $0.00005 of $0.0005 left" in str(error)
     assert error.extra["usd"] == 0.0005
     assert error.extra["spent_usd"] == pytest.approx(0.00045)
     assert error.extra["left_usd"] == pytest.approx(0.00005)

@@ -182,19 +182,30 @@ def _check_price(budgets: Sequence[BudgetRow], estimate: CostEstimate) -> None:
 def _over_budget(
     budget: BudgetRow, spending: Spending, estimate: CostEstimate, now: datetime
 ) -> LLMOverBudget:
-    limits = [f"${budget.limit_usd:f}"] if budget.limit_usd is not None else []
-    limits += [f"{budget.limit_tokens} tokens"] if budget.limit_tokens is not None else []
+    status = budget_status(budget, spending, now)
+    usd, tokens = estimate.usd, total_tokens(estimate.usage)
+    left: list[str] = []
+    needed: list[str] = []
+    if budget.limit_usd is not None:
+        free = budget.limit_usd - spending.spent_usd - spending.reserved_usd
+        left.append(f"{_dollars(max(free, Decimal(0)))} of {_dollars(budget.limit_usd)}")
+        needed.append(_dollars(usd or Decimal(0)))
+    if budget.limit_tokens is not None:
+        left.append(f"{status['left_tokens']} of {budget.limit_tokens} tokens")
+        needed.append(f"{tokens} tokens")
     name = describe_budget(budget)
-    asked = {
-        "asked_usd": float(estimate.usd) if estimate.usd is not None else None,
-        "asked_tokens": total_tokens(estimate.usage),
-    }
     return LLMOverBudget(
-        f"{name[0].upper()}{name[1:]} is exhausted: {', '.join(limits)}.",
+        f"{name[0].upper()}{name[1:]} does not cover this call: {' and '.join(left)} left, and the"
+        f" call may need up to {' and '.join(needed)}.",
         retry_after=(period_end(budget.period, now) - now).total_seconds(),
-        figures=budget_status(budget, spending, now) | asked,
+        figures=status | {"asked_usd": None if usd is None else float(usd), "asked_tokens": tokens},
         allows_rules=budget.when_spent == "rules",
     )
+
+
+def _dollars(amount: Decimal) -> str:
+    """For example "$0.00005" or "$5"."""
+    return "$" + (f"{amount:.6f}".rstrip("0").rstrip("."))
 
 
 def describe_budget(budget: BudgetRow) -> str:
