@@ -26,7 +26,7 @@ OURS = "apps.memory_api"
 SERVICE = ROOT / "apps/memory_api"
 PURE = {
     "playbooks/models.py": set(),
-    "playbooks/sections.py": {"core.resources", "core.settings"},
+    "playbooks/sections.py": {"core.errors", "core.resources", "core.settings"},
     "playbooks/state.py": {"playbooks.models", "playbooks.sections"},
     "playbooks/citations.py": {"playbooks.state"},
     "playbooks/deltas.py": {"playbooks.models", "playbooks.sections", "playbooks.state"},
