@@ -132,7 +132,7 @@ async def test_large_trace_is_redacted_in_a_process_of_its_own(
 ) -> None:
     monkeypatch.setattr(ISOLATION, "is_enabled", True)
     monkeypatch.setattr(ISOLATION, "_limiter", None)
-    monkeypatch.setattr(redaction, "MAX_INLINE_SIZE", 10)
+    monkeypatch.setattr(redaction, "MAX_REDACTED_INLINE", 10)
     monkeypatch.setattr(PERSONAL_DATA.detector, "find", None)  # this process cannot redact
     event = {"event_type": "user_message", "content": f"I am {MAIL}"}
     body = CreateTraceRequest.model_validate({"events": [event], "metadata": {"subject": MAIL}})

@@ -9,11 +9,7 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from apps.memory_api.bootstrap import (
-    freeze_startup_objects,
-    open_runtime,
-    return_large_blocks,
-)
+from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime, return_large_blocks
 from apps.memory_api.commands.database import CommandFailed, exit_on_error, open_database
 from apps.memory_api.commands.worker_metrics import serve_worker_metrics
 from apps.memory_api.core.db_errors import (

@@ -46,7 +46,7 @@ NO_OPINION = (LLMRefused, LLMTruncated, LLMUnparseable)
 MAX_REASONS, MAX_REASON_LENGTH = 10, 400
 """Reasons stored of one score, and characters of a reason."""
 
-MAX_INLINE_SIZE = 64 * 1024
+MAX_SIZE_WITHOUT_THREAD = 64 * 1024
 """Characters of events that are parsed at once; those of a larger trace, in a thread."""
 
 log = structlog.get_logger()
@@ -120,7 +120,7 @@ async def evaluate_trace(
     """Run the configured evaluators; nothing is stored. Raises as `run_evaluators` does."""
     read = partial(evaluation_input, trace, events, run_id)
     size = sum(len(event.content) for event in events)
-    input = read() if size <= MAX_INLINE_SIZE else await asyncio.to_thread(read)
+    input = read() if size <= MAX_SIZE_WITHOUT_THREAD else await asyncio.to_thread(read)
     evaluators = open_evaluators(runtime.settings, runtime.llm)
     thresholds = thresholds_of(runtime.settings)
     return await run_evaluators(input, evaluators, thresholds, fallback_to_rules=fallback_to_rules)

@@ -47,7 +47,7 @@ from apps.memory_api.trace_analysis.findings import Findings
 from apps.memory_api.traces.schemas import OutcomeType
 
 T = TypeVar("T")
-MAX_INLINE_SIZE = 64 * 1024
+MAX_SIZE_WITHOUT_THREAD = 64 * 1024
 """Characters of a trace whose prompt is written at once; that of a larger one, in a thread."""
 MIN_COPIED_LENGTH = 40
 """Characters of a root cause or an explanation that are no accident if the trace has them too."""
@@ -87,7 +87,7 @@ async def generate_reflection(
     size = input_size(context, evidence)
 
     async def run(work: Callable[[], T]) -> T:
-        return work() if size <= MAX_INLINE_SIZE else await asyncio.to_thread(work)
+        return work() if size <= MAX_SIZE_WITHOUT_THREAD else await asyncio.to_thread(work)
 
     by_rules = await run_isolated(partial(reflect.reflect_by_rules, context, found), size)
     if model is None:

@@ -43,7 +43,7 @@ T = TypeVar("T")
 Change = TypeVar("Change", AppendEventsRequest, RecordOutcomeRequest, CloseTraceRequest)
 """A request that changes a stored trace."""
 
-MAX_INLINE_SIZE = 64 * 1024
+MAX_REDACTED_INLINE = 64 * 1024
 """Characters whose personal data is redacted at once; it takes up to 50 ms."""
 REDACTED_KEY = "redacted"
 """The key of a trace's metadata with the number of redacted secrets by kind."""
@@ -135,7 +135,7 @@ async def redact_change_isolated(body: Change) -> RedactedChange[Change]:
 async def _run(work: Callable[[], T], size: int) -> T:
     options = PERSONAL_DATA.detector.options if PERSONAL_DATA.detector else PersonalDataOptions()
     work = partial(_run_with_options, options, work)
-    return await run_isolated(work, size, max_inline_size=MAX_INLINE_SIZE)
+    return await run_isolated(work, size, max_inline_size=MAX_REDACTED_INLINE)
 
 
 def _run_with_options(options: PersonalDataOptions, work: Callable[[], T]) -> T:
