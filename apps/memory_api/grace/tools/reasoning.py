@@ -198,8 +198,13 @@ def extract_answer(query: str, sources: Sequence[Source]) -> ToolResult:
 
 
 def _best_sentences(query: str, text: str) -> list[tuple[int, int]]:
+    """The spans of at most `MAX_SENTENCES` different sentences, in the order of the text."""
     terms = query_terms(query)
-    spans = [(a, b) for a, b in split_sentences(text) if text[a:b].strip()] or [(0, len(text))]
+    first: dict[str, tuple[int, int]] = {}
+    for start, end in split_sentences(text):
+        first.setdefault(text[start:end].strip(), (start, end))
+    first.pop("", None)
+    spans = list(first.values()) or [(0, len(text))]
     known = [document_weights(text[a:b]) for a, b in spans]
     scores = [sum(w for term, w in terms.items() if term in each) for each in known]
     ranked = sorted(range(len(spans)), key=lambda n: (-scores[n], n))
