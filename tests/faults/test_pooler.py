@@ -40,6 +40,7 @@ def pooled(installation: Installation) -> Iterator[Installation]:
             yield installation
         finally:
             installation.kill("second")
+            del installation.extra["second"]  # its address ends here
             installation.run_again({})
 
 

@@ -25,7 +25,12 @@ from pgqueuer.types import QueueManagerId
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import asyncpg_connection, current_tenant_id
-from apps.memory_api.core.db_errors import SCHEMA_MISSING, translate_connection_errors
+from apps.memory_api.core.db_errors import (
+    SCHEMA_MISSING,
+    DatabaseUnavailable,
+    driver_message,
+    translate_connection_errors,
+)
 from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.resources import read_sql
 from apps.memory_api.core.tracing import current_traceparent
@@ -48,6 +53,10 @@ NEVER = timedelta(days=1)
 """Stands for no delayed ticket."""
 REDELIVERY_DELAY = timedelta(seconds=2)
 """Delay before a ticket is delivered again after `deliver` raised an error."""
+UNREACHABLE_PAUSE_SECONDS = 4.0
+"""How long a worker takes no tickets after `deliver` could not reach the database. Longer than
+`REDELIVERY_DELAY`, so that a worker that can reach it takes the ticket.
+"""
 
 
 @dataclass(frozen=True)
@@ -117,8 +126,13 @@ class FairQueries(Queries):
         changes since the last one.
         """
         clock = asyncio.get_running_loop().time
-        await asyncio.sleep(self._next_poll_at - clock())
+        while (wait := self._next_poll_at - clock()) > 0:  # `pause` may extend it meanwhile
+            await asyncio.sleep(wait)
         self._next_poll_at = clock() + self._interval()
+
+    def pause(self, seconds: float) -> None:
+        """Take no tickets for this time."""
+        self._next_poll_at = asyncio.get_running_loop().time() + seconds
 
     def _interval(self) -> float:
         """Seconds between two polls. A worker that is busy leaves a free slot empty for longer, so
@@ -219,11 +233,12 @@ class PgQueuerRunQueue:
         stop: asyncio.Event,
         schedules: dict[str, tuple[str, ScheduledCallback]],
     ) -> None:
-        async with self._open_manager(WorkerSlots(concurrency)) as manager:
+        async with self._open_queries(WorkerSlots(concurrency)) as queries:
+            manager = PgQueuer(queries.driver, queries=queries)
 
             @manager.entrypoint(ENTRYPOINT)
             async def deliver_job(job: Job) -> None:  # pyright: ignore[reportUnusedFunction]
-                delay = await _deliver_or_retry(deliver, job)
+                delay = await _deliver_or_retry(deliver, job, queries)
                 if delay is not None:
                     raise RetryRequested(delay=delay)
 
@@ -242,10 +257,9 @@ class PgQueuerRunQueue:
                 watcher.cancel()
 
     @asynccontextmanager
-    async def _open_manager(self, slots: WorkerSlots):
+    async def _open_queries(self, slots: WorkerSlots):
         async with asyncpg.create_pool(self.url, min_size=2, max_size=4, reset=_no_reset) as pool:
-            driver = AsyncpgPoolDriver(pool)
-            yield PgQueuer(driver, queries=FairQueries(driver, slots=slots))
+            yield FairQueries(AsyncpgPoolDriver(pool), slots=slots)
 
     @staticmethod
     async def _shut_down_on(stop: asyncio.Event, manager: PgQueuer) -> None:
@@ -265,12 +279,18 @@ async def _no_reset(_connection: object) -> None:
     """Saves asyncpg's reset, a round trip per use: the queue changes no session state."""
 
 
-async def _deliver_or_retry(deliver: TicketHandler, job: Job) -> timedelta | None:
+async def _deliver_or_retry(
+    deliver: TicketHandler, job: Job, queries: FairQueries
+) -> timedelta | None:
     """Return the delay that `deliver` asks for, or `REDELIVERY_DELAY` if it raises."""
     try:
         traceparent = (job.otel_headers() or {}).get("traceparent")
         ticket = Ticket.decode(job.payload or b"", str(traceparent) if traceparent else None)
         return await deliver(ticket)
+    except DatabaseUnavailable as error:
+        log.warning("database_unavailable", ticket=job.id, error=driver_message(error))
+        queries.pause(UNREACHABLE_PAUSE_SECONDS)
+        return REDELIVERY_DELAY
     except Exception as error:
         log.error("delivery_failed", ticket=job.id, error=str(error), exc_info=True)
         return REDELIVERY_DELAY
