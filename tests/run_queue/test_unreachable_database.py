@@ -18,7 +18,7 @@ from apps.memory_api.run_queue.port import Ticket
 from tests.conftest import Database
 
 TICKETS = 6
-PAUSE = 5.0
+PAUSE = 10.0
 """Seconds. Long enough for the other worker to take all tickets; the test waits for its end."""
 
 
@@ -58,6 +58,7 @@ async def test_worker_without_database_leaves_tickets_to_others(
     try:
         first = await enqueue(1)
         await until(lambda: bool(tried))
+        await asyncio.sleep(1)  # a poll that has begun meanwhile ends
         later = await enqueue(TICKETS)  # wakes every worker that takes tickets
         await asyncio.sleep(1)
         workers.append(start(succeed))
