@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,33 @@ async def test_failed_or_cancelled_call_releases_slot(llm: LLM, stub: StubProvid
         await cancelled
     stub.delay = 0
     assert await slotted.complete(QUESTION)
+
+
+async def test_curation_is_the_next_call(llm: LLM, stub: StubProvider) -> None:
+    stub.delay = 0.05
+    slotted = ConcurrencyLimitedLLM(llm, 1)
+    purposes = ("reflect", "reflect", "reflect", "curate")
+    ended: list[str] = []
+
+    async def call(purpose: str) -> None:
+        await slotted.complete(replace(QUESTION, purpose=purpose))
+        ended.append(purpose)
+
+    await asyncio.gather(*map(call, purposes))
+    assert ended == ["reflect", "curate", "reflect", "reflect"]
+
+
+async def test_waiting_call_that_is_cancelled_takes_no_slot(llm: LLM, stub: StubProvider) -> None:
+    stub.delay = 0.2
+    slotted = ConcurrencyLimitedLLM(llm, 1)
+    calls = [asyncio.create_task(slotted.complete(QUESTION)) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    calls[1].cancel()
+    async with asyncio.timeout(5):
+        assert await calls[0]
+        assert await calls[2]
+        assert await slotted.complete(QUESTION)
+    assert len(stub.calls) == 3
 
 
 async def test_waiting_call_is_not_sent_after_provider_failed(llm: LLM, stub: StubProvider) -> None:

@@ -21,20 +21,23 @@ from apps.memory_api.budgets.tables import (
     LLMCallRow,
 )
 from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
+from apps.memory_api.core.statements import compile_statement, fetch_rows, load_statement
 
 MAX_EXPIRED_PER_STATEMENT = 100
 
-_BUDGETS = (
+_BUDGETS = compile_statement(
     select(BudgetRow)
     .where(BudgetRow.tenant_id == bindparam("tenant"))
     .order_by(BudgetRow.period, BudgetRow.project_id, BudgetRow.purpose)
 )
-_INSERT_CALL = upsert(LLMCallRow).on_conflict_do_nothing()
-_INSERT_RESERVATION = insert(BudgetReservationRow.__table__)  # pyright: ignore[reportArgumentType] - a Table
-
-_ADD_TO_TOTALS = load_sql("budgets/queries.sql", "add_to_totals")
-_SETTLE_RESERVATION = load_sql("budgets/queries.sql", "settle_reservation")
+_INSERT_CALL = compile_statement(upsert(LLMCallRow).on_conflict_do_nothing())
+_RESERVATION_COLUMNS = (
+    *("tenant_id", "id", "run_id", "project_id", "provider", "model", "purpose"),
+    *("amount_usd", "amount_tokens", "created_at", "expires_at"),
+)
+_INSERT_RESERVATION = compile_statement(insert(BudgetReservationRow), *_RESERVATION_COLUMNS)
+_ADD_TO_TOTALS = load_statement("budgets/queries.sql", "add_to_totals")
+_SETTLE_RESERVATION = load_statement("budgets/queries.sql", "settle_reservation")
 
 
 class TotalKey(NamedTuple):
@@ -84,7 +87,8 @@ async def list_budgets(
     session: AsyncSession, *, project_id: str | None = None
 ) -> Sequence[BudgetRow]:
     """Budgets by period, project and purpose: all of the tenant, or those of one project."""
-    rows = (await session.scalars(_BUDGETS, {"tenant": current_tenant_id(session)})).all()
+    found = await fetch_rows(session, _BUDGETS, {"tenant": current_tenant_id(session)})
+    rows = [BudgetRow(**row) for row in found]
     return rows if project_id is None else [row for row in rows if row.project_id == project_id]
 
 
@@ -108,7 +112,7 @@ async def add_to_totals(
     rows = [key._asdict() | asdict(changes[key]) for key in sorted(changes)]
     columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
     parameters = {"tenant": current_tenant_id(session), **columns}
-    return _to_totals(await session.execute(_ADD_TO_TOTALS, parameters)) if rows else {}
+    return _to_totals(await fetch_rows(session, _ADD_TO_TOTALS, parameters)) if rows else {}
 
 
 _TOTAL_COLUMNS = (
@@ -145,11 +149,11 @@ async def load_totals(session: AsyncSession, keys: Sequence[TotalKey]) -> dict[T
 
 async def insert_llm_call(session: AsyncSession, row: Mapping[str, Any]) -> None:
     """Does nothing for a call that is recorded already: its commit may not have been answered."""
-    await session.execute(_INSERT_CALL, row)
+    await fetch_rows(session, _INSERT_CALL, row)
 
 
 async def insert_reservation(session: AsyncSession, row: Mapping[str, Any]) -> None:
-    await session.execute(_INSERT_RESERVATION, row)
+    await fetch_rows(session, _INSERT_RESERVATION, row)
 
 
 async def settle_reservation(
@@ -164,8 +168,8 @@ async def settle_reservation(
         "usd": usd,
         "tokens": tokens,
     }
-    row = (await session.execute(_SETTLE_RESERVATION, parameters)).one_or_none()
-    return ReservedCost(*row) if row else None
+    rows = await fetch_rows(session, _SETTLE_RESERVATION, parameters)
+    return ReservedCost(*rows[0]) if rows else None
 
 
 async def update_reservation(

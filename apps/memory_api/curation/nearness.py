@@ -19,13 +19,16 @@ bundled embedder.
 
 
 class NearnessScale:
-    """Nearness of texts, with the document frequencies of `texts`."""
+    """Nearness of texts, with the document frequencies of `texts`. Each text is tokenized once,
+    however often it is compared.
+    """
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._documents = {text: document_weights(text) for text in texts}
         self._document_counts = Counter(
             term for weights in self._documents.values() for term in weights
         )
+        self._queries: dict[str, dict[int, float]] = {}
 
     def measure(self, first: str, second: str, cosine: float) -> float:
         """The nearness of two texts, 0 to 1. `cosine` is that of their vectors."""
@@ -42,8 +45,11 @@ class NearnessScale:
         if weights is None:
             weights = self._documents[document] = document_weights(document)
         size = len(self._documents)
+        terms = self._queries.get(query)
+        if terms is None:
+            terms = self._queries[query] = query_terms(query)
         score = 0.0
-        for term, weight in query_terms(query).items():
+        for term, weight in terms.items():
             if term in weights:
                 count = self._document_counts[term]
                 score += weight * weights[term] * log(1 + (size - count + 0.5) / (count + 0.5))

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import Sessions, current_tenant_id
 from apps.memory_api.core.secret_redaction import redact
+from apps.memory_api.core.statements import StatementRow, compile_statement, fetch_rows
 from apps.memory_api.llm.port import LLM, FinishReason, LLMReply, LLMRequest, LLMWrapper, TokenUsage
 from apps.memory_api.llm.tables import LLMReplyRow
 
@@ -28,11 +29,15 @@ log = structlog.get_logger(__name__)
 _FENCE_SUFFIX = re.compile(r"(</?[a-z_-]{1,40}-)[0-9a-f]{16}>")
 """The random part of a fence (`untrusted_text.fence_text`). It differs in each attempt."""
 
-_REPLY = select(LLMReplyRow).where(
-    LLMReplyRow.tenant_id == bindparam("tenant"),
-    LLMReplyRow.run_id == bindparam("run"),
-    LLMReplyRow.request_hash == bindparam("hash"),
+_OF_RUN = (LLMReplyRow.tenant_id == bindparam("tenant"), LLMReplyRow.run_id == bindparam("run"))
+_GET = compile_statement(
+    select(LLMReplyRow).where(*_OF_RUN, LLMReplyRow.request_hash == bindparam("hash"))
 )
+_INSERT = compile_statement(
+    insert(LLMReplyRow).on_conflict_do_nothing(),
+    *(column.name for column in LLMReplyRow.__table__.columns if column.name != "created_at"),
+)
+_DELETE = compile_statement(delete(LLMReplyRow).where(*_OF_RUN))
 
 
 def request_hash(request: LLMRequest) -> str:
@@ -49,10 +54,9 @@ def request_hash(request: LLMRequest) -> str:
 
 
 async def get_stored_reply(session: AsyncSession, run_id: UUID, hash_: str) -> LLMReply | None:
-    row = await session.scalar(
-        _REPLY, {"tenant": current_tenant_id(session), "run": run_id, "hash": hash_}
-    )
-    return None if row is None else _to_reply(row)
+    parameters = {"tenant": current_tenant_id(session), "run": run_id, "hash": hash_}
+    rows = await fetch_rows(session, _GET, parameters)
+    return _to_reply(rows[0]) if rows else None
 
 
 async def insert_stored_reply(session: AsyncSession, request: LLMRequest, reply: LLMReply) -> None:
@@ -74,15 +78,11 @@ async def insert_stored_reply(session: AsyncSession, request: LLMRequest, reply:
         "latency_ms": reply.latency_ms,
         "request_id": reply.request_id,
     }
-    await session.execute(insert(LLMReplyRow).values(row).on_conflict_do_nothing())
+    await fetch_rows(session, _INSERT, row)
 
 
 async def delete_stored_replies(session: AsyncSession, run_id: UUID) -> None:
-    await session.execute(
-        delete(LLMReplyRow).where(
-            LLMReplyRow.tenant_id == current_tenant_id(session), LLMReplyRow.run_id == run_id
-        )
-    )
+    await fetch_rows(session, _DELETE, {"tenant": current_tenant_id(session), "run": run_id})
 
 
 class StoredReplyLLM(LLMWrapper):
@@ -104,7 +104,7 @@ class StoredReplyLLM(LLMWrapper):
         return await self.inner.complete(request)
 
 
-def _to_reply(row: LLMReplyRow) -> LLMReply:
+def _to_reply(row: StatementRow) -> LLMReply:
     return LLMReply(
         text=row.text,
         model=row.model,

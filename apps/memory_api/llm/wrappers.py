@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -118,17 +119,54 @@ class RetryingLLM(LLMWrapper):
         return max(min(self._max_delay, jittered), retry_after or 0)
 
 
+FIRST_PURPOSES = frozenset({"curate"})
+"""Purposes of the calls that wait for no others. A playbook has one curation at a time, which
+decides on the lessons of many reflections.
+"""
+
+
+class _Slots:
+    """The places of the concurrent calls of a process."""
+
+    def __init__(self, count: int) -> None:
+        self._free_count = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def acquire(self, *, first: bool) -> None:
+        """Wait for a free place: in order, or `first` before the others."""
+        if self._free_count:
+            self._free_count -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._waiting.appendleft if first else self._waiting.append)(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it has got the place
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give the place to the next call that waits."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free_count += 1
+
+
 class _Slot:
     """A place among the concurrent calls of a process, until it is released."""
 
-    def __init__(self, semaphore: asyncio.Semaphore) -> None:
-        self._semaphore = semaphore
+    def __init__(self, slots: _Slots) -> None:
+        self._slots = slots
         self._is_released = False
 
     def release(self) -> None:
         if not self._is_released:
             self._is_released = True
-            self._semaphore.release()
+            self._slots.release()
 
 
 _slot: ContextVar[_Slot | None] = ContextVar("llm_slot", default=None)
@@ -144,18 +182,18 @@ def release_slot() -> None:
 
 
 class ConcurrencyLimitedLLM(LLMWrapper):
-    """Limits the concurrent calls of a process. Further calls wait in order. Only the deadline of a
-    request includes this waiting time. A call holds its slot until `release_slot`, at most until it
-    ends.
+    """Limits the concurrent calls of a process. Further calls wait in order, after those of
+    `FIRST_PURPOSES`. Only the deadline of a request includes this waiting time. A call holds its
+    slot until `release_slot`, at most until it ends.
     """
 
     def __init__(self, inner: LLM, max_concurrent_calls: int) -> None:
         super().__init__(inner)
-        self._semaphore = asyncio.Semaphore(max_concurrent_calls)
+        self._slots = _Slots(max_concurrent_calls)
 
     async def complete(self, request: LLMRequest) -> LLMReply:
-        await self._semaphore.acquire()
-        slot = _Slot(self._semaphore)
+        await self._slots.acquire(first=request.purpose in FIRST_PURPOSES)
+        slot = _Slot(self._slots)
         token = _slot.set(slot)
         try:
             return await self.inner.complete(request)

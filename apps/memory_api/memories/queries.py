@@ -23,7 +23,7 @@ from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.pagination import Cursor, keyset_page
 from apps.memory_api.core.resources import load_sql
 from apps.memory_api.core.schemas import fold_tags
-from apps.memory_api.core.statements import fetch_rows, load_statement
+from apps.memory_api.core.statements import compile_statement, fetch_rows, load_statement
 from apps.memory_api.memories.index.scopes import ScopeAddress, find_scopes
 from apps.memory_api.memories.schemas import MemoryStatus
 from apps.memory_api.memories.tables import (
@@ -39,10 +39,12 @@ FIND_SAME_TEXT = load_statement("memories/queries.sql", "find_same_text")
 FIND_CONTENTS = load_sql("memories/queries.sql", "find_contents")
 LIST_VECTORS = load_sql("memories/queries.sql", "list_vectors")
 ADD_OBSERVATION = load_statement("memories/queries.sql", "add_observation")
-_MEMORY_BY_KEY = select(MemoryRow).where(
-    MemoryRow.tenant_id == bindparam("tenant"),
-    MemoryRow.scope_id == bindparam("scope"),
-    MemoryRow.key == bindparam("key"),
+_ID_BY_KEY = compile_statement(
+    select(MemoryRow.id).where(
+        MemoryRow.tenant_id == bindparam("tenant"),
+        MemoryRow.scope_id == bindparam("scope"),
+        MemoryRow.key == bindparam("key"),
+    )
 )
 
 
@@ -236,15 +238,14 @@ async def list_linked_traces(
     return rows.all()
 
 
-async def get_memory_by_key(
-    session: AsyncSession, address: ScopeAddress, key: str
-) -> MemoryRow | None:
-    """The memory of a scope with this key, deleted or not."""
+async def find_memory_id(session: AsyncSession, address: ScopeAddress, key: str) -> UUID | None:
+    """The ID of the memory of a scope with this key, deleted or not."""
     scope = (await find_scopes(session, [address])).get(address)
     if scope is None:
         return None
     parameters = {"tenant": current_tenant_id(session), "scope": scope, "key": key}
-    return await session.scalar(_MEMORY_BY_KEY, parameters)
+    rows = await fetch_rows(session, _ID_BY_KEY, parameters)
+    return rows[0].id if rows else None
 
 
 async def add_observation(session: AsyncSession, memory_ids: Collection[UUID]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.memories.index.drafts import MemoryDraft
-from apps.memory_api.memories.queries import get_memory_by_key
+from apps.memory_api.memories.queries import find_memory_id
 from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.tables import MemoryRow
 from apps.memory_api.reflection.context import TraceContext
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 
@@ -76,7 +76,7 @@ def episode_draft(trace_context: TraceContext, importance: float | None = None) 
     )
 
 
-async def find_episode(session: AsyncSession, draft: MemoryDraft) -> MemoryRow | None:
-    """The stored episode of the draft's trace. A trace has at most one."""
+async def find_episode(session: AsyncSession, draft: MemoryDraft) -> UUID | None:
+    """The ID of the stored episode of the draft's trace. A trace has at most one."""
     assert draft.key is not None
-    return await get_memory_by_key(session, draft.scope_address, draft.key)
+    return await find_memory_id(session, draft.scope_address, draft.key)

@@ -355,9 +355,9 @@ async def _save_memories(
     episode_id = None
     if output.episode is not None:
         await ensure_scopes_and_labels(session, [*memories, *task_memories, output.episode])
-        known = await find_episode(session, output.episode.draft)
-        new_episodes = [output.episode] if known is None else []
-        episode_id = known.id if known else output.episode.draft.id
+        known_id = await find_episode(session, output.episode.draft)
+        new_episodes = [output.episode] if known_id is None else []
+        episode_id = known_id or output.episode.draft.id
     degraded = degraded_run_of(output.input.run)
     items = [*memories, *task_memories] if degraded is None else memories
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from apps.memory_api.memories.index.scopes import kind_scope
 from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.query import MemoryRecord, SearchFilters, SearchHit
-from apps.memory_api.memories.search.search import embed_query, search_in_session
+from apps.memory_api.memories.search.query import SearchColumns, SearchFilters, SearchHit
+from apps.memory_api.memories.search.search import embed_query, search_columns_in_session
 from apps.memory_api.reflection.context import (
     TOOLS,
     PromptLesson,
@@ -38,6 +39,28 @@ MAX_QUERY_LENGTH = 2_000
 _OWN_EVENTS = (EventType.LLM_RESPONSE, EventType.TOOL_CALL)
 
 
+class FoundLesson(NamedTuple):
+    """A lesson as the search for related ones returns it."""
+
+    id: UUID
+    seq: int
+    scope_id: int
+    content: str
+    usefulness: float
+    trace_id: UUID | None
+    tools: Any
+
+    @property
+    def searchable_text(self) -> str:
+        return self.content
+
+
+_COLUMNS = SearchColumns(
+    FoundLesson,
+    {name: name for name in FoundLesson._fields} | {"tools": f"metadata->'{TOOLS}'"},
+)
+
+
 async def find_related_lessons(
     runtime: Runtime, trace_context: TraceContext, k: int = MAX_RELATED_LESSONS
 ) -> list[PromptLesson]:
@@ -55,40 +78,36 @@ async def find_related_lessons(
     scopes = [kind_scope(context.project_id, kind) for kind in LESSON_KINDS]
     async with runtime.sessions.for_tenant(trace.tenant_id) as session:
         rankings = [
-            await search_in_session(
+            await search_columns_in_session(
                 session,
                 query,
                 scopes,
+                _COLUMNS,
                 top_k=CANDIDATES_PER_LESSON * k,
                 filters=SearchFilters(kinds=LESSON_KINDS),
             )
             for query in queries
         ]
-        found = [
-            (memory, set(as_items(memory.metadata_.get(TOOLS))))
-            for memory in _fuse_by_rank(rankings)
-        ]
+        found = [(lesson, set(as_items(lesson.tools))) for lesson in _fuse_by_rank(rankings)]
         if tools:
-            memories = [
-                memory for memory, lesson_tools in found if _share_tools(tools, lesson_tools)
-            ]
+            related = [lesson for lesson, others in found if _share_tools(tools, others)]
         else:
-            without_tools = [memory for memory, lesson_tools in found if not lesson_tools]
-            trace_ids = {memory.trace_id for memory in without_tools if memory.trace_id}
+            without_tools = [lesson for lesson, others in found if not others]
+            trace_ids = {lesson.trace_id for lesson in without_tools if lesson.trace_id}
             same = await find_traces_of_playbook(session, trace_ids, trace.playbook)
-            memories = [m for m in without_tools if m.trace_id is None or m.trace_id in same]
-        lessons = [PromptLesson(memory.content, memory.id) for memory in memories]
+            related = [n for n in without_tools if n.trace_id is None or n.trace_id in same]
+        lessons = [PromptLesson(lesson.content, lesson.id) for lesson in related]
         return without_copies(await show_as_bullets(session, lessons), k)
 
 
-def _fuse_by_rank(rankings: Sequence[Sequence[SearchHit]]) -> list[MemoryRecord]:
-    """The found memories by reciprocal rank fusion, best first."""
-    memories = {hit.memory.id: hit.memory for ranking in rankings for hit in ranking}
+def _fuse_by_rank(rankings: Sequence[Sequence[SearchHit[FoundLesson]]]) -> list[FoundLesson]:
+    """The found lessons by reciprocal rank fusion, best first."""
+    lessons = {hit.memory.id: hit.memory for ranking in rankings for hit in ranking}
     scores = defaultdict[UUID, float](float)
     for ranking in rankings:
         for rank, hit in enumerate(ranking):
             scores[hit.memory.id] += 1 / (RANK_OFFSET + rank)
-    return [memories[each] for each in sorted(scores, key=scores.__getitem__, reverse=True)]
+    return [lessons[each] for each in sorted(scores, key=scores.__getitem__, reverse=True)]
 
 
 def _query_texts(context: ReflectionContext) -> list[str]:

@@ -40,14 +40,14 @@ async def mark_if_duplicate(session: AsyncSession, trace: TraceRow) -> RunRow | 
     """Sets `duplicate_of` if the trace is a duplicate, and returns the learning run of the
     original. Returns None for a new trace, and if the run of the original failed.
     """
-    for other in await find_duplicate_candidates(session, trace):
-        run = await latest_run(session, other.id, EVALUATE, REFLECT)
+    for other_id in await find_duplicate_candidates(session, trace):
+        run = await latest_run(session, other_id, EVALUATE, REFLECT)
         if run is None or run.state in ("failed", "dead"):
             continue
         events = await list_events(session, trace.id)
-        other_events = await list_events(session, other.id)
+        other_events = await list_events(session, other_id)
         if await asyncio.to_thread(are_same_events, events, other_events):
-            trace.duplicate_of = other.id
+            trace.duplicate_of = other_id
             return run
     return None
 

@@ -20,6 +20,7 @@ from sqlalchemy import (
     exists,
     func,
     literal,
+    literal_column,
     or_,
     select,
 )
@@ -27,7 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.core.statements import fetch_rows, load_statement
+from apps.memory_api.core.statements import compile_statement, fetch_rows, load_statement
 from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
 from apps.memory_api.traces.tables import TraceEventRow, TraceRow
 
@@ -82,23 +83,25 @@ _EARLIER_ATTEMPTS = (
     select(TraceRow)
     .where(
         *_ATTEMPTS,
-        TraceRow.state == "closed",
+        TraceRow.state == literal_column("'closed'"),
         TraceRow.outcome.is_not(None),
         TraceRow.duplicate_of.is_(None),
     )
     .order_by(TraceRow.created_at.desc())
     .limit(bindparam("limit"))
 )
-_DUPLICATE_CANDIDATES = _EARLIER_ATTEMPTS.where(
-    TraceRow.outcome == bindparam("outcome"),
-    TraceRow.event_count == bindparam("event_count"),
-    TraceRow.playbook.is_not_distinct_from(bindparam("playbook")),
-    TraceRow.retrieval_id.is_not_distinct_from(bindparam("retrieval_id")),
-    TraceRow.test_report.is_not_distinct_from(bindparam("test_report")),
-    or_(bindparam("is_unnamed", type_=Boolean), TraceRow.external_id.is_(None)),
+_DUPLICATE_CANDIDATES = compile_statement(
+    _EARLIER_ATTEMPTS.where(
+        TraceRow.outcome == bindparam("outcome"),
+        TraceRow.event_count == bindparam("event_count"),
+        TraceRow.playbook.is_not_distinct_from(bindparam("playbook")),
+        TraceRow.retrieval_id.is_not_distinct_from(bindparam("retrieval_id")),
+        TraceRow.test_report.is_not_distinct_from(bindparam("test_report")),
+        or_(bindparam("is_unnamed", type_=Boolean), TraceRow.external_id.is_(None)),
+    ).with_only_columns(TraceRow.id, TraceRow.ground_truth, TraceRow.used_bullet_keys)
 )
-_HAS_FAILED_ATTEMPT = select(
-    exists().where(*_ATTEMPTS, TraceRow.outcome != OutcomeType.SUCCESS).select_from(TraceRow)
+_HAS_FAILED_ATTEMPT = compile_statement(
+    select(exists().where(*_ATTEMPTS, TraceRow.outcome != bindparam("success")))
 )
 MAX_PAGE_BYTES = 1024 * 1024
 """Bytes of the events of one page."""
@@ -285,10 +288,10 @@ async def load_attempt_events(
 
 async def find_duplicate_candidates(
     session: AsyncSession, trace: TraceRow, limit: int = 8
-) -> Sequence[TraceRow]:
-    """Earlier attempts at the same task that this trace may duplicate, newest first: the same
-    number of events, outcome, playbook, retrieval, test report, ground truth and used bullets, and
-    at most one of the two has an external ID.
+) -> list[UUID]:
+    """IDs of earlier attempts at the same task that this trace may duplicate, newest first: the
+    same number of events, outcome, playbook, retrieval, test report, ground truth and used bullets,
+    and at most one of the two has an external ID.
     """
     if trace.task_key is None:
         return []
@@ -299,9 +302,9 @@ async def find_duplicate_candidates(
         "is_unnamed": trace.external_id is None,
         **{column.key: getattr(trace, column.key) for column in same},
     }
-    rows = await session.scalars(_DUPLICATE_CANDIDATES, parameters)
+    rows = await fetch_rows(session, _DUPLICATE_CANDIDATES, parameters)
     return [
-        row
+        row.id
         for row in rows
         if row.ground_truth == trace.ground_truth and row.used_bullet_keys == trace.used_bullet_keys
     ]
@@ -321,8 +324,8 @@ async def has_failed_attempt(session: AsyncSession, trace: TraceRow) -> bool:
     """Whether an earlier attempt at the same task did not succeed."""
     if trace.task_key is None:
         return False
-    parameters = _attempt_parameters(session, trace)
-    return bool(await session.scalar(_HAS_FAILED_ATTEMPT, parameters))
+    parameters = _attempt_parameters(session, trace) | {"success": OutcomeType.SUCCESS.value}
+    return (await fetch_rows(session, _HAS_FAILED_ATTEMPT, parameters))[0][0]
 
 
 async def list_stale_open_traces(

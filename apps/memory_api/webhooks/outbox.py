@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.ids import new_id
+from apps.memory_api.core.statements import compile_statement, fetch_rows
 from apps.memory_api.run_queue.port import RunQueue, Ticket
 from apps.memory_api.runs.lifecycle import new_run
 from apps.memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
@@ -39,8 +40,10 @@ DELIVERY_ID = "delivery_id"
 MAX_ATTEMPTS = 16
 """About 45 minutes with the delays of `runs.lifecycle.backoff`."""
 _EVENTS_KEY = "webhook_events"
-_ACTIVE_WEBHOOKS = select(WebhookRow).where(
-    WebhookRow.tenant_id == bindparam("tenant"), WebhookRow.is_active
+_ACTIVE_WEBHOOKS = compile_statement(
+    select(WebhookRow.id, WebhookRow.project_id, WebhookRow.event_types).where(
+        WebhookRow.tenant_id == bindparam("tenant"), WebhookRow.is_active
+    )
 )
 
 
@@ -82,10 +85,10 @@ def delivery_writer(queue: RunQueue) -> Callable[[AsyncSession], Awaitable[None]
         events: list[WebhookEvent] = session.info.pop(_EVENTS_KEY, [])
         if not events:
             return
-        webhooks = await session.scalars(_ACTIVE_WEBHOOKS, {"tenant": current_tenant_id(session)})
+        parameters = {"tenant": current_tenant_id(session)}
         rows = [
-            _new_delivery(session, webhook, event)
-            for webhook in webhooks.all()
+            _new_delivery(session, webhook.id, event)
+            for webhook in await fetch_rows(session, _ACTIVE_WEBHOOKS, parameters)
             for event in events
             if event.type in webhook.event_types
             and webhook.project_id in (None, event.project_id or "default")
@@ -96,11 +99,11 @@ def delivery_writer(queue: RunQueue) -> Callable[[AsyncSession], Awaitable[None]
 
 
 def _new_delivery(
-    session: AsyncSession, webhook: WebhookRow, event: WebhookEvent
+    session: AsyncSession, webhook_id: UUID, event: WebhookEvent
 ) -> WebhookDeliveryRow:
     tenant_id = current_tenant_id(session)
     data = {"tenant_id": str(tenant_id), "project_id": event.project_id, **event.data}
-    return _add_delivery(session, webhook.id, event.type, data)
+    return _add_delivery(session, webhook_id, event.type, data)
 
 
 def new_test_delivery(session: AsyncSession, webhook: WebhookRow) -> WebhookDeliveryRow:

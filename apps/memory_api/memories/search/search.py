@@ -53,12 +53,23 @@ async def search_in_session(
     """Searches the scopes in an open transaction. An empty query lists memories by usefulness, then
     importance.
     """
+    return await search_columns_in_session(session, query, addresses, MEMORY_COLUMNS, **options)
+
+
+async def search_columns_in_session(
+    session: AsyncSession,
+    query: EmbeddedQuery,
+    addresses: Sequence[ScopeAddress | ScopeArea],
+    columns: SearchColumns[Found],
+    **options: Unpack[SearchOptions],
+) -> list[SearchHit[Found]]:
+    """`search_in_session` with the columns that the caller needs."""
     if not addresses:
         return []
     await session.flush()
     driver = await asyncpg_connection(session)
     tenant_id = current_tenant_id(session)
-    return (await _call(driver, tenant_id, query, addresses, MEMORY_COLUMNS, options)).hits
+    return (await _call(driver, tenant_id, query, addresses, columns, options)).hits
 
 
 async def search_once(

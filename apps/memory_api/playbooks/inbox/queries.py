@@ -6,16 +6,15 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import Integer, bindparam, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.core.statements import fetch_rows, load_statement
+from apps.memory_api.core.statements import compile_statement, fetch_rows, load_statement
 from apps.memory_api.playbooks.tables import InboxLessonRow, PlaybookCurationRow, PlaybookRow
 
-IS_REFLECTING = load_sql("playbooks/queries.sql", "is_reflecting")
+IS_REFLECTING = load_statement("playbooks/queries.sql", "is_reflecting")
 UNFINISHED_RUNS = load_statement("playbooks/queries.sql", "unfinished_runs")
 _LOCKED_CURATION = (
     select(PlaybookCurationRow)
@@ -26,6 +25,15 @@ _LOCKED_CURATION = (
     .with_for_update()
     .execution_options(populate_existing=True)
 )
+_COUNTED_LESSONS = (
+    select(InboxLessonRow.id)
+    .where(
+        InboxLessonRow.tenant_id == bindparam("tenant"),
+        InboxLessonRow.scope_id == bindparam("scope"),
+    )
+    .limit(bindparam("limit", type_=Integer))
+)
+_COUNT_LESSONS = compile_statement(select(func.count()).select_from(_COUNTED_LESSONS.subquery()))
 
 
 async def lock_curation(session: AsyncSession, scope: int) -> PlaybookCurationRow:
@@ -97,15 +105,8 @@ async def list_taken_lessons(
 
 async def count_lessons(session: AsyncSession, scope: int, limit: int) -> int:
     """The number of lessons in the inbox, at most `limit`."""
-    lessons = (
-        select(InboxLessonRow.id)
-        .where(
-            InboxLessonRow.tenant_id == current_tenant_id(session),
-            InboxLessonRow.scope_id == scope,
-        )
-        .limit(limit)
-    )
-    return await session.scalar(select(func.count()).select_from(lessons.subquery())) or 0
+    parameters = {"tenant": current_tenant_id(session), "scope": scope, "limit": limit}
+    return (await fetch_rows(session, _COUNT_LESSONS, parameters))[0][0]
 
 
 async def is_reflecting(
@@ -120,7 +121,7 @@ async def is_reflecting(
         "playbook": playbook.name,
         "except_run": except_run,
     }
-    return bool(await session.scalar(IS_REFLECTING, parameters))
+    return (await fetch_rows(session, IS_REFLECTING, parameters))[0][0]
 
 
 async def release_lessons(session: AsyncSession, scope: int) -> None:
