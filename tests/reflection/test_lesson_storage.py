@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from random import Random
+from uuid import UUID
 
 from sqlalchemy import select
 
-from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from apps.memory_api.memories.queries import add_observation
 from apps.memory_api.memories.schemas import MemoryKind
 from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.reflection.lesson_storage import save_lessons
+from apps.memory_api.reflection.lesson_locks import MIN_TERM_OVERLAP, lock_names, term_overlap
+from apps.memory_api.reflection.lesson_storage import SavedLesson, save_lessons
+from apps.memory_api.runtime import Runtime
+from tests.conftest import TestTenant
 
 
 async def test_concurrent_equal_lessons_become_one_memory(runtime, tenant) -> None:
@@ -29,3 +36,90 @@ async def test_concurrent_equal_lessons_become_one_memory(runtime, tenant) -> No
             await session.scalars(select(MemoryRow).where(MemoryRow.tenant_id == tenant.id))
         ).all()
     assert [memory.observation_count for memory in told] == [4]
+
+
+LONG = (
+    "Before calling book_flight, read the fare, the cabin, the passengers, the payment method, the"
+    " baggage allowance of the reservation, and compare the departure airport, the arrival airport,"
+    " the travel date, the membership and the insurance with the request of the customer."
+)
+
+
+async def test_concurrent_lessons_in_nearly_the_same_words_become_one_memory(
+    runtime: Runtime, tenant: TestTenant
+) -> None:
+    texts = [LONG, LONG.replace("request of the customer", "request of the client")]
+    drafts = [MemoryDraft(MemoryKind.STRATEGY, "default", text) for text in texts]
+    items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
+    both = asyncio.Barrier(2)
+
+    async def save(item: PreparedMemory) -> SavedLesson:
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            await both.wait()
+            return (await save_lessons(session, [item]))[0]
+
+    saved = await asyncio.gather(*map(save, items))
+    assert len({lesson.memory_id for lesson in saved}) == 1
+    assert [lesson.is_new for lesson in saved].count(True) == 1
+
+
+async def test_different_lessons_do_not_wait_for_each_other(
+    runtime: Runtime, tenant: TestTenant
+) -> None:
+    texts = ["Look before you leap", LONG, "Ask for the number of the order"]
+    drafts = [MemoryDraft(MemoryKind.STRATEGY, "default", text) for text in texts]
+    items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        await save_lessons(session, items[:1])  # the label of the model
+    async with runtime.sessions.for_tenant(tenant.id) as first:
+        await save_lessons(first, items[1:2])
+        async with asyncio.timeout(10), runtime.sessions.for_tenant(tenant.id) as second:
+            assert (await save_lessons(second, items[2:]))[0].is_new
+
+
+async def test_transactions_change_known_lessons_in_one_order(
+    runtime: Runtime, tenant: TestTenant
+) -> None:
+    """Each repeats the lesson that the other confirms."""
+    texts = ["Look before you leap", "Ask for the number of the order"]
+    drafts = [MemoryDraft(MemoryKind.STRATEGY, "default", text) for text in texts]
+    items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        ids = [lesson.memory_id for lesson in await save_lessons(session, items)]
+    both = asyncio.Barrier(2)
+
+    async def save(item: PreparedMemory, other: UUID) -> None:
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            await both.wait()
+            await save_lessons(session, [item], confirmed=[other])
+            await asyncio.sleep(0.1)
+            await add_observation(session, [other])
+
+    await asyncio.gather(*map(save, items, reversed(ids)))
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        rows = (
+            await session.scalars(select(MemoryRow).where(MemoryRow.tenant_id == tenant.id))
+        ).all()
+    assert [memory.observation_count for memory in rows] == [3, 3]
+
+
+def test_same_lesson_has_a_common_lock() -> None:
+    """For sets of terms at the bound: as few terms in common as the same lesson may have."""
+    random = Random(7)
+    draft = MemoryDraft(MemoryKind.STRATEGY, "default", "x")
+    checked = 0
+    for _ in range(2_000):
+        total = random.randrange(1, 120)
+        terms = random.sample(range(1_000_000_000), total)
+        missing = random.randrange(total - math.ceil(0.9 * total) + 1)
+        cut = random.randrange(missing + 1)
+        sides = terms[cut:], terms[: total - (missing - cut)]
+        if term_overlap(*sides) < MIN_TERM_OVERLAP:
+            continue
+        checked += 1
+        names = [
+            lock_names(PreparedMemory(draft, {}, dict.fromkeys(side, 1.0), bytes([n])))
+            for n, side in enumerate(sides)
+        ]
+        assert names[0] & names[1]
+    assert checked > 1_500

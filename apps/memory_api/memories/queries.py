@@ -38,6 +38,7 @@ ADD_LINKS = load_statement("memories/queries.sql", "add_links")
 FIND_SAME_TEXT = load_statement("memories/queries.sql", "find_same_text")
 FIND_CONTENTS = load_sql("memories/queries.sql", "find_contents")
 LIST_VECTORS = load_sql("memories/queries.sql", "list_vectors")
+LOCK_MEMORIES = load_statement("memories/queries.sql", "lock_memories")
 ADD_OBSERVATION = load_statement("memories/queries.sql", "add_observation")
 _ID_BY_KEY = compile_statement(
     select(MemoryRow.id).where(
@@ -246,6 +247,13 @@ async def find_memory_id(session: AsyncSession, address: ScopeAddress, key: str)
     parameters = {"tenant": current_tenant_id(session), "scope": scope, "key": key}
     rows = await fetch_rows(session, _ID_BY_KEY, parameters)
     return rows[0].id if rows else None
+
+
+async def lock_memories(session: AsyncSession, memory_ids: Collection[UUID]) -> None:
+    """Locks these memories for an update, in the order of their IDs."""
+    if memory_ids:
+        parameters = {"tenant": current_tenant_id(session), "ids": list(memory_ids)}
+        await fetch_rows(session, LOCK_MEMORIES, parameters)
 
 
 async def add_observation(session: AsyncSession, memory_ids: Collection[UUID]) -> None:

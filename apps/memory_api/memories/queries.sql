@@ -7,6 +7,9 @@ from unnest(cast(:tenants as uuid[]), cast(:sources as uuid[]), cast(:relations 
 on conflict do nothing
 returning 1
 
+-- name: lock_memories
+select m.id from memories m where m.tenant_id = :tenant and m.id = any(cast(:ids as uuid[])) order by m.id for no key update
+
 -- name: add_observation
 -- One more trace taught the lesson of these memories.
 update memories set observation_count = observation_count + 1 where tenant_id = :tenant and id = any(cast(:ids as uuid[]))

@@ -6,7 +6,7 @@ Lessons that the rules wrote while the model failed are replaced in place by a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -23,7 +23,6 @@ from apps.memory_api.memories.editing import rewrite_memory
 from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
 from apps.memory_api.memories.index.scopes import (
     ScopeAddress,
-    acquire_tenant_lock,
     find_scopes,
     kind_scope,
 )
@@ -34,11 +33,13 @@ from apps.memory_api.memories.queries import (
     add_observation,
     find_same_text,
     get_memory,
+    lock_memories,
 )
 from apps.memory_api.memories.schemas import MemoryKind
 from apps.memory_api.memories.search.query import EmbeddedQuery, SearchFilters, SearchHit
 from apps.memory_api.memories.search.search import embed_query, search_in_session
 from apps.memory_api.memories.tables import MemoryRow
+from apps.memory_api.reflection.lesson_locks import MIN_TERM_OVERLAP, lock_lessons, term_overlap
 from apps.memory_api.reflection.outside_text import confirm_quoting_advice
 from apps.memory_api.reflection.schemas import QueryReflectionsRequest, ReflectionResult
 from apps.memory_api.runs.tables import RunRow
@@ -50,9 +51,8 @@ SOURCE = "reflection_engine_v2"
 KEEP_TASK_HINT = load_statement("reflection/context.sql", "keep_task_hint")
 STRATEGY_IMPORTANCE_FACTOR = 1.1
 MIN_DUPLICATE_COSINE = 0.97
-MIN_DUPLICATE_TERM_OVERLAP = 0.9
-"""Two texts are the same lesson if both are reached: the cosine of their vectors, and the share of
-indexed terms in common.
+"""Two texts are the same lesson if both are reached: this cosine of their vectors, and
+`MIN_TERM_OVERLAP`.
 """
 REPLACES_RUN = "improve"
 """Input of a run that replaces what the rules wrote: a `DegradedRun`."""
@@ -126,19 +126,20 @@ async def save_lessons(
     lessons: Sequence[PreparedMemory],
     *,
     episodes: Sequence[PreparedMemory] = (),
+    confirmed: Collection[UUID] = (),
     count_observations: bool = True,
     links: Callable[[Sequence[SavedLesson]], Iterable[NewLink]] = lambda _: (),
 ) -> list[SavedLesson]:
     """Insert new lessons, and count an observation of known ones; the answer is parallel to
     `lessons`. Every lesson is linked to its trace. `episodes` are inserted as they are. `links`
-    gives further links.
+    gives further links. `confirmed` are other memories that the transaction will change.
 
-    Only one transaction of a project at a time saves lessons, so call it late in the transaction.
+    Transactions that may save the same lesson wait for each other, so call it late in the
+    transaction.
     """
     await ensure_scopes_and_labels(session, lessons)
-    for project_id in sorted({lesson.draft.project_id for lesson in lessons}):
-        # Another transaction may save the same lesson now, which no query would find.
-        await acquire_tenant_lock(session, f"lessons {project_id}")
+    # Another transaction may save the same lesson now, which no query would find.
+    await lock_lessons(session, lessons)
     saved: list[SavedLesson] = []
     known_ids = await _find_exact_duplicates(session, lessons)
     new = [*episodes]
@@ -154,6 +155,7 @@ async def save_lessons(
         saved.append(SavedLesson(memory_id, is_new=known_id is None))
     if new:
         await insert_memories(session, new)
+    await lock_memories(session, {*confirmed, *(n.memory_id for n in saved if not n.is_new)})
     for lesson, item in zip(lessons, saved, strict=True):
         if item.is_new and lesson.draft.kind == "reflection":
             report_reflection(session, lesson.draft)
@@ -218,18 +220,9 @@ async def _find_near_duplicate(session: AsyncSession, lesson: PreparedMemory) ->
         return None
     for hit in await search_in_session(session, query, [lesson.draft.scope_address], top_k=1):
         is_close = (hit.cosine or 0) >= MIN_DUPLICATE_COSINE
-        if (
-            is_close
-            and _term_overlap(lesson.weights, hit.memory.terms) >= MIN_DUPLICATE_TERM_OVERLAP
-        ):
+        if is_close and term_overlap(lesson.weights, hit.memory.terms) >= MIN_TERM_OVERLAP:
             return hit.memory.id
     return None
-
-
-def _term_overlap(left: Iterable[int], right: Iterable[int]) -> float:
-    """Jaccard similarity of two sets of terms, 0 to 1."""
-    a, b = set(left), set(right)
-    return len(a & b) / len(a | b) if a | b else 0.0
 
 
 @dataclass(frozen=True)
@@ -272,6 +265,9 @@ async def replace_degraded(
     """
     saved: list[SavedLesson] = []
     ids = (degraded.reflection_id, degraded.strategy_id)
+    await ensure_scopes_and_labels(session, lessons)
+    await lock_lessons(session, lessons)
+    await lock_memories(session, [memory_id for memory_id in ids if memory_id])
     for lesson, memory_id in zip_longest(lessons, ids[: len(lessons)]):
         if memory_id is None:
             is_first = degraded.reflection_id is None

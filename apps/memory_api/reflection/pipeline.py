@@ -351,15 +351,14 @@ async def _save_memories(
     reflection, the reflection to related memories.
     """
     memories, task_memories = output.memories, output.task_memories
-    new_episodes: list[PreparedMemory] = []
-    episode_id = None
+    degraded = degraded_run_of(output.input.run)
+    new_episodes, episode_id = list[PreparedMemory](), None
     if output.episode is not None:
         await ensure_scopes_and_labels(session, [*memories, *task_memories, output.episode])
         known_id = await find_episode(session, output.episode.draft)
         new_episodes = [output.episode] if known_id is None else []
         episode_id = known_id or output.episode.draft.id
-    degraded = degraded_run_of(output.input.run)
-    items = [*memories, *task_memories] if degraded is None else memories
+    items = memories if degraded else [*memories, *task_memories]
 
     def by_draft(saved: Sequence[SavedLesson]) -> SavedLessons:
         return SavedLessons({i.draft.id: lesson for i, lesson in zip(items, saved, strict=False)})
@@ -372,6 +371,7 @@ async def _save_memories(
             session,
             items,
             episodes=new_episodes,
+            confirmed=output.lessons.confirmed_lessons,
             count_observations=count_observations,
             links=links,
         )

@@ -17,7 +17,9 @@ from apps.memory_api.memories.tables import LabelRow, ScopeRow
 
 FIND_SCOPES = load_statement("memories/index/index.sql", "find_scopes")
 FIND_LABELS = load_statement("memories/index/index.sql", "find_labels")
-_LOCK = parse_statement("select pg_advisory_xact_lock(hashtextextended(:name, 0))")
+_LOCK = parse_statement(
+    "select pg_advisory_xact_lock(hashtextextended(n, 0)) from unnest(cast(:names as text[])) n"
+)
 
 ScopeAddress = tuple[str, str, str]
 """(project, type, name). The type is `kind`, `playbook` or `collection`."""
@@ -133,4 +135,11 @@ async def acquire_tenant_lock(session: AsyncSession, name: str) -> None:
     """Takes an advisory lock of this name and tenant, so that transactions that insert missing rows
     run one after the other. Released at the end of the transaction.
     """
-    await fetch_rows(session, _LOCK, {"name": f"{name}/{current_tenant_id(session)}"})
+    await acquire_tenant_locks(session, [name])
+
+
+async def acquire_tenant_locks(session: AsyncSession, names: Iterable[str]) -> None:
+    """`acquire_tenant_lock` for several names, in their order by name."""
+    tenant_id = current_tenant_id(session)
+    sorted_names = [f"{name}/{tenant_id}" for name in sorted(names)]
+    await fetch_rows(session, _LOCK, {"names": sorted_names})

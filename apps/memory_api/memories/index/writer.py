@@ -106,8 +106,8 @@ async def insert_memories(
 async def ensure_scopes_and_labels(session: AsyncSession, items: Sequence[PreparedMemory]) -> None:
     """Creates the scopes and labels of memories that will be inserted.
 
-    Locks are always taken in this order: the row of a playbook, its bullets, scopes and labels, the
-    lessons of a project. Call this function after the first two and before the last.
+    Locks are always taken in this order: the row of a playbook, its bullets, scopes and labels,
+    lessons. Call this function after the first two and before the last.
     """
     await ensure_scopes(session, {item.draft.scope_address for item in items})
     names = (_label_names(item.draft, item) for item in items)
