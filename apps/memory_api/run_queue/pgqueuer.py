@@ -126,7 +126,7 @@ class FairQueries(Queries):
         changes since the last one.
         """
         clock = asyncio.get_running_loop().time
-        while (wait := self._next_poll_at - clock()) > 0:  # `pause` may extend it meanwhile
+        while (wait := self._next_poll_at - clock()) > 0:  # noqa: ASYNC110 - `pause` may extend it
             await asyncio.sleep(wait)
         self._next_poll_at = clock() + self._interval()
 
