@@ -50,8 +50,8 @@ class Rule:
 def patterns_in(value: Any, depth: int = 4) -> Iterator[re.Pattern[str]]:
     """The patterns in a value, also in containers and in objects of the service."""
     if isinstance(value, re.Pattern):
-        if isinstance(value.pattern, str):
-            yield value
+        is_text = isinstance(value.pattern, str)
+        yield value if is_text else re.compile(value.pattern.decode("latin-1"), value.flags)
         return
     is_own = type(value).__module__.startswith("apps.") and not isinstance(value, type)
     if isinstance(value, dict):

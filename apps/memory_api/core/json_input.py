@@ -1,7 +1,7 @@
 """Parse and sanitize untrusted JSON.
 
-NUL and lone surrogates, which PostgreSQL cannot store, become U+FFFD. JSON that nests too deeply or
-holds NaN or Infinity is refused.
+NUL and lone surrogates, which PostgreSQL cannot store, become U+FFFD. JSON that nests too deeply,
+has too many values or holds NaN or Infinity is refused.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from jiter import from_json
 
-from apps.memory_api.core.errors import HanseiError, InvalidRequest
+from apps.memory_api.core.errors import HanseiError, InvalidRequest, PayloadTooLarge
 
 MAX_DEPTH = 64
+MAX_VALUES = 750_000
+"""Commas and opening brackets in a document, about the number of its values. A value of two bytes
+takes up to 250 bytes of memory until it is stored.
+"""
 
 MAX_PATH_LENGTH = 160
 """Maximum length of a path in an error message, in characters."""
@@ -25,6 +29,10 @@ MAX_PATH_LENGTH = 160
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _UNSTORABLE_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 """A JSON escape that may stand for an unstorable character. Also matches valid surrogate pairs."""
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[,\[{]', re.DOTALL)
+"""A string, or a character outside of strings that separates values or starts a container."""
+_SIGNS = (b",", b"[", b"{")
+_QUOTE = ord('"')
 _CONTAINERS = frozenset({dict, list})
 
 
@@ -45,8 +53,11 @@ def parse_json(raw: bytes) -> ParsedJson:
     """Parse and sanitize a JSON document.
 
     Raises `MalformedJson` for text that is not JSON or not UTF-8 and for a name that occurs twice
-    in an object, and `InvalidRequest` for NaN, Infinity or more than 64 levels.
+    in an object, `PayloadTooLarge` for too many values, and `InvalidRequest` for NaN, Infinity or
+    more than 64 levels.
     """
+    if have_too_many_values([raw]):
+        raise PayloadTooLarge(f"A JSON document can have at most {MAX_VALUES:,} values.")
     try:
         value = from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="keys")
     except ValueError:  # the parser of the standard library says what is wrong, if anything is
@@ -54,6 +65,21 @@ def parse_json(raw: bytes) -> ParsedJson:
     if _UNSTORABLE_ESCAPE.search(raw) or not _is_shallow_and_finite(value):
         return _sanitize(value)
     return ParsedJson(value, sanitized=False)
+
+
+def have_too_many_values(documents: Sequence[bytes]) -> bool:
+    """Whether JSON documents together have more than `MAX_VALUES` values, found without creating
+    them.
+    """
+    if sum(raw.count(sign) for raw in documents for sign in _SIGNS) <= MAX_VALUES:
+        return False  # even with the signs in strings
+    values = 0
+    found = ((raw, token.start()) for raw in documents for token in _TOKEN.finditer(raw))
+    for number, (raw, place) in enumerate(found, 1):
+        values += raw[place] != _QUOTE
+        if values > MAX_VALUES or number > 3 * MAX_VALUES:  # a value and its name are strings
+            return True
+    return False
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

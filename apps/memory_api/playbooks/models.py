@@ -18,6 +18,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     computed_field,
     field_validator,
@@ -190,7 +191,7 @@ class Playbook(BaseModel):
     """All bullets of one playbook, in their order."""
 
     metadata: PlaybookMetadata = Field(default_factory=PlaybookMetadata)
-    bullets: list[Bullet] = Field(default_factory=list[Bullet])
+    bullets: Annotated[list[Bullet], FailFast()] = Field(default_factory=list[Bullet])
 
     @model_validator(mode="before")
     @classmethod

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from typing_extensions import TypeAliasType
 
+from apps.memory_api.core.json_input import MAX_VALUES, have_too_many_values
 from apps.memory_api.playbooks.formats.section_forms import (
     ParsedEntries,
     ParsedEntry,
@@ -46,6 +47,8 @@ from apps.memory_api.playbooks.state import (
 PlaybookFormat = TypeAliasType("PlaybookFormat", Literal["bullets", "sections", "ace"])
 MAX_COUNT = 2**31 - 1
 MAX_SECTIONS = 500
+MAX_LINES = 500_000
+"""Of ACE's text."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +124,15 @@ def _detect_format(text: str) -> tuple[PlaybookFormat, str | Mapping[str, Any]]:
     """The format, with the parsed JSON object or, for ACE, the text. Raises CorruptPlaybook."""
     if not text.strip():
         raise CorruptPlaybook("line 1", "the file is empty")
+    has_too_many_values = have_too_many_values([text.encode()])
     if not text.lstrip().startswith("{"):
-        if _is_json(text):
+        if not has_too_many_values and _is_json(text):
             raise CorruptPlaybook("line 1", "JSON, but not an object")
+        if text.count("\n") > MAX_LINES:
+            raise CorruptPlaybook(f"line {MAX_LINES + 1}", f"more than {MAX_LINES:,} lines")
         return "ace", text
+    if has_too_many_values:
+        raise CorruptPlaybook("line 1", f"JSON with more than {MAX_VALUES:,} values")
     try:
         data = cast("dict[str, Any]", json.loads(text))
     except json.JSONDecodeError as error:

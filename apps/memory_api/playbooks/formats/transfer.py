@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from apps.memory_api.core.isolated_work import MAX_INLINE_SIZE
 from apps.memory_api.core.json_input import replace_unstorable
 from apps.memory_api.core.schemas import MAX_TAGS
 from apps.memory_api.core.secret_redaction import redact
@@ -79,14 +82,16 @@ async def replace_playbook(
     """
     cache: list[tuple[tuple[SectionDefinition, ...], ParsedPlaybook]] = []
 
-    def parse(sections: tuple[SectionDefinition, ...]) -> ParsedPlaybook:
+    async def parse(sections: tuple[SectionDefinition, ...]) -> ParsedPlaybook:
         """Parses the text once for a playbook with these sections."""
         if not cache or cache[-1][0] != sections:
-            cache.append((sections, _parse(text, sections)))
+            is_large = len(text) > MAX_INLINE_SIZE
+            work = partial(_parse, text, sections)
+            cache.append((sections, await asyncio.to_thread(work) if is_large else work()))
         return cache[-1][1]
 
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> ChangePlan:
-        parsed = parse(sections_of(playbook))
+        parsed = await parse(sections_of(playbook))
         before = bullets_by_key(await list_bullets_as_of(session, playbook.scope_id))
         return _plan_import(playbook, before, parsed)
 
@@ -96,9 +101,11 @@ async def replace_playbook(
 
 
 def _parse(text: str | bytes, sections: Sequence[SectionDefinition]) -> ParsedPlaybook:
+    """The text as a playbook that can be stored, without secrets."""
     try:
         parsed = parse_playbook(text, sections)
         _check_limits(parsed.playbook)
+        parsed.playbook.bullets = [_sanitize_bullet(bullet) for bullet in parsed.playbook.bullets]
     except CorruptPlaybook as error:
         raise invalid_document(error) from error
     return parsed
@@ -107,7 +114,7 @@ def _parse(text: str | bytes, sections: Sequence[SectionDefinition]) -> ParsedPl
 def _plan_import(
     playbook: PlaybookRow, before: Mapping[str, Bullet], parsed: ParsedPlaybook
 ) -> ChangePlan:
-    imported = [_sanitize_bullet(bullet) for bullet in parsed.playbook.bullets]
+    imported = parsed.playbook.bullets
     if parsed.form == "bullets":
         after = {bullet.id: bullet for bullet in imported}
     else:

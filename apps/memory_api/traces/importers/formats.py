@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from typing_extensions import TypeAliasType
 
 from apps.memory_api.core.errors import HanseiError, InvalidRequest, PayloadTooLarge
-from apps.memory_api.core.json_input import parse_json
+from apps.memory_api.core.json_input import MAX_VALUES, have_too_many_values, parse_json
 from apps.memory_api.traces.importers import agent_logs, exports
 from apps.memory_api.traces.importers.agent_logs import Fields, Record
 from apps.memory_api.traces.ndjson import MAX_BATCH_LINES, MAX_LINE_BYTES, Line, read_batches
@@ -30,6 +30,7 @@ TraceFormat = TypeAliasType(
 """The format of the records of a body."""
 
 MAX_SESSION_BYTES = 64 * 1024 * 1024
+MAX_SESSION_LINES = 100_000
 PART_FACTOR = 1_000_000_000
 """The number of the n-th trace of a record is its line plus n times this number."""
 ConvertedLine = tuple[int, bytes | HanseiError | None]
@@ -109,7 +110,11 @@ def convert_record(value: Any, name: TraceFormat) -> list[Fields]:
 
 
 def convert_session(lines: Sequence[Line], name: TraceFormat) -> list[ConvertedLine]:
-    """The trace of a session file, after the errors of its damaged lines."""
+    """The trace of a session file, after the errors of its damaged lines. Raises `PayloadTooLarge`
+    for too many values.
+    """
+    if have_too_many_values([raw for _, raw in lines if raw is not None]):
+        raise PayloadTooLarge(f"A session file can have at most {MAX_VALUES:,} values.")
     entries: list[Any] = []
     converted: list[ConvertedLine] = []
     for number, raw in lines:
@@ -160,9 +165,10 @@ async def read_records(
         async for batch in batches:
             lines += batch
             size += sum(len(raw or b"") for _, raw in batch)
-            if size > MAX_SESSION_BYTES:
+            if size > MAX_SESSION_BYTES or len(lines) > MAX_SESSION_LINES:
                 raise PayloadTooLarge(
-                    f"A session file can have at most {MAX_SESSION_BYTES:,} bytes."
+                    f"A session file can have at most {MAX_SESSION_BYTES:,} bytes and"
+                    f" {MAX_SESSION_LINES:,} lines."
                 )
         yield await asyncio.to_thread(convert_session, lines, name)
         return

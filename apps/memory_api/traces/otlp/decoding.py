@@ -9,8 +9,10 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -21,6 +23,11 @@ from apps.memory_api.core.json_input import parse_json, replace_unstorable
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_DECODED_BYTES = 64 * 1024 * 1024
 """Bytes of a body after decompression."""
+MAX_FIELDS = 300_000
+"""Fields of a protobuf body, those of nested messages included. A message of two bytes takes up to
+1 KB of memory.
+"""
+_VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
 _STATUS_OK, _STATUS_ERROR = 1, 2
 _HEX_IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
@@ -66,10 +73,12 @@ def decompress(raw: bytes, encoding: str) -> bytes:
     return data
 
 
-def decode_request(raw: bytes, media_type: str) -> list[Span]:
-    """The spans of an export request. Raises `InvalidRequest`."""
+def decode_request(raw: bytes, media_type: str) -> Iterator[Span]:
+    """The spans of an export request. Raises `InvalidRequest` and `PayloadTooLarge`."""
     if media_type == JSON:
         return decode_json(parse_json(raw).value)
+    if _has_too_many_fields(raw):
+        raise PayloadTooLarge(f"A request can have at most {MAX_FIELDS:,} fields.")
     request = ExportTraceServiceRequest()
     try:
         request.ParseFromString(raw)
@@ -77,10 +86,10 @@ def decode_request(raw: bytes, media_type: str) -> list[Span]:
         raise InvalidRequest(
             "The body is not an OTLP ExportTraceServiceRequest.", field="body"
         ) from error
-    return list(_read_spans(request))
+    return _read_spans(request)
 
 
-def decode_json(value: Any) -> list[Span]:
+def decode_json(value: Any) -> Iterator[Span]:
     """The spans of a request in the JSON encoding of OTLP. Raises `InvalidRequest`."""
     request = ExportTraceServiceRequest()
     try:
@@ -88,7 +97,51 @@ def decode_json(value: Any) -> list[Span]:
     except (ParseError, ValueError, TypeError, AttributeError) as error:
         message = f"The body is not an OTLP ExportTraceServiceRequest: {str(error)[:200]}"
         raise InvalidRequest(message, field="body") from error
-    return list(_read_spans(request))
+    return _read_spans(request)
+
+
+def _has_too_many_fields(raw: bytes) -> bool:
+    """Whether the request has more than `MAX_FIELDS` fields, found without creating them. Damaged
+    parts are left to the decoder.
+    """
+    count = 0
+    pending = [(0, len(raw), ExportTraceServiceRequest.DESCRIPTOR)]
+    while pending:
+        position, end, message = pending.pop()
+        while position < end:
+            count += 1
+            if count > MAX_FIELDS:
+                return True
+            tag, position = _read_varint(raw, position, end)
+            if (kind := tag & 7) == _VARINT:
+                _, position = _read_varint(raw, position, end)
+            elif kind == _LENGTH_DELIMITED:
+                length, position = _read_varint(raw, position, end)
+                if nested := _nested_messages(message).get(tag >> 3):
+                    pending.append((position, min(position + length, end), nested))
+                position += length
+            elif kind in (_FIXED_32, _FIXED_64):
+                position += 4 if kind == _FIXED_32 else 8
+    return False
+
+
+def _read_varint(raw: bytes, position: int, end: int) -> tuple[int, int]:
+    """The number at this position, and the position after it."""
+    number = shift = 0
+    while position < end:
+        byte = raw[position]
+        position += 1
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128 or shift > 63:
+            break
+    return number, position
+
+
+@cache
+def _nested_messages(message: Descriptor) -> Mapping[int, Descriptor]:
+    """The fields of a message that hold messages, by number."""
+    return {field.number: field.message_type for field in message.fields if field.message_type}
 
 
 def _encode_ids(value: Any) -> Any:

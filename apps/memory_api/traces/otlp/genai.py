@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -107,7 +107,7 @@ class GroupedSpans:
     ended_roots: set[str]
 
 
-def group_spans(spans: list[Span]) -> GroupedSpans:
+def group_spans(spans: Iterable[Span]) -> GroupedSpans:
     """Spans by trace ID. A model call without a parent belongs to its conversation, if it has one:
     then each call is an OpenTelemetry trace of its own.
     """
