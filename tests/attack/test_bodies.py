@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
 
+from apps.memory_api.api import problems
 from apps.memory_api.api.request_body import MAX_BODY
 from apps.memory_api.core.pagination import Cursor
-from tests.support.api_calls import send_raw
+from tests.support.api_calls import event, send_raw
 from tests.support.problems import assert_problem
 
 
@@ -32,6 +34,36 @@ async def test_many_unknown_fields_make_one_error(api: AsyncClient, path: str) -
 @pytest.mark.parametrize("path", ["/api/v1/search", "/api/v1/playbooks/p/search"])
 async def test_search_refuses_a_body_of_a_trace(api: AsyncClient, path: str) -> None:
     assert_problem(await send_raw(api, path, many_fields(130_000)), 413, "too_large")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v1/playbooks/p/deltas", {"deltas": [{f"k{n}": 0 for n in range(2_000)}]}),
+        ("/api/v1/playbooks/p/deltas", {"deltas": [{"type": "ADD"}, {}] + [{"x": 0}] * 900}),
+        ("/api/v1/playbooks/p/deltas", {"deltas": [{"type": "ADD", "tags": [0] * 2_000}]}),
+        ("/api/v1/playbooks/p/deltas", {"deltas": [{"type": "ADD", "keywords": [0] * 2_000}]}),
+        ("/api/v1/playbooks/p/deltas", {"deltas": [{"type": "MERGE", "source_ids": [0] * 2_000}]}),
+        ("/api/v1/traces", {"outcome": "success", "events": [event("x")], "tools": [0] * 2_000}),
+        ("/api/v1/reflections/generate", {"events": [event("x")], "tools": [{}] * 2_000}),
+        ("/api/v1/retention", {"items": [{f"k{n}": 0 for n in range(2_000)}]}),
+    ],
+)
+async def test_many_invalid_parts_make_few_errors(
+    api: AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str, body: Any
+) -> None:
+    """Each error takes 1 KB: 700,000 items of one list took 15 s and 900 MB."""
+    counts: list[int] = []
+    describe = problems.describe_field_error
+
+    def count(*arguments: Any) -> Any:
+        counts.append(1)
+        return describe(*arguments)
+
+    monkeypatch.setattr(problems, "describe_field_error", count)
+    method = "PUT" if path.endswith("retention") else "POST"
+    assert_problem(await send_raw(api, path, json.dumps(body).encode(), method), 422, "invalid")
+    assert len(counts) <= 5
 
 
 async def test_few_unknown_fields_are_named(api: AsyncClient) -> None:

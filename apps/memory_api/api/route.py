@@ -46,7 +46,7 @@ from apps.memory_api.runtime import Runtime
 log = structlog.get_logger()
 
 MAX_FIELDS = 1_000
-"""Fields of a body. No model has nearly as many."""
+"""Fields of a body, or of an object in one of its lists. No model has nearly as many."""
 INLINE_REDACTION = 4 * 1024
 """Bytes of the largest body that is searched for secrets in the event loop, in well under 1 ms."""
 WRITE_METHODS = {"POST", "PUT", "PATCH", "DELETE"}
@@ -325,8 +325,9 @@ def _accepted_field_names(route: APIRoute) -> frozenset[str] | None:
 def _check_field_names(
     request: ReadRequest, accepted: frozenset[str] | None, documented: Sequence[str]
 ) -> None:
-    """Raises `InvalidRequest` if the body has too many fields. Validation would make an error of
-    each unknown one, which takes seconds and gigabytes for a million.
+    """Raises `InvalidRequest` if the body, or an object in one of its lists, has too many fields.
+    Validation would make an error of each unknown one, which takes seconds and gigabytes for a
+    million.
     """
     body = request.parsed.value if request.parsed else None
     if accepted is None or not isinstance(body, dict):
@@ -337,6 +338,14 @@ def _check_field_names(
             f"The body has {len(fields):,} fields. It may contain: {', '.join(documented)}.",
             field="body",
         )
+    for name, value in fields.items():
+        items = cast("list[Any]", value) if isinstance(value, list) else []
+        for index, item in enumerate(items):
+            if isinstance(item, dict) and len(cast("dict[str, Any]", item)) > MAX_FIELDS:
+                raise InvalidRequest(
+                    f"An object can have at most {MAX_FIELDS:,} fields here.",
+                    field=f"{name}.{index}",
+                )
 
 
 def _query_parameter_names(dependant: Dependant) -> frozenset[str]:

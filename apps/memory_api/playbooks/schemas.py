@@ -6,16 +6,18 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import Query
-from pydantic import AliasChoices, Field, field_validator
+from pydantic import AliasChoices, FailFast, Field, field_validator
 from typing_extensions import TypeAliasType
 
 from apps.memory_api.core.schemas import (
     Name,
     Page,
     ResponseModel,
+    Tags,
     TenantRequest,
     UnitFloat,
     UtcDatetime,
+    Words,
     with_examples,
 )
 from apps.memory_api.playbooks.formats.serialization import MAX_COUNT, MAX_SECTIONS
@@ -37,6 +39,7 @@ ProposalState = TypeAliasType(
     ],
 )
 MAX_DELTAS_PER_REQUEST = 1_000
+MAX_SOURCES_PER_DELTA = 1_000
 MAX_TOKENS = 1_000_000
 
 DryRun = Annotated[bool, Query(description="Write nothing; the response shows what would change.")]
@@ -69,6 +72,10 @@ class ProjectRequest(TenantRequest):
 class Delta(DeltaContextItem):
     """A delta with the limits of stored texts."""
 
+    source_ids: list[str] = Field(default_factory=list, max_length=MAX_SOURCES_PER_DELTA)
+    keywords: Words | None = None
+    tags: Tags | None = None
+
     @field_validator("content", "when_to_use", "title", "reasoning", "section")
     @classmethod
     def _check_length(cls, value: str | None) -> str | None:
@@ -76,18 +83,13 @@ class Delta(DeltaContextItem):
             raise ValueError(f"The text is longer than {MAX_TEXT:,} characters")
         return value
 
-    @field_validator("tags", "keywords")
-    @classmethod
-    def _check_words(cls, value: list[str] | None) -> list[str] | None:
-        if value is not None and (len(value) > 64 or any(not 0 < len(v) <= 64 for v in value)):
-            raise ValueError("The list may have 64 items of 1 to 64 characters each")
-        return value
-
 
 class ApplyDeltasRequest(ProjectRequest):
     """Deltas to apply, all or none."""
 
-    deltas: list[Delta] = Field(min_length=1, max_length=MAX_DELTAS_PER_REQUEST)
+    deltas: Annotated[list[Delta], FailFast()] = Field(
+        min_length=1, max_length=MAX_DELTAS_PER_REQUEST
+    )
     reason: Reason | None = None
 
 

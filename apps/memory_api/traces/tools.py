@@ -96,9 +96,9 @@ def _none_to_empty(value: Any) -> Any:
 
 Tools = Annotated[
     list[ToolDefinition],
+    Field(max_length=MAX_TOOLS),  # of the list itself, so that a longer one is not validated
     BeforeValidator(_none_to_empty),
     Field(
-        max_length=MAX_TOOLS,
         description="The tools that the agent could call. Without them, the names come from the "
         "recorded calls, and whether a call changes anything is unknown.",
     ),
