@@ -21,6 +21,7 @@ from apps.memory_api.maintenance import (
     relations,
     session_summaries,
 )
+from apps.memory_api.maintenance.index_density import rebuild_sparse_index
 from apps.memory_api.maintenance.retention.expiry import HAS_MORE, delete_by_policy
 from apps.memory_api.maintenance.vector_indexes import sync_vector_indexes
 from apps.memory_api.run_queue.port import Ticket
@@ -75,9 +76,13 @@ class MaintenanceTask:
 
 
 async def sync_indexes(runtime: Runtime, run: RunRow) -> StepResult:
-    """Creates and drops the vector indexes of the tenant. Needs HANSEI_OWNER_URL."""
-    changes = await sync_vector_indexes(runtime.sessions, runtime.settings.owner_url, run.tenant_id)
-    return StepResult(data={**changes, "has_owner": runtime.settings.owner_url is not None})
+    """Creates and drops the vector indexes of the tenant, and rebuilds the index of all vectors if
+    it is sparse. Needs HANSEI_OWNER_URL.
+    """
+    owner_url = runtime.settings.owner_url
+    changes = await sync_vector_indexes(runtime.sessions, owner_url, run.tenant_id)
+    rebuilt = await rebuild_sparse_index(runtime.sessions, owner_url)
+    return StepResult(data={**changes, "rebuilt": rebuilt, "has_owner": owner_url is not None})
 
 
 _TASKS = (
