@@ -160,10 +160,19 @@ def top(
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two refreshes.", min=0.5)] = 2.0,
     once: Annotated[bool, typer.Option(help="Print the figures once and exit.")] = False,
+    data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Show the queue, runs, model calls, cost and the slowest routes, and refresh them."""
-    _run("top", urls=url or [], token=token, interval=interval, once=once, json=json)
+    _run(
+        "top",
+        urls=url or [],
+        token=token,
+        interval=interval,
+        once=once,
+        data_dir=data_dir,
+        json=json,
+    )
 
 
 def reembed(

@@ -24,6 +24,7 @@ from tests.conftest import TestTenant
 from tests.support.budget_books import Books, limit, request
 from tests.support.model_service import GOOD, Serve, Service, trace
 from tests.support.stub_provider import StubProvider, answer
+from tests.support.tickets import count_tickets
 
 
 async def test_fifty_parallel_calls_never_overspend_by_more_than_one_estimate(
@@ -186,6 +187,7 @@ async def test_spent_budget_answers_402_and_the_run_waits_for_it(
     assert int(answered.headers["retry-after"]) > 0
     (run,) = await service.runs()
     assert (run.state, run.attempts, run.error["code"]) == ("queued", 0, "budget_spent")
+    assert await count_tickets(runtime, tenant.id) == 1
     async with runtime.sessions.for_tenant(tenant.id) as session:
         old = await session.get_one(RunRow, (tenant.id, run.id))
         old.created_at = datetime.now(UTC) - MAX_POSTPONED_AGE - timedelta(days=20)

@@ -21,6 +21,8 @@ COMMANDS = (
     ("reembed", "--tenant", "acme", "--provider", "static"),
 )
 
+NO_TABLES = "This database has no tables yet. Run `hansei migrate`."
+
 
 def connection(url: str) -> dict[str, str]:
     return {"DATABASE_URL": url, "HANSEI_OWNER_URL": url, "HANSEI_WORKER_URL": url}
@@ -61,7 +63,7 @@ async def test_database_error_is_one_line(
 ) -> None:
     server = database.server
     wrong = {
-        bare: (2, "This database has no tables yet. Run `hansei migrate`."),
+        bare: (2, NO_TABLES),
         server.url("hansei_owner", "postgres"): (
             2,
             "The pgvector extension is missing in this database.",
@@ -95,6 +97,18 @@ async def test_wrong_password_stops_process(arguments: tuple[str, ...], bare: st
     assert "Check the user and the password of its URL." in last
 
 
-async def test_worker_before_migration_fails_in_one_line(bare: str) -> None:
-    status, err = await run(("worker",), bare)
-    assert (status, "has no tables yet" in err.splitlines()[-1]) == (2, True), err
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("worker",),
+        ("serve", "--processes", "1", "--port", str(free_port())),
+        ("serve", "--processes", "2", "--port", str(free_port())),
+    ],
+    ids=["worker", "serve", "serve-2"],
+)
+async def test_process_before_migration_fails_in_one_line(
+    arguments: tuple[str, ...], bare: str
+) -> None:
+    status, err = await run(arguments, bare)
+    assert status == 2, err
+    assert set(err.splitlines()) == {f"hansei: {NO_TABLES}"}

@@ -129,9 +129,11 @@ async def test_provider_problem_is_reported_with_fix(stub: StubProvider) -> None
 
 
 async def test_model_without_api_key_is_reported(look: Any) -> None:
-    found = (await look(llm_provider="anthropic"))["model"]
+    results = await look(llm_provider="anthropic")
+    found = results["model"]
     assert (found.ok, "anthropic" in found.message) == (False, True)
     assert "key" in found.fix
+    assert [one.name for one in results.values() if not one.ok] == ["model"], "the cause, once"
 
 
 async def test_running_and_stopped_reembedding_and_old_vectors_are_reported(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from apps.memory_api.runs.lifecycle import new_run
 from apps.memory_api.runs.tables import RunRow
 from apps.memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
+from tests.support.server_command import run_command
 
 
 async def test_healthy_database_has_no_findings(runtime: Runtime) -> None:
@@ -76,6 +78,10 @@ async def test_missing_and_invalid_indexes_are_found(runtime: Runtime, database:
     finally:
         await database.server.run(rename.format("elsewhere", "runs_trace_id_idx"), database.name)
     assert (found.ok, found.message) == (False, "missing: runs_trace_id_idx")
+    assert found.fix == (
+        "As the owner, run `CREATE INDEX runs_trace_id_idx ON runs (tenant_id, trace_id)"
+        " WHERE trace_id is not null;`."
+    )
 
 
 @pytest.mark.parametrize(("seconds", "word"), [(90, "ahead of"), (-90, "behind")])
@@ -123,6 +129,8 @@ async def test_stuck_and_dead_runs_are_found(
     assert await look() == (False, "stuck for 15 minutes: 1 × reflect")
     await change(lease_until=datetime.now(UTC))
     assert (await look())[0]
+    await change(state="queued", error={"code": "unknown_kind", "message": "x"})
+    assert await look() == (False, "waiting for a newer worker: 1 × reflect")
     await change(state="dead")
     assert await look() == (False, "dead, out of attempts: 1 × reflect")
 
@@ -149,6 +157,17 @@ async def test_missing_and_expiring_keys_are_found(
     assert "without a usable API key" in message
     assert str(tenant.id) in message
     assert "hansei key create" in fix
+
+
+async def test_json_is_the_only_output(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "typo.txt").write_text("x", encoding="utf-8")
+    roles = {"DATABASE_URL": "app", "HANSEI_WORKER_URL": "worker", "HANSEI_OWNER_URL": "owner"}
+    urls = {name: database.url(f"hansei_{role}") for name, role in roles.items()}
+    status, shown, _ = await run_command(
+        ("doctor", "--json"), urls | {"HANSEI_PROMPTS_DIR": str(tmp_path)}
+    )
+    failed = [one["name"] for one in json.loads(shown) if not one["ok"]]
+    assert (status, "prompts" in failed) == (1, True)
 
 
 async def test_invalid_sections_file_is_found(database: Database, tmp_path: Path) -> None:

@@ -156,6 +156,9 @@ async def test_tenant_is_erased_by_operator_alone(
     assert_problem(
         await http.post(f"/api/v1/tenants/{tenant.slug}/resume", headers=auth), 404, "not_found"
     )
+    again = await http.post("/api/v1/tenants", json={"name": tenant.slug}, headers=auth)
+    problem = assert_problem(again, 409, "conflict")
+    assert problem["detail"].endswith("was erased. Its name cannot be used again.")
 
 
 async def test_suspended_tenant_waits(api, tenant, http, drain, runtime, make_tenant) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hansei.credentials import Credentials, save_credentials
 from tests.observability.conftest import TOKEN, Observed
 from tests.support.otlp_receiver import ReceivedSpan
 from tests.support.paths import ROOT
@@ -215,6 +217,12 @@ def test_top_without_any_process_says_what_to_do(observed: Observed) -> None:
     assert status == 1
     assert "status 401" in error
     assert "--token" in error
+
+
+def test_top_reads_the_data_directory(tmp_path: Path) -> None:
+    save_credentials(tmp_path, Credentials("http://127.0.0.1:1", "hsk_x", "default"))
+    status, _, error = run_command_here(("top", "--once", "--data-dir", str(tmp_path)), {})
+    assert (status, "http://127.0.0.1:1/metrics" in error) == (1, True)
 
 
 def test_opentelemetry_is_not_imported_without_endpoint() -> None:

@@ -14,6 +14,12 @@ TAKE = text(
     "and convert_from(payload, 'UTF8') like :mine returning id, payload) "
     "select payload from taken order by id"
 )
+COUNT = text("select count(*) from pgqueuer where convert_from(payload, 'UTF8') like :mine")
+
+
+async def count_tickets(runtime: Runtime, tenant_id: UUID) -> int:
+    async with runtime.sessions.without_tenant() as session:
+        return int(str(await session.scalar(COUNT, {"mine": f"{tenant_id}/%"})))
 
 
 async def waiting_tickets(runtime: Runtime, tenant_id: UUID) -> list[Ticket]:

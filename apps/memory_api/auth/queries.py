@@ -18,6 +18,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from apps.memory_api.auth.identity import GeneratedKey, KeyScope, generate_key
 from apps.memory_api.auth.tables import ApiKeyRow, RateLimitCounterRow, TenantRow
 from apps.memory_api.core.db import current_tenant_id
+from apps.memory_api.core.errors import Conflict
 from apps.memory_api.core.ids import new_id
 
 MAX_EXPIRED_COUNTERS = 1_000
@@ -25,14 +26,21 @@ MAX_EXPIRED_COUNTERS = 1_000
 
 
 async def create_tenant(session: AsyncSession, slug: str) -> bool:
-    """Insert the row of the session's tenant. Returns False if it exists. Needs the owner role."""
+    """Insert the row of the session's tenant. Returns False if it exists. Raises `Conflict` for the
+    name of an erased tenant. Needs the owner role.
+    """
     statement = (
         insert(TenantRow)
         .values(id=current_tenant_id(session), slug=slug)
         .on_conflict_do_nothing()
         .returning(TenantRow.id)
     )
-    return (await session.scalar(statement)) is not None
+    if (await session.scalar(statement)) is not None:
+        return True
+    tenant = await get_tenant(session)
+    if tenant is not None and tenant.status == "erased":
+        raise Conflict(f"Tenant {slug} was erased. Its name cannot be used again.")
+    return False
 
 
 async def get_tenant(session: AsyncSession) -> TenantRow | None:

@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sqlalchemy import TextClause, bindparam, text
+from sqlalchemy import Index, TextClause, bindparam, text
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex
 
 from apps.memory_api.commands.doctor_checks import CheckResult
 from apps.memory_api.core.db import Base, Sessions
@@ -65,15 +67,15 @@ async def check_row_security(sessions: Sessions) -> CheckResult:
 
 async def check_table_indexes(sessions: Sessions) -> CheckResult:
     """The indexes of the tables must exist and be valid."""
-    names = sorted(
-        str(index.name) for table in Base.metadata.tables.values() for index in table.indexes
-    )
+    indexes = {str(i.name): i for table in Base.metadata.tables.values() for i in table.indexes}
+    names = sorted(indexes)
     async with sessions.without_tenant() as session:
         existing = set((await session.scalars(EXISTING_INDEXES, {"names": names})).all())
     missing = [name for name in names if name not in existing]
     invalid = await _fetch_names(sessions, INVALID_INDEXES)
     if missing:
-        fix = "Create them as in migrations/sql/tables.sql, or restore the schema from a backup."
+        statements = "; ".join(_create_statement(indexes[name]) for name in missing)
+        fix = f"As the owner, run `{statements};`."
         return CheckResult("table indexes", False, f"missing: {_list(missing)}", fix)
     if invalid:
         fix = f"As the owner, run `reindex index concurrently {invalid[0]};` for each."
@@ -99,17 +101,17 @@ async def check_clock(sessions: Sessions) -> CheckResult:
     return CheckResult("clock", True, message)
 
 
-async def check_disk(sessions: Sessions, data_dir: Path | None) -> CheckResult:
-    """Free space of the database's disk. `data_dir` is that of the embedded database; None for a
+async def check_disk(sessions: Sessions, folder: Path | None) -> CheckResult:
+    """Free space of the database's disk. `folder` is that of the embedded database; None for a
     server, whose disk a client cannot ask for.
     """
     async with sessions.without_tenant() as session:
         size = int(str(await session.scalar(DATABASE_SIZE)))
-    if data_dir is None:
+    if folder is None:
         message = f"the database has {_gigabytes(size)}; its free disk space is not visible here"
         return CheckResult("disk", True, message)
-    usage = shutil.disk_usage(data_dir)
-    message = f"{_gigabytes(usage.free)} of {_gigabytes(usage.total)} free in {data_dir}"
+    usage = shutil.disk_usage(folder)
+    message = f"{_gigabytes(usage.free)} of {_gigabytes(usage.total)} free in {folder}"
     if usage.free < max(MIN_FREE_BYTES, min(MIN_FREE_SHARE * usage.total, 10 * size)):
         fix = "Free disk space, or shorten the retention (docs/operations.md)."
         return CheckResult("disk", False, message, fix)
@@ -126,6 +128,11 @@ def _list(names: Iterable[str]) -> str:
     rest = len(shown) - MAX_LISTED_NAMES
     text = ", ".join(shown[:MAX_LISTED_NAMES])
     return f"{text} and {rest} more" if rest > 0 else text
+
+
+def _create_statement(index: Index) -> str:
+    statement = str(CreateIndex(index).compile(dialect=postgresql.dialect()))
+    return " ".join(statement.split())
 
 
 def _gigabytes(size: int) -> str:

@@ -40,6 +40,7 @@ from apps.memory_api.core.db_errors import UNDEFINED_TABLE, driver_message, sqls
 from apps.memory_api.core.errors import HanseiError
 from apps.memory_api.core.migrations import head_revision
 from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.telemetry import configure_logging
 from apps.memory_api.llm.prompts import check_prompt_directory
 from apps.memory_api.playbooks.sections import check_section_file
 
@@ -61,6 +62,7 @@ Check = Callable[[Settings, DatabaseUrls], Awaitable[CheckResult | Sequence[Chec
 def run(data_dir: Path | None, json: bool) -> None:
     with exit_on_error():
         settings = Settings.load()
+        configure_logging(settings.log_format, "critical")  # the results say what failed
         try:
             with open_database(settings, data_dir) as urls:
                 results = asyncio.run(run_checks(settings, urls))
@@ -89,9 +91,9 @@ async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckRe
         "disk": _check_disk,
         "queue": _check_queue,
         "runs": _check_tenants,
+        "model": _check_model,
         "embedder": _check_embedder,
         "memories": _check_memories,
-        "model": _check_model,
         "prompts": _check_prompts,
         "sections": _check_sections,
     }
@@ -103,7 +105,9 @@ async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckRe
             if name == "schema" and sqlstate(error) == UNDEFINED_TABLE:
                 results.append(CheckResult(name, False, "no tables yet", _FIXES[name]))
                 break
-            results.append(CheckResult(name, False, driver_message(error), _FIXES[name]))
+            message = driver_message(error)
+            if not any(result.message == message for result in results):  # else the same cause
+                results.append(CheckResult(name, False, message, _FIXES[name]))
             if name == "connection":
                 break
     return results
@@ -123,7 +127,7 @@ _FIXES = {
     "disk": "Check the connection to the database.",
     "queue": "Run `hansei migrate`, then start `hansei worker`.",
     "runs": "Set HANSEI_WORKER_URL to the database URL of hansei_worker, or run `hansei migrate`.",
-    "embedder": "Check HANSEI_EMBEDDING_PROVIDER and the provider's API key.",
+    "embedder": "Check HANSEI_EMBEDDING_PROVIDER, HANSEI_EMBEDDING_BASE_URL and the API key.",
     "memories": "Run `hansei migrate`.",
     "model": "Check HANSEI_LLM_PROVIDER, HANSEI_LLM_MODEL and the provider's API key.",
     "prompts": "Correct the file in HANSEI_PROMPTS_DIR (docs/reflector.md).",
@@ -163,8 +167,8 @@ async def _check_role(settings: Settings, urls: DatabaseUrls) -> CheckResult:
     for url in dict.fromkeys((urls.app, urls.worker)):
         role, can_bypass_rls, owned_count = await _fetch_row(url, ROLE)
         if can_bypass_rls or owned_count != 0:
-            message = f"the role {role} can bypass row-level security"
-            return CheckResult("role", False, message, _FIXES["role"])
+            problem = "can bypass row-level security" if can_bypass_rls else "owns tables"
+            return CheckResult("role", False, f"the role {role} {problem}", _FIXES["role"])
         names.append(str(role))
     verb = "own" if len(names) > 1 else "owns"
     message = f"{' and '.join(names)} {verb} no tables and cannot bypass row-level security"
@@ -182,9 +186,9 @@ def _with_sessions(check: Callable[[Sessions], Awaitable[CheckResult]]) -> Check
 
 
 async def _check_disk(settings: Settings, urls: DatabaseUrls) -> CheckResult:
-    data_dir = urls.embedded.data_dir if urls.embedded is not None else None
+    folder = urls.embedded.cluster_dir if urls.embedded is not None else None
     async with _open_sessions(urls.app) as sessions:
-        return await check_disk(sessions, data_dir)
+        return await check_disk(sessions, folder)
 
 
 async def _check_tenants(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckResult]:

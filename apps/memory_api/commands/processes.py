@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from uuid import UUID
 
 import uvicorn
 import uvloop
 
+from apps.memory_api.auth.queries import tenant_exists
 from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime, return_large_blocks
 from apps.memory_api.commands.database import CommandFailed, exit_on_error, open_database
 from apps.memory_api.commands.worker_metrics import serve_worker_metrics
@@ -17,7 +19,6 @@ from apps.memory_api.core.db_errors import (
     DatabaseUnavailable,
     driver_message,
 )
-from apps.memory_api.core.errors import ConfigurationError
 from apps.memory_api.core.isolated_work import ISOLATION
 from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
 from apps.memory_api.core.settings import Settings
@@ -80,7 +81,7 @@ async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
     return_large_blocks()
     # A runtime that cannot be opened ends the process with its message, before the server starts.
     async with open_runtime(settings, url) as runtime:
-        await _check_login(runtime)
+        await _check_database(runtime)
         freeze_startup_objects()
         server = uvicorn.Server(
             uvicorn.Config(
@@ -99,15 +100,15 @@ async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
             watcher.cancel()
 
 
-async def _check_login(runtime: Runtime) -> None:
-    """Raises `ConfigurationError` if the database refuses the login. A database that cannot be
-    reached may return: requests get 503 until then.
+async def _check_database(runtime: Runtime) -> None:
+    """Raises what ends the process with one line: the database refuses the login, or has no tables.
+    A database that cannot be reached may return: requests get 503 until then.
     """
     try:
-        async with runtime.sessions.without_tenant() as session:
-            await session.connection()
-    except DatabaseLoginRefused as error:
-        raise ConfigurationError(error.detail) from error
+        async with runtime.sessions.for_tenant(UUID(int=0)) as session:
+            await tenant_exists(session)  # any statement on a table
+    except DatabaseLoginRefused:
+        raise
     except DatabaseUnavailable as error:
         log.warning("database_unavailable", error=driver_message(error))
 
@@ -140,6 +141,7 @@ async def _work(settings: Settings, url: str) -> None:
     ISOLATION.is_enabled = True
     return_large_blocks()
     async with open_runtime(settings, url, background=True) as runtime:
+        await _check_database(runtime)
         freeze_startup_objects()
         stop = asyncio.Event()
         with watch_parent(stop):

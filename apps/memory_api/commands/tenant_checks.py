@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,10 +27,8 @@ KEY_STATES = load_sql("maintenance/maintenance.sql", "count_keys")
 class RunAndKeyProblems:
     """Findings of all checked tenants."""
 
-    dead: Counter[str] = field(default_factory=Counter[str])
-    """Number of dead runs by kind."""
-    stuck: Counter[str] = field(default_factory=Counter[str])
-    """Number of runs by kind that wait without a worker or ticket."""
+    runs: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter[str]))
+    """Number of runs by problem (a column of `count_problem_runs`) and kind."""
     without_key: list[UUID] = field(default_factory=list[UUID])
     expired_key_count: int = 0
     expiring: list[UUID] = field(default_factory=list[UUID])
@@ -55,8 +53,8 @@ async def check_runs_and_keys(
 async def _check_tenant(sessions: Sessions, tenant_id: UUID, problems: RunAndKeyProblems) -> None:
     async with sessions.for_tenant(tenant_id) as session:
         limit = {"tenant": tenant_id, "limit": STUCK_AFTER}
-        for state, kind, count in await session.execute(PROBLEM_RUNS, limit):
-            (problems.dead if state == "dead" else problems.stuck)[kind] += count
+        for problem, kind, count in await session.execute(PROBLEM_RUNS, limit):
+            problems.runs[problem][kind] += count
         warning = {"tenant": tenant_id, "warning": EXPIRY_WARNING}
         keys = (await session.execute(KEY_STATES, warning)).one()
     problems.expired_key_count += keys.expired
@@ -67,24 +65,34 @@ async def _check_tenant(sessions: Sessions, tenant_id: UUID, problems: RunAndKey
 
 
 def _runs_result(problems: RunAndKeyProblems) -> CheckResult:
-    if problems.stuck:
-        message = f"stuck for {STUCK_AFTER.seconds // 60} minutes: {_list(problems.stuck)}"
-        fix = "Start a worker with `hansei worker`. Its maintenance queues these runs again."
-        return CheckResult("runs", False, message, fix)
-    if problems.dead:
-        message = f"dead, out of attempts: {_list(problems.dead)}"
-        fix = (
-            "Read their errors with `GET /api/v1/runs?state=dead`, remove the cause, then"
-            " `POST /api/v1/runs/{id}/retry`."
-        )
-        return CheckResult("runs", False, message, fix)
+    messages_and_fixes = {
+        "stuck": (
+            f"stuck for {STUCK_AFTER.seconds // 60} minutes",
+            "Start a worker with `hansei worker`. Its maintenance queues these runs again.",
+        ),
+        "unknown_kind": (
+            "waiting for a newer worker",
+            "Upgrade the workers to the release of the process that queued these runs.",
+        ),
+        "dead": (
+            "dead, out of attempts",
+            "Read their errors with `hansei run list --state dead`, remove the cause, then"
+            " `hansei run retry ID`.",
+        ),
+    }
+    for problem, (message, fix) in messages_and_fixes.items():
+        if counts := problems.runs.get(problem):
+            return CheckResult("runs", False, f"{message}: {_list(counts)}", fix)
     return CheckResult("runs", True, "no run is stuck or dead")
 
 
 def _keys_result(problems: RunAndKeyProblems, tenant_count: int) -> CheckResult:
     if not tenant_count:
-        fix = "Run `hansei tenant create NAME`, then `hansei key create --tenant NAME`."
-        return CheckResult("keys", True, "there is no tenant yet", fix)
+        fix = (
+            "Run `hansei tenant create NAME`, then `hansei key create --tenant NAME`. If there are"
+            " tenants, set HANSEI_WORKER_URL: only hansei_worker sees them."
+        )
+        return CheckResult("keys", True, "no tenant is visible", fix)
     if problems.without_key:
         shown = _list_tenants(problems.without_key)
         fix = "Run `hansei key create --tenant NAME` for each tenant that is in use."

@@ -35,9 +35,6 @@ def create_tenant(name: str, data_dir: Path | None, json: bool) -> None:
             is_new = await queries.create_tenant(session, name)
             if is_new:
                 await record_audit_event(session, "tenant.created", f"tenant:{name}", {})
-            row = await queries.get_tenant(session)
-            if row is not None and row.status == "erased":
-                raise CommandFailed(f"Tenant '{name}' was erased. Its name cannot be used again.")
         text = f"Created tenant {name}." if is_new else f"Tenant {name} already exists."
         print_result(json, {"id": str(tenant_id), "slug": name, "created": is_new}, text)
 

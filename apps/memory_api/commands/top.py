@@ -8,6 +8,7 @@ from __future__ import annotations
 import json as jsonlib
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -27,12 +28,19 @@ QUEUE_STATES = ("due", "delayed", "running")
 RUN_RESULTS = ("done", "retried", "postponed", "failed", "dead", "lease_lost")
 
 
-def run(urls: Sequence[str], token: str | None, interval: float, once: bool, json: bool) -> None:
+def run(
+    urls: Sequence[str],
+    token: str | None,
+    interval: float,
+    once: bool,
+    data_dir: Path | None,
+    json: bool,
+) -> None:
     with exit_on_error():
         settings = Settings.load()
         if token is None and settings.metrics_token is not None:
             token = settings.metrics_token.get_secret_value()
-        targets = [_metrics_url(url) for url in urls] or _default_urls(settings)
+        targets = [_metrics_url(url) for url in urls] or _default_urls(settings, data_dir)
         first = _scrape(targets, token)
         if once or json:
             _print_once(first, json)
@@ -40,12 +48,12 @@ def run(urls: Sequence[str], token: str | None, interval: float, once: bool, jso
         _show_live(targets, token, interval, first)
 
 
-def _default_urls(settings: Settings) -> list[str]:
+def _default_urls(settings: Settings, data_dir: Path | None) -> list[str]:
     """The API and the worker of `hansei up`, or the API of this machine and a worker if it has a
     port.
     """
     try:
-        running = load_credentials()
+        running = load_credentials(data_dir)
     except NotConfigured as error:
         raise CommandFailed(str(error)) from error
     api = running.url if running else DEFAULT_URL

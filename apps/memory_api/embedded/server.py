@@ -135,6 +135,13 @@ class EmbeddedPostgres:
         return self._passwords[role]
 
     @property
+    def cluster_dir(self) -> Path | None:
+        """The folder of the cluster, which may be on another disk than the data directory; None
+        before start().
+        """
+        return self._home.path if self._home else None
+
+    @property
     def log(self) -> Path | None:
         """The server's log file; None before start()."""
         return self._home.log if self._home else None

@@ -64,7 +64,8 @@ async def create_erasure(
     body: CreateErasureRequest, runtime: RuntimeDep, caller: Eraser, response: Response
 ) -> Erasure:
     """Removes the content for good, in a run: also from history, versions, stored results and
-    search. IDs, times and costs stay. Backups of the database are not changed.
+    search. IDs, times, costs and the names of tags stay (except those of an erased tenant): put
+    nothing about a person into a tag. Backups of the database are not changed.
 
     A trace is erased with all memories that were learned from it, and a bullet with its last
     source. Only an operator key erases a tenant.

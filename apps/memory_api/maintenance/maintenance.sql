@@ -120,17 +120,20 @@ where c.tenant_id = :tenant and c.id = any(array(select id from batch))
 returning 1
 
 -- name: count_problem_runs
--- Runs by state and kind that are dead, or that should have been found by maintenance: a lease that ended long ago, or no ticket.
-select r.state, r.kind, count(*)
+-- Runs by problem and kind: 'dead'; 'unknown_kind', which wait for a newer worker; 'stuck', which maintenance should have found, because
+-- their lease ended long ago or they have no ticket.
+select case when r.state = 'dead' then 'dead' when r.error ->> 'code' = 'unknown_kind' then 'unknown_kind' else 'stuck' end problem,
+       r.kind, count(*)
 from runs r
 where r.tenant_id = :tenant
   and (r.state = 'dead'
+       or r.state = 'queued' and r.error ->> 'code' = 'unknown_kind'
        or r.state = 'running' and r.lease_until < now() - cast(:limit as interval)
        or r.state = 'queued' and r.updated_at < now() - cast(:limit as interval)
           and not exists (
               select from pgqueuer q
               where q.lane = r.tenant_id and q.payload = convert_to(r.tenant_id || '/' || r.id, 'UTF8')))
-group by r.state, r.kind
+group by problem, r.kind
 
 -- name: count_keys
 -- API keys that are not revoked: usable, expired, and those that expire soon.

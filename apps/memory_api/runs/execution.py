@@ -217,7 +217,9 @@ async def execute_in_foreground(
 
 
 async def _record_foreground_failure(runtime: Runtime, run: RunRow, error: Exception) -> RunResult:
-    """Record the failure, and queue the run again if a worker retries it."""
+    """Record the failure, and queue the run again if a worker retries it. A run that a budget does
+    not allow has a ticket already: the one that is due when its lease would have ended.
+    """
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         fails_at_once = isinstance(error, LLMError) and runtime.settings.on_model_failure == "fail"
         if fails_at_once or isinstance(error, BUDGET_ERRORS):
@@ -226,12 +228,12 @@ async def _record_foreground_failure(runtime: Runtime, run: RunRow, error: Excep
         if isinstance(error, LLMOverBudget):
             wait = budget_recheck_delay(error)
             delay = await lifecycle.postpone_run(session, run, error, wait)
-        else:
-            delay = await lifecycle.record_failure(session, run, error)
+            return "lease_lost" if delay is None else "postponed"
+        delay = await lifecycle.record_failure(session, run, error)
         if delay is None:
             return "lease_lost" if isinstance(error, lifecycle.LeaseLost) else "dead"
         await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)], after=delay)
-        return "postponed" if isinstance(error, LLMOverBudget) else "retried"
+        return "retried"
 
 
 MAX_BUDGET_RECHECK_SECONDS = 900.0

@@ -73,7 +73,7 @@ EXISTING_TENANT: Responses = {
     tags=["tenants"],
     status_code=201,
     summary="Create a tenant",
-    responses=EXISTING_TENANT,
+    responses=EXISTING_TENANT | problems(409),
     openapi_extra=body_example({"name": "acme"}),
 )
 async def create_tenant(
@@ -82,7 +82,7 @@ async def create_tenant(
     """Creates a tenant and its first admin key.
 
     Needs an operator key, which `hansei key create --scope operator` makes. The key of the new
-    tenant is in this response only.
+    tenant is in this response only. The name of an erased tenant cannot be used again.
     """
     tenant_id = to_tenant_id(body.name)
     async with runtime.sessions.for_tenant(tenant_id) as session:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hansei.cli.options import AsJson
-from hansei.cli.terminal import format_count, open_client, print_json, print_message, print_text
+from hansei.cli.terminal import (
+    format_count,
+    format_usd,
+    open_client,
+    print_json,
+    print_message,
+    print_text,
+)
 from hansei.endpoints.account import Budget, BudgetLimit, Period, Usage, WhenSpent
 
 if TYPE_CHECKING:
@@ -140,12 +147,14 @@ def _print_budget(budget: Budget) -> None:
     left: list[str] = []
     is_spent = False
     if budget["usd"] is not None and budget["left_usd"] is not None:
-        left.append(f"${budget['left_usd']:.4f} of ${budget['usd']:.2f} left")
+        left.append(f"{format_usd(budget['left_usd'])} of {format_usd(budget['usd'])} left")
         is_spent = not budget["left_usd"]
     if budget["tokens"] is not None:
         left.append(f"{budget['left_tokens']} of {budget['tokens']} tokens left")
         is_spent = is_spent or not budget["left_tokens"]
-    spent = f"${budget['spent_usd']:.4f} spent, ${budget['reserved_usd']:.4f} reserved"
+    spent = (
+        f"{format_usd(budget['spent_usd'])} spent, {format_usd(budget['reserved_usd'])} reserved"
+    )
     if budget["tokens"] is not None:
         spent += f", {budget['spent_tokens']} tokens spent"
     facts = [*scope, f"{', '.join(left)} until {budget['resets_at']}", spent]
@@ -167,7 +176,7 @@ def _format_cost(row: Usage) -> str:
     unpriced = row["unpriced"]
     priced = row["calls"] - row["failed"] - unpriced
     if not unpriced:
-        return f"${row['usd']:.4f}"
+        return format_usd(row["usd"])
     if priced <= 0:
         return "price unknown"
-    return f"${row['usd']:.4f} and {format_count(unpriced, 'call')} with unknown price"
+    return f"{format_usd(row['usd'])} and {format_count(unpriced, 'call')} with unknown price"

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -112,6 +113,13 @@ def truncate_line(text: str, length: int) -> str:
 def format_count(number: int, noun: str, plural: str = "") -> str:
     """`1 trace`, `2 traces`, `3 memories`."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
+
+
+def format_usd(amount: float) -> str:
+    """`$80.00`, `$0.0521`, `$0.000012`: at least four decimals and two digits below a dollar."""
+    if not amount or abs(amount) >= 1:
+        return f"${amount:.2f}"
+    return f"${amount:.{max(4, 1 - floor(log10(abs(amount))))}f}"
 
 
 def format_age(time: str) -> str:

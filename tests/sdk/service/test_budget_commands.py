@@ -43,7 +43,9 @@ async def test_budget_is_set_shown_changed_and_removed(command: Command) -> None
         ("month", 40.0, True),
     ]
     shown = (await command("budget", "show")).stdout
-    assert "$2.5000 of $2.50 left until" in shown
+    assert "$2.50 of $2.50 left until" in shown
+    small = (await command("budget", "set", "--day", "0.00005")).stdout
+    assert "$0.000050 of $0.000050 left until" in small
     assert json.loads((await command("budget", "set", "--none", "--json")).stdout) == {"items": []}
 
 
@@ -71,7 +73,7 @@ async def test_usage_is_grouped_as_requested(
     lines = (await command("usage", "--by", "purpose", "--by", "model")).stdout.splitlines()
     assert lines == [
         "m · curate · 1 call · 100 tokens in (40 cached) · 10 out · $0.5000",
-        "m · reflect · 2 calls · 200 tokens in (80 cached) · 20 out · $1.0000",
+        "m · reflect · 2 calls · 200 tokens in (80 cached) · 20 out · $1.00",
     ]
     wrong = await command("usage", "--by", "color")
     assert (wrong.exit_code, "Must be 'day'" in wrong.output) == (1, True)
