@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 
 from apps.memory_api.analytics.router import router as analytics_router
 from apps.memory_api.api import exposition, health, problem_pages
@@ -60,6 +61,11 @@ ROUTERS = (
     *(webhooks_router, workflow_router, console_router),
 )
 
+OWN_SPANS: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
+"""FastAPI's own spans would repeat those of `RequestLogMiddleware`, and it would look for a
+provider of OpenTelemetry in each request.
+"""
+
 
 def create_app(
     settings: Settings, database_url: str = "", *, runtime: Runtime | None = None
@@ -90,6 +96,7 @@ def create_app(
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,  # a redirect would name the host that the client sent
         generate_unique_id_function=operation_id,
+        telemetry=OWN_SPANS,
     )
     for router in ROUTERS:
         app.include_router(router)

@@ -15,7 +15,7 @@ from fastapi import FastAPI, Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from apps.memory_api.api.deps import authenticate, bearer, runtime_of
+from apps.memory_api.api.deps import authenticate
 from apps.memory_api.core.errors import Unauthorized
 from hansei.client import AsyncHansei
 
@@ -37,7 +37,7 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises `Unauthorized` without a valid API key."""
         request = Request(scope)
-        await authenticate(request, runtime_of(request), await bearer(request))
+        await authenticate(request)
         server = await self._start()
         await server(scope, receive, send)
 

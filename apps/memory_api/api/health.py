@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy import text
 
 from apps.memory_api.api.access import is_loopback
-from apps.memory_api.api.deps import authenticate, bearer, runtime_of
+from apps.memory_api.api.deps import authenticate, runtime_of
 from apps.memory_api.api.problems import Responses, problems
 from apps.memory_api.auth.identity import KeyScope
 from apps.memory_api.core.db_errors import DatabaseUnavailable
@@ -100,16 +100,16 @@ async def get_readiness(request: Request) -> JSONResponse:
     parts["model"] = _describe_model(runtime)
     is_ready = all(part["status"] != "unavailable" for part in parts.values())
     body: dict[str, Any] = {"status": "ok" if is_ready else "unavailable"}
-    if await _may_see_parts(request, runtime):
+    if await _may_see_parts(request):
         body |= parts
     return JSONResponse(body, status_code=200 if is_ready else 503)
 
 
-async def _may_see_parts(request: Request, runtime: Runtime) -> bool:
+async def _may_see_parts(request: Request) -> bool:
     if is_loopback(request):
         return True
     try:
-        caller = await authenticate(request, runtime, await bearer(request))
+        caller = await authenticate(request)
     except (Unauthorized, DatabaseUnavailable):
         return False
     return caller.has_scope(KeyScope.ADMIN) or caller.has_scope(KeyScope.OPERATOR)

@@ -23,7 +23,7 @@ from pydantic import AliasChoices, BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.api import idempotency
-from apps.memory_api.api.deps import authenticate, bearer, runtime_of
+from apps.memory_api.api.deps import authenticate, runtime_of
 from apps.memory_api.api.idempotency import StoredResponse
 from apps.memory_api.api.problems import merge_responses, problems
 from apps.memory_api.api.request_body import (
@@ -111,7 +111,7 @@ class ApiRoute(APIRoute):
 
         async def run(request: Request) -> Response:
             runtime = runtime_of(request)
-            caller = await authenticate(request, runtime, await bearer(request))
+            caller = await authenticate(request)
             _bind_path_ids(request)
             if request.method in WRITE_METHODS:
                 await runtime.upkeep_schedule.mark_active(caller.tenant_id)

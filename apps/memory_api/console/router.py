@@ -7,9 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
-from fastapi.security import HTTPAuthorizationCredentials
 
-from apps.memory_api.api.deps import RuntimeDep, authenticate
+from apps.memory_api.api.deps import RuntimeDep, authenticate_key
 from apps.memory_api.auth.identity import KeyScope
 from apps.memory_api.auth.rate_limits import RateLimited
 from apps.memory_api.console.agent_runs.router import router as agent_runs_router
@@ -82,9 +81,8 @@ async def log_in(
     of the API (`HANSEI_RATE_LIMIT_FAILED_KEYS`).
     """
     target = local_address(form.text("next"))
-    key = HTTPAuthorizationCredentials(scheme="Bearer", credentials=form.text("key"))
     try:
-        caller = await authenticate(request, runtime, key)
+        caller = await authenticate_key(request, form.text("key"))
         caller.require_scope(KeyScope.READ)
     except (Unauthorized, Forbidden, RateLimited) as error:
         return _login_page(request, visit, target, error.code, error.status)

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Response
 
 from apps.memory_api.api.deps import (
     Admin,
+    ApiKey,
     CursorQuery,
     Limit,
     RuntimeDep,
     Session,
-    authenticate,
     require_whole_tenant,
 )
 from apps.memory_api.api.problems import problems
@@ -40,13 +40,7 @@ EXAMPLE = {
 }
 
 
-def require_admin_or_operator(caller: Annotated[Identity, Depends(authenticate)]) -> Identity:
-    if KeyScope.OPERATOR not in caller.scopes:
-        caller.require_scope(KeyScope.ADMIN)
-    return caller
-
-
-Eraser = Annotated[Identity, Depends(require_admin_or_operator)]
+Eraser = Annotated[Identity, Depends(ApiKey(KeyScope.ADMIN, KeyScope.OPERATOR))]
 
 
 def erasure_response(row: ErasureRow) -> Erasure:

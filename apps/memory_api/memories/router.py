@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from apps.memory_api.api.deps import (
     CursorQuery,
@@ -16,6 +16,7 @@ from apps.memory_api.api.deps import (
     Sanitized,
     Session,
     Writer,
+    runtime_of,
 )
 from apps.memory_api.api.problems import problems
 from apps.memory_api.api.route import RedactingRoute
@@ -253,7 +254,7 @@ def _link_position(cursor: Cursor) -> queries.LinkPosition:
     openapi_extra=body_example(SEARCH),
 )
 async def search_memories(
-    body: SearchMemoriesRequest, runtime: RuntimeDep, caller: Reader
+    body: SearchMemoriesRequest, request: Request, caller: Reader
 ) -> SearchMemoriesResponse:
     """Hybrid full-text and vector search over all layers and kinds of a project, best first.
 
@@ -261,6 +262,7 @@ async def search_memories(
     search; `explain` adds the cosine similarity and the BM25 score. Answers 404 for an unknown
     `playbook`.
     """
+    runtime = runtime_of(request)
     addresses = _addresses(body, caller.resolve_project(body.project_id))
     options = to_search_options(body, runtime.settings)
     options["with_header"] = body.playbook is not None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
-from apps.memory_api.api.deps import Reader, RuntimeDep
+from apps.memory_api.api.deps import Reader, runtime_of
 from apps.memory_api.api.problems import problems
 from apps.memory_api.api.route import RedactingRoute
 from apps.memory_api.core.schemas import body_example
@@ -40,7 +40,7 @@ RENDER = {"query_text": "refund of a pending order", "token_budget": 800}
 async def search_bullets(
     name: str,
     body: SearchBulletsRequest,
-    runtime: RuntimeDep,
+    request: Request,
     caller: Reader,
 ) -> SearchBulletsResponse:
     """Returns the bullets for a query, best first. An empty query orders by usefulness.
@@ -48,6 +48,7 @@ async def search_bullets(
     Scores are relative to the best candidate of this search. Send `retrieval_id` with the trace of
     the agent, so that Hansei knows which bullets it had. `min_confidence` is 0.3 unless given.
     """
+    runtime = runtime_of(request)
     playbook = PlaybookRef(caller.resolve_project(body.project_id), name)
     options = to_search_options(body, runtime.settings)
     found = await retrieve.search_bullets(
@@ -79,7 +80,7 @@ async def render_playbook(
     name: str,
     body: RenderPlaybookRequest,
     response: Response,
-    runtime: RuntimeDep,
+    request: Request,
     caller: Reader,
 ) -> RenderPlaybookResponse:
     """Returns a prompt block: bullets and the request to cite them by key.
@@ -88,6 +89,7 @@ async def render_playbook(
     ones. Bullets that are proven harmful are left out. If no bullet fits, the text is empty and
     `left_out` counts them. The `ETag` is a hash of the text.
     """
+    runtime = runtime_of(request)
     playbook = PlaybookRef(caller.resolve_project(body.project_id), name)
     options = RenderOptions(
         query_text=body.query_text,
