@@ -44,7 +44,7 @@ def caller(key: object = None, tenant: object = None) -> Identity:
 
 async def take(storage: MemoryRateLimitStorage, key: str, count: int, limit: int = 100) -> int:
     """How many of `count` requests are accepted."""
-    hits = [await storage.acquire_sliding_window_entry(key, limit, 60) for _ in range(count)]
+    hits = [await storage.acquire(key, limit, 60) for _ in range(count)]
     return sum(hits)
 
 

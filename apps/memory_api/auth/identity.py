@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from uuid import UUID, uuid5
 
 from apps.memory_api.core.errors import Forbidden, InvalidRequest, Unauthorized
@@ -125,11 +126,15 @@ def parse_key(text: str) -> KeyClaim:
     match = _KEY.fullmatch(text)
     if match is None:
         raise Unauthorized
+    return _decode_tenant_id(match[1]), _hash(match[2])
+
+
+@lru_cache(maxsize=1 << 12)
+def _decode_tenant_id(text: str) -> UUID:
     try:
-        tenant_bytes = base64.b32decode(match[1].upper() + "=" * 6)
+        return UUID(bytes=base64.b32decode(text.upper() + "=" * 6))
     except binascii.Error:
         raise Unauthorized from None
-    return UUID(bytes=tenant_bytes), _hash(match[2])
 
 
 def _hash(secret: str) -> bytes:

@@ -1,8 +1,8 @@
-"""Storages of the library `limits` for the sliding window counter: in the memory of the process, or
-shared by all processes in PostgreSQL.
+"""Counts requests with a sliding window counter: in the memory of the process, or in PostgreSQL for
+all processes.
 
-`limits` brings neither: its asynchronous memory storage visits all keys on every request, and it
-has no storage for PostgreSQL.
+The library `limits` parses a limit and does not count: its asynchronous memory storage visits all
+keys on every request, and it has no storage for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -13,10 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor
-
-from limits.aio.storage import Storage
-from limits.aio.storage.base import SlidingWindowCounterSupport
-from sqlalchemy.exc import SQLAlchemyError
 
 from apps.memory_api.auth.queries import RequestCount, add_request_count, lock_request_counts
 from apps.memory_api.core.db import Sessions
@@ -39,28 +35,20 @@ class Window:
     refused_until: float = 0.0
 
 
-class MemoryRateLimitStorage(Storage, SlidingWindowCounterSupport):
+class MemoryRateLimitStorage:
     """Counts in this process. `clock` returns seconds since the epoch."""
 
-    STORAGE_SCHEME = ("hansei-memory",)  # type: ignore[assignment]
-
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        super().__init__()
         self.clock = clock
         self._windows: dict[str, Window] = {}
 
-    @property
-    def base_exceptions(self) -> type[Exception]:
-        return SQLAlchemyError
-
-    async def acquire_sliding_window_entry(
-        self, key: str, limit: int, expiry: int, amount: int = 1
-    ) -> bool:
+    async def acquire(self, key: str, limit: int, expiry: int) -> bool:
+        """Count a request. Returns False, and counts nothing, at the limit."""
         now = self.clock()
         window = self._window(key, expiry, now)
-        if floor(_weighted(window, expiry, now)) + amount > limit:
+        if floor(_weighted(window, expiry, now)) >= limit:
             return False
-        window.current += amount
+        window.current += 1
         return True
 
     def remaining(self, key: str, limit: int, expiry: int) -> tuple[int, int]:
@@ -84,38 +72,6 @@ class MemoryRateLimitStorage(Storage, SlidingWindowCounterSupport):
         """Give one request back."""
         window = self._window(key, expiry, self.clock())
         window.current = max(0, window.current - 1)
-
-    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        now = self.clock()
-        window = self._window(key, expiry, now)
-        left = expiry - now % expiry
-        return window.previous, left, window.current, left + expiry
-
-    async def clear_sliding_window(self, key: str, expiry: int) -> None:
-        self._windows.pop(key, None)
-
-    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        window = self._window(key, expiry, self.clock())
-        window.current += amount
-        return window.current
-
-    async def get(self, key: str) -> int:
-        window = self._windows.get(key)
-        return window.current if window else 0
-
-    async def get_expiry(self, key: str) -> float:
-        return self.clock()
-
-    async def check(self) -> bool:
-        return True
-
-    async def reset(self) -> int | None:
-        count = len(self._windows)
-        self._windows.clear()
-        return count
-
-    async def clear(self, key: str) -> None:
-        self._windows.pop(key, None)
 
     def _window(self, key: str, expiry: int, now: float) -> Window:
         """The window of the current period."""
@@ -143,16 +99,12 @@ class PostgresRateLimitStorage(MemoryRateLimitStorage):
     one holds requests that it does not use. The limit itself is never exceeded.
     """
 
-    STORAGE_SCHEME = ("hansei-postgresql",)  # type: ignore[assignment]
-
     def __init__(self, sessions: Sessions, clock: Callable[[], float] = time.time) -> None:
         super().__init__(clock)
         self._sessions = sessions
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def acquire_sliding_window_entry(
-        self, key: str, limit: int, expiry: int, amount: int = 1
-    ) -> bool:
+    async def acquire(self, key: str, limit: int, expiry: int) -> bool:
         window = self._window(key, expiry, self.clock())
         if not window.leased and window.refused_until <= self.clock():
             async with self._locks[key]:  # one request of this process asks the database
@@ -161,9 +113,9 @@ class PostgresRateLimitStorage(MemoryRateLimitStorage):
                     await self._lease(key, limit, expiry)
             self._locks.pop(key, None)
         window = self._window(key, expiry, self.clock())
-        if window.leased < amount:
+        if not window.leased:
             return False
-        window.leased -= amount
+        window.leased -= 1
         return True
 
     async def release(self, key: str, expiry: int) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
 from limits import RateLimitItem
-from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
 from apps.memory_api.auth.identity import Identity
 from apps.memory_api.auth.rate_limit_storage import (
@@ -38,6 +37,10 @@ class RateLimit:
         """The limit in the header `RateLimit-Policy`."""
         return f'"{self.name}";q={self.item.amount};w={self.expiry}'
 
+    def key(self, owner: str) -> str:
+        """The name of the counter of one owner."""
+        return f"{self.name}/{self.item.amount}/{self.expiry}/{owner}"
+
 
 class RateLimits:
     """Counts requests and raises `RateLimited` above a limit."""
@@ -51,7 +54,6 @@ class RateLimits:
             if settings.rate_limit_storage == "postgresql"
             else MemoryRateLimitStorage()
         )
-        self._limiter = SlidingWindowCounterRateLimiter(self.storage)
         limits = [limit for limit in (self._key, self._tenant) if limit is not None]
         self.policy = ", ".join(limit.policy for limit in limits)
         """The header `RateLimit-Policy`. Empty without limits."""
@@ -62,8 +64,7 @@ class RateLimits:
         for limit, owner in ((self._key, caller.key_id), (self._tenant, caller.tenant_id)):
             if limit is None:
                 continue
-            await self._hit(limit, str(owner))
-            key = limit.item.key_for(limit.name, str(owner))
+            key = await self._hit(limit, str(owner))
             left, seconds = self.storage.remaining(key, limit.item.amount, limit.expiry)
             states.append(f'"{limit.name}";r={left};t={seconds}')
         return ", ".join(states)
@@ -77,13 +78,13 @@ class RateLimits:
         """Undo `count_unknown_key`: the key is valid."""
         limit = self._failed_keys
         if limit is not None:
-            key = limit.item.key_for(limit.name, _hash_network(address))
-            await self.storage.release(key, limit.expiry)
+            await self.storage.release(limit.key(_hash_network(address)), limit.expiry)
 
-    async def _hit(self, limit: RateLimit, owner: str) -> None:
-        if await self._limiter.hit(limit.item, limit.name, owner):
-            return
-        key = limit.item.key_for(limit.name, owner)
+    async def _hit(self, limit: RateLimit, owner: str) -> str:
+        """Count a request and return the key of its counter."""
+        key = limit.key(owner)
+        if await self.storage.acquire(key, limit.item.amount, limit.expiry):
+            return key
         seconds = self.storage.seconds_until_free(key, limit.item.amount, limit.expiry)
         error = RateLimited(
             f"Limit reached: {limit.item} for {_SUBJECTS[limit.name]}. "
