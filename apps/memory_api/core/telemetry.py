@@ -91,11 +91,12 @@ def configure_logging(format: Literal["console", "json"], level: str) -> None:
         render = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
+    output = structlog.WriteLogger(sys.stderr)
     level_number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, render],
         wrapper_class=structlog.make_filtering_bound_logger(level_number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: output,  # a factory of structlog creates one for each line
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
