@@ -12,7 +12,7 @@ handlers send BEGIN, COMMIT and ROLLBACK.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -309,19 +309,15 @@ class Sessions:
         async with open_connection as driver, tenant_transaction(driver, tenant_id, "READ WRITE"):
             yield driver
 
-    @asynccontextmanager
-    async def raw_connection(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
+    def raw_connection(self) -> AbstractAsyncContextManager[asyncpg.Connection[Any]]:
         """Open the driver's connection outside a transaction and without a tenant: for statements
         that bind their tenant themselves (`hansei_search`). Others would see no rows.
         """
-        async with self._driver_connection(self.engine) as driver:
-            yield driver
+        return self._driver_connection(self.engine)
 
-    @asynccontextmanager
-    async def listening_connection(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
+    def listening_connection(self) -> AbstractAsyncContextManager[asyncpg.Connection[Any]]:
         """Open the driver's connection for LISTEN and `tenant_transaction`."""
-        async with self._driver_connection(self._listener) as driver:
-            yield driver
+        return self._driver_connection(self._listener)
 
     @staticmethod
     @asynccontextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from apps.memory_api.playbooks.models import Bullet, Playbook, VerdictTag
 from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS, SectionDefinition, with_fallback
@@ -49,6 +50,7 @@ def next_key(slug: str, last_number: int, *taken: Container[str]) -> tuple[str, 
     return format_key(slug, number), number
 
 
+@lru_cache(maxsize=1 << 14)
 def sort_key(key: str) -> tuple[str, int, str]:
     """Sorts keys by slug and number (pat-2 before pat-10), and keys of other formats by
     their text.

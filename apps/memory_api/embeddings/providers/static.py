@@ -147,24 +147,27 @@ class StaticEmbedder:
 
     def _embed_batch(self, texts: Sequence[str]) -> Vectors:
         split_texts = [_split_scripts(text) for text in texts]
-        rows = unit_rows(self._mean_token_vectors([split.latin for split in split_texts]))
+        rows = unit_rows(self._sum_token_vectors([split.latin for split in split_texts]))
         for i, split in enumerate(split_texts):
             if split.units:
                 hashed = hashed_vector(split.units, self.dimensions)
-                rows[i] *= math.sqrt(1 - split.hashed_share)
-                rows[i] += math.sqrt(split.hashed_share) * hashed
+                mixed = math.sqrt(1 - split.hashed_share) * rows[i]
+                mixed += math.sqrt(split.hashed_share) * hashed
+                rows[i] = unit_rows(mixed[np.newaxis])[0]
             elif not rows[i].any():
                 rows[i] = hashed_vector(visible_characters(split.latin), self.dimensions)
-        return unit_rows(rows)
+        return rows
 
-    def _mean_token_vectors(self, texts: list[str]) -> Vectors:
-        """The mean token vector of each text. Zero if no token is known."""
+    def _sum_token_vectors(self, texts: list[str]) -> Vectors:
+        """The sum of the token vectors of each text, whose direction is that of their mean. Zero if
+        no token is known.
+        """
         out = np.zeros((len(texts), self.dimensions), np.float32)
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         for i, encoding in enumerate(encodings):
             ids = [token for token in encoding.ids if token != self._unknown_token]
             if ids:
-                out[i] = self._token_vectors[ids].mean(axis=0, dtype=np.float32)
+                out[i] = self._token_vectors.take(ids, axis=0).sum(axis=0, dtype=np.float32)
         return out
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 from typing_extensions import TypeAliasType
@@ -72,11 +72,8 @@ class PromptBlock:
     left_out: int = 0
 
 
-class _Line(NamedTuple):
-    """A bullet and its text in the block."""
-
-    bullet: ShownBullet
-    text: str
+_Line = tuple[ShownBullet, str]
+"""A bullet and its text in the block."""
 
 
 def render_block(
@@ -92,7 +89,8 @@ def render_block(
     With a budget, each bullet is added if it fits together with instruction and headings. The text
     is ordered by section and key, so it depends on the selected bullets and not on their ranking.
     """
-    lines = [_Line(bullet, FORMATTERS[form](bullet)) for bullet in bullets]
+    format_bullet = FORMATTERS[form]
+    lines = [(bullet, format_bullet(bullet)) for bullet in bullets]
     frame = _default_template() if template is None else template
     if token_budget is None:
         chosen = lines
@@ -106,7 +104,7 @@ def render_block(
         text = _fill(frame, body)
         tokens = count_tokens(text)
         if token_budget is None or tokens <= token_budget:
-            keys = tuple(line.bullet.id for line in ordered)
+            keys = tuple(bullet.id for bullet, _ in ordered)
             return PromptBlock(text, keys, tokens, len(bullets) - len(keys))
         # A tokenizer may count more tokens for the whole than for the sum of its parts.
         chosen.pop()
@@ -174,15 +172,15 @@ def _select_fitting(
 ) -> list[_Line]:
     chosen: list[_Line] = []
     sections: set[str] = set()
-    for line in lines:
-        section = line.bullet.section
-        cost = count_tokens(f"{line.text}\n")
+    for bullet, text in lines:
+        section = bullet.section
+        cost = count_tokens(f"{text}\n")
         if section not in sections:
             cost += count_tokens(f"{_heading(section)}\n\n")
         if cost <= room:
             room -= cost
             sections.add(section)
-            chosen.append(line)
+            chosen.append((bullet, text))
     return chosen
 
 
@@ -191,10 +189,10 @@ def _format_sections(
 ) -> tuple[list[_Line], str]:
     places = {normalize_section_name(section.name): n for n, section in enumerate(sections)}
     by_section: dict[str, list[_Line]] = {}
-    for line in sorted(lines, key=lambda line: sort_key(line.bullet.id)):
-        by_section.setdefault(line.bullet.section, []).append(line)
+    for bullet, text in sorted(lines, key=lambda line: sort_key(line[0].id)):
+        by_section.setdefault(bullet.section, []).append((bullet, text))
     names = sorted(
         by_section, key=lambda n: (places.get(normalize_section_name(n), len(places)), n)
     )
-    blocks = ["\n".join([_heading(n), *(line.text for line in by_section[n])]) for n in names]
+    blocks = ["\n".join([_heading(n), *(text for _, text in by_section[n])]) for n in names]
     return [line for name in names for line in by_section[name]], "\n\n".join(blocks)

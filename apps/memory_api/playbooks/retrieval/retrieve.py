@@ -185,7 +185,9 @@ async def _drop_harmful(found: _Found, tenant_id: UUID) -> list[SearchHit[FoundB
     """
     hits = found.hits
     suspicious = [
-        hit.memory.key for hit in hits if is_harmful(hit.memory.helpful, hit.memory.harmful)
+        hit.memory.key
+        for hit in hits
+        if hit.memory.harmful and is_harmful(hit.memory.helpful, hit.memory.harmful)
     ]
     if not suspicious:
         return hits
