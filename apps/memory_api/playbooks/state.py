@@ -50,7 +50,7 @@ def next_key(slug: str, last_number: int, *taken: Container[str]) -> tuple[str, 
     return format_key(slug, number), number
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 12)
 def sort_key(key: str) -> tuple[str, int, str]:
     """Sorts keys by slug and number (pat-2 before pat-10), and keys of other formats by
     their text.

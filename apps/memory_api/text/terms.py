@@ -71,7 +71,6 @@ def tokenize(text: str) -> list[str]:
     return [term for term, _ in _terms_with_lengths(text)]
 
 
-@lru_cache(maxsize=1 << 15)
 def term_id(term: str) -> int:
     """A stable ID in [0, 1e9). Two terms share an ID with a probability of 1e-9; their counts are
     then added.
