@@ -129,7 +129,7 @@ async def _remember_caller(request: Request, runtime: Runtime, caller: Identity)
     return caller
 
 
-class ApiKey(SecurityBase):
+class ScopeCheck(SecurityBase):
     """A dependency that returns the caller, or raises `Forbidden` without any of these key scopes.
 
     It documents the API key itself and depends on nothing: FastAPI needs 20 to 30 µs for each
@@ -150,10 +150,10 @@ class ApiKey(SecurityBase):
         return caller
 
 
-Reader = Annotated[Identity, Depends(ApiKey(KeyScope.READ))]
-Writer = Annotated[Identity, Depends(ApiKey(KeyScope.WRITE))]
-Admin = Annotated[Identity, Depends(ApiKey(KeyScope.ADMIN))]
-Operator = Annotated[Identity, Depends(ApiKey(KeyScope.OPERATOR))]
+Reader = Annotated[Identity, Depends(ScopeCheck(KeyScope.READ))]
+Writer = Annotated[Identity, Depends(ScopeCheck(KeyScope.WRITE))]
+Admin = Annotated[Identity, Depends(ScopeCheck(KeyScope.ADMIN))]
+Operator = Annotated[Identity, Depends(ScopeCheck(KeyScope.OPERATOR))]
 
 
 async def open_session(request: Request) -> AsyncIterator[AsyncSession]:

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Depends, Response
 
 from apps.memory_api.api.deps import (
     Admin,
-    ApiKey,
     CursorQuery,
     Limit,
     RuntimeDep,
+    ScopeCheck,
     Session,
     require_whole_tenant,
 )
@@ -40,7 +40,7 @@ EXAMPLE = {
 }
 
 
-Eraser = Annotated[Identity, Depends(ApiKey(KeyScope.ADMIN, KeyScope.OPERATOR))]
+Eraser = Annotated[Identity, Depends(ScopeCheck(KeyScope.ADMIN, KeyScope.OPERATOR))]
 
 
 def erasure_response(row: ErasureRow) -> Erasure:
