@@ -197,7 +197,7 @@ async def test_large_search_for_secrets_leaves_the_process(
     monkeypatch.setattr(ISOLATION, "is_enabled", True)
     calls: list[object] = []
 
-    async def run_here(work: Any) -> Any:
+    async def run_here(work: Any, _seconds: float) -> Any:
         calls.append(work)
         return await asyncio.to_thread(work)
 

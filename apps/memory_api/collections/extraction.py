@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import re
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from html.parser import HTMLParser
 from typing import Literal
 
 from pypdf import PasswordType, PdfReader
 from pypdf.errors import DependencyError, PdfReadError, PyPdfError
 
+from apps.memory_api.core.isolated_work import WorkTimeout, run_isolated
 from apps.memory_api.core.json_input import replace_unstorable
+from apps.memory_api.core.secret_redaction import redact
 
 MediaType = Literal["text/plain", "text/markdown", "text/html", "application/pdf"]
 
@@ -22,7 +24,8 @@ MAX_PAGES = 20_000
 MAX_CHARACTERS = 50_000_000
 """Of the extracted text. A compressed PDF may contain far more than its size suggests."""
 MAX_SECONDS = 600.0
-"""For the pages of one PDF."""
+"""For one document."""
+MAX_TITLE_LENGTH = 200
 
 SUFFIXES: dict[str, MediaType] = {
     ".txt": "text/plain",
@@ -43,8 +46,11 @@ class UnreadableDocument(Exception):
     """The document has no text that can be read. `code` and the message go to its `error`."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(code, message)  # both, so that the error can leave a process
         self.code = code
+
+    def __str__(self) -> str:
+        return self.args[1]
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,26 @@ def choose_media_type(content_type: str, source: str, start: bytes) -> MediaType
     if content_type == "text/plain":
         return by_suffix or "text/plain"
     return by_suffix if content_type in ("", "application/octet-stream") else None
+
+
+async def extract_isolated(data: bytes, media_type: str) -> ExtractedText:
+    """`extract_clean_text` in a process of its own: a hostile document of 20 MB takes gigabytes or
+    hours. Raises `UnreadableDocument`.
+    """
+    work = partial(extract_clean_text, data, media_type)
+    try:
+        return await run_isolated(work, len(data), max_inline_size=0, seconds=MAX_SECONDS)
+    except WorkTimeout as error:
+        reason = "Reading the document takes more than ten minutes, or too much memory."
+        raise UnreadableDocument("too_slow", reason) from error
+
+
+def extract_clean_text(data: bytes, media_type: str) -> ExtractedText:
+    """`extract_text`, with secrets replaced."""
+    extracted = extract_text(data, media_type)
+    pages = [redact(page).text for page in extracted.pages]
+    title = redact(extracted.title[:MAX_TITLE_LENGTH]).text if extracted.title else None
+    return ExtractedText(pages, title, extracted.has_headings)
 
 
 def extract_text(data: bytes, media_type: str) -> ExtractedText:
@@ -135,7 +161,7 @@ def _extract_pdf(data: bytes) -> ExtractedText:
 
 
 def _pdf_pages(reader: PdfReader) -> Iterator[str]:
-    end, size = time.monotonic() + MAX_SECONDS, 0
+    size = 0
     for page in reader.pages:
         text = page.extract_text()
         size += len(text)
@@ -143,8 +169,6 @@ def _pdf_pages(reader: PdfReader) -> Iterator[str]:
             raise UnreadableDocument(
                 "too_much_text", f"The PDF has more than {MAX_CHARACTERS:,} characters."
             )
-        if time.monotonic() > end:
-            raise UnreadableDocument("too_slow", "Reading the PDF takes more than ten minutes.")
         yield text
 
 

@@ -15,9 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.collections import queries
 from apps.memory_api.collections.chunking import Chunk, split_pages
-from apps.memory_api.collections.extraction import ExtractedText, UnreadableDocument, extract_text
+from apps.memory_api.collections.extraction import (
+    MAX_TITLE_LENGTH,
+    UnreadableDocument,
+    extract_isolated,
+)
 from apps.memory_api.collections.tables import CollectionRow, DocumentRow
-from apps.memory_api.core.secret_redaction import redact
 from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from apps.memory_api.memories.index.writer import insert_memories, unindex_memories
 from apps.memory_api.memories.schemas import MemoryKind, MemoryStatus
@@ -29,7 +32,6 @@ CHUNK = "chunk"
 """The kind of run. Its input has the `document_id`."""
 BATCH_CHUNKS = 256
 """Chunks that one transaction stores or removes."""
-MAX_TITLE_LENGTH = 200
 MARKDOWN_TYPES = ("text/markdown", "text/html")
 
 
@@ -131,7 +133,7 @@ async def _load_work(session: AsyncSession, run: RunRow, document_id: UUID) -> _
 async def _extract_pages(runtime: Runtime, run: RunRow, work: _Work) -> list[str]:
     """Extract the text, store it by page and drop the bytes."""
     document = work.document
-    extracted = await asyncio.to_thread(_extract_clean, work.data, document.media_type)
+    extracted = await extract_isolated(work.data, document.media_type)
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         current = await _require_own(session, run, document.id)
         await queries.insert_pages(session, document.id, extracted.pages)
@@ -139,14 +141,6 @@ async def _extract_pages(runtime: Runtime, run: RunRow, work: _Work) -> list[str
         current.page_count = len(extracted.pages)
         current.title = document.title = document.title or extracted.title
     return extracted.pages
-
-
-def _extract_clean(data: bytes, media_type: str) -> ExtractedText:
-    """The text with its secrets replaced."""
-    extracted = extract_text(data, media_type)
-    pages = [redact(page).text for page in extracted.pages]
-    title = redact(extracted.title[:MAX_TITLE_LENGTH]).text if extracted.title else None
-    return ExtractedText(pages, title, extracted.has_headings)
 
 
 async def _store_chunks(runtime: Runtime, run: RunRow, work: _Work, chunks: list[Chunk]) -> None:

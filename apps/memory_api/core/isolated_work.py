@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import resource
 import signal
 from collections.abc import Callable
 from typing import TypeVar
@@ -24,6 +25,8 @@ MAX_INLINE_SIZE = 256 * 1024
 """
 WORK_SECONDS = 30.0
 """Time budget of a large input."""
+MAX_PROCESS_BYTES = 1024**3
+"""Memory of a process for a large input."""
 MAX_PROCESSES = 8
 """Processes for large inputs, of one API or worker process. The limit of concurrent runs is lower,
 so that one slow input does not delay others. An idle process ends after 5 minutes."""
@@ -64,27 +67,37 @@ ISOLATION = ProcessIsolation()
 
 
 async def run_isolated(
-    work: Callable[[], T], size: int, *, max_inline_size: int | None = None
+    work: Callable[[], T],
+    size: int,
+    *,
+    max_inline_size: int | None = None,
+    seconds: float | None = None,
 ) -> T:
     """Run `work`, a picklable pure function on an input of about `size` characters.
-    `max_inline_size` replaces `MAX_INLINE_SIZE` for slow work.
+    `max_inline_size` and `seconds` replace `MAX_INLINE_SIZE` and `WORK_SECONDS` for slow work.
 
-    Raises `WorkTimeout` if a large input takes longer than `WORK_SECONDS`, or if its process dies,
-    such as for lack of memory.
+    Raises `WorkTimeout` if a large input takes longer than its time budget or more memory than
+    `MAX_PROCESS_BYTES`, or if its process dies.
     """
     if size <= (MAX_INLINE_SIZE if max_inline_size is None else max_inline_size):
         return work()
+    seconds = WORK_SECONDS if seconds is None else seconds
     try:
-        async with asyncio.timeout(WORK_SECONDS):
+        async with asyncio.timeout(seconds):
             if not ISOLATION.is_enabled:
                 return await asyncio.to_thread(work)
             try:
-                return await _run_in_process(work)
+                return await _run_in_process(work, seconds)
             except BrokenWorkerProcess:  # an idle process may have been killed before
-                return await _run_in_process(work)
+                return await _run_in_process(work, seconds)
     except TimeoutError as error:
-        log.warning("analysis_stopped", size=size, seconds=WORK_SECONDS)
+        log.warning("analysis_stopped", size=size, seconds=seconds)
         raise WorkTimeout from error
+    except MemoryError as error:
+        log.warning("analysis_out_of_memory", size=size)
+        raise WorkTimeout(
+            "The analysis of this trace needs too much memory. Send a smaller trace."
+        ) from error
     except BrokenWorkerProcess as error:
         log.warning("analysis_process_died", size=size)
         raise WorkTimeout(
@@ -92,17 +105,18 @@ async def run_isolated(
         ) from error
 
 
-async def _run_in_process(work: Callable[[], T]) -> T:
+async def _run_in_process(work: Callable[[], T], seconds: float) -> T:
     return await to_process.run_sync(
-        _run_in_child, work, WORK_SECONDS, cancellable=True, limiter=ISOLATION.limiter
+        _run_in_child, work, seconds, cancellable=True, limiter=ISOLATION.limiter
     )
 
 
 def _run_in_child(work: Callable[[], T], seconds: float) -> T:
-    """Run `work` with low priority. The alarm ends the process if its parent is gone and cannot
-    kill it.
+    """Run `work` with low priority and limited memory. The alarm ends the process if its parent is
+    gone and cannot kill it.
     """
     os.setpriority(os.PRIO_PROCESS, 0, CHILD_PRIORITY)
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_PROCESS_BYTES, MAX_PROCESS_BYTES))
     signal.alarm(math.ceil(seconds) + 5)
     try:
         return work()

@@ -1,0 +1,75 @@
+"""Documents that are cheap to send and take gigabytes or hours to read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from functools import partial
+from typing import Any
+
+import pytest
+from httpx2 import AsyncClient
+
+from apps.memory_api.collections import extraction
+from apps.memory_api.collections.extraction import UnreadableDocument, extract_isolated
+from apps.memory_api.core import isolated_work
+from apps.memory_api.core.isolated_work import (
+    ISOLATION,
+    MAX_PROCESS_BYTES,
+    WorkTimeout,
+    run_isolated,
+)
+
+URL = "/api/v1/collections"
+
+
+@pytest.fixture
+def isolation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ISOLATION, "is_enabled", True)
+    monkeypatch.setattr(ISOLATION, "_limiter", None)
+
+
+async def test_work_that_needs_too_much_memory_is_stopped(isolation: None) -> None:
+    with pytest.raises(WorkTimeout, match="memory"):
+        await run_isolated(partial(bytearray, 2 * MAX_PROCESS_BYTES), 1, max_inline_size=0)
+    assert await run_isolated(os.getpid, 1, max_inline_size=0) != os.getpid()
+
+
+async def test_tag_with_many_attributes_does_not_fill_the_memory(isolation: None) -> None:
+    """20 MB of attributes took 3 GB of the worker."""
+    with pytest.raises(UnreadableDocument) as caught:
+        await extract_isolated(b"<a " + b"a=b " * 4_000_000 + b">x", "text/html")
+    assert caught.value.code == "too_slow"
+    assert "memory" in str(caught.value)
+
+
+async def test_document_is_read_in_another_process(
+    isolation: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+
+    async def record(work: Any, _seconds: float) -> Any:
+        calls.append(work)
+        return work()
+
+    monkeypatch.setattr(isolated_work, "_run_in_process", record)
+    assert (await extract_isolated(b"# Rules", "text/markdown")).pages == ["# Rules"]
+    assert len(calls) == 1
+
+
+async def test_document_past_its_time_budget_fails_with_a_reason(
+    api: AsyncClient, drain: Any, tenant: Any, isolation: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extraction, "MAX_SECONDS", 0.0)
+    (await api.post(URL, json={"name": "c"})).raise_for_status()
+    sent = await api.post(f"{URL}/c/documents", params={"source": "a.md"}, content=b"# Rules")
+    await drain(tenant.id)
+    document = (await api.get(f"{URL}/c/documents/{sent.json()['id']}")).json()
+    assert (document["state"], document["error"]["code"]) == ("failed", "too_slow")
+    runs = (await api.get("/api/v1/runs", params={"kind": "chunk"})).json()["items"]
+    assert [(run["state"], run["attempts"]) for run in runs] == [("done", 1)]
+
+
+def test_reason_leaves_the_process() -> None:
+    error = pickle.loads(pickle.dumps(UnreadableDocument("empty", "The document is empty.")))
+    assert (error.code, str(error)) == ("empty", "The document is empty.")
