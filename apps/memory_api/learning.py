@@ -59,8 +59,8 @@ from apps.memory_api.runtime import Runtime
 from apps.memory_api.traces.duplicates import mark_if_duplicate
 from apps.memory_api.traces.event_cache import EVENT_CACHE
 from apps.memory_api.traces.queries import get_trace, has_failed_attempt
-from apps.memory_api.traces.schemas import OutcomeType
-from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from apps.memory_api.traces.schemas import Event, OutcomeType
+from apps.memory_api.traces.tables import TraceRow
 
 DUPLICATE_OF = "duplicate_of"
 """In the result of EVALUATE: the ID of the trace that this one duplicates."""
@@ -82,7 +82,7 @@ class LoadedTrace:
     """
 
     trace: TraceRow
-    events: Sequence[TraceEventRow]
+    events: Sequence[Event]
     has_failed_before: bool
     missing_playbook: PlaybookRef | None
     has_deleted_playbook: bool = False

@@ -20,7 +20,7 @@ from apps.memory_api.evaluation.schemas import (
     EvaluatorResult,
 )
 from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.queries import get_trace, list_events
+from apps.memory_api.traces.queries import get_trace, list_events, to_events
 from apps.memory_api.traces.schemas import OutcomeType
 from tests.conftest import TestTenant
 from tests.support.evaluation_cases import call
@@ -45,7 +45,7 @@ async def store(
     async with runtime.sessions.for_tenant(tenant.id) as session:
         trace, events = await get_trace(session, trace_id), await list_events(session, trace_id)
     assert trace is not None
-    evaluation = await evaluate_trace(runtime, trace, events, run_id)
+    evaluation = await evaluate_trace(runtime, trace, to_events(events), run_id)
     await keep(runtime, tenant, trace_id, evaluation, run_id)
     return evaluation
 

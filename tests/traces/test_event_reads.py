@@ -14,7 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from apps.memory_api.traces import queries
 from apps.memory_api.traces.event_cache import EVENT_CACHE, EventCache
 from apps.memory_api.traces.queries import load_attempt_events
-from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from apps.memory_api.traces.schemas import Event
+from apps.memory_api.traces.tables import TraceRow
 
 CALL = {"event_type": "tool_call", "tool_name": "ls", "content": "ls"}
 
@@ -63,7 +64,7 @@ async def test_events_are_dropped_at_the_end_of_the_chain(
 
 async def load(
     cache: EventCache, session: AsyncSession, tenant_id: UUID, trace_id: UUID
-) -> Sequence[TraceEventRow]:
+) -> Sequence[Event]:
     return await cache.load(session, await session.get_one(TraceRow, (tenant_id, trace_id)))
 
 

@@ -34,9 +34,8 @@ from apps.memory_api.llm.errors import (
 from apps.memory_api.runtime import Runtime
 from apps.memory_api.text.excerpts import excerpt
 from apps.memory_api.trace_analysis.parser import parse_trace
-from apps.memory_api.traces.queries import to_events
-from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
-from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from apps.memory_api.traces.schemas import ErrorInfo, Event, OutcomeType
+from apps.memory_api.traces.tables import TraceRow
 from apps.memory_api.traces.tools import to_tools
 
 VERDICT_CRITERIA = (Criterion.CORRECTNESS, Criterion.HELPFULNESS)
@@ -87,13 +86,11 @@ async def run_evaluators(
 
 
 def evaluation_input(
-    trace: TraceRow, events: Sequence[TraceEventRow], run_id: UUID | None = None
+    trace: TraceRow, events: Sequence[Event], run_id: UUID | None = None
 ) -> EvaluationInput:
     """A stored trace."""
     return EvaluationInput(
-        run=parse_trace(
-            to_events(events), trace.task_description, trace.task_goal, to_tools(trace.tools)
-        ),
+        run=parse_trace(events, trace.task_description, trace.task_goal, to_tools(trace.tools)),
         outcome=OutcomeType(trace.outcome) if trace.outcome else None,
         error=ErrorInfo.model_validate(trace.error) if trace.error else None,
         task_description=trace.task_description,
@@ -112,7 +109,7 @@ def evaluation_input(
 async def evaluate_trace(
     runtime: Runtime,
     trace: TraceRow,
-    events: Sequence[TraceEventRow],
+    events: Sequence[Event],
     run_id: UUID,
     *,
     fallback_to_rules: bool = False,

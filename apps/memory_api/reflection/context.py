@@ -32,7 +32,6 @@ from apps.memory_api.traces.queries import (
     get_trace,
     list_earlier_attempts,
     load_attempt_events,
-    to_events,
 )
 from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
 from apps.memory_api.traces.tables import TraceRow
@@ -118,7 +117,7 @@ async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceCont
         for earlier in earlier_attempts
     ]
     context = ReflectionContext(
-        events=to_events(events),
+        events=list(events),
         outcome=OutcomeType(trace.outcome or OutcomeType.PARTIAL),
         outcome_is_known=trace.outcome is not None,
         tenant_id=str(trace.tenant_id),

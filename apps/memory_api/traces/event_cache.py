@@ -19,8 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from apps.memory_api.core.db import current_tenant_id
 from apps.memory_api.core.isolated_work import TraceTooLarge
-from apps.memory_api.traces.queries import list_events, measure_events
-from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from apps.memory_api.traces.queries import list_events, measure_events, to_events
+from apps.memory_api.traces.schemas import Event
+from apps.memory_api.traces.tables import TraceRow
 
 MAX_CACHED_CHARACTERS = 8_000_000
 MAX_CHARACTERS_PER_TRACE = 2_000_000
@@ -37,7 +38,7 @@ _Key = tuple[UUID, UUID]
 
 @dataclass
 class _Entry:
-    rows: Sequence[TraceEventRow]
+    events: Sequence[Event]
     size: int
     used_at: float
 
@@ -55,7 +56,7 @@ class EventCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def load(self, session: AsyncSession, trace: TraceRow) -> Sequence[TraceEventRow]:
+    async def load(self, session: AsyncSession, trace: TraceRow) -> Sequence[Event]:
         """The events of a trace of the session's tenant, in order. Treat them as read-only. Raises
         `TraceTooLarge` before it reads more than `MAX_TRACE_BYTES`.
         """
@@ -69,18 +70,16 @@ class EventCache:
         if entry is not None:
             self._entries.move_to_end(key)
             entry.used_at = now
-            return entry.rows
-        rows = await _read(session, trace)
-        size = sum(len(row.content) + CHARACTERS_PER_EVENT for row in rows)
-        if size <= MAX_CHARACTERS_PER_TRACE and len(rows) == trace.event_count:
-            for row in rows:
-                session.expunge(row)  # a rollback of this session would make the rows unreadable
+            return entry.events
+        events = await _read(session, trace)
+        size = sum(len(event.content) + CHARACTERS_PER_EVENT for event in events)
+        if size <= MAX_CHARACTERS_PER_TRACE and len(events) == trace.event_count:
             self._remove(key)  # another step read it meanwhile
-            self._entries[key] = _Entry(rows, size, now)
+            self._entries[key] = _Entry(events, size, now)
             self._size += size
             while self._size > MAX_CACHED_CHARACTERS:
                 self._remove(next(iter(self._entries)))
-        return rows
+        return events
 
     def drop(self, tenant_id: UUID, trace_id: UUID | None) -> None:
         """Drop the events of a trace, because no further step of its chain needs them."""
@@ -96,11 +95,11 @@ class EventCache:
         self._size -= entry.size if entry is not None else 0
 
 
-async def _read(session: AsyncSession, trace: TraceRow) -> Sequence[TraceEventRow]:
+async def _read(session: AsyncSession, trace: TraceRow) -> Sequence[Event]:
     came_at_once = trace.closed_at == trace.created_at  # the request had a limit
     if not came_at_once and await measure_events(session, trace.id) > MAX_TRACE_BYTES:
         raise TraceTooLarge
-    return await list_events(session, trace.id)
+    return to_events(await list_events(session, trace.id))
 
 
 EVENT_CACHE = EventCache()
