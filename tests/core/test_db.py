@@ -21,6 +21,10 @@ from apps.memory_api.core.db_errors import (
 from apps.memory_api.run_queue.upkeep_schedule import UpkeepSchedule
 from tests.conftest import Database, TestTenant
 
+IS_IN_TRANSACTION = (
+    "select exists (select from pg_stat_activity where pid = $1 and state like 'idle in%')"
+)
+
 
 @pytest.fixture
 async def alone(database: Database) -> AsyncIterator[Sessions]:
@@ -142,6 +146,49 @@ async def test_connection_left_in_transaction_is_not_reused(
     async with alone.raw_connection() as driver:
         assert driver.get_server_pid() != left
         assert await bound(driver) == ""
+
+
+@pytest.mark.parametrize("opened", ["for_tenant", "without_tenant", "driver_transaction"])
+async def test_cancelled_begin_leaves_no_transaction_open(
+    alone: Sessions,
+    tenant: TestTenant,
+    database: Database,
+    opened: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pooler would give the connection of the server to nobody else."""
+    async with alone.raw_connection() as driver:
+        server_pid = driver.get_server_pid()
+    has_begun = asyncio.Event()
+    execute = asyncpg.Connection.execute
+
+    async def execute_slowly(driver: Any, statement: str, *arguments: Any, **options: Any) -> str:
+        tag = await execute(driver, statement, *arguments, **options)
+        if statement.startswith("BEGIN"):
+            has_begun.set()
+            await asyncio.sleep(60)
+        return tag
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", execute_slowly)
+
+    async def begin() -> None:
+        tenants = () if opened == "without_tenant" else (tenant.id,)
+        async with getattr(alone, opened)(*tenants) as session:
+            if opened == "without_tenant":
+                await session.connection()
+
+    task = asyncio.create_task(begin())
+    await has_begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    other = await asyncpg.connect(database.url("hansei_app"))
+    try:
+        async with asyncio.timeout(10):
+            while await other.fetchval(IS_IN_TRANSACTION, server_pid):
+                await asyncio.sleep(0.02)
+    finally:
+        await other.close()
 
 
 async def test_wait_for_a_free_connection_ends_as_unavailable_database(

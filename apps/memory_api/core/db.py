@@ -11,6 +11,7 @@ handlers send BEGIN, COMMIT and ROLLBACK.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
@@ -219,7 +220,8 @@ def _translate_connection_errors(engine: AsyncEngine) -> None:
 
 def _execute_unprepared(connection: Connection, statement: str) -> str:
     """Execute without preparing, so that a statement with a tenant ID does not fill the cache.
-    Returns PostgreSQL's command tag.
+    Returns PostgreSQL's command tag. A cancelled BEGIN may still take effect, so its connection is
+    closed: in the pool, it would hold a connection of a transaction pooler.
     """
 
     async def send(driver: asyncpg.Connection[Any]) -> str:
@@ -229,7 +231,7 @@ def _execute_unprepared(connection: Connection, statement: str) -> str:
     try:
         with translate_connection_errors():
             return adapted.run_async(send)
-    except DatabaseUnavailable as error:
+    except (DatabaseUnavailable, asyncio.CancelledError) as error:
         connection.invalidate(error)
         raise
 
@@ -328,7 +330,7 @@ class Sessions:
         try:
             with translate_connection_errors():
                 yield driver
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, asyncio.CancelledError) as error:
             await greenlet_spawn(connection.invalidate, error)
             raise
         finally:
