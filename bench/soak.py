@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +44,9 @@ QUEUE_CONNECTIONS = 4
 """Connections of a worker in addition to its pool."""
 WARM_UP_SHARE = 0.25
 MAX_RESIDENT_MB = 400
+SEARCHES = 10_000
+"""After the load, to measure the memory of the API."""
+SEARCH_CLIENTS = 8
 SETTLED = (
     "select count(*) from runs where kind in ('evaluate', 'reflect', 'curate', 'apply')"
     " and state in ('queued', 'running')"
@@ -140,6 +143,7 @@ class Form:
     minutes: float
     tenants: int
     rate: float
+    searches: int = SEARCHES
 
 
 async def soak(server: MeasuredServer, report: Report, form: Form, port: int, pid: int) -> None:
@@ -169,6 +173,7 @@ async def soak(server: MeasuredServer, report: Report, form: Form, port: int, pi
         await report_costs(report, client, sampler, admin)
         sampler_end = start + seconds - sampler.started
         report_memory(report, sampler, warm - sampler.started, sampler_end)
+        await report_searches(report, load, sampler.processes["API"], form.searches)
         worker_process = sampler.processes["worker"]
         worker_process.suspend()  # so that the queue fills
         accepted, refused, other = await flood(client, flooder_key)
@@ -226,6 +231,24 @@ async def report_costs(
     report.row("figures", "size of the database per trace, kB", f"{size / traces / 1000:.0f}", "")
 
 
+async def report_searches(report: Report, load: Load, process: psutil.Process, count: int) -> None:
+    """The memory of the API after `count` searches of `SEARCH_CLIENTS` clients, each sent as soon
+    as the last one of its client is answered.
+    """
+    searching = replace(load, client=Client(load.client.http))
+    numbers = iter(range(count))
+
+    async def search() -> None:
+        for _ in numbers:
+            await searching.search(*load.tenants.pick())
+
+    await asyncio.gather(*(search() for _ in range(SEARCH_CLIENTS)))
+    report.row(
+        *("figures", f"resident MB of the API after {count:,} more searches; errors"),
+        *(f"{resident(process):.0f}; {searching.client.failed()}", f"≤ {MAX_RESIDENT_MB}; 0"),
+    )
+
+
 def report_requests(report: Report, client: Client) -> None:
     for name, taken in client.seconds.items():
         bad = {s: n for (of, s), n in client.statuses.items() if of == name and s not in NOT_ERRORS}
@@ -253,7 +276,7 @@ def main(
     rate: Annotated[float, typer.Option(help="Requests per second.")] = 20,
     short: Annotated[bool, typer.Option(help="One minute, 40 tenants, writes no file.")] = False,
 ) -> None:
-    form = Form(1, 40, rate) if short else Form(minutes, tenants, rate)
+    form = Form(1, 40, rate, SEARCHES // 10) if short else Form(minutes, tenants, rate)
     mix = ", ".join(f"{share} % {kind}" for kind, share in MIX.items())
     report = Report(
         "soak",

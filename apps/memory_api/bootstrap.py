@@ -4,6 +4,7 @@ commands and the tests.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
 import os
@@ -161,6 +162,7 @@ LARGE_BLOCK_BYTES = 2**20
 """Blocks of memory from this size on go back to the system as soon as they are free."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Parameters of `mallopt` in the C library of GNU."""
+TRIM_INTERVAL_SECONDS = 60.0
 
 
 def return_large_blocks() -> None:
@@ -169,10 +171,37 @@ def return_large_blocks() -> None:
     body of 30 MB, all blocks come from its heap, and the holes they leave there stay resident for
     as long as something above them is in use. Does nothing with other C libraries.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    mallopt = _allocator_function("mallopt")
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
         mallopt(_M_TRIM_THRESHOLD, 2 * LARGE_BLOCK_BYTES)
+
+
+@asynccontextmanager
+async def return_memory(interval: float = TRIM_INTERVAL_SECONDS) -> AsyncGenerator[None]:
+    """While the block runs, memory that this process has freed goes back to the system."""
+    return_large_blocks()
+    returning = asyncio.create_task(_return_free_pages(interval))
+    try:
+        yield
+    finally:
+        returning.cancel()
+
+
+async def _return_free_pages(interval: float) -> None:
+    """Return the free pages of the allocator's heap to the system every `interval` seconds. By
+    default, glibc returns only those at the end of the heap: the thousands of smaller blocks of a
+    large trace leave holes below what is in use. Ends at once with other C libraries.
+    """
+    trim = _allocator_function("malloc_trim")
+    while trim is not None:
+        await asyncio.sleep(interval)
+        trim(0)
+
+
+def _allocator_function(name: str) -> Callable[..., int] | None:
+    """A function of the C library of GNU; None with others."""
+    return getattr(ctypes.CDLL(None), name, None) if os.name == "posix" else None
 
 
 def freeze_startup_objects() -> None:

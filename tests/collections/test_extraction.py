@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from apps.memory_api.collections.extraction import (
@@ -31,6 +34,15 @@ def test_html_keeps_headings_and_drops_scripts() -> None:
 def test_pdf_is_read_by_page() -> None:
     pages = extract_text(make_pdf(["First page", "Second page"]), "application/pdf").pages
     assert [page.strip() for page in pages] == ["First page", "Second page"]
+
+
+def test_a_process_without_pdf_documents_does_not_import_their_parser() -> None:
+    code = (
+        "import sys, apps.memory_api.commands.processes;"
+        "print(sorted({'pypdf', 'cryptography', 'fastapi'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['fastapi']"
 
 
 @each_case("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp932", "euc_jp"])

@@ -57,6 +57,7 @@ NEVER_IMPORTED = {
 """What the files of a name never need: a router sends no SQL, rules ask no model, …"""
 
 IN_FUNCTIONS = {
+    "collections/extraction.py": "the PDF parser, which takes 13 MB, with the first PDF",
     "commands/database.py": "SQLAlchemy, without which `hansei up` starts",
     "mcp_endpoint.py": "the MCP library, which loads with the first request",
 }

@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from html.parser import HTMLParser
-from typing import Literal
-
-from pypdf import PasswordType, PdfReader
-from pypdf.errors import DependencyError, PdfReadError, PyPdfError
+from typing import TYPE_CHECKING, Literal
 
 from apps.memory_api.core.isolated_work import WorkTimeout, run_isolated
 from apps.memory_api.core.json_input import replace_unstorable
 from apps.memory_api.core.secret_redaction import redact
+
+if TYPE_CHECKING:
+    from pypdf import PdfReader
 
 MediaType = Literal["text/plain", "text/markdown", "text/html", "application/pdf"]
 
@@ -139,6 +139,10 @@ def _decode_text(data: bytes) -> str:
 
 
 def _extract_pdf(data: bytes) -> ExtractedText:
+    # Imported with the first PDF: it takes 13 MB, half of them for cryptography.
+    from pypdf import PasswordType, PdfReader  # noqa: PLC0415
+    from pypdf.errors import DependencyError, PdfReadError, PyPdfError  # noqa: PLC0415
+
     try:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and reader.decrypt("") is PasswordType.NOT_DECRYPTED:

@@ -11,7 +11,7 @@ import uvicorn
 import uvloop
 
 from apps.memory_api.auth.queries import tenant_exists
-from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime, return_large_blocks
+from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime, return_memory
 from apps.memory_api.commands.database import CommandFailed, exit_on_error, open_database
 from apps.memory_api.commands.worker_metrics import serve_worker_metrics
 from apps.memory_api.core.db_errors import (
@@ -78,9 +78,8 @@ def _start_api(
 
 async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
     ISOLATION.is_enabled = True
-    return_large_blocks()
     # A runtime that cannot be opened ends the process with its message, before the server starts.
-    async with open_runtime(settings, url) as runtime:
+    async with return_memory(), open_runtime(settings, url) as runtime:
         await _check_database(runtime)
         freeze_startup_objects()
         server = uvicorn.Server(
@@ -139,8 +138,7 @@ def _start_worker(settings: Settings, data_dir: Path | None) -> None:
 
 async def _work(settings: Settings, url: str) -> None:
     ISOLATION.is_enabled = True
-    return_large_blocks()
-    async with open_runtime(settings, url, background=True) as runtime:
+    async with return_memory(), open_runtime(settings, url, background=True) as runtime:
         await _check_database(runtime)
         freeze_startup_objects()
         stop = asyncio.Event()

@@ -125,6 +125,7 @@ def open_engine(
         pool_size=pool_size,
         max_overflow=0,
         poolclass=_Pool,
+        pool_use_lifo=True,  # fewer connections with prepared statements, here and in PostgreSQL
         pool_timeout=timeout or 30.0,
         hide_parameters=True,  # errors are logged and stored; tenants' data must not be in them
         connect_args={
@@ -358,10 +359,7 @@ async def tenant_transaction(
 
 
 def current_tenant_id(session: AsyncSession) -> UUID:
-    """Return the tenant the session is bound to.
-
-    Statements filter by it in addition to row-level security.
-    """
+    """The session's tenant. Statements filter by it in addition to row-level security."""
     return session.info[TENANT_INFO_KEY]
 
 

@@ -20,6 +20,7 @@ from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgPoolDriver
 from pgqueuer.errors import RetryRequested
 from pgqueuer.models import Job, Schedule
+from pgqueuer.ports.driver import NotifyCallback
 from pgqueuer.queries import Queries
 from pgqueuer.types import QueueManagerId
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -40,6 +41,8 @@ from apps.memory_api.run_queue.port import ScheduledCallback, Ticket, TicketHand
 log = structlog.get_logger()
 
 ENTRYPOINT = "run"
+TABLE_CHANGED = "table_changed_event"
+"""The type of the notifications of `migrations/sql/queue.sql`."""
 ENQUEUE = read_sql("run_queue/queue.sql", "enqueue")
 TAKE_TICKETS = read_sql("run_queue/queue.sql", "take_tickets")
 RETURN_TICKET = read_sql("run_queue/queue.sql", "return_ticket")
@@ -75,12 +78,43 @@ class WorkerSlots:
 
 
 @dataclass
+class QueueChanges:
+    """Passes the first change of the queue after a poll on to pgqueuer, and no other until the next
+    poll, which handles all changes before it. pgqueuer stores each notification and polls once for
+    each, so those of a busy queue would arrive faster than it removes them.
+    """
+
+    is_poll_due: bool = False
+
+    def pass_on(self, payload: str | bytes | bytearray, callback: NotifyCallback) -> None:
+        if TABLE_CHANGED in str(payload):
+            if self.is_poll_due:
+                return
+            self.is_poll_due = True
+        callback(payload)
+
+
+class QueueDriver(AsyncpgPoolDriver):
+    """pgqueuer's driver with fewer notifications."""
+
+    def __init__(self, pool: asyncpg.Pool, changes: QueueChanges) -> None:
+        super().__init__(pool)
+        self._changes = changes
+
+    async def add_listener(self, channel: str, callback: NotifyCallback) -> None:
+        await super().add_listener(
+            channel, lambda payload: self._changes.pass_on(payload, callback)
+        )
+
+
+@dataclass
 class FairQueries(Queries):
     """pgqueuer's statements, replaced where they would not be fair. Writes no log of tickets,
     because the table `runs` has the history of runs.
     """
 
     slots: WorkerSlots = WorkerSlots(1)
+    changes: QueueChanges = field(default_factory=QueueChanges)
     _next_poll_at: float = 0.0
     _held: set[int] = field(default_factory=set[int])
     """IDs of the tickets that this worker has and that are not done."""
@@ -107,6 +141,7 @@ class FairQueries(Queries):
     ) -> list[Job]:
         """Take tickets for all free slots, from the tenants with the fewest taken tickets first."""
         await self._wait_for_poll()
+        self.changes.is_poll_due = False
         rows = await self.driver.fetch(
             TAKE_TICKETS,
             queue_manager_id,
@@ -259,7 +294,8 @@ class PgQueuerRunQueue:
     @asynccontextmanager
     async def _open_queries(self, slots: WorkerSlots):
         async with asyncpg.create_pool(self.url, min_size=2, max_size=4, reset=_no_reset) as pool:
-            yield FairQueries(AsyncpgPoolDriver(pool), slots=slots)
+            changes = QueueChanges()
+            yield FairQueries(QueueDriver(pool, changes), slots=slots, changes=changes)
 
     @staticmethod
     async def _shut_down_on(stop: asyncio.Event, manager: PgQueuer) -> None:

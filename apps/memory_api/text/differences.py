@@ -12,11 +12,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Literal
 
+from apps.memory_api.text.caching import cache_short_texts
 from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.text.similarity import CACHED_TEXTS, exclusive_words, wording_similarity
+from apps.memory_api.text.similarity import exclusive_words, wording_similarity
 
 
 def _word_pairs(text: str) -> tuple[tuple[str, str], ...]:
@@ -158,7 +158,7 @@ def names_and_numbers(text: str) -> set[str]:
     return set(_find_names(plain) | _find_numbers(plain))
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
+@cache_short_texts
 def strip_examples(text: str) -> str:
     """Remove text in brackets, also nested. `call(x)` becomes `call()`."""
     for _ in range(_MAX_BRACKET_DEPTH):
@@ -197,7 +197,7 @@ def _contains_form(word: str, others: Iterable[str]) -> bool:
     return any(other.startswith(start) for other in others)
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
+@cache_short_texts
 def _count_negations(text: str) -> int:
     return len(_NEGATION.findall(_JAPANESE_MUST.sub("", text)))
 
@@ -234,13 +234,13 @@ def _both_have_own(a: str, b: str, find: Callable[[str], frozenset[str]]) -> boo
     return bool(outside_a - find(b)) and bool(outside_b - find(a))
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
+@cache_short_texts
 def _find_numbers(text: str) -> frozenset[str]:
     """The numbers in a text, without list numbers (`1)`) and digits in names."""
     return frozenset(_NUMBER.findall(_NAME.sub(" ", text)))
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
+@cache_short_texts
 def _find_names(text: str) -> frozenset[str]:
     """The names in a text that are written as in code. Of `apis.music.play_song(`, the last
     part.

@@ -13,7 +13,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+
+from apps.memory_api.text.caching import cache_short_texts
 
 MIN_REUSE_SCORE = 0.95
 """Chosen from the curve in docs/decisions/text-reuse.md."""
@@ -21,8 +22,6 @@ MIN_COVERED_SHARE = 0.35
 """Minimum share of the served text's words that a copy has. A few common words are no copy."""
 MIN_DISTINCTIVE_WORDS = 3
 """With fewer distinctive words, only an exact copy is detected."""
-CACHED_TEXTS = 4096
-"""Size of the cache: each text is compared with many others."""
 
 _IDEOGRAM = "\u3005\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff"
 _KATAKANA = "\u30a1-\u30fa\u30fc"
@@ -87,7 +86,7 @@ def _changes_meaning(word: str) -> bool:
     return word == _NEGATION_WORD or not word.isascii() or bool(re.search(r"[_\d]", word))
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
+@cache_short_texts
 def distinctive_words(text: str) -> Counter[str]:
     """Count the words of a text without short words and hiragana.
 
@@ -105,6 +104,6 @@ def distinctive_words(text: str) -> Counter[str]:
     return counts
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
+@cache_short_texts
 def _fold(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

@@ -12,10 +12,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from functools import lru_cache
 
-CACHED_TEXTS = 4096
-"""Size of the cache: each bullet is compared with many new texts."""
+from apps.memory_api.text.caching import cache_short_texts
+
 _CJK = "\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _Occurrence = tuple[str, int]
@@ -30,8 +29,8 @@ def wording_similarity(a: str, b: str) -> float:
 
 
 def wording_similarity_uncached(a: str, b: str) -> float:
-    """`wording_similarity` without the cache, for long texts that are compared only once."""
-    return _dice(a, _word_occurrences.__wrapped__(a), b, _word_occurrences.__wrapped__(b))
+    """`wording_similarity` without the cache, for texts that are compared only once."""
+    return _dice(a, _find_occurrences(a), b, _find_occurrences(b))
 
 
 def exclusive_words(a: str, b: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -46,10 +45,12 @@ def containment(a: str, b: str) -> float:
     return len(first & _word_occurrences(b)) / len(first) if first else 1.0
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
-def _word_occurrences(text: str) -> frozenset[_Occurrence]:
+def _find_occurrences(text: str) -> frozenset[_Occurrence]:
     counts = Counter(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
     return frozenset((word, n) for word, count in counts.items() for n in range(count))
+
+
+_word_occurrences = cache_short_texts(_find_occurrences)
 
 
 def _distinct_words(occurrences: Iterable[_Occurrence]) -> tuple[str, ...]:
