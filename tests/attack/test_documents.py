@@ -43,18 +43,22 @@ async def test_tag_with_many_attributes_does_not_fill_the_memory(isolation: None
     assert "memory" in str(caught.value)
 
 
-async def test_document_is_read_in_another_process(
-    isolation: None, monkeypatch: pytest.MonkeyPatch
+async def test_document_is_read_and_split_in_another_process(
+    api: AsyncClient, drain: Any, tenant: Any, isolation: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[Any] = []
+    """12 MB of headings took 800 MB of the worker."""
+    calls: list[str] = []
 
     async def record(work: Any, _seconds: float) -> Any:
-        calls.append(work)
+        calls.append(work.func.__name__)
         return work()
 
     monkeypatch.setattr(isolated_work, "_run_in_process", record)
-    assert (await extract_isolated(b"# Rules", "text/markdown")).pages == ["# Rules"]
-    assert len(calls) == 1
+    (await api.post(URL, json={"name": "c"})).raise_for_status()
+    sent = await api.post(f"{URL}/c/documents", params={"source": "a.md"}, content=b"# Rules")
+    await drain(tenant.id)
+    document = (await api.get(f"{URL}/c/documents/{sent.json()['id']}")).json()
+    assert (document["state"], calls) == ("done", ["extract_clean_text", "split_pages"])
 
 
 async def test_document_past_its_time_budget_fails_with_a_reason(

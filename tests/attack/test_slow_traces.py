@@ -41,6 +41,8 @@ async def test_large_input_leaves_the_process(isolation: None) -> None:
 @each_case(
     "module",
     [
+        "collections.chunking",
+        "collections.extraction",
         "evaluation.evaluators.deterministic",
         "reflection.rules.reflect",
         "text.quotations",

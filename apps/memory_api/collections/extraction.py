@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from apps.memory_api.core.isolated_work import WorkTimeout, run_isolated
 from apps.memory_api.core.json_input import replace_unstorable
@@ -18,6 +18,7 @@ from apps.memory_api.core.secret_redaction import redact
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
+T = TypeVar("T")
 MediaType = Literal["text/plain", "text/markdown", "text/html", "application/pdf"]
 
 MAX_PAGES = 20_000
@@ -80,12 +81,16 @@ def choose_media_type(content_type: str, source: str, start: bytes) -> MediaType
 
 
 async def extract_isolated(data: bytes, media_type: str) -> ExtractedText:
-    """`extract_clean_text` in a process of its own: a hostile document of 20 MB takes gigabytes or
-    hours. Raises `UnreadableDocument`.
+    """`extract_clean_text` in a process of its own. Raises `UnreadableDocument`."""
+    return await read_isolated(partial(extract_clean_text, data, media_type), len(data))
+
+
+async def read_isolated(work: Callable[[], T], size: int) -> T:
+    """Run `work` on a document in a process of its own: a hostile document of 20 MB takes gigabytes
+    or hours. Raises `UnreadableDocument`.
     """
-    work = partial(extract_clean_text, data, media_type)
     try:
-        return await run_isolated(work, len(data), max_inline_size=0, seconds=MAX_SECONDS)
+        return await run_isolated(work, size, max_inline_size=0, seconds=MAX_SECONDS)
     except WorkTimeout as error:
         reason = "Reading the document takes more than ten minutes, or too much memory."
         raise UnreadableDocument("too_slow", reason) from error

@@ -7,8 +7,8 @@ of the document orders runs: a run that is no longer the document's own stops.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -19,6 +19,7 @@ from apps.memory_api.collections.extraction import (
     MAX_TITLE_LENGTH,
     UnreadableDocument,
     extract_isolated,
+    read_isolated,
 )
 from apps.memory_api.collections.tables import CollectionRow, DocumentRow
 from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
@@ -95,9 +96,9 @@ async def _update_document(
         return {"document_id": str(document_id), "deleted": True}
     pages = work.pages or await _extract_pages(runtime, run, work)
     has_headings = work.document.media_type in MARKDOWN_TYPES
-    chunks = await asyncio.to_thread(
-        split_pages, pages, work.collection.chunk_tokens, has_headings=has_headings
-    )
+    size = sum(map(len, pages))
+    split = partial(split_pages, pages, work.collection.chunk_tokens, has_headings=has_headings)
+    chunks = await read_isolated(split, size)
     await _store_chunks(runtime, run, work, chunks)
     await _remove_chunks(runtime, run, document_id, generation=work.document.generation)
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
