@@ -39,6 +39,7 @@ TEXT = {
     "commands/doctor.py": "asks the catalog about the installation",
     "commands/installation_checks.py": "asks the catalog about keys and what Citus distributes",
     "commands/database_checks.py": "asks the catalog about policies, indexes, clock and size",
+    "maintenance/index_density.py": "asks the catalog whether an index is sparse, and rebuilds it",
     "api/health.py": "select 1, whether the queue can be read, and a write that is rolled back",
 }
 """Where SQL is written as text in Python, and why."""
