@@ -98,6 +98,12 @@ async def test_repeated_name_is_refused(api: AsyncClient, body: str) -> None:
     assert "twice" in problem["detail"]
 
 
+async def test_repeated_name_in_a_playbook_is_refused(api: AsyncClient) -> None:
+    body = '{"bullets": [], "metadata": {}, "bullets": []}'
+    problem = assert_problem(await api.put("/api/v1/playbooks/p", content=body), 422, "invalid")
+    assert "'bullets' twice" in problem["detail"]
+
+
 async def test_path_with_a_slash_at_its_end_is_not_redirected(api: AsyncClient) -> None:
     answer = await api.get("/api/v1/traces/", headers={"Host": "evil.example"})
     assert_problem(answer, 404)

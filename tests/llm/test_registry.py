@@ -48,6 +48,14 @@ def test_missing_setting_is_named(fields: dict[str, Any], said: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_bedrock_without_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    model = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
+    settings = Settings(_env_file=None, llm_provider="bedrock", llm_model=model)  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match=r"hansei-server\[bedrock\]"):
+        check_model_settings(settings)
+
+
 def test_bedrock_serves_claude_models_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
 

@@ -82,8 +82,10 @@ def have_too_many_values(documents: Sequence[bytes]) -> bool:
     return False
 
 
-def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object. Two readers of a repeated name could each read another value."""
+def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object, for `object_pairs_hook`. Two readers of a repeated name could each read another
+    value. Raises `MalformedJson`.
+    """
     value = dict(pairs)
     if len(value) < len(pairs):
         counts = Counter(name for name, _ in pairs)
@@ -94,7 +96,7 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _loads(raw: bytes) -> Any:
     try:
-        return json.loads(raw, object_pairs_hook=_unique_names)
+        return json.loads(raw, object_pairs_hook=unique_names)
     except UnicodeDecodeError:
         raise MalformedJson("The request body is not valid UTF-8.") from None
     except RecursionError:

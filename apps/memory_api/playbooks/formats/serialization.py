@@ -17,7 +17,12 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.json_input import MAX_VALUES, have_too_many_values
+from apps.memory_api.core.json_input import (
+    MAX_VALUES,
+    MalformedJson,
+    have_too_many_values,
+    unique_names,
+)
 from apps.memory_api.playbooks.formats.section_forms import (
     ParsedEntries,
     ParsedEntry,
@@ -133,18 +138,25 @@ def _detect_format(text: str) -> tuple[PlaybookFormat, str | Mapping[str, Any]]:
         return "ace", text
     if has_too_many_values:
         raise CorruptPlaybook("line 1", f"JSON with more than {MAX_VALUES:,} values")
-    try:
-        data = cast("dict[str, Any]", json.loads(text))
-    except json.JSONDecodeError as error:
-        location = f"line {error.lineno} column {error.colno}"
-        raise CorruptPlaybook(location, f"not JSON: {error.msg}") from error
-    except (RecursionError, ValueError) as error:
-        raise CorruptPlaybook("line 1", f"JSON cannot be parsed: {error}") from error
+    data = _parse_object(text)
     if "bullets" in data:
         return "bullets", data
     if "sections" in data or "key_points" in data:
         return "sections", data
     raise CorruptPlaybook("line 1", "'bullets', 'sections' or 'key_points' is required")
+
+
+def _parse_object(text: str) -> dict[str, Any]:
+    """A JSON object. Raises CorruptPlaybook."""
+    try:
+        return cast("dict[str, Any]", json.loads(text, object_pairs_hook=unique_names))
+    except MalformedJson as error:
+        raise CorruptPlaybook("line 1", error.detail) from error
+    except json.JSONDecodeError as error:
+        location = f"line {error.lineno} column {error.colno}"
+        raise CorruptPlaybook(location, f"not JSON: {error.msg}") from error
+    except (RecursionError, ValueError) as error:
+        raise CorruptPlaybook("line 1", f"JSON cannot be parsed: {error}") from error
 
 
 def _is_json(text: str) -> bool:
