@@ -129,7 +129,7 @@ def _detect_format(text: str) -> tuple[PlaybookFormat, str | Mapping[str, Any]]:
     """The format, with the parsed JSON object or, for ACE, the text. Raises CorruptPlaybook."""
     if not text.strip():
         raise CorruptPlaybook("line 1", "the file is empty")
-    has_too_many_values = have_too_many_values([text.encode()])
+    has_too_many_values = have_too_many_values([text.encode(errors="replace")])
     if not text.lstrip().startswith("{"):
         if not has_too_many_values and _is_json(text):
             raise CorruptPlaybook("line 1", "JSON, but not an object")
