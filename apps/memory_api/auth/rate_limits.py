@@ -6,8 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
-from limits import RateLimitItem
-
 from apps.memory_api.auth.identity import Identity
 from apps.memory_api.auth.rate_limit_storage import (
     MemoryRateLimitStorage,
@@ -15,7 +13,8 @@ from apps.memory_api.auth.rate_limit_storage import (
 )
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.errors import TooManyRequests
-from apps.memory_api.core.settings import Settings, parse_rate_limit
+from apps.memory_api.core.request_rate import RequestRate
+from apps.memory_api.core.settings import Settings
 
 
 class RateLimited(TooManyRequests):
@@ -29,17 +28,16 @@ class RateLimit:
     """A limit and what it applies to: `key`, `tenant` or `failed_keys`."""
 
     name: str
-    item: RateLimitItem
-    expiry: int
+    rate: RequestRate
 
     @property
     def policy(self) -> str:
         """The limit in the header `RateLimit-Policy`."""
-        return f'"{self.name}";q={self.item.amount};w={self.expiry}'
+        return f'"{self.name}";q={self.rate.amount};w={self.rate.seconds}'
 
     def key(self, owner: str) -> str:
         """The name of the counter of one owner."""
-        return f"{self.name}/{self.item.amount}/{self.expiry}/{owner}"
+        return f"{self.name}/{self.rate.amount}/{self.rate.seconds}/{owner}"
 
 
 class RateLimits:
@@ -65,7 +63,7 @@ class RateLimits:
             if limit is None:
                 continue
             key = await self._hit(limit, str(owner))
-            left, seconds = self.storage.remaining(key, limit.item.amount, limit.expiry)
+            left, seconds = self.storage.remaining(key, limit.rate.amount, limit.rate.seconds)
             states.append(f'"{limit.name}";r={left};t={seconds}')
         return ", ".join(states)
 
@@ -78,16 +76,16 @@ class RateLimits:
         """Undo `count_unknown_key`: the key is valid."""
         limit = self._failed_keys
         if limit is not None:
-            await self.storage.release(limit.key(_hash_network(address)), limit.expiry)
+            await self.storage.release(limit.key(_hash_network(address)), limit.rate.seconds)
 
     async def _hit(self, limit: RateLimit, owner: str) -> str:
         """Count a request and return the key of its counter."""
         key = limit.key(owner)
-        if await self.storage.acquire(key, limit.item.amount, limit.expiry):
+        if await self.storage.acquire(key, limit.rate.amount, limit.rate.seconds):
             return key
-        seconds = self.storage.seconds_until_free(key, limit.item.amount, limit.expiry)
+        seconds = self.storage.seconds_until_free(key, limit.rate.amount, limit.rate.seconds)
         error = RateLimited(
-            f"Limit reached: {limit.item} for {_SUBJECTS[limit.name]}. "
+            f"Limit reached: {limit.rate} for {_SUBJECTS[limit.name]}. "
             f"Retry in {seconds} second{'s' if seconds > 1 else ''}.",
             retry_after=seconds,
         )
@@ -106,8 +104,8 @@ _SUBJECTS = {
 
 
 def _open_limit(name: str, text: str) -> RateLimit | None:
-    item = parse_rate_limit(text)
-    return None if item is None else RateLimit(name, item, item.get_expiry())
+    rate = RequestRate.parse(text)
+    return None if rate is None else RateLimit(name, rate)
 
 
 def _hash_network(address: str) -> str:

@@ -146,7 +146,7 @@ def _prepare_database(installation: Installation, urls: DatabaseUrls) -> str:
     key = _load_key(installation)
     if urls.owner is None:
         return key or ""
-    if asyncio.run(_is_migrated(urls.owner)) and key and asyncio.run(_is_valid(urls.owner, key)):
+    if key and asyncio.run(_is_prepared(urls.owner, key)):
         return key
     return str(jsonlib.loads(_run_child(installation, "prepare", DEFAULT_TENANT))["key"])
 
@@ -160,24 +160,17 @@ def _choose_worker_metrics_port(settings: Settings) -> int | None:
     return find_free_port(LOOPBACK)
 
 
-async def _is_migrated(owner_url: str) -> bool:
-    """Whether the newest migration has run. The name of its file starts with the revision."""
+async def _is_prepared(owner_url: str, key: str) -> bool:
+    """Whether the newest migration has run and the database has the stored key. It may be a new
+    database. The name of a migration's file starts with its revision.
+    """
     newest = max(path.name for path in packaged_path("migrations").glob("versions/[0-9]*.py"))
-    connection: asyncpg.Connection = await asyncpg.connect(owner_url)
-    try:
-        revision = await connection.fetchval("select version_num from alembic_version")
-    except asyncpg.UndefinedTableError:
-        return False
-    finally:
-        await connection.close()
-    return newest.startswith(f"{revision}_")
-
-
-async def _is_valid(owner_url: str, key: str) -> bool:
-    """Whether the database has the stored key. It may be a new database."""
     tenant_id, secret_hash = parse_key(key)
     connection: asyncpg.Connection = await asyncpg.connect(owner_url)
     try:
+        revision = await connection.fetchval("select version_num from alembic_version")
+        if not newest.startswith(f"{revision}_"):
+            return False
         async with connection.transaction():
             await connection.execute(f"set local hansei.tenant_id = '{tenant_id}'")
             found = await connection.fetchval(
@@ -186,6 +179,8 @@ async def _is_valid(owner_url: str, key: str) -> bool:
                 tenant_id,
                 secret_hash,
             )
+    except asyncpg.UndefinedTableError:
+        return False
     finally:
         await connection.close()
     return found is not None
