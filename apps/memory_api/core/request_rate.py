@@ -26,7 +26,7 @@ class RequestRate:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """A rate such as `100/second` or `50 per 10 minutes`; None for `off`. Raises `ValueError`."""
+        """Read `100/second` or `50 per 10 minutes`; None for `off`. Raises `ValueError`."""
         if text == "off":
             return None
         match = _NOTATION.fullmatch(text.strip())
