@@ -64,7 +64,9 @@ async def test_missing_and_invalid_indexes_are_found(runtime: Runtime, database:
             database.name,
         )
 
-    rename = "alter index {} rename to {}"
+    async def rename(old: str, new: str) -> None:
+        await database.server.run(f"alter index {old} rename to {new}", database.name)
+
     await set_valid(False)
     try:
         found = await check_table_indexes(runtime.sessions)
@@ -72,16 +74,33 @@ async def test_missing_and_invalid_indexes_are_found(runtime: Runtime, database:
         await set_valid(True)
     assert (found.ok, found.message) == (False, "invalid: runs_trace_id_idx")
     assert "reindex index concurrently runs_trace_id_idx" in found.fix
-    await database.server.run(rename.format("runs_trace_id_idx", "elsewhere"), database.name)
+    await rename("runs_trace_id_idx", "elsewhere")
     try:
         found = await check_table_indexes(runtime.sessions)
     finally:
-        await database.server.run(rename.format("elsewhere", "runs_trace_id_idx"), database.name)
+        await rename("elsewhere", "runs_trace_id_idx")
     assert (found.ok, found.message) == (False, "missing: runs_trace_id_idx")
     assert found.fix == (
         "As the owner, run `CREATE INDEX runs_trace_id_idx ON runs (tenant_id, trace_id)"
         " WHERE trace_id is not null;`."
     )
+
+
+async def test_leftover_of_interrupted_reindex_is_dropped(
+    runtime: Runtime, database: Database
+) -> None:
+    leftover = "runs_trace_id_idx_ccnew"
+    await database.server.run(f"create index {leftover} on runs (trace_id)", database.name)
+    try:
+        invalid = (
+            f"update pg_index set indisvalid = false where indexrelid = '{leftover}'::regclass"
+        )
+        await database.server.run(invalid, database.name)
+        found = await check_table_indexes(runtime.sessions)
+    finally:
+        await database.server.run(f"drop index {leftover}", database.name)
+    assert (found.ok, found.message) == (False, f"invalid: {leftover}")
+    assert f"`drop index concurrently {leftover};`" in found.fix
 
 
 @pytest.mark.parametrize(("seconds", "word"), [(90, "ahead of"), (-90, "behind")])

@@ -1,5 +1,8 @@
 """Counts requests with a sliding window counter: in the memory of the process, or in PostgreSQL for
 all processes.
+
+The library `limits` parses a limit and does not count: its asynchronous memory storage visits all
+keys on every request, and it has no storage for PostgreSQL.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
+from limits import RateLimitItem
+
 from apps.memory_api.auth.identity import Identity
 from apps.memory_api.auth.rate_limit_storage import (
     MemoryRateLimitStorage,
@@ -13,8 +15,7 @@ from apps.memory_api.auth.rate_limit_storage import (
 )
 from apps.memory_api.core.db import Sessions
 from apps.memory_api.core.errors import TooManyRequests
-from apps.memory_api.core.request_rate import RequestRate
-from apps.memory_api.core.settings import Settings
+from apps.memory_api.core.settings import Settings, parse_rate_limit
 
 
 class RateLimited(TooManyRequests):
@@ -28,16 +29,17 @@ class RateLimit:
     """A limit and what it applies to: `key`, `tenant` or `failed_keys`."""
 
     name: str
-    rate: RequestRate
+    item: RateLimitItem
+    expiry: int
 
     @property
     def policy(self) -> str:
         """The limit in the header `RateLimit-Policy`."""
-        return f'"{self.name}";q={self.rate.amount};w={self.rate.seconds}'
+        return f'"{self.name}";q={self.item.amount};w={self.expiry}'
 
     def key(self, owner: str) -> str:
         """The name of the counter of one owner."""
-        return f"{self.name}/{self.rate.amount}/{self.rate.seconds}/{owner}"
+        return f"{self.name}/{self.item.amount}/{self.expiry}/{owner}"
 
 
 class RateLimits:
@@ -63,7 +65,7 @@ class RateLimits:
             if limit is None:
                 continue
             key = await self._hit(limit, str(owner))
-            left, seconds = self.storage.remaining(key, limit.rate.amount, limit.rate.seconds)
+            left, seconds = self.storage.remaining(key, limit.item.amount, limit.expiry)
             states.append(f'"{limit.name}";r={left};t={seconds}')
         return ", ".join(states)
 
@@ -76,16 +78,16 @@ class RateLimits:
         """Undo `count_unknown_key`: the key is valid."""
         limit = self._failed_keys
         if limit is not None:
-            await self.storage.release(limit.key(_hash_network(address)), limit.rate.seconds)
+            await self.storage.release(limit.key(_hash_network(address)), limit.expiry)
 
     async def _hit(self, limit: RateLimit, owner: str) -> str:
         """Count a request and return the key of its counter."""
         key = limit.key(owner)
-        if await self.storage.acquire(key, limit.rate.amount, limit.rate.seconds):
+        if await self.storage.acquire(key, limit.item.amount, limit.expiry):
             return key
-        seconds = self.storage.seconds_until_free(key, limit.rate.amount, limit.rate.seconds)
+        seconds = self.storage.seconds_until_free(key, limit.item.amount, limit.expiry)
         error = RateLimited(
-            f"Limit reached: {limit.rate} for {_SUBJECTS[limit.name]}. "
+            f"Limit reached: {limit.item} for {_SUBJECTS[limit.name]}. "
             f"Retry in {seconds} second{'s' if seconds > 1 else ''}.",
             retry_after=seconds,
         )
@@ -104,8 +106,8 @@ _SUBJECTS = {
 
 
 def _open_limit(name: str, text: str) -> RateLimit | None:
-    rate = RequestRate.parse(text)
-    return None if rate is None else RateLimit(name, rate)
+    item = parse_rate_limit(text)
+    return None if item is None else RateLimit(name, item, item.get_expiry())
 
 
 def _hash_network(address: str) -> str:

@@ -5,6 +5,7 @@ They read PostgreSQL's catalogs, so they need no rights on the tables.
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Iterable, Sequence
@@ -65,6 +66,10 @@ async def check_row_security(sessions: Sessions) -> CheckResult:
     return CheckResult("isolation", True, f"row-level security is forced on {count} tables")
 
 
+_REINDEX_LEFTOVER = re.compile(r"_cc(new|old)\d*$")
+"""The end of the name of an index that an interrupted `reindex concurrently` left."""
+
+
 async def check_table_indexes(sessions: Sessions) -> CheckResult:
     """The indexes of the tables must exist and be valid."""
     indexes = {str(i.name): i for table in Base.metadata.tables.values() for i in table.indexes}
@@ -78,7 +83,10 @@ async def check_table_indexes(sessions: Sessions) -> CheckResult:
         fix = f"As the owner, run `{statements};`."
         return CheckResult("table indexes", False, f"missing: {_list(missing)}", fix)
     if invalid:
-        fix = f"As the owner, run `reindex index concurrently {invalid[0]};` for each."
+        name = invalid[0]
+        is_leftover = _REINDEX_LEFTOVER.search(name) is not None
+        statement = f"{'drop' if is_leftover else 'reindex'} index concurrently {name};"
+        fix = f"As the owner, run `{statement}`, and `hansei doctor` again."
         return CheckResult("table indexes", False, f"invalid: {_list(invalid)}", fix)
     return CheckResult("table indexes", True, f"{len(names)} indexes exist and are valid")
 

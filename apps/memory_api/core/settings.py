@@ -9,15 +9,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from limits import RateLimitItem, parse
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from apps.memory_api.core.personal_data import parse_kinds
-from apps.memory_api.core.request_rate import RequestRate
 
 
 def _env(*names: str) -> AliasChoices:
     return AliasChoices(*names)
+
+
+def parse_rate_limit(text: str) -> RateLimitItem | None:
+    """A limit such as `100/second`. None for `off`. Raises `ValueError`."""
+    if text == "off":
+        return None
+    try:
+        limit = parse(text)
+    except ValueError:
+        raise ValueError("must be a number per unit, such as 100/second, or off") from None
+    if limit.amount < 1:
+        raise ValueError("must allow at least 1 request, or be off")
+    return limit
 
 
 class Settings(BaseSettings):
@@ -372,7 +385,7 @@ class Settings(BaseSettings):
     @field_validator("rate_limit_key", "rate_limit_tenant", "rate_limit_failed_keys")
     @classmethod
     def _check_rate_limit(cls, value: str) -> str:
-        RequestRate.parse(value)
+        parse_rate_limit(value)
         return value
 
     @classmethod
