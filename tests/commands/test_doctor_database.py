@@ -95,6 +95,7 @@ async def test_leftover_of_interrupted_reindex_is_dropped(
         invalid = (
             f"update pg_index set indisvalid = false where indexrelid = '{leftover}'::regclass"
         )
+        invalid = f"update pg_index set indisvalid = false where {which}"
         await database.server.run(invalid, database.name)
         found = await check_table_indexes(runtime.sessions)
     finally:
