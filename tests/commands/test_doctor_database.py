@@ -92,9 +92,7 @@ async def test_leftover_of_interrupted_reindex_is_dropped(
     leftover = "runs_trace_id_idx_ccnew"
     await database.server.run(f"create index {leftover} on runs (trace_id)", database.name)
     try:
-        invalid = (
-            f"update pg_index set indisvalid = false where indexrelid = '{leftover}'::regclass"
-        )
+        which = f"indexrelid = '{leftover}'::regclass"
         invalid = f"update pg_index set indisvalid = false where {which}"
         await database.server.run(invalid, database.name)
         found = await check_table_indexes(runtime.sessions)
