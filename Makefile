@@ -37,10 +37,10 @@ format: setup-dev ## format the code
 	$(BIN)/ruff check --fix .
 
 openapi: setup-dev ## write openapi.json from the code
-	$(BIN)/python -m apps.memory_api openapi openapi.json
+	$(BIN)/python -m memory_api openapi openapi.json
 
 docs: setup-dev ## build the documentation as a site in build/site
-	PYTHONPATH=sdk:. $(BIN)/python -m mkdocs build
+	PYTHONPATH=sdk:apps:. $(BIN)/python -m mkdocs build
 
 bench: setup-dev ## run benchmarks and print tables (bench/README.md)
 	$(BIN)/python -m bench $(ARGS)

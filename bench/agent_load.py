@@ -29,7 +29,6 @@ import psutil
 import typer
 from httpx2 import AsyncClient, Limits
 
-from apps.memory_api.core.telemetry import configure_logging
 from bench.ingest import new_tenant
 from bench.report import Report
 from bench.retrieval_quality import DEFAULT, RetrievalSet, load
@@ -41,6 +40,7 @@ from bench.server import (
     process_cpu_seconds,
     worker,
 )
+from memory_api.core.telemetry import configure_logging
 from tests.support.pdf import make_pdf
 
 RUNS, PAGES, PAGES_PER_DOCUMENT = 100, 10_000, 100

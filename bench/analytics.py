@@ -17,19 +17,19 @@ import asyncpg
 import typer
 from sqlalchemy import make_url
 
-from apps.memory_api.analytics.queries import create_login, load_answer
-from apps.memory_api.analytics.questions import (
+from bench.analytics_rows import History, fill
+from bench.report import Report
+from bench.server import MeasuredServer, connect, measured_server
+from bench.timing import Call, spread
+from memory_api.analytics.queries import create_login, load_answer
+from memory_api.analytics.questions import (
     Question,
     QuestionFilter,
     build_statement,
     render_statement,
 )
-from apps.memory_api.commands.sql_logins import scram_verifier
-from apps.memory_api.core.db import Sessions, open_engine
-from bench.analytics_rows import History, fill
-from bench.report import Report
-from bench.server import MeasuredServer, connect, measured_server
-from bench.timing import Call, spread
+from memory_api.commands.sql_logins import scram_verifier
+from memory_api.core.db import Sessions, open_engine
 
 BEGUN = datetime(2025, 11, 1, tzinfo=UTC)
 FULL = History(10_000, 1_000_000, 1_000_000, 100_000, 365, BEGUN)

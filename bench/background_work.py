@@ -17,10 +17,10 @@ import asyncpg
 import psutil
 import typer
 
-from apps.memory_api.auth.identity import to_tenant_id
 from bench.ingest import lines, new_tenant, send
 from bench.report import Report
 from bench.server import ROOT, MeasuredServer, api, connect, measured_server, worker
+from memory_api.auth.identity import to_tenant_id
 
 AT_ONCE = 16
 DELAY = 0.5

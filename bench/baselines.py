@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pgvector import HalfVector
 
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
-from apps.memory_api.memories.index.drafts import PreparedMemory
-from apps.memory_api.playbooks.models import Bullet, Playbook, SearchQuery
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
+from memory_api.memories.index.drafts import PreparedMemory
+from memory_api.playbooks.models import Bullet, Playbook, SearchQuery
 
 
 class JsonFile:

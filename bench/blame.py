@@ -31,23 +31,23 @@ from uuid import UUID
 import typer
 import uvloop
 
-from apps.memory_api.auth.identity import to_tenant_id
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.chain import REFLECT
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.queries import get_trace
-from apps.memory_api.worker import process_ticket
 from bench.ingest import new_tenant, send
 from bench.recordings import PATIENCE_SECONDS, without_fence_numbers
 from bench.report import Report
 from bench.rules import blamed_ranks
 from bench.server import ROOT, MeasuredServer, api, measured_server
+from memory_api.auth.identity import to_tenant_id
+from memory_api.bootstrap import open_runtime
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.llm.port import LLM, LLMReply, LLMRequest
+from memory_api.llm.registry import open_llm
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.chain import REFLECT
+from memory_api.runs.queries import get_run
+from memory_api.runtime import Runtime
+from memory_api.traces.queries import get_trace
+from memory_api.worker import process_ticket
 from tests.support.tickets import waiting_tickets
 
 RECORDINGS = ROOT / "tests" / "recordings"

@@ -21,23 +21,23 @@ import typer
 from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
-from apps.memory_api.auth.identity import KeyScope
-from apps.memory_api.auth.queries import create_key
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.memories.search.query import (
-    SEARCH_CALL,
-    EmbeddedQuery,
-    SearchFilters,
-    build_call,
-)
-from apps.memory_api.memories.search.search import embed_query
 from bench.corpus import queries
 from bench.fill import PROJECT, add_scope, add_tenants, prepared, settle, tenant_named
 from bench.http_client import Caller
 from bench.report import RESULTS
 from bench.search_http import ROUTES, CpuClock, caller, texts
 from bench.server import MeasuredServer, api, connect, measured_server
+from memory_api.auth.identity import KeyScope
+from memory_api.auth.queries import create_key
+from memory_api.core.db import Sessions, open_engine
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.memories.search.query import (
+    SEARCH_CALL,
+    EmbeddedQuery,
+    SearchFilters,
+    build_call,
+)
+from memory_api.memories.search.search import embed_query
 
 COMMITTED = RESULTS / "ratios.json"
 ALLOWED = 1.15

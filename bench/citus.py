@@ -21,16 +21,16 @@ from typing import Annotated, Any
 import httpx2
 import typer
 
-from apps.memory_api.core.migrations import upgrade
-from apps.memory_api.embedded.binaries import find_binaries
-from apps.memory_api.embedded.provisioning import provision_database
-from apps.memory_api.embedded.server import EmbeddedPostgres
 from bench.background_work import failures
 from bench.distribution import distribute
 from bench.ingest import real_traces
 from bench.mixed_load import create_tenants
 from bench.report import Report
 from bench.server import DATABASE, MeasuredServer, api, connect, measured_server, worker
+from memory_api.core.migrations import upgrade
+from memory_api.embedded.binaries import find_binaries
+from memory_api.embedded.provisioning import provision_database
+from memory_api.embedded.server import EmbeddedPostgres
 
 PLAYBOOK = "desk"
 NODES = ("127.251.0.1", "127.251.0.2", "127.251.0.3")

@@ -29,7 +29,6 @@ from typing import Annotated
 
 import typer
 
-from apps.memory_api.embedded.server import EmbeddedPostgres
 from bench.corpus import ROOT, queries
 from bench.http_client import Caller
 from bench.ingest import lines, real_traces, send, small_traces
@@ -38,6 +37,7 @@ from bench.report import Report
 from bench.search_http import CLIENTS, texts
 from bench.startup import free_port
 from bench.timing import rate, spread_alternating
+from memory_api.embedded.server import EmbeddedPostgres
 
 ROUTES = ("search", "render")
 PLAYBOOKS = 4
@@ -62,8 +62,10 @@ def service(checkout: Path) -> Generator[Service]:
         ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"], text=True
     ).strip()
     port = free_port()
-    command = [sys.executable, "-m", "apps.memory_api", "up", "--json", "--port", str(port)]
-    paths = os.pathsep.join([str(checkout), str(checkout / "sdk")])
+    old_package = (checkout / "apps" / "__init__.py").exists()
+    module = "apps.memory_api" if old_package else "memory_api"
+    command = [sys.executable, "-m", module, "up", "--json", "--port", str(port)]
+    paths = os.pathsep.join([str(checkout), str(checkout / "apps"), str(checkout / "sdk")])
     with tempfile.TemporaryDirectory(prefix="hansei-bench-") as folder:
         data = Path(folder) / "data"
         with subprocess.Popen(

@@ -18,22 +18,22 @@ import httpx2
 import typer
 from fastapi import FastAPI
 
-from apps.memory_api.analytics.queries import create_login, replace_sql_credential
-from apps.memory_api.analytics.questions import Question
-from apps.memory_api.auth.identity import KeyScope
-from apps.memory_api.auth.queries import create_key
-from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
-from apps.memory_api.commands.sql_logins import scram_verifier
-from apps.memory_api.console.router import PAGES
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.main import create_app
 from bench.analytics import FULL, SHORT, describe_run, prepare
 from bench.analytics_rows import History
 from bench.report import Report
 from bench.server import MeasuredServer, connect, measured_server
 from bench.timing import Call, spread
+from memory_api.analytics.queries import create_login, replace_sql_credential
+from memory_api.analytics.questions import Question
+from memory_api.auth.identity import KeyScope
+from memory_api.auth.queries import create_key
+from memory_api.bootstrap import freeze_startup_objects, open_runtime
+from memory_api.commands.sql_logins import scram_verifier
+from memory_api.console.router import PAGES
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.main import create_app
 
 LIMIT_MS = 150
 LATER = re.compile(r'class="later" hx-get="([^"]+)"')

@@ -28,24 +28,6 @@ from uuid import UUID
 import typer
 import uvloop
 
-from apps.memory_api.auth.identity import to_tenant_id
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.curation.cleanup import clean_up_playbook
-from apps.memory_api.curation.queries import list_active_bullets
-from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, TokenUsage
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.playbooks.queries import get_playbook
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.chain import EVALUATE, REFLECT
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.text.terms import estimate_tokens
-from apps.memory_api.traces.queries import get_trace
-from apps.memory_api.worker import process_ticket
 from bench.corpus import SHARED
 from bench.ingest import new_tenant, send
 from bench.known_lessons import KnownLessons
@@ -61,6 +43,24 @@ from bench.recordings import (
 )
 from bench.report import Report
 from bench.server import ROOT, MeasuredServer, api, measured_server
+from memory_api.auth.identity import to_tenant_id
+from memory_api.bootstrap import open_runtime
+from memory_api.core.ids import new_id
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.curation.cleanup import clean_up_playbook
+from memory_api.curation.queries import list_active_bullets
+from memory_api.llm.port import LLM, LLMReply, LLMRequest, TokenUsage
+from memory_api.llm.registry import open_llm
+from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.chain import EVALUATE, REFLECT
+from memory_api.runs.queries import get_run
+from memory_api.runtime import Runtime
+from memory_api.text.terms import estimate_tokens
+from memory_api.traces.queries import get_trace
+from memory_api.worker import process_ticket
 from tests.support.tickets import waiting_tickets
 
 RECORDINGS = ROOT / "tests" / "recordings" / "curation"

@@ -20,17 +20,17 @@ from pathlib import Path
 
 import numpy as np
 
-from apps.memory_api.curation.lesson_duplicates import (
+from bench.report import Report
+from memory_api.curation.lesson_duplicates import (
     MIN_COSINE,
     MIN_WORDING_SIMILARITY,
     is_duplicate,
     max_wording_similarity,
 )
-from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.embeddings.registry import open_embedder
-from apps.memory_api.text.differences import find_difference
-from apps.memory_api.text.similarity import wording_similarity
-from bench.report import Report
+from memory_api.embeddings.port import Embedder
+from memory_api.embeddings.registry import open_embedder
+from memory_api.text.differences import find_difference
+from memory_api.text.similarity import wording_similarity
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

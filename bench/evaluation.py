@@ -24,17 +24,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from apps.memory_api.evaluation.evaluators.deterministic import score_by_evidence
-from apps.memory_api.evaluation.evaluators.threshold import Thresholds
-from apps.memory_api.evaluation.schemas import Criterion, EvaluationInput, best_score
-from apps.memory_api.trace_analysis.ground_truth import (
+from bench.report import Report
+from memory_api.evaluation.evaluators.deterministic import score_by_evidence
+from memory_api.evaluation.evaluators.threshold import Thresholds
+from memory_api.evaluation.schemas import Criterion, EvaluationInput, best_score
+from memory_api.trace_analysis.ground_truth import (
     expected_actions,
     expected_answers,
     expected_outputs,
 )
-from apps.memory_api.trace_analysis.parser import parse_trace
-from apps.memory_api.traces.schemas import CreateTraceRequest, OutcomeType
-from bench.report import Report
+from memory_api.trace_analysis.parser import parse_trace
+from memory_api.traces.schemas import CreateTraceRequest, OutcomeType
 
 DEFAULT = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "traces.jsonl"
 Raw = dict[str, Any]

@@ -27,12 +27,12 @@ from typing import Annotated, Any
 
 import typer
 
-from apps.memory_api.embedded import cluster
 from bench.ingest import new_tenant, real_traces
 from bench.model_stub import ModelStub, asks
 from bench.server import api, measured_server, worker
 from hansei import Hansei
 from hansei.errors import NotFound
+from memory_api.embedded import cluster
 from tests.support.stub_provider import StubProvider
 
 DAYS = 60

@@ -11,13 +11,13 @@ from uuid import UUID, uuid5
 import asyncpg
 from pgvector import HalfVector
 
-from apps.memory_api.auth.identity import TENANT_NAMESPACE
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
-from apps.memory_api.memories.index.scopes import KIND_IDS
-from apps.memory_api.memories.schemas import LAYER_BY_KIND, MemoryKind
-from apps.memory_api.text.terms import TOKENIZER_VERSION
+from memory_api.auth.identity import TENANT_NAMESPACE
+from memory_api.core.ids import new_id
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from memory_api.memories.index.scopes import KIND_IDS
+from memory_api.memories.schemas import LAYER_BY_KIND, MemoryKind
+from memory_api.text.terms import TOKENIZER_VERSION
 
 MODEL = 1
 """Label ID of the embedding model in each tenant."""

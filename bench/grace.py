@@ -22,18 +22,18 @@ from uuid import UUID
 import typer
 from httpx2 import ASGITransport, AsyncClient
 
-from apps.memory_api.auth.identity import to_tenant_id
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.grace.confidence import calibrate, expected_calibration_error, fit_temperature
-from apps.memory_api.main import create_app
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import process_ticket
 from bench.ingest import new_tenant
 from bench.report import Report
 from bench.retrieval_quality import DEFAULT, RetrievalSet, load
 from bench.server import MeasuredServer, measured_server
+from memory_api.auth.identity import to_tenant_id
+from memory_api.bootstrap import open_runtime
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.grace.confidence import calibrate, expected_calibration_error, fit_temperature
+from memory_api.main import create_app
+from memory_api.runtime import Runtime
+from memory_api.worker import process_ticket
 from tests.support.tickets import waiting_tickets
 
 SETS = ("ja-jsquad", "en-xquad")

@@ -24,11 +24,11 @@ from typing import Annotated, Any
 
 import typer
 
-from apps.memory_api.core.telemetry import configure_logging
 from bench.grace import COLLECTION, SETS, URL, Service, load_passages, open_service
 from bench.report import Report
 from bench.retrieval_quality import DEFAULT, RetrievalSet, load
 from bench.server import MeasuredServer, measured_server
+from memory_api.core.telemetry import configure_logging
 
 QUESTIONS = 100
 PLAYBOOK = "answers"

@@ -32,16 +32,6 @@ from uuid import UUID
 
 import typer
 
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.grace.config import GraceConfig, load_config
-from apps.memory_api.grace.interventions import AGENT
-from apps.memory_api.grace.step import AgentRunStep
-from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, TokenUsage
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.text.terms import content_terms, document_weights, estimate_tokens
-from apps.memory_api.worker import RUN_STEPS, process_ticket
 from bench.grace import COLLECTION, SETS, URL, Service, load_passages, open_service
 from bench.grace import QUESTIONS as DRAWN
 from bench.recordings import (
@@ -54,6 +44,16 @@ from bench.recordings import (
 from bench.report import Report
 from bench.retrieval_quality import DEFAULT, RetrievalSet, load
 from bench.server import ROOT, MeasuredServer, measured_server
+from memory_api.core.telemetry import configure_logging
+from memory_api.grace.config import GraceConfig, load_config
+from memory_api.grace.interventions import AGENT
+from memory_api.grace.step import AgentRunStep
+from memory_api.llm.port import LLM, LLMReply, LLMRequest, TokenUsage
+from memory_api.llm.registry import open_llm
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.queries import get_run
+from memory_api.text.terms import content_terms, document_weights, estimate_tokens
+from memory_api.worker import RUN_STEPS, process_ticket
 from tests.support.tickets import waiting_tickets
 
 RECORDINGS = ROOT / "tests" / "recordings" / "grace"

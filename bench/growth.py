@@ -21,22 +21,22 @@ import psutil
 import typer
 from pgvector.asyncpg import register_vector
 
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.maintenance.vector_indexes import sync_vector_indexes
-from apps.memory_api.memories.search.query import (
-    SEARCH_CALL,
-    EmbeddedQuery,
-    SearchFilters,
-    build_call,
-)
-from apps.memory_api.memories.search.search import embed_query
 from bench.corpus import queries
 from bench.fill import PROJECT, add_memories, add_scope, add_tenants, prepared, settle, tenant_named
 from bench.report import Report
 from bench.search_http import CpuClock, texts
 from bench.server import MeasuredServer, connect, measured_server
 from bench.timing import spread
+from memory_api.core.db import Sessions, open_engine
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.maintenance.vector_indexes import sync_vector_indexes
+from memory_api.memories.search.query import (
+    SEARCH_CALL,
+    EmbeddedQuery,
+    SearchFilters,
+    build_call,
+)
+from memory_api.memories.search.search import embed_query
 
 SIZES = (100, 1_000, 10_000, 100_000)
 MILLION = 1_000_000

@@ -20,22 +20,22 @@ import asyncpg
 import typer
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.auth.identity import KeyScope
-from apps.memory_api.auth.queries import create_key
-from apps.memory_api.bootstrap import freeze_startup_objects
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.formats.transfer import load_playbook
-from apps.memory_api.playbooks.history.versions import diff_versions, load_as_of
-from apps.memory_api.playbooks.queries import list_bullets_as_of
-from apps.memory_api.playbooks.ref import PlaybookRef
 from bench.corpus import documents
 from bench.fill import PROJECT, add_tenants, tenant_named
 from bench.http_client import Caller
 from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server
 from bench.timing import spread
+from memory_api.auth.identity import KeyScope
+from memory_api.auth.queries import create_key
+from memory_api.bootstrap import freeze_startup_objects
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.ids import new_id
+from memory_api.playbooks.editing.edits import require_playbook
+from memory_api.playbooks.formats.transfer import load_playbook
+from memory_api.playbooks.history.versions import diff_versions, load_as_of
+from memory_api.playbooks.queries import list_bullets_as_of
+from memory_api.playbooks.ref import PlaybookRef
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 PLACE = PlaybookRef(PROJECT, "main")

@@ -19,12 +19,12 @@ from typing import Annotated, Any
 import psutil
 import typer
 
-from apps.memory_api.auth.identity import KeyScope, to_tenant_id
-from apps.memory_api.auth.queries import create_key, create_tenant
-from apps.memory_api.core.db import Sessions, open_engine
 from bench.corpus import ROOT, SHARED
 from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server
+from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.queries import create_key, create_tenant
+from memory_api.core.db import Sessions, open_engine
 
 TABLES = ("traces", "trace_events", "runs", "pgqueuer")
 

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from apps.memory_api.runtime import Runtime
 from bench.recordings import Recording
+from memory_api.runtime import Runtime
 
 _LESSONS = re.compile(r"<lessons-…>\n(.*?)\n</lessons-…>", re.DOTALL)
 _LESSON = re.compile(r"^\[L\d+\] (.+)$", re.MULTILINE)

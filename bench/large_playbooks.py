@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from apps.memory_api.auth.identity import to_tenant_id
 from bench.background_work import SHORT, Lab
 from bench.report import Report
 from bench.server import api, measured_server, worker
+from memory_api.auth.identity import to_tenant_id
 
 STARTS = ("ban", "cor", "del", "fim", "gor", "hul", "jas", "kel", "lom")
 ENDS = ("ta", "ric", "mon", "sev", "dur", "pin", "gal", "wex")

@@ -28,16 +28,6 @@ import psutil
 import typer
 import uvloop
 
-from apps.memory_api.auth.identity import to_tenant_id
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.curation.apply import apply_plan
-from apps.memory_api.curation.curate import curate
-from apps.memory_api.curation.schemas import Lesson
-from apps.memory_api.playbooks.formats.transfer import replace_playbook
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.runtime import Runtime
 from bench.corpus import documents
 from bench.ingest import lines, new_tenant, real_traces, send
 from bench.model_stub import DELAY, asks, stub
@@ -50,6 +40,16 @@ from bench.server import (
     process_cpu_seconds,
     worker,
 )
+from memory_api.auth.identity import to_tenant_id
+from memory_api.bootstrap import open_runtime
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.curation.apply import apply_plan
+from memory_api.curation.curate import curate
+from memory_api.curation.schemas import Lesson
+from memory_api.playbooks.formats.transfer import replace_playbook
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.runtime import Runtime
 
 CALLS = 16
 """Concurrent model calls of all workers."""

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apps.memory_api.reflection.credit import outcome_contrast
-from apps.memory_api.reflection.credit.outcome_contrast import AttemptCounts, probability_better
 from bench.report import Report
 from bench.rules import DEFAULT
+from memory_api.reflection.credit import outcome_contrast
+from memory_api.reflection.credit.outcome_contrast import AttemptCounts, probability_better
 
 MAX_LESSONS_IN_PROMPT = 3
 """Of Reflexion."""

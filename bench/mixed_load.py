@@ -14,11 +14,11 @@ from typing import Any
 
 import httpx2
 
-from apps.memory_api.auth.identity import KeyScope, to_tenant_id
-from apps.memory_api.auth.queries import create_key, create_tenant
-from apps.memory_api.core.db import Sessions, open_engine
 from bench.background_work import failures
 from bench.server import MeasuredServer
+from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.queries import create_key, create_tenant
+from memory_api.core.db import Sessions, open_engine
 
 QUEUE_LIMIT = 500
 """Waiting runs per tenant, so that a flood reaches the limit in a second."""

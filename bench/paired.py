@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apps.memory_api.trace_analysis.answer_comparison import compare_answers
+from memory_api.trace_analysis.answer_comparison import compare_answers
 
 QUANTILE = 1.96
 """Quantile of the normal distribution for a 95 % interval."""

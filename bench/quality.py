@@ -27,8 +27,6 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.text.terms import document_weights, query_terms
 from bench.report import Report
 from bench.retrieval_quality import (
     DEFAULT,
@@ -41,6 +39,8 @@ from bench.retrieval_quality import (
 )
 from bench.search_quality import sets
 from bench.server import connect, measured_server
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.text.terms import document_weights, query_terms
 
 SIZES = (50, 200, 1_000, None)
 """Documents of a scope; None for the whole set."""

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from apps.memory_api.embeddings.providers.static import MODEL_DIRECTORY, StaticEmbedder
 from bench.quality import EmbeddedSet, Matrix, ScopeScores, cut, embedded, ndcg
 from bench.report import Report
 from bench.retrieval_quality import Scores, anchored
 from bench.search_quality import sets
+from memory_api.embeddings.providers.static import MODEL_DIRECTORY, StaticEmbedder
 
 SIZES = (50, 200, 1_000, None)
 GRAMS = (3, 4, 5)

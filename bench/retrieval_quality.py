@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.text.terms import K1, B, document_weights, query_terms, tokenize
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.text.terms import K1, B, document_weights, query_terms, tokenize
 
 DEFAULT = Path(__file__).parents[2] / "shared/data/retrieval"
 TOP = 10

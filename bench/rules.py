@@ -35,12 +35,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from apps.memory_api.reflection.rules.reflect import reflect
-from apps.memory_api.reflection.schemas import ReflectionResult
-from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
-from apps.memory_api.traces.schemas import Event, OutcomeType
 from bench.report import Report
 from bench.statements import Statement, check_statements
+from memory_api.reflection.rules.reflect import reflect
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.traces.schemas import Event, OutcomeType
 
 DEFAULT = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "traces.jsonl"
 Raw = dict[str, Any]

@@ -20,18 +20,6 @@ import numpy as np
 import typer
 from pgvector.asyncpg import register_vector
 
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.maintenance.vector_indexes import sync_vector_indexes
-from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
-from apps.memory_api.memories.index.writer import insert_memories
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.search import embed_query
-from apps.memory_api.playbooks.editing.edits import apply_deltas_to_playbook
-from apps.memory_api.playbooks.models import DeltaContextItem
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from bench.corpus import documents, queries
 from bench.fill import PROJECT, add_tenants, tenant_named
 from bench.report import Report
@@ -42,6 +30,18 @@ from bench.search_lab import FULL, QUERIES, SHORT, TIMES, Form, LoadedPlaybook, 
 from bench.search_quality import add_quality, sets
 from bench.server import MeasuredServer, connect, measured_server
 from bench.timing import rate, spread, spread_alternating
+from memory_api.bootstrap import open_runtime
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.settings import Settings
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.maintenance.vector_indexes import sync_vector_indexes
+from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from memory_api.memories.index.writer import insert_memories
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.search.search import embed_query
+from memory_api.playbooks.editing.edits import apply_deltas_to_playbook
+from memory_api.playbooks.models import DeltaContextItem
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 
 SECONDS = 3.0
 

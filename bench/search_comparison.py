@@ -10,12 +10,12 @@ from uuid import UUID
 
 import numpy as np
 
-from apps.memory_api.memories.schemas import MemoryKind
 from bench.baselines import InProcess, JsonFile, Plain
 from bench.corpus import documents
 from bench.fill import add_scope, add_tenants, prepared, settle, tenant_named
 from bench.search_lab import QUERIES, LoadedPlaybook, SearchLab
 from bench.timing import spread
+from memory_api.memories.schemas import MemoryKind
 
 
 async def baselines(lab: SearchLab) -> None:

@@ -13,15 +13,15 @@ from typing import Any
 import asyncpg
 import psutil
 
-from apps.memory_api.auth.identity import KeyScope
-from apps.memory_api.auth.queries import create_key
-from apps.memory_api.core.db import Sessions, open_engine
 from bench.corpus import documents, queries, real_texts
 from bench.fill import add_scope, add_tenants, prepared, settle, tenant_named
 from bench.http_client import Caller
 from bench.report import Report
 from bench.server import MeasuredServer, api
 from bench.timing import rate, spread
+from memory_api.auth.identity import KeyScope
+from memory_api.auth.queries import create_key
+from memory_api.core.db import Sessions, open_engine
 
 SIZES = (200, 1_000, 8_000)
 QUESTIONS = 150

@@ -9,13 +9,13 @@ from uuid import UUID
 
 import asyncpg
 
-from apps.memory_api.memories.index.drafts import PreparedMemory
-from apps.memory_api.memories.search.query import SEARCH_CALL, EmbeddedQuery, build_call
 from bench.corpus import documents
 from bench.fill import PROJECT, add_scope, add_tenants, prepared, settle, tenant_named
 from bench.report import Report
 from bench.server import MeasuredServer
 from bench.timing import Spread, spread
+from memory_api.memories.index.drafts import PreparedMemory
+from memory_api.memories.search.query import SEARCH_CALL, EmbeddedQuery, build_call
 
 QUERIES = 60
 TIMES = 180

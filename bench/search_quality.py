@@ -10,9 +10,6 @@ from typing import Any
 import asyncpg
 import numpy as np
 
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.memories.search.query import SEARCH_CALL, SearchOptions, build_call
-from apps.memory_api.memories.search.search import embed_query
 from bench.fill import PROJECT, add_scope, add_tenants, prepared, settle, tenant_named
 from bench.report import Report
 from bench.retrieval_quality import (
@@ -24,6 +21,9 @@ from bench.retrieval_quality import (
     python_bm25,
     quality,
 )
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.memories.search.query import SEARCH_CALL, SearchOptions, build_call
+from memory_api.memories.search.search import embed_query
 
 HOWS: dict[str, SearchOptions] = {
     "lexical only": {"alpha": 0.0},

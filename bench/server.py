@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import psutil
 
-from apps.memory_api.core.migrations import upgrade
-from apps.memory_api.embedded.provisioning import provision_database
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.core.migrations import upgrade
+from memory_api.embedded.provisioning import provision_database
+from memory_api.embedded.server import EmbeddedPostgres
 
 DATABASE = "hansei"
 ROOT = Path(__file__).parents[1]
@@ -113,7 +113,7 @@ def _process(
         **settings,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "apps.memory_api", *command], cwd=ROOT, env=environment
+        [sys.executable, "-m", "memory_api", *command], cwd=ROOT, env=environment
     )
     try:
         yield process

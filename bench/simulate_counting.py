@@ -24,10 +24,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from apps.memory_api.playbooks.usefulness import harm_rate, should_quarantine
-from apps.memory_api.playbooks.verdicts.record import winning_tag
-from apps.memory_api.reflection.credit.outcome_contrast import AttemptCounts, outcome_tag
 from bench.report import Report
+from memory_api.playbooks.usefulness import harm_rate, should_quarantine
+from memory_api.playbooks.verdicts.record import winning_tag
+from memory_api.reflection.credit.outcome_contrast import AttemptCounts, outcome_tag
 
 EFFECT = {"good": 0.25, "none": 0.0, "bad": -0.25}
 KINDS = ["good"] * 4 + ["none"] * 12 + ["bad"] * 4

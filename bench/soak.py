@@ -20,7 +20,6 @@ import numpy as np
 import psutil
 import typer
 
-from apps.memory_api.auth.identity import to_tenant_id
 from bench.background_work import resident, slow_model
 from bench.ingest import api_process, real_traces
 from bench.mixed_load import (
@@ -38,6 +37,7 @@ from bench.mixed_load import (
 )
 from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server, worker
+from memory_api.auth.identity import to_tenant_id
 
 POOL_SIZE = 10
 QUEUE_CONNECTIONS = 4

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from apps.memory_api.embedded.server import EmbeddedPostgres
 from bench.report import Report
+from memory_api.embedded.server import EmbeddedPostgres
 
 SETTLE_SECONDS = 5.0
 """Time between a start and the measurement of its memory."""
@@ -54,7 +54,7 @@ def start(folder: Path) -> tuple[float, list[tuple[str, float]]]:
         seconds = time.perf_counter() - since
         time.sleep(SETTLE_SECONDS)  # other processes start after the first
         parent = psutil.Process(process.pid)
-        ours = [c for c in parent.children() if "apps.memory_api" in c.cmdline()]
+        ours = [c for c in parent.children() if "memory_api" in c.cmdline()]
         processes = [("up", parent)] + [(c.cmdline()[3], c) for c in ours]
         sizes = [(name, one.memory_info().rss / 2**20) for name, one in processes]
         process.send_signal(signal.SIGINT)

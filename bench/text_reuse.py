@@ -19,15 +19,15 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from apps.memory_api.text.reuse import (
+from bench.report import Report
+from bench.rules import DEFAULT, load
+from memory_api.text.reuse import (
     MIN_REUSE_SCORE,
     distinctive_words,
     find_reused_text,
     reuse_score,
 )
-from apps.memory_api.text.similarity import wording_similarity
-from bench.report import Report
-from bench.rules import DEFAULT, load
+from memory_api.text.similarity import wording_similarity
 
 SERVED, NEW = 100, 200
 SHARES = (0.1, 0.2, 0.3, 0.4)

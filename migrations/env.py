@@ -12,14 +12,14 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from apps.memory_api.core.db import Base, driver_url
-from apps.memory_api.core.resources import PACKAGE
-from apps.memory_api.core.settings import Settings
+from memory_api.core.db import Base, driver_url
+from memory_api.core.resources import PACKAGE
+from memory_api.core.settings import Settings
 
 # Autogenerate compares the database with the tables of the modules that are imported here.
 for _path in sorted(PACKAGE.glob("*/tables.py")):
-    import_module(f"apps.memory_api.{_path.parent.name}.tables")
-import_module("apps.memory_api.api.idempotency")
+    import_module(f"memory_api.{_path.parent.name}.tables")
+import_module("memory_api.api.idempotency")
 
 
 def include_name(name: str | None, type_: str, _parents: object) -> bool:

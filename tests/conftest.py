@@ -18,18 +18,18 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from apps.memory_api.auth.identity import KeyScope, generate_key, to_tenant_id
-from apps.memory_api.auth.queries import create_tenant
-from apps.memory_api.auth.tables import ApiKeyRow
-from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.main import create_app
-from apps.memory_api.maintenance import upkeep
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import RUN_STEPS, Steps, process_ticket
+from memory_api.auth.identity import KeyScope, generate_key, to_tenant_id
+from memory_api.auth.queries import create_tenant
+from memory_api.auth.tables import ApiKeyRow
+from memory_api.bootstrap import freeze_startup_objects, open_runtime
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.ids import new_id
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.main import create_app
+from memory_api.maintenance import upkeep
+from memory_api.runtime import Runtime
+from memory_api.worker import RUN_STEPS, Steps, process_ticket
 from tests.support import postgres
 from tests.support.paths import SHARED
 from tests.support.scheduling import make_scheduler, order_by_length

@@ -87,7 +87,7 @@ def eval_ace(
     """Run the protocol of ACE with and without a playbook on a running service, and print
     accuracy, tokens and cost.
     """
-    body = importlib.import_module("apps.memory_api.commands.evaluate_ace")
+    body = importlib.import_module("memory_api.commands.evaluate_ace")
     options = body.EvaluationOptions(task, model, data, mode, epochs, limit, labels, dry_run)
     _run("evaluate_ace", "run_evaluate_ace", options=options, as_json=json)
 
@@ -357,7 +357,7 @@ def key_revoke(
 def _run(module: str, function: str = "run", **options: Any) -> None:
     gc.disable()  # imports create no garbage: collections are a sixth of their time
     try:
-        body = importlib.import_module(f"apps.memory_api.commands.{module}")
+        body = importlib.import_module(f"memory_api.commands.{module}")
     finally:
         gc.enable()
     getattr(body, function)(**options)

@@ -14,30 +14,30 @@ from datetime import timedelta
 
 import structlog
 
-from apps.memory_api.budgets.accounting import AccountedLLM, ModelAccounting
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.embeddings.registry import open_default_embedder
-from apps.memory_api.llm.circuit_breaker import CircuitBreakerLLM, CircuitBreakers
-from apps.memory_api.llm.deadline import DeadlineLLM
-from apps.memory_api.llm.observation import ObservedLLM
-from apps.memory_api.llm.port import LLM
-from apps.memory_api.llm.prompts import check_prompt_directory
-from apps.memory_api.llm.registry import open_configured_models
-from apps.memory_api.llm.stored_replies import StoredReplyLLM
-from apps.memory_api.llm.wrappers import (
+from memory_api.budgets.accounting import AccountedLLM, ModelAccounting
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
+from memory_api.core.settings import Settings
+from memory_api.embeddings.registry import open_default_embedder
+from memory_api.llm.circuit_breaker import CircuitBreakerLLM, CircuitBreakers
+from memory_api.llm.deadline import DeadlineLLM
+from memory_api.llm.observation import ObservedLLM
+from memory_api.llm.port import LLM
+from memory_api.llm.prompts import check_prompt_directory
+from memory_api.llm.registry import open_configured_models
+from memory_api.llm.stored_replies import StoredReplyLLM
+from memory_api.llm.wrappers import (
     FOREGROUND_ATTEMPTS,
     WORKER_ATTEMPTS,
     ConcurrencyLimitedLLM,
     FallbackLLM,
     RetryingLLM,
 )
-from apps.memory_api.maintenance.budget_alerts import alert_notifier
-from apps.memory_api.run_queue.admission import AdmissionControl
-from apps.memory_api.run_queue.pgqueuer import PgQueuerRunQueue
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.outbox import delivery_writer
+from memory_api.maintenance.budget_alerts import alert_notifier
+from memory_api.run_queue.admission import AdmissionControl
+from memory_api.run_queue.pgqueuer import PgQueuerRunQueue
+from memory_api.runtime import Runtime
+from memory_api.webhooks.outbox import delivery_writer
 
 log = structlog.get_logger()
 

@@ -20,29 +20,29 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.errors import NotFound
-from apps.memory_api.curation.step import ApplyStep, CurateStep
-from apps.memory_api.evaluation.evaluate import evaluate_trace, store_evaluation
-from apps.memory_api.evaluation.reflection_policy import decide_reflection, effective_outcome
-from apps.memory_api.evaluation.schemas import EvaluationResults, ReflectionDecision
-from apps.memory_api.playbooks.editing.transaction import create_missing_playbook
-from apps.memory_api.playbooks.queries import get_playbook
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.reflection.credit.assign import (
+from memory_api.core.errors import NotFound
+from memory_api.curation.step import ApplyStep, CurateStep
+from memory_api.evaluation.evaluate import evaluate_trace, store_evaluation
+from memory_api.evaluation.reflection_policy import decide_reflection, effective_outcome
+from memory_api.evaluation.schemas import EvaluationResults, ReflectionDecision
+from memory_api.playbooks.editing.transaction import create_missing_playbook
+from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.reflection.credit.assign import (
     PreparedVerdicts,
     prepare_credit,
     quarantine_suspects,
     save_verdicts,
 )
-from apps.memory_api.reflection.credit.outcome_contrast import CreditResult
-from apps.memory_api.reflection.pipeline import (
+from memory_api.reflection.credit.outcome_contrast import CreditResult
+from memory_api.reflection.pipeline import (
     LearningResult,
     LearningStep,
 )
-from apps.memory_api.reflection.step import TraceLearner
-from apps.memory_api.reflection.trajectories.step import TRAJECTORY, TrajectoryLearner
-from apps.memory_api.reflection.transcripts.step import TRANSCRIPT, TranscriptLearner
-from apps.memory_api.runs.chain import (
+from memory_api.reflection.step import TraceLearner
+from memory_api.reflection.trajectories.step import TRAJECTORY, TrajectoryLearner
+from memory_api.reflection.transcripts.step import TRANSCRIPT, TranscriptLearner
+from memory_api.runs.chain import (
     APPLY,
     CURATE,
     EVALUATE,
@@ -52,15 +52,15 @@ from apps.memory_api.runs.chain import (
     REFLECT,
     REFLECT_MODE,
 )
-from apps.memory_api.runs.execution import SelfManagedStep, Step
-from apps.memory_api.runs.lifecycle import NextStep
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.duplicates import mark_if_duplicate
-from apps.memory_api.traces.event_cache import EVENT_CACHE
-from apps.memory_api.traces.queries import get_trace, has_failed_attempt
-from apps.memory_api.traces.schemas import Event, OutcomeType
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.runs.execution import SelfManagedStep, Step
+from memory_api.runs.lifecycle import NextStep
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.duplicates import mark_if_duplicate
+from memory_api.traces.event_cache import EVENT_CACHE
+from memory_api.traces.queries import get_trace, has_failed_attempt
+from memory_api.traces.schemas import Event, OutcomeType
+from memory_api.traces.tables import TraceRow
 
 DUPLICATE_OF = "duplicate_of"
 """In the result of EVALUATE: the ID of the trace that this one duplicates."""

@@ -8,44 +8,44 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
-from apps.memory_api.analytics.router import router as analytics_router
-from apps.memory_api.api import exposition, health, problem_pages
-from apps.memory_api.api.openapi import install_docs, install_openapi, operation_id
-from apps.memory_api.api.problems import install_error_handlers
-from apps.memory_api.api.request_log import RequestLogMiddleware
-from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime
-from apps.memory_api.budgets.router import router as budgets_router
-from apps.memory_api.collections.router import document_router
-from apps.memory_api.collections.router import router as collections_router
-from apps.memory_api.console.router import router as console_router
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.curation.router import router as curation_router
-from apps.memory_api.erasures.router import router as erasures_router
-from apps.memory_api.evaluation.router import router as evaluation_router
-from apps.memory_api.grace.config import load_config
-from apps.memory_api.grace.router import router as grace_router
-from apps.memory_api.maintenance.retention.router import router as retention_router
-from apps.memory_api.maintenance.router import router as maintenance_router
-from apps.memory_api.mcp_endpoint import install_mcp
-from apps.memory_api.memories.router import router as memories_router
-from apps.memory_api.playbooks.bullets.router import router as bullets_router
-from apps.memory_api.playbooks.effects.router import router as effects_router
-from apps.memory_api.playbooks.history.router import router as history_router
-from apps.memory_api.playbooks.proposals.router import router as proposals_router
-from apps.memory_api.playbooks.retrieval.router import router as retrieval_router
-from apps.memory_api.playbooks.router import router as playbooks_router
-from apps.memory_api.playbooks.sections import check_section_file
-from apps.memory_api.playbooks.verdicts.router import router as verdicts_router
-from apps.memory_api.reflection.router import router as reflection_router
-from apps.memory_api.reflection.trajectories.router import router as trajectories_router
-from apps.memory_api.reflection.transcripts.router import router as transcripts_router
-from apps.memory_api.runs.router import router as runs_router
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.tenants.router import router as tenants_router
-from apps.memory_api.traces.otlp.router import router as otlp_router
-from apps.memory_api.traces.router import router as traces_router
-from apps.memory_api.webhooks.router import router as webhooks_router
-from apps.memory_api.workflow.router import router as workflow_router
+from memory_api.analytics.router import router as analytics_router
+from memory_api.api import exposition, health, problem_pages
+from memory_api.api.openapi import install_docs, install_openapi, operation_id
+from memory_api.api.problems import install_error_handlers
+from memory_api.api.request_log import RequestLogMiddleware
+from memory_api.bootstrap import freeze_startup_objects, open_runtime
+from memory_api.budgets.router import router as budgets_router
+from memory_api.collections.router import document_router
+from memory_api.collections.router import router as collections_router
+from memory_api.console.router import router as console_router
+from memory_api.core.settings import Settings
+from memory_api.curation.router import router as curation_router
+from memory_api.erasures.router import router as erasures_router
+from memory_api.evaluation.router import router as evaluation_router
+from memory_api.grace.config import load_config
+from memory_api.grace.router import router as grace_router
+from memory_api.maintenance.retention.router import router as retention_router
+from memory_api.maintenance.router import router as maintenance_router
+from memory_api.mcp_endpoint import install_mcp
+from memory_api.memories.router import router as memories_router
+from memory_api.playbooks.bullets.router import router as bullets_router
+from memory_api.playbooks.effects.router import router as effects_router
+from memory_api.playbooks.history.router import router as history_router
+from memory_api.playbooks.proposals.router import router as proposals_router
+from memory_api.playbooks.retrieval.router import router as retrieval_router
+from memory_api.playbooks.router import router as playbooks_router
+from memory_api.playbooks.sections import check_section_file
+from memory_api.playbooks.verdicts.router import router as verdicts_router
+from memory_api.reflection.router import router as reflection_router
+from memory_api.reflection.trajectories.router import router as trajectories_router
+from memory_api.reflection.transcripts.router import router as transcripts_router
+from memory_api.runs.router import router as runs_router
+from memory_api.runtime import Runtime
+from memory_api.tenants.router import router as tenants_router
+from memory_api.traces.otlp.router import router as otlp_router
+from memory_api.traces.router import router as traces_router
+from memory_api.webhooks.router import router as webhooks_router
+from memory_api.workflow.router import router as workflow_router
 
 ROUTERS = (
     # A request is compared with the routes in this order: the most frequent ones are first.

@@ -15,9 +15,9 @@ from fastapi import FastAPI, Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from apps.memory_api.api.deps import authenticate
-from apps.memory_api.core.errors import Unauthorized
 from hansei.client import AsyncHansei
+from memory_api.api.deps import authenticate
+from memory_api.core.errors import Unauthorized
 
 PATH = "/mcp"
 

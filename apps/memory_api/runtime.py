@@ -13,23 +13,23 @@ from pathlib import Path
 from urllib.parse import unquote
 from uuid import UUID
 
-from apps.memory_api.auth.identity import KeyCache, to_tenant_id
-from apps.memory_api.auth.rate_limits import RateLimits
-from apps.memory_api.auth.refusal_delay import RefusalDelay
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.embeddings.registry import EmbedderCache
-from apps.memory_api.embeddings.tenant_models import TenantEmbedder, TenantEmbeddingModels
-from apps.memory_api.llm.circuit_breaker import CircuitBreakers
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.port import LLM
-from apps.memory_api.llm.prompts import Prompt, load_prompt
-from apps.memory_api.run_queue.figures import QueueGauge
-from apps.memory_api.run_queue.port import RunQueue
-from apps.memory_api.run_queue.upkeep_schedule import UpkeepSchedule
+from memory_api.auth.identity import KeyCache, to_tenant_id
+from memory_api.auth.rate_limits import RateLimits
+from memory_api.auth.refusal_delay import RefusalDelay
+from memory_api.core.db import Sessions
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.ids import new_id
+from memory_api.core.settings import Settings
+from memory_api.embeddings.port import Embedder
+from memory_api.embeddings.registry import EmbedderCache
+from memory_api.embeddings.tenant_models import TenantEmbedder, TenantEmbeddingModels
+from memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.port import LLM
+from memory_api.llm.prompts import Prompt, load_prompt
+from memory_api.run_queue.figures import QueueGauge
+from memory_api.run_queue.port import RunQueue
+from memory_api.run_queue.upkeep_schedule import UpkeepSchedule
 
 
 def _host_and_pid() -> str:

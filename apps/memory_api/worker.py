@@ -13,27 +13,27 @@ from typing import Any
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api import learning
-from apps.memory_api.collections.step import CHUNK, ChunkStep
-from apps.memory_api.core.db_errors import (
+from memory_api import learning
+from memory_api.collections.step import CHUNK, ChunkStep
+from memory_api.core.db_errors import (
     DatabaseLoginRefused,
     DatabaseUnavailable,
     driver_message,
     is_transient,
 )
-from apps.memory_api.core.tracing import current_traceparent
-from apps.memory_api.curation import cleanup
-from apps.memory_api.embeddings.port import EmbedderUnavailable
-from apps.memory_api.erasures import erase
-from apps.memory_api.grace.corrections import CORRECTION, CorrectionStep
-from apps.memory_api.grace.interventions import AGENT
-from apps.memory_api.grace.step import AgentRunStep
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
-from apps.memory_api.maintenance import budget_alerts, reembedding, tasks, upkeep
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.chain import claim_unfinished_step
-from apps.memory_api.runs.execution import (
+from memory_api.core.tracing import current_traceparent
+from memory_api.curation import cleanup
+from memory_api.embeddings.port import EmbedderUnavailable
+from memory_api.erasures import erase
+from memory_api.grace.corrections import CORRECTION, CorrectionStep
+from memory_api.grace.interventions import AGENT
+from memory_api.grace.step import AgentRunStep
+from memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
+from memory_api.maintenance import budget_alerts, reembedding, tasks, upkeep
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.chain import claim_unfinished_step
+from memory_api.runs.execution import (
     BUDGET_ERRORS,
     AbandonableStep,
     RunObservation,
@@ -44,11 +44,11 @@ from apps.memory_api.runs.execution import (
     keep_lease,
     observe_run,
 )
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.delivery import send_delivery
-from apps.memory_api.webhooks.outbox import WEBHOOK
-from apps.memory_api.workflow.step import WORKFLOW, AnswerStep
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.webhooks.delivery import send_delivery
+from memory_api.webhooks.outbox import WEBHOOK
+from memory_api.workflow.step import WORKFLOW, AnswerStep
 
 log = structlog.get_logger()
 

@@ -9,9 +9,9 @@ import asyncpg
 import pytest
 from sqlalchemy import make_url
 
-from apps.memory_api.analytics.queries import create_login, drop_login
-from apps.memory_api.core.db import Sessions
 from bench.analytics_rows import SAMPLE, fill
+from memory_api.analytics.queries import create_login, drop_login
+from memory_api.core.db import Sessions
 from tests.conftest import Database, TestTenant
 
 PASSWORD = "a password of the tests"

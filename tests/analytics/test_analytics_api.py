@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.analytics.csv_export import to_csv
-from apps.memory_api.analytics.questions import Question, QuestionFilter, render_statement
+from memory_api.analytics.csv_export import to_csv
+from memory_api.analytics.questions import Question, QuestionFilter, render_statement
 from tests.conftest import TestTenant
 from tests.support.problems import assert_problem
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.memory_api.analytics.questions import Question, question_title
+from memory_api.analytics.questions import Question, question_title
 from tests.conftest import TestTenant
 from tests.support.analytics_reference import DOCUMENT, VIEWS, render_reference, replace_reference
 

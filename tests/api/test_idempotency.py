@@ -9,7 +9,7 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import text
 
-from apps.memory_api.api import idempotency
+from memory_api.api import idempotency
 from tests.support.api_calls import JSON, NDJSON, count, ndjson, new_key, new_memory, trace
 from tests.support.problems import assert_names, assert_problem
 

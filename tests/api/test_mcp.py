@@ -181,7 +181,7 @@ async def test_same_tools_over_stdio(live: str, tenant: Any, support: str) -> No
         **os.environ,
         "HANSEI_URL": live,
         "HANSEI_API_KEY": tenant.keys["write"],
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'sdk'}",
+        "PYTHONPATH": f"{ROOT / 'apps'}{os.pathsep}{ROOT / 'sdk'}",
     }
     command = [sys.executable, "-m", "hansei", "mcp"]
     server = StdioServerParameters(command=command[0], args=command[1:], env=environment)

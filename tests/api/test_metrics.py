@@ -14,17 +14,17 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import event
 
-from apps.memory_api.api.exposition import render_metrics
-from apps.memory_api.budgets.reservations import CostEstimate, reserve
-from apps.memory_api.budgets.tables import BudgetRow
-from apps.memory_api.core.db import call_after_commit
-from apps.memory_api.core.metrics import REGISTRY
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.llm.errors import LLMOverBudget
-from apps.memory_api.llm.port import TokenUsage
-from apps.memory_api.main import create_app
-from apps.memory_api.run_queue.figures import QueueGauge
-from apps.memory_api.runtime import Runtime
+from memory_api.api.exposition import render_metrics
+from memory_api.budgets.reservations import CostEstimate, reserve
+from memory_api.budgets.tables import BudgetRow
+from memory_api.core.db import call_after_commit
+from memory_api.core.metrics import REGISTRY
+from memory_api.core.settings import Settings
+from memory_api.llm.errors import LLMOverBudget
+from memory_api.llm.port import TokenUsage
+from memory_api.main import create_app
+from memory_api.run_queue.figures import QueueGauge
+from memory_api.runtime import Runtime
 from tests.api.test_problems import unused_port
 from tests.conftest import TestTenant
 from tests.support.live_service import with_runtime

@@ -12,8 +12,8 @@ import pytest
 from httpx2 import AsyncClient, Response
 from sqlalchemy import text
 
-from apps.memory_api.core.schemas import fold_tags, is_playbook_name
-from apps.memory_api.core.secret_redaction import redact
+from memory_api.core.schemas import fold_tags, is_playbook_name
+from memory_api.core.secret_redaction import redact
 from tests.support.api_calls import count, ndjson, new_memory, new_trace, pages_of, send_lines
 from tests.support.problems import assert_problem
 

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from httpx2 import AsyncClient
 
-from apps.memory_api.commands.export_openapi import openapi_text
+from memory_api.commands.export_openapi import openapi_text
 from tests.rules.test_route_auth import NEEDS, OPEN
 from tests.support.api_calls import new_key, new_memory, new_trace
 from tests.support.cases import each_case

@@ -12,11 +12,11 @@ from httpx2 import AsyncClient
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from apps.memory_api.auth.identity import generate_key
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.main import create_app
-from apps.memory_api.runtime import Runtime
+from memory_api.auth.identity import generate_key
+from memory_api.bootstrap import open_runtime
+from memory_api.core.settings import Settings
+from memory_api.main import create_app
+from memory_api.runtime import Runtime
 from tests.support.api_calls import JSON, trace
 from tests.support.cases import each_case
 from tests.support.problems import assert_problem

@@ -13,8 +13,8 @@ from httpx2 import AsyncClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.json_input import MalformedJson, parse_json
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.json_input import MalformedJson, parse_json
 from tests.support.api_calls import count, event, new_memory, new_trace, send_raw, trace
 from tests.support.problems import assert_names, assert_problem
 

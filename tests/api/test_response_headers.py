@@ -9,8 +9,8 @@ from fastapi import FastAPI, Response
 from fastapi.responses import StreamingResponse
 from httpx2 import AsyncClient
 
-from apps.memory_api.api import spooled_response
-from apps.memory_api.api.spooled_response import spool_large_response
+from memory_api.api import spooled_response
+from memory_api.api.spooled_response import spool_large_response
 from tests.support.api_calls import event, new_trace, send_raw
 from tests.support.cases import each_case
 
@@ -49,7 +49,7 @@ async def test_unforeseen_error_has_security_headers(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("apps.memory_api.traces.router.queries.list_traces", fail)
+    monkeypatch.setattr("memory_api.traces.router.queries.list_traces", fail)
     answer = await api.get("/api/v1/traces")
     assert answer.status_code == 500
     assert EXPECTED.items() <= dict(answer.headers).items()

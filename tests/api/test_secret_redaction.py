@@ -9,8 +9,8 @@ from fastapi import FastAPI
 from httpx2 import AsyncClient
 from sqlalchemy import select
 
-from apps.memory_api.playbooks.tables import RetrievalRow
-from apps.memory_api.runtime import Runtime
+from memory_api.playbooks.tables import RetrievalRow
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 
 KEY = "sk-" + "proj-" + "a1B2_c3-" * 8

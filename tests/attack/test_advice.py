@@ -7,7 +7,7 @@ from typing import Any
 
 from httpx2 import AsyncClient
 
-from apps.memory_api.text.quotations import is_safe_name, safe_quotation, to_safe_name
+from memory_api.text.quotations import is_safe_name, safe_quotation, to_safe_name
 from tests.support.api_calls import new_trace
 from tests.support.cases import each_case
 

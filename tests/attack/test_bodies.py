@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.api import problems
-from apps.memory_api.api.request_body import MAX_BODY
-from apps.memory_api.core.pagination import Cursor
+from memory_api.api import problems
+from memory_api.api.request_body import MAX_BODY
+from memory_api.core.pagination import Cursor
 from tests.support.api_calls import event, send_raw
 from tests.support.problems import assert_problem
 

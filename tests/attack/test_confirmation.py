@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.text.quotations import find_quotations
+from memory_api.text.quotations import find_quotations
 from tests.support.api_calls import new_trace
 from tests.support.cases import each_case
 from tests.support.model_service import Serve, Service, answer

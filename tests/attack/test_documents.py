@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.collections import extraction
-from apps.memory_api.collections.extraction import UnreadableDocument, extract_isolated
-from apps.memory_api.core import isolated_work
-from apps.memory_api.core.isolated_work import (
+from memory_api.collections import extraction
+from memory_api.collections.extraction import UnreadableDocument, extract_isolated
+from memory_api.core import isolated_work
+from memory_api.core.isolated_work import (
     ISOLATION,
     MAX_PROCESS_BYTES,
     WorkTimeout,

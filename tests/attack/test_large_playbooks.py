@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import select, text
 
-from apps.memory_api.curation import cleanup
-from apps.memory_api.playbooks.editing import plan
-from apps.memory_api.playbooks.formats import transfer
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.runs.tables import RunRow
+from memory_api.curation import cleanup
+from memory_api.playbooks.editing import plan
+from memory_api.playbooks.formats import transfer
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.runs.tables import RunRow
 from tests.support.problems import assert_problem
 
 URL = "/api/v1/playbooks/large"

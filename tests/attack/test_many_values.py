@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pydantic import ValidationError
 
-from apps.memory_api.core import isolated_work, json_input
-from apps.memory_api.core.errors import PayloadTooLarge
-from apps.memory_api.core.isolated_work import ISOLATION
-from apps.memory_api.core.json_input import MAX_VALUES, have_too_many_values
-from apps.memory_api.playbooks.formats import transfer
-from apps.memory_api.playbooks.models import Playbook
-from apps.memory_api.traces.importers.formats import convert_session
-from apps.memory_api.traces.otlp.decoding import JSON, MAX_FIELDS, PROTOBUF, decode_request
-from apps.memory_api.traces.redaction import MAX_SEARCHED_INLINE, redact_trace_isolated
-from apps.memory_api.traces.schemas import CreateTraceRequest
+from memory_api.core import isolated_work, json_input
+from memory_api.core.errors import PayloadTooLarge
+from memory_api.core.isolated_work import ISOLATION
+from memory_api.core.json_input import MAX_VALUES, have_too_many_values
+from memory_api.playbooks.formats import transfer
+from memory_api.playbooks.models import Playbook
+from memory_api.traces.importers.formats import convert_session
+from memory_api.traces.otlp.decoding import JSON, MAX_FIELDS, PROTOBUF, decode_request
+from memory_api.traces.redaction import MAX_SEARCHED_INLINE, redact_trace_isolated
+from memory_api.traces.schemas import CreateTraceRequest
 from tests.support.api_calls import event, send_raw
 from tests.support.cases import each_case
 from tests.support.problems import assert_problem

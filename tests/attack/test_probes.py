@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 from httpx2 import AsyncClient
 
-from apps.memory_api.runtime import Runtime
+from memory_api.runtime import Runtime
 from tests.support.api_calls import count, event, new_key, new_memory, new_trace
 from tests.support.playbook_api import Book
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.embeddings.providers.openai import open_openai as open_openai_embedder
-from apps.memory_api.llm.errors import LLMBadRequest
-from apps.memory_api.llm.port import LLM, LLMRequest, Message
+from memory_api.core.errors import HanseiError
+from memory_api.embeddings.providers.openai import open_openai as open_openai_embedder
+from memory_api.llm.errors import LLMBadRequest
+from memory_api.llm.port import LLM, LLMRequest, Message
 from tests.support.stub_provider import StubProvider
 from tests.support.stub_provider.behaviours import Fail
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.core import isolated_work
-from apps.memory_api.core.isolated_work import ISOLATION, MAX_INLINE_SIZE, WorkTimeout, run_isolated
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces import event_cache
-from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+from memory_api.core import isolated_work
+from memory_api.core.isolated_work import ISOLATION, MAX_INLINE_SIZE, WorkTimeout, run_isolated
+from memory_api.runtime import Runtime
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.traces import event_cache
+from memory_api.traces.schemas import Event, EventType, OutcomeType
 from tests.support.api_calls import event, new_trace
 from tests.support.cases import each_case
 from tests.support.growth import grows_faster_than_input
@@ -55,7 +55,7 @@ def test_process_for_large_inputs_imports_little(module: str) -> None:
     without them at most 30, and a worker may have 8 of them.
     """
     check = (
-        f"import sys, apps.memory_api.{module};"
+        f"import sys, memory_api.{module};"
         "print({'asyncpg', 'numpy', 'sqlalchemy'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", check], text=True) == "set()\n"

@@ -8,7 +8,7 @@ from typing import Any
 from httpx2 import AsyncClient
 from sqlalchemy import event
 
-from apps.memory_api.auth.identity import (
+from memory_api.auth.identity import (
     KEY_CACHE_SECONDS,
     MAX_CACHED_KEYS,
     Identity,
@@ -16,8 +16,8 @@ from apps.memory_api.auth.identity import (
     KeyScope,
     parse_key,
 )
-from apps.memory_api.auth.queries import revoke_key
-from apps.memory_api.core.ids import new_id
+from memory_api.auth.queries import revoke_key
+from memory_api.core.ids import new_id
 
 
 class Clock:

@@ -8,10 +8,10 @@ import asyncpg
 import pytest
 from sqlalchemy import text, update
 
-from apps.memory_api.auth import queries
-from apps.memory_api.auth.identity import KeyScope, generate_key
-from apps.memory_api.auth.tables import ApiKeyRow
-from apps.memory_api.core.ids import new_id
+from memory_api.auth import queries
+from memory_api.auth.identity import KeyScope, generate_key
+from memory_api.auth.tables import ApiKeyRow
+from memory_api.core.ids import new_id
 
 
 async def new_key(runtime, tenant, **more):

@@ -13,14 +13,14 @@ import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from apps.memory_api.auth.identity import Identity, KeyScope, generate_key
-from apps.memory_api.auth.rate_limit_storage import (
+from memory_api.auth.identity import Identity, KeyScope, generate_key
+from memory_api.auth.rate_limit_storage import (
     MemoryRateLimitStorage,
     PostgresRateLimitStorage,
 )
-from apps.memory_api.auth.rate_limits import RateLimited, RateLimits
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.runtime import Runtime
+from memory_api.auth.rate_limits import RateLimited, RateLimits
+from memory_api.core.settings import Settings
+from memory_api.runtime import Runtime
 from tests.support.cases import each_case
 from tests.support.live_service import with_runtime
 from tests.support.problems import assert_problem
@@ -104,7 +104,7 @@ async def test_few_requests_ask_the_database(runtime: Runtime) -> None:
 
 
 async def test_windows_of_strangers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apps.memory_api.auth.rate_limit_storage.MAX_WINDOWS", 100)
+    monkeypatch.setattr("memory_api.auth.rate_limit_storage.MAX_WINDOWS", 100)
     storage = MemoryRateLimitStorage(Clock())
     for n in range(1000):
         await take(storage, str(n), 1)
@@ -167,8 +167,8 @@ async def test_guessed_keys_are_limited_and_working_keys_are_not(
     limited, tenant, make_tenant, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lookups = 0
-    lookup = "apps.memory_api.api.deps.get_valid_key"
-    original = __import__("apps.memory_api.api.deps", fromlist=["x"]).get_valid_key
+    lookup = "memory_api.api.deps.get_valid_key"
+    original = __import__("memory_api.api.deps", fromlist=["x"]).get_valid_key
 
     async def counted(*arguments: object) -> object:
         nonlocal lookups

@@ -7,15 +7,15 @@ import asyncio
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.auth import refusal_delay
-from apps.memory_api.auth.identity import generate_key
-from apps.memory_api.auth.refusal_delay import (
+from memory_api.auth import refusal_delay
+from memory_api.auth.identity import generate_key
+from memory_api.auth.refusal_delay import (
     BURST,
     MAX_DELAY_SECONDS,
     REFUSALS_PER_SECOND,
     RefusalDelay,
 )
-from apps.memory_api.runtime import Runtime
+from memory_api.runtime import Runtime
 
 
 def test_refusals_are_spread_over_time() -> None:

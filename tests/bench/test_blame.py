@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.llm.port import LLMRequest, Message
-from apps.memory_api.reflection.model_output import reflection_class
-from apps.memory_api.traces.schemas import OutcomeType
 from bench.blame import (
     LABELS,
     RECORDINGS,
@@ -22,6 +19,9 @@ from bench.blame import (
     to_recording,
     unlabeled_runs,
 )
+from memory_api.llm.port import LLMRequest, Message
+from memory_api.reflection.model_output import reflection_class
+from memory_api.traces.schemas import OutcomeType
 
 
 def write_runs(folder: Path, labels: dict[str, str]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from apps.memory_api.grace.planner import PlannedSteps
-from apps.memory_api.grace.tools.reasoning import AnswerJudgment, SourcedAnswer
 from bench.grace_with_model import RECORDINGS, has_words
 from bench.recordings import read_recordings
+from memory_api.grace.planner import PlannedSteps
+from memory_api.grace.tools.reasoning import AnswerJudgment, SourcedAnswer
 
 FORMS = {"grace_plan": PlannedSteps, "grace_answer": SourcedAnswer, "grace_judge": AnswerJudgment}
 

@@ -20,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.main import create_app
-from apps.memory_api.worker import process_ticket
 from bench.paired import Task, Unfit, by_command, difference, read_tasks, score, split
 from bench.replay import Answered, Replay, Side, main, without_citations
 from hansei import Hansei
+from memory_api.bootstrap import open_runtime
+from memory_api.core.settings import Settings
+from memory_api.main import create_app
+from memory_api.worker import process_ticket
 from tests.conftest import Database, TestTenant
 from tests.support.cases import each_case
 from tests.support.paths import ROOT

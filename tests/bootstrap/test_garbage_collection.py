@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import gc
-from apps.memory_api.bootstrap import GC_FIRST_THRESHOLD, freeze_startup_objects
+from memory_api.bootstrap import GC_FIRST_THRESHOLD, freeze_startup_objects
 freeze_startup_objects()
 print(gc.get_freeze_count() > 1000, gc.get_threshold()[0] == GC_FIRST_THRESHOLD, gc.isenabled())
 """

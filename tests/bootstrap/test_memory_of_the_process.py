@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="of the C librar
 LARGE_BLOCK = """
 import sys
 import psutil
-from apps.memory_api.bootstrap import return_large_blocks
+from memory_api.bootstrap import return_large_blocks
 
 if sys.argv[1] == "returned":
     return_large_blocks()
@@ -29,7 +29,7 @@ SMALLER_BLOCKS = """
 import asyncio
 import sys
 import psutil
-from apps.memory_api.bootstrap import return_memory
+from memory_api.bootstrap import return_memory
 
 async def main():
     process = psutil.Process()

@@ -9,13 +9,13 @@ import asyncpg
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api import worker
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.llm.errors import LLMServerError
-from apps.memory_api.llm.port import LLMRequest, Message
-from apps.memory_api.maintenance import upkeep
-from apps.memory_api.runtime import Runtime
+from memory_api import worker
+from memory_api.bootstrap import open_runtime
+from memory_api.core.settings import Settings
+from memory_api.llm.errors import LLMServerError
+from memory_api.llm.port import LLMRequest, Message
+from memory_api.maintenance import upkeep
+from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 from tests.support.model_service import trace
 from tests.support.stub_provider import StubProvider, by_schema, server_error

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from apps.memory_api.bootstrap import build_model_chain
-from apps.memory_api.budgets.accounting import AccountedLLM, ModelAccounting, estimate_usage
-from apps.memory_api.budgets.tables import BudgetReservationRow
-from apps.memory_api.llm.circuit_breaker import CircuitBreakers
-from apps.memory_api.llm.errors import LLMOverBudget, LLMUnpriced
-from apps.memory_api.llm.prices import price_usd
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.runs.lifecycle import MAX_POSTPONED_AGE
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.bootstrap import build_model_chain
+from memory_api.budgets.accounting import AccountedLLM, ModelAccounting, estimate_usage
+from memory_api.budgets.tables import BudgetReservationRow
+from memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.llm.errors import LLMOverBudget, LLMUnpriced
+from memory_api.llm.prices import price_usd
+from memory_api.llm.registry import open_llm
+from memory_api.runs.lifecycle import MAX_POSTPONED_AGE
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 from tests.support.budget_books import Books, limit, request
 from tests.support.model_service import GOOD, Serve, Service, trace

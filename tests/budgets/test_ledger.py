@@ -14,18 +14,18 @@ import asyncpg
 import pytest
 from sqlalchemy import select
 
-from apps.memory_api.bootstrap import build_model_chain
-from apps.memory_api.budgets.accounting import FinishedCall, ModelAccounting
-from apps.memory_api.budgets.ledger import LLMCallRecord
-from apps.memory_api.budgets.reservations import CostEstimate
-from apps.memory_api.budgets.tables import BudgetReservationRow, LLMCallRow
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.llm.circuit_breaker import CircuitBreakers
-from apps.memory_api.llm.port import LLM, LLMRequest, Message, TokenUsage
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.llm.stored_replies import get_stored_reply, request_hash
-from apps.memory_api.runtime import Runtime
+from memory_api.bootstrap import build_model_chain
+from memory_api.budgets.accounting import FinishedCall, ModelAccounting
+from memory_api.budgets.ledger import LLMCallRecord
+from memory_api.budgets.reservations import CostEstimate
+from memory_api.budgets.tables import BudgetReservationRow, LLMCallRow
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.ids import new_id
+from memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.llm.port import LLM, LLMRequest, Message, TokenUsage
+from memory_api.llm.registry import open_llm
+from memory_api.llm.stored_replies import get_stored_reply, request_hash
+from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 from tests.support.budget_books import Books
 from tests.support.stub_provider import StubProvider, answer

@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select, update
 
-from apps.memory_api.bootstrap import build_model_chain
-from apps.memory_api.budgets.accounting import ModelAccounting
-from apps.memory_api.budgets.reservations import period_end, period_start
-from apps.memory_api.budgets.tables import BudgetReservationRow, BudgetRow, LLMCallRow
-from apps.memory_api.llm.circuit_breaker import CircuitBreakers
-from apps.memory_api.llm.errors import LLMOverBudget, LLMServerError, LLMUnpriced
-from apps.memory_api.llm.port import LLM, LLMRequest, Message
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import process_ticket
+from memory_api.bootstrap import build_model_chain
+from memory_api.budgets.accounting import ModelAccounting
+from memory_api.budgets.reservations import period_end, period_start
+from memory_api.budgets.tables import BudgetReservationRow, BudgetRow, LLMCallRow
+from memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.llm.errors import LLMOverBudget, LLMServerError, LLMUnpriced
+from memory_api.llm.port import LLM, LLMRequest, Message
+from memory_api.llm.registry import open_llm
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.worker import process_ticket
 from tests.conftest import TestTenant
 from tests.support.budget_books import Books, limit, request
 from tests.support.stub_provider import StubProvider, answer, server_error

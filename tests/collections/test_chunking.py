@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.collections.chunking import split_pages
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.collections.chunking import split_pages
+from memory_api.text.terms import estimate_tokens
 
 MARKDOWN = """Intro before any heading.
 

@@ -10,10 +10,10 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import text
 
-from apps.memory_api.collections import step as chunk_step
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import process_ticket
+from memory_api.collections import step as chunk_step
+from memory_api.run_queue.port import Ticket
+from memory_api.runtime import Runtime
+from memory_api.worker import process_ticket
 from tests.support.pdf import encrypt_pdf, make_pdf
 from tests.support.problems import assert_problem
 

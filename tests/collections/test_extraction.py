@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from apps.memory_api.collections.extraction import (
+from memory_api.collections.extraction import (
     UnreadableDocument,
     choose_media_type,
     extract_text,
@@ -38,7 +38,7 @@ def test_pdf_is_read_by_page() -> None:
 
 def test_a_process_without_pdf_documents_does_not_import_their_parser() -> None:
     code = (
-        "import sys, apps.memory_api.commands.processes;"
+        "import sys, memory_api.commands.processes;"
         "print(sorted({'pypdf', 'cryptography', 'fastapi'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from apps.memory_api.commands import doctor
-from apps.memory_api.commands.database import DatabaseUrls
-from apps.memory_api.commands.doctor_checks import CheckResult, check_memories, check_model
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.embeddings.registry import EmbedderSpec
-from apps.memory_api.embeddings.tables import EmbeddingModelRow
-from apps.memory_api.maintenance import reembedding, vector_indexes
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.runtime import Runtime
+from memory_api.commands import doctor
+from memory_api.commands.database import DatabaseUrls
+from memory_api.commands.doctor_checks import CheckResult, check_memories, check_model
+from memory_api.core.settings import Settings
+from memory_api.embeddings.registry import EmbedderSpec
+from memory_api.embeddings.tables import EmbeddingModelRow
+from memory_api.maintenance import reembedding, vector_indexes
+from memory_api.memories.tables import MemoryRow
+from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 from tests.support.reembedding import Mover, close_all, insight_drafts, other_process, store_drafts
 from tests.support.stub_provider import StubProvider, server_error, unauthorized

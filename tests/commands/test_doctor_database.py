@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text, update
 
-from apps.memory_api.auth.tables import ApiKeyRow
-from apps.memory_api.commands import database_checks, doctor, installation_checks
-from apps.memory_api.commands.database import DatabaseUrls
-from apps.memory_api.commands.database_checks import (
+from memory_api.auth.tables import ApiKeyRow
+from memory_api.commands import database_checks, doctor, installation_checks
+from memory_api.commands.database import DatabaseUrls
+from memory_api.commands.database_checks import (
     check_clock,
     check_disk,
     check_row_security,
     check_table_indexes,
 )
-from apps.memory_api.commands.installation_checks import check_distribution
-from apps.memory_api.commands.tenant_checks import check_runs_and_keys
-from apps.memory_api.core.personal_data import PERSONAL_DATA
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.runs.lifecycle import new_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.commands.installation_checks import check_distribution
+from memory_api.commands.tenant_checks import check_runs_and_keys
+from memory_api.core.personal_data import PERSONAL_DATA
+from memory_api.core.settings import Settings
+from memory_api.runs.lifecycle import new_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 from tests.support.server_command import run_command
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.memory_api.commands.evaluate_ace import (
+from memory_api.commands.evaluate_ace import (
     EvaluationOptions,
     ScriptedModel,
     _evaluate,
@@ -17,7 +17,7 @@ from apps.memory_api.commands.evaluate_ace import (
     load_samples,
     score_answer,
 )
-from apps.memory_api.core.errors import ConfigurationError
+from memory_api.core.errors import ConfigurationError
 from tests.conftest import TestTenant
 from tests.support.cases import each_case
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from apps.memory_api.commands.api_processes import (
+from memory_api.commands.api_processes import (
     MAX_DEFAULT_PROCESSES,
     MEMORY_PER_PROCESS,
     default_process_count,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.text import Text
 
-from apps.memory_api.runtime import Runtime
+from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 from tests.support.paths import ROOT
 from tests.support.reembedding import insight_drafts, model_states, store_drafts, vector_counts
@@ -25,12 +25,12 @@ PATIENCE = 120.0
 
 PROGRAM = """
 from datetime import timedelta
-from apps.memory_api.maintenance import reembedding
+from memory_api.maintenance import reembedding
 defaults = reembedding.run_reembedding.__kwdefaults__
 assert "grace" in defaults
 defaults["grace"] = timedelta(0)
 import typer
-from apps.memory_api.__main__ import register
+from memory_api.__main__ import register
 application = typer.Typer()
 register(application)
 application()

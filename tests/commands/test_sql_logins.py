@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from apps.memory_api.__main__ import register
+from memory_api.__main__ import register
 from tests.conftest import Database, TestTenant
 
 

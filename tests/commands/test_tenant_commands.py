@@ -13,12 +13,12 @@ import typer
 from httpx2 import AsyncClient
 from typer.testing import CliRunner, Result
 
-from apps.memory_api.__main__ import register
-from apps.memory_api.auth.queries import set_tenant_status
-from apps.memory_api.commands import maintain
-from apps.memory_api.core.db import Base, Sessions, open_engine
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.tenants.export import LEFT_OUT
+from memory_api.__main__ import register
+from memory_api.auth.queries import set_tenant_status
+from memory_api.commands import maintain
+from memory_api.core.db import Base, Sessions, open_engine
+from memory_api.runtime import Runtime
+from memory_api.tenants.export import LEFT_OUT
 from tests.conftest import Database, TestTenant
 from tests.support.api_calls import new_memory, new_trace
 
@@ -78,7 +78,7 @@ async def test_export_contains_the_rows_of_one_tenant(
     trace_id = await new_trace(api)
     file = tmp_path / "export.ndjson"
     # A process of its own: this one has imported all tables, the command may not.
-    command = [sys.executable, "-m", "apps.memory_api", "tenant", "export", tenant.slug]
+    command = [sys.executable, "-m", "memory_api", "tenant", "export", tenant.slug]
     exported = await asyncio.to_thread(
         subprocess.run, [*command, "--output", str(file)], capture_output=True, text=True
     )

@@ -22,20 +22,20 @@ import httpx2
 import uvicorn
 from playwright.async_api import Browser, async_playwright
 
-from apps.memory_api.analytics.queries import (
+from memory_api.analytics.queries import (
     create_login,
     replace_sql_credential,
     upsert_saved_statement,
 )
-from apps.memory_api.auth.identity import KeyScope, to_tenant_id
-from apps.memory_api.auth.queries import create_key, create_tenant
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.commands.sql_logins import scram_verifier
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.main import create_app
-from apps.memory_api.worker import RUN_STEPS, process_ticket
+from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.queries import create_key, create_tenant
+from memory_api.bootstrap import open_runtime
+from memory_api.commands.sql_logins import scram_verifier
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.main import create_app
+from memory_api.worker import RUN_STEPS, process_ticket
 from tests.console.browsing import CHROMIUM_FLAGS, log_in, open_whole_page, pages_of
 from tests.console.sample import Sample, fill_sample
 from tests.support import postgres

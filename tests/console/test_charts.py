@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser
 
-from apps.memory_api.analytics.questions import Question
-from apps.memory_api.console.analytics.question_charts import FORMS, MAX_BARS, draw_answer
-from apps.memory_api.console.charts import HEIGHT
-from apps.memory_api.console.translations import load_translation
 from bench.analytics_rows import SAMPLE, fill
+from memory_api.analytics.questions import Question
+from memory_api.console.analytics.question_charts import FORMS, MAX_BARS, draw_answer
+from memory_api.console.charts import HEIGHT
+from memory_api.console.translations import load_translation
 from tests.conftest import Database, TestTenant
 from tests.console.browsing import log_in, open_whole_page
 

@@ -9,9 +9,9 @@ import httpx2
 import pytest
 from sqlalchemy import update
 
-from apps.memory_api.console.session import IDLE
-from apps.memory_api.console.tables import ConsoleSessionRow
-from apps.memory_api.console.visit import local_address
+from memory_api.console.session import IDLE
+from memory_api.console.tables import ConsoleSessionRow
+from memory_api.console.visit import local_address
 from tests.console.conftest import ConsoleClient
 from tests.support.cases import each_case
 from tests.support.live_service import with_runtime

@@ -9,10 +9,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from apps.memory_api.analytics import sql_statements
-from apps.memory_api.analytics.queries import get_sql_credential
-from apps.memory_api.analytics.sql_statements import StatementTimeout, run_statement
-from apps.memory_api.core.db import Sessions
+from memory_api.analytics import sql_statements
+from memory_api.analytics.queries import get_sql_credential
+from memory_api.analytics.sql_statements import StatementTimeout, run_statement
+from memory_api.core.db import Sessions
 from tests.commands.test_sql_logins import run
 from tests.conftest import Database, TestTenant
 from tests.console.conftest import ConsoleClient

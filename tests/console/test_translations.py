@@ -9,8 +9,8 @@ import re
 
 from babel.messages.extract import extract_from_dir
 
-from apps.memory_api.analytics.questions import Question, question_title
-from apps.memory_api.console.translations import (
+from memory_api.analytics.questions import Question, question_title
+from memory_api.console.translations import (
     FOLDER,
     choose_language,
     load_translation,

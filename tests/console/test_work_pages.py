@@ -12,11 +12,11 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from sqlalchemy import update
 
-from apps.memory_api.analytics import queries as analytics_queries
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.playbooks.tables import BulletVerdictRow
-from apps.memory_api.runs import lifecycle
 from bench.analytics_rows import SAMPLE, fill
+from memory_api.analytics import queries as analytics_queries
+from memory_api.core.errors import InvalidRequest
+from memory_api.playbooks.tables import BulletVerdictRow
+from memory_api.runs import lifecycle
 from tests.conftest import Database, TestTenant
 from tests.console.test_browser import log_in
 from tests.grace.conftest import Agent, add_handbook, config

@@ -10,15 +10,15 @@ import asyncpg
 import pytest
 from sqlalchemy import select, text
 
-from apps.memory_api.api.problems import to_problem
-from apps.memory_api.auth.tables import TenantRow
-from apps.memory_api.core.db import CommitRefused, Sessions, asyncpg_connection, open_engine
-from apps.memory_api.core.db_errors import (
+from memory_api.api.problems import to_problem
+from memory_api.auth.tables import TenantRow
+from memory_api.core.db import CommitRefused, Sessions, asyncpg_connection, open_engine
+from memory_api.core.db_errors import (
     DatabaseUnavailable,
     NoFreeConnection,
     is_connection_error,
 )
-from apps.memory_api.run_queue.upkeep_schedule import UpkeepSchedule
+from memory_api.run_queue.upkeep_schedule import UpkeepSchedule
 from tests.conftest import Database, TestTenant
 
 IS_IN_TRANSACTION = (

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.core import personal_data
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.isolated_work import ISOLATION
-from apps.memory_api.core.personal_data import (
+from memory_api.core import personal_data
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.isolated_work import ISOLATION
+from memory_api.core.personal_data import (
     KINDS,
     PERSONAL_DATA,
     PersonalDataOptions,
 )
-from apps.memory_api.core.secret_redaction import redact, redact_value
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces import redaction
-from apps.memory_api.traces.redaction import redact_trace_isolated
-from apps.memory_api.traces.schemas import CreateTraceRequest
+from memory_api.core.secret_redaction import redact, redact_value
+from memory_api.core.settings import Settings
+from memory_api.runtime import Runtime
+from memory_api.traces import redaction
+from memory_api.traces.redaction import redact_trace_isolated
+from memory_api.traces.schemas import CreateTraceRequest
 from tests.support.cases import each_case
 
 for library in ("phonenumbers", "stdnum"):

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.core.secret_patterns import SECRET_PATTERNS
-from apps.memory_api.core.secret_redaction import (
+from memory_api.core.secret_patterns import SECRET_PATTERNS
+from memory_api.core.secret_redaction import (
     _lower,  # pyright: ignore[reportPrivateUsage]
     may_contain_secrets,
     redact,

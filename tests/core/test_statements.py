@@ -9,12 +9,12 @@ import asyncpg
 import pytest
 import sqlalchemy
 
-from apps.memory_api.core.db_errors import DatabaseUnavailable
-from apps.memory_api.core.disk_space import DISK_STATE
-from apps.memory_api.core.resources import PACKAGE, read_sql
-from apps.memory_api.core.statements import fetch_rows, parse_statement
-from apps.memory_api.runs.lifecycle import new_run
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db_errors import DatabaseUnavailable
+from memory_api.core.disk_space import DISK_STATE
+from memory_api.core.resources import PACKAGE, read_sql
+from memory_api.core.statements import fetch_rows, parse_statement
+from memory_api.runs.lifecycle import new_run
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 
 FIND_RUN = parse_statement("select id, kind, input::text as text from runs where id = :run")

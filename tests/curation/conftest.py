@@ -10,40 +10,40 @@ from uuid import UUID
 import pytest
 from sqlalchemy import select
 
-from apps.memory_api.bootstrap import wrap_models
-from apps.memory_api.budgets.accounting import ModelAccounting
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.curation.apply import apply_plan
-from apps.memory_api.curation.curate import curate
-from apps.memory_api.curation.schemas import ApplyResult, CurationPlan, Lesson
-from apps.memory_api.curation.tables import CuratedLessonRow
-from apps.memory_api.llm.circuit_breaker import CircuitBreakers
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
-from apps.memory_api.memories.index.writer import insert_memories
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.tables import MemoryLinkRow, MemoryRow
-from apps.memory_api.playbooks.bullet_rows import to_bullet
-from apps.memory_api.playbooks.editing.edits import apply_deltas_to_playbook, update_settings
-from apps.memory_api.playbooks.inbox.inbox import NewLesson, add_lessons
-from apps.memory_api.playbooks.models import Bullet, DeltaContextItem
-from apps.memory_api.playbooks.queries import (
+from memory_api.bootstrap import wrap_models
+from memory_api.budgets.accounting import ModelAccounting
+from memory_api.core.ids import new_id
+from memory_api.curation.apply import apply_plan
+from memory_api.curation.curate import curate
+from memory_api.curation.schemas import ApplyResult, CurationPlan, Lesson
+from memory_api.curation.tables import CuratedLessonRow
+from memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.llm.registry import open_llm
+from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from memory_api.memories.index.writer import insert_memories
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.tables import MemoryLinkRow, MemoryRow
+from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.editing.edits import apply_deltas_to_playbook, update_settings
+from memory_api.playbooks.inbox.inbox import NewLesson, add_lessons
+from memory_api.playbooks.models import Bullet, DeltaContextItem
+from memory_api.playbooks.queries import (
     ensure_playbook,
     find_bullets,
     get_playbook,
     list_all_bullets,
     list_versions,
 )
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS
-from apps.memory_api.playbooks.tables import InboxLessonRow, PlaybookRow
-from apps.memory_api.playbooks.usefulness import usefulness
-from apps.memory_api.runs.chain import enqueue_shared_run
-from apps.memory_api.runs.lifecycle import new_run
-from apps.memory_api.runs.queries import list_runs
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import RUN_STEPS, Steps, process_ticket
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.sections import DEFAULT_SECTIONS
+from memory_api.playbooks.tables import InboxLessonRow, PlaybookRow
+from memory_api.playbooks.usefulness import usefulness
+from memory_api.runs.chain import enqueue_shared_run
+from memory_api.runs.lifecycle import new_run
+from memory_api.runs.queries import list_runs
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.worker import RUN_STEPS, Steps, process_ticket
 from tests.conftest import TestTenant
 from tests.support.stub_provider import StubProvider
 from tests.support.tickets import waiting_tickets

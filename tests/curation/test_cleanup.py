@@ -7,23 +7,23 @@ from uuid import UUID
 
 import pytest
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.curation import cleanup
-from apps.memory_api.curation.cleanup import (
+from memory_api.core.ids import new_id
+from memory_api.curation import cleanup
+from memory_api.curation.cleanup import (
     CLEANUP,
     CleanupResult,
     clean_up_playbook,
     enqueue_cleanups,
 )
-from apps.memory_api.curation.context import embed_texts, find_nearest_bullets
-from apps.memory_api.curation.duplicate_search import DuplicateSearch
-from apps.memory_api.curation.queries import list_active_bullets
-from apps.memory_api.playbooks.editing.edits import edit_bullet, update_settings
-from apps.memory_api.playbooks.proposals.review import reject_proposal
-from apps.memory_api.playbooks.queries import list_proposals
-from apps.memory_api.playbooks.ref import ChangeAuthor
-from apps.memory_api.playbooks.verdicts.quarantine import quarantine_harmful_bullets
-from apps.memory_api.runs.queries import list_runs
+from memory_api.curation.context import embed_texts, find_nearest_bullets
+from memory_api.curation.duplicate_search import DuplicateSearch
+from memory_api.curation.queries import list_active_bullets
+from memory_api.playbooks.editing.edits import edit_bullet, update_settings
+from memory_api.playbooks.proposals.review import reject_proposal
+from memory_api.playbooks.queries import list_proposals
+from memory_api.playbooks.ref import ChangeAuthor
+from memory_api.playbooks.verdicts.quarantine import quarantine_harmful_bullets
+from memory_api.runs.queries import list_runs
 from tests.curation.conftest import Book, lesson
 
 SPLIT = "When an upload times out, split the file into parts of 10 MB and send each part again."

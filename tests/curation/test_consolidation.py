@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.curation.cleanup import CLEANUP, CleanupResult, clean_up_playbook
-from apps.memory_api.curation.consolidation import consolidate
-from apps.memory_api.curation.consolidation.consolidate import MIN_GROWTH_BULLETS
-from apps.memory_api.curation.consolidation.groups import (
+from memory_api.core.ids import new_id
+from memory_api.curation.cleanup import CLEANUP, CleanupResult, clean_up_playbook
+from memory_api.curation.consolidation import consolidate
+from memory_api.curation.consolidation.consolidate import MIN_GROWTH_BULLETS
+from memory_api.curation.consolidation.groups import (
     MAX_GROUP_BULLETS,
     group_around_leaders,
     group_by_domain,
 )
-from apps.memory_api.curation.consolidation.prompt import PINNED_HEADING
-from apps.memory_api.curation.content_checks import MAX_BULLET_CHARACTERS
-from apps.memory_api.curation.lesson_duplicates import NearbyBullet
-from apps.memory_api.curation.nearness import MIN_NEARNESS, NearnessScale
-from apps.memory_api.playbooks.history.versions import restore_playbook
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.playbooks.ref import ChangeAuthor
+from memory_api.curation.consolidation.prompt import PINNED_HEADING
+from memory_api.curation.content_checks import MAX_BULLET_CHARACTERS
+from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.nearness import MIN_NEARNESS, NearnessScale
+from memory_api.playbooks.history.versions import restore_playbook
+from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.ref import ChangeAuthor
 from tests.curation.conftest import Book
 from tests.support.stub_provider import StubProvider, answer
 

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.curation.curate import MAX_LESSONS
-from apps.memory_api.curation.schemas import ApplyResult, CurationPlan, lesson_from_inbox
-from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
-from apps.memory_api.memories.index.writer import insert_memories
-from apps.memory_api.memories.queries import get_memory
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.playbooks.editing.edits import delete_bullet, delete_playbook
-from apps.memory_api.playbooks.models import DeltaContextItem, RevisionHint
-from apps.memory_api.playbooks.proposals.review import accept_proposal, reject_proposal
-from apps.memory_api.playbooks.ref import ChangeAuthor
-from apps.memory_api.playbooks.tables import InboxLessonRow
-from apps.memory_api.playbooks.verdicts.quarantine import quarantine_harmful_bullets
+from memory_api.core.ids import new_id
+from memory_api.curation.curate import MAX_LESSONS
+from memory_api.curation.schemas import ApplyResult, CurationPlan, lesson_from_inbox
+from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from memory_api.memories.index.writer import insert_memories
+from memory_api.memories.queries import get_memory
+from memory_api.memories.schemas import MemoryKind
+from memory_api.playbooks.editing.edits import delete_bullet, delete_playbook
+from memory_api.playbooks.models import DeltaContextItem, RevisionHint
+from memory_api.playbooks.proposals.review import accept_proposal, reject_proposal
+from memory_api.playbooks.ref import ChangeAuthor
+from memory_api.playbooks.tables import InboxLessonRow
+from memory_api.playbooks.verdicts.quarantine import quarantine_harmful_bullets
 from tests.curation.conftest import Book, lesson
 
 SPLIT = "When an upload times out, split the file into parts of 10 MB and send each part again."

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from apps.memory_api.budgets.tables import LLMCallRow
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.curation.cleanup import clean_up_playbook
-from apps.memory_api.llm.errors import LLMError, LLMRefused
+from memory_api.budgets.tables import LLMCallRow
+from memory_api.core.ids import new_id
+from memory_api.curation.cleanup import clean_up_playbook
+from memory_api.llm.errors import LLMError, LLMRefused
 from tests.curation.conftest import Book, lesson, operation, said
 from tests.support.stub_provider import (
     Answer,

@@ -12,35 +12,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.curation.context import CurationContext
-from apps.memory_api.curation.curate import propose_changes
-from apps.memory_api.curation.lesson_duplicates import (
+from memory_api.core.ids import new_id
+from memory_api.curation.context import CurationContext
+from memory_api.curation.curate import propose_changes
+from memory_api.curation.lesson_duplicates import (
     NearbyBullet,
     find_contradictions,
     find_duplicates,
     is_duplicate,
 )
-from apps.memory_api.curation.model_output import ModelCuration, validate_operations
-from apps.memory_api.curation.rebase import (
+from memory_api.curation.model_output import ModelCuration, validate_operations
+from memory_api.curation.rebase import (
     MAX_PLAN_DELTAS,
     CurrentPlaybook,
     drop_inapplicable,
     rebase_plan,
 )
-from apps.memory_api.curation.rules import (
+from memory_api.curation.rules import (
     add_delta,
     choose_section,
     classify_advice,
     decide_by_rules,
     split_condition,
 )
-from apps.memory_api.curation.schemas import CurationPlan, Lesson, ProposedChange
-from apps.memory_api.playbooks.deltas import apply_deltas
-from apps.memory_api.playbooks.models import Bullet, DeltaContextItem, RevisionHint
-from apps.memory_api.playbooks.sections import SectionDefinition
-from apps.memory_api.playbooks.state import PlaybookState
-from apps.memory_api.text.differences import contradicts, find_difference
+from memory_api.curation.schemas import CurationPlan, Lesson, ProposedChange
+from memory_api.playbooks.deltas import apply_deltas
+from memory_api.playbooks.models import Bullet, DeltaContextItem, RevisionHint
+from memory_api.playbooks.sections import SectionDefinition
+from memory_api.playbooks.state import PlaybookState
+from memory_api.text.differences import contradicts, find_difference
 from tests.support.cases import each_case
 from tests.support.paths import SHARED
 

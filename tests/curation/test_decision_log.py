@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from apps.memory_api.curation.decision_log import list_decisions
-from apps.memory_api.curation.rebase import RebasedPlan
-from apps.memory_api.curation.schemas import KnownLesson, ProposedChange, RejectedLesson
-from apps.memory_api.playbooks.models import DeltaContextItem, DeltaResult
+from memory_api.curation.decision_log import list_decisions
+from memory_api.curation.rebase import RebasedPlan
+from memory_api.curation.schemas import KnownLesson, ProposedChange, RejectedLesson
+from memory_api.playbooks.models import DeltaContextItem, DeltaResult
 
 
 def add(content: str, *lessons: int) -> ProposedChange:

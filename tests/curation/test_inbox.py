@@ -13,24 +13,24 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import update
 
-from apps.memory_api import worker
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.curation.step import CurateStep
-from apps.memory_api.maintenance.upkeep import enqueue_missing_curations
-from apps.memory_api.playbooks.editing.edits import delete_playbook
-from apps.memory_api.playbooks.inbox.inbox import (
+from memory_api import worker
+from memory_api.core.ids import new_id
+from memory_api.curation.step import CurateStep
+from memory_api.maintenance.upkeep import enqueue_missing_curations
+from memory_api.playbooks.editing.edits import delete_playbook
+from memory_api.playbooks.inbox.inbox import (
     MAX_BATCH_LESSONS,
     MAX_CURATIONS_PER_LESSON,
     CurationBusy,
 )
-from apps.memory_api.playbooks.ref import ChangeAuthor
-from apps.memory_api.playbooks.tables import InboxLessonRow
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.chain import APPLY, CURATE
-from apps.memory_api.runs.lifecycle import claim_run, new_run, start_in_foreground
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import prepare_trace, store_trace
+from memory_api.playbooks.ref import ChangeAuthor
+from memory_api.playbooks.tables import InboxLessonRow
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.chain import APPLY, CURATE
+from memory_api.runs.lifecycle import claim_run, new_run, start_in_foreground
+from memory_api.runs.tables import RunRow
+from memory_api.traces.schemas import CreateTraceRequest
+from memory_api.traces.storage import prepare_trace, store_trace
 from tests.conftest import TestTenant
 from tests.curation.conftest import Book, operation, said
 from tests.support.stub_provider import StubProvider, answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from apps.memory_api.curation.schemas import ApplyResult
+from memory_api.curation.schemas import ApplyResult
 from tests.curation.conftest import Book, lesson, operation, said
 from tests.support.stub_provider import StubProvider, answer
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.curation.context import CurationContext, LessonEvidence
-from apps.memory_api.curation.lesson_duplicates import NearbyBullet
-from apps.memory_api.curation.prompt import (
+from memory_api.core.ids import new_id
+from memory_api.curation.context import CurationContext, LessonEvidence
+from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.prompt import (
     MAX_SHOWN_BULLETS_PER_LESSON,
     MAX_SHOWN_TOOLS,
     MIN_SHOWN_BULLETS_PER_LESSON,
     choose_shown_bullets,
     list_tools,
 )
-from apps.memory_api.playbooks.models import Bullet
+from memory_api.playbooks.models import Bullet
 
 
 def near(key: str, status: str = "active") -> NearbyBullet:

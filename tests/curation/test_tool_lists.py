@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apps.memory_api.text.advice import append_tool_list
+from memory_api.text.advice import append_tool_list
 from tests.curation.conftest import Book, lesson
 
 RULE = (

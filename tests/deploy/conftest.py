@@ -16,9 +16,9 @@ import asyncpg
 import pytest
 from docker.utils.build import exclude_paths
 
-from apps.memory_api.embedded.binaries import find_binaries
-from apps.memory_api.embedded.data_directory import SUPERUSER
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.embedded.binaries import find_binaries
+from memory_api.embedded.data_directory import SUPERUSER
+from memory_api.embedded.server import EmbeddedPostgres
 from tests.support.compose_services import (
     HOME,
     ROOT,

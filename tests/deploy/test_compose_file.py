@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from apps.memory_api.commands.processes import DRAIN_SECONDS
-from apps.memory_api.core.settings import Settings
+from memory_api.commands.processes import DRAIN_SECONDS
+from memory_api.core.settings import Settings
 from tests.deploy.conftest import VARIABLES
 from tests.rules.configuration import names, passed_on
 from tests.support.cases import each_case

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from apps.memory_api.api.exposition import render_metrics
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.runtime import Runtime
+from memory_api.api.exposition import render_metrics
+from memory_api.core.settings import Settings
+from memory_api.runtime import Runtime
 from tests.deploy.conftest import VARIABLES
 from tests.support.compose_services import ROOT, read_compose
 

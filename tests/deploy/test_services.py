@@ -16,8 +16,8 @@ import httpx2
 import psutil
 import pytest
 
-from apps.memory_api.embedded.data_directory import SUPERUSER
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.embedded.data_directory import SUPERUSER
+from memory_api.embedded.server import EmbeddedPostgres
 from tests.deploy.conftest import DATABASE, free_port
 from tests.support.compose_services import Machine, image
 

@@ -20,7 +20,7 @@ import httpx2
 import psutil
 import pytest
 
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.embedded.server import EmbeddedPostgres
 from tests.support.paths import ROOT
 from tests.support.processes import free_port
 
@@ -65,7 +65,9 @@ class Home:
 
     def options(self) -> dict[str, Any]:
         home = {"HOME": str(self.folder), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-        sources = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}  # these, whatever is installed
+        sources = {
+            "PYTHONPATH": f"{ROOT / 'apps'}:{ROOT / 'sdk'}:{ROOT}"
+        }  # these, whatever is installed
         env = home | sources | {"HANSEI_DATA_DIR": str(self.data), **self.extra}
         account: dict[str, Any] = {}
         if self.user is not None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from apps.memory_api.commands.api_processes import API_DRAIN_SECONDS
-from apps.memory_api.commands.processes import DRAIN_SECONDS
-from apps.memory_api.commands.up import WORKER_DRAIN_SECONDS
+from memory_api.commands.api_processes import API_DRAIN_SECONDS
+from memory_api.commands.processes import DRAIN_SECONDS
+from memory_api.commands.up import WORKER_DRAIN_SECONDS
 from tests.e2e.conftest import PATIENCE, Home, free_port, until
 from tests.support.cases import each_case
 from tests.support.server_command import run_command_here

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.memory_api.embedded.provisioning import provision_database
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.embedded.provisioning import provision_database
+from memory_api.embedded.server import EmbeddedPostgres
 from tests.support.embedded_server import QUICK
 from tests.support.processes import Person, normal_person, remove
 

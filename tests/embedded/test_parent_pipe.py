@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.memory_api.embedded.supervisor import PARENT_PIPE_FD, watch_parent
+from memory_api.embedded.supervisor import PARENT_PIPE_FD, watch_parent
 from tests.support.processes import PATIENCE, Person
 
 

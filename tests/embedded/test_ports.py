@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from apps.memory_api.embedded.data_directory import PortUnavailable
-from apps.memory_api.embedded.ports import check_port, find_port_owner
+from memory_api.embedded.data_directory import PortUnavailable
+from memory_api.embedded.ports import check_port, find_port_owner
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from apps.memory_api.embedded.binaries import find_binaries
-from apps.memory_api.embedded.data_directory import (
+from memory_api.embedded.binaries import find_binaries
+from memory_api.embedded.data_directory import (
     EmbeddedPostgresError,
 )
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.embedded.server import EmbeddedPostgres
 from tests.support.embedded_server import (
     QUICK,
     connect_superuser,

@@ -11,14 +11,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from apps.memory_api.embedded.binaries import find_binaries
-from apps.memory_api.embedded.data_directory import (
+from memory_api.embedded.binaries import find_binaries
+from memory_api.embedded.data_directory import (
     LOCATION_FILE,
     PASSWORD_FILE,
     ROOT_DATA_DIRECTORY,
     EmbeddedPostgresError,
 )
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.embedded.server import EmbeddedPostgres
 from tests.support.embedded_server import (
     QUICK,
     find_postmaster,

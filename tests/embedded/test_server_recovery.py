@@ -12,13 +12,13 @@ import asyncpg
 import psutil
 import pytest
 
-from apps.memory_api.embedded.data_directory import (
+from memory_api.embedded.data_directory import (
     PASSWORD_FILE,
     SOCKET,
     EmbeddedPostgresError,
     open_cluster_directory,
 )
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.embedded.server import EmbeddedPostgres
 from tests.support.embedded_server import (
     QUICK,
     connect_superuser,

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from apps.memory_api.embedded.supervisor import (
+from memory_api.embedded.supervisor import (
     ChildMisconfigured,
     ChildProcess,
     RestartBackoff,

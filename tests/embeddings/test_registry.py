@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.embeddings.providers.openai import OpenAIEmbedder
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.embeddings.registry import MAX_DIMENSIONS, PROVIDERS, open_embedder
+from memory_api.embeddings.providers.openai import OpenAIEmbedder
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.embeddings.registry import MAX_DIMENSIONS, PROVIDERS, open_embedder
 
 needs_no_fastembed = pytest.mark.skipif(
     importlib.util.find_spec("fastembed") is not None, reason="the extra fastembed is installed"

@@ -10,18 +10,18 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import event, select, update
 
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.embeddings.port import EmbedderUnavailable
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.embeddings.registry import (
+from memory_api.core.settings import Settings
+from memory_api.embeddings.port import EmbedderUnavailable
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.embeddings.registry import (
     EmbedderCache,
     EmbedderSpec,
     open_default_embedder,
     open_embedder_for,
 )
-from apps.memory_api.embeddings.tables import EmbeddingModelRow
-from apps.memory_api.embeddings.tenant_models import FAILURE_PAUSE_SECONDS, TenantEmbeddingModels
-from apps.memory_api.runtime import Runtime
+from memory_api.embeddings.tables import EmbeddingModelRow
+from memory_api.embeddings.tenant_models import FAILURE_PAUSE_SECONDS, TenantEmbeddingModels
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 from tests.rules.sources import files, name_of
 

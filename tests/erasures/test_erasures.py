@@ -11,13 +11,13 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import select, text, update
 
-from apps.memory_api.auth.tables import TenantRow
-from apps.memory_api.core.db import Base
-from apps.memory_api.maintenance.retention import expiry
-from apps.memory_api.memories.tables import TombstoneRow
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.auth.tables import TenantRow
+from memory_api.core.db import Base
+from memory_api.maintenance.retention import expiry
+from memory_api.memories.tables import TombstoneRow
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.tables import TraceRow
 from tests.conftest import TestTenant
 from tests.support.problems import assert_problem
 

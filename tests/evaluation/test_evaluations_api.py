@@ -10,18 +10,18 @@ import httpx2
 import pytest
 from asyncpg import ForeignKeyViolationError
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.evaluation.evaluate import evaluate_trace, store_evaluation
-from apps.memory_api.evaluation.queries import list_evaluations
-from apps.memory_api.evaluation.schemas import (
+from memory_api.core.ids import new_id
+from memory_api.evaluation.evaluate import evaluate_trace, store_evaluation
+from memory_api.evaluation.queries import list_evaluations
+from memory_api.evaluation.schemas import (
     Criterion,
     CriterionScore,
     EvaluationResults,
     EvaluatorResult,
 )
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.queries import get_trace, list_events, to_events
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.runtime import Runtime
+from memory_api.traces.queries import get_trace, list_events, to_events
+from memory_api.traces.schemas import OutcomeType
 from tests.conftest import TestTenant
 from tests.support.evaluation_cases import call
 from tests.support.problems import assert_problem

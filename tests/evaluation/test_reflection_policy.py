@@ -7,15 +7,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.evaluation.reflection_policy import decide_reflection
-from apps.memory_api.evaluation.schemas import (
+from memory_api.evaluation.reflection_policy import decide_reflection
+from memory_api.evaluation.schemas import (
     Criterion,
     CriterionScore,
     EvaluationResults,
     EvaluatorResult,
     ReflectionDecision,
 )
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.traces.schemas import OutcomeType
 from tests.support.cases import each_case
 
 S, F, P = OutcomeType.SUCCESS, OutcomeType.FAILURE, OutcomeType.PARTIAL

@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from apps.memory_api.core.migrations import upgrade
-from apps.memory_api.embedded.binaries import find_binaries, launch
-from apps.memory_api.embedded.data_directory import ServerAccount
-from apps.memory_api.embedded.provisioning import provision_database
+from memory_api.core.migrations import upgrade
+from memory_api.embedded.binaries import find_binaries, launch
+from memory_api.embedded.data_directory import ServerAccount
+from memory_api.embedded.provisioning import provision_database
 from tests.support.fault_workload import Census, Sender, census, traces
 from tests.support.installation import Installation, Tenant, until
 

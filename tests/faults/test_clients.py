@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import httpx2
 
-from apps.memory_api.traces.ndjson import MAX_BATCH_LINES
+from memory_api.traces.ndjson import MAX_BATCH_LINES
 from tests.support.fault_workload import Sender, traces
 from tests.support.installation import Installation, Tenant, until
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.interventions import AGENT
-from apps.memory_api.grace.step import AgentRunStep
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import RUN_STEPS, process_ticket
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.interventions import AGENT
+from memory_api.grace.step import AgentRunStep
+from memory_api.runtime import Runtime
+from memory_api.worker import RUN_STEPS, process_ticket
 from tests.conftest import TestTenant
 from tests.support.tickets import waiting_tickets
 

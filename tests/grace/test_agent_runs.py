@@ -10,13 +10,13 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import text
 
-from apps.memory_api.grace import events, queries
-from apps.memory_api.grace.interventions import AGENT
-from apps.memory_api.grace.step import AgentRunStep
-from apps.memory_api.grace.tools import registry
-from apps.memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolInput, ToolResult
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.worker import RUN_STEPS, process_ticket
+from memory_api.grace import events, queries
+from memory_api.grace.interventions import AGENT
+from memory_api.grace.step import AgentRunStep
+from memory_api.grace.tools import registry
+from memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolInput, ToolResult
+from memory_api.run_queue.port import Ticket
+from memory_api.worker import RUN_STEPS, process_ticket
 from tests.grace.conftest import HANDBOOK, URL, Agent, config
 from tests.support.problems import assert_problem
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.llm.circuit_breaker import CircuitBreakers
 from tests.grace.conftest import Agent, config
 from tests.support.model_service import with_model
 from tests.support.stub_provider import Call, StubProvider, answer

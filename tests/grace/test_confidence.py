@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.resources import packaged_path
-from apps.memory_api.grace.confidence import (
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.resources import packaged_path
+from memory_api.grace.confidence import (
     ConfidenceFactors,
     Groundedness,
     adjust_thresholds,
@@ -22,7 +22,7 @@ from apps.memory_api.grace.confidence import (
     score_step,
     search_quality,
 )
-from apps.memory_api.grace.config import GraceConfig, ThresholdSection, read_config
+from memory_api.grace.config import GraceConfig, ThresholdSection, read_config
 from tests.support.cases import each_case
 
 CONFIG = GraceConfig()

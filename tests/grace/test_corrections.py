@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apps.memory_api.grace.corrections import (
+from memory_api.grace.corrections import (
     MIN_SIMILARITY,
     Correction,
     choose_correction,

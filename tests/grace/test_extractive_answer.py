@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from apps.memory_api.grace.tools.port import Source
-from apps.memory_api.grace.tools.reasoning import extract_answer
+from memory_api.grace.tools.port import Source
+from memory_api.grace.tools.reasoning import extract_answer
 
 
 def test_repeated_sentence_is_quoted_once() -> None:

@@ -15,9 +15,9 @@ from tests.grace.test_agent_runs import KNOWN, step
 
 PATCH = """
 import os, signal
-from apps.memory_api.grace import executor, step as agent_step
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.tools import port, rag_search, reasoning
+from memory_api.grace import executor, step as agent_step
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.tools import port, rag_search, reasoning
 steps["agent"] = agent_step.AgentRunStep(
     GraceConfig.model_validate({{"executor": {{"cooldown_seconds": 0, "max_replans": 1}}}})
 )

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from apps.memory_api.grace.tools import registry
+from memory_api.grace.tools import registry
 from tests.grace.conftest import Agent
 
 MODULE = """
-from apps.memory_api.grace.tools.port import Tool, ToolResult
+from memory_api.grace.tools.port import Tool, ToolResult
 
 class Clock(Tool):
     name, description = "clock", "Tell the time of the shop."

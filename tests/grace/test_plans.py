@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.execution_plan import (
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.execution_plan import (
     ExecutionPlan,
     ExecutionState,
     PlanStep,
     PlanStepResult,
     find_plan_problems,
 )
-from apps.memory_api.grace.planner import (
+from memory_api.grace.planner import (
     PlanningContext,
     create_plan,
     estimate_complexity,
     keep_keywords,
 )
-from apps.memory_api.grace.replanning import (
+from memory_api.grace.replanning import (
     ReplanContext,
     choose_strategy,
     make_replan,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
-from apps.memory_api.grace import executor, queries
-from apps.memory_api.grace import step as agent_step
-from apps.memory_api.grace.leg import KnownRows, Leg
-from apps.memory_api.grace.tables import AgentRunRow
-from apps.memory_api.runs.tables import RunRow
+from memory_api.grace import executor, queries
+from memory_api.grace import step as agent_step
+from memory_api.grace.leg import KnownRows, Leg
+from memory_api.grace.tables import AgentRunRow
+from memory_api.runs.tables import RunRow
 from tests.grace.conftest import Agent
 from tests.grace.test_agent_runs import KNOWN, Counter, counter, step
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.commands.api_processes import check_settings
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.resources import packaged_path
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.grace.agent_model import RunOverLimit, RunUsage
-from apps.memory_api.grace.confidence import (
+from memory_api.commands.api_processes import check_settings
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.resources import packaged_path
+from memory_api.core.settings import Settings
+from memory_api.grace.agent_model import RunOverLimit, RunUsage
+from memory_api.grace.confidence import (
     ConfidenceFactors,
     Groundedness,
     adjust_thresholds,
@@ -23,12 +23,12 @@ from apps.memory_api.grace.confidence import (
     score_grounded,
     score_step,
 )
-from apps.memory_api.grace.config import GraceConfig, load_config, read_config
-from apps.memory_api.grace.execution_plan import ExecutionPlan, ExecutionState, PlanStep
-from apps.memory_api.grace.planner import PlanningContext, template_plan
-from apps.memory_api.grace.replanning import ReplanContext, choose_strategy
-from apps.memory_api.grace.tools.port import Source
-from apps.memory_api.grace.tools.rag_search import select_sources
+from memory_api.grace.config import GraceConfig, load_config, read_config
+from memory_api.grace.execution_plan import ExecutionPlan, ExecutionState, PlanStep
+from memory_api.grace.planner import PlanningContext, template_plan
+from memory_api.grace.replanning import ReplanContext, choose_strategy
+from memory_api.grace.tools.port import Source
+from memory_api.grace.tools.rag_search import select_sources
 from tests.grace import test_agent_runs, test_settings_in_runs
 from tests.grace import test_needless_questions as needless
 from tests.support.cases import each_case

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from apps.memory_api.grace.tools.port import ToolContext, ToolInput, ToolResult
+from memory_api.grace.tools.port import ToolContext, ToolInput, ToolResult
 from tests.grace.conftest import Agent, config
 from tests.grace.test_agent_runs import KNOWN, UNKNOWN, Counter, counter, step
 from tests.grace.test_agent_with_model import HARD, QUERY, Model, model, planned

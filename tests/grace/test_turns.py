@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from apps.memory_api.grace.turns import Turns
+from memory_api.grace.turns import Turns
 
 
 class Runs:

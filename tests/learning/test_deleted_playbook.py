@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import process_ticket
+from memory_api.runtime import Runtime
+from memory_api.worker import process_ticket
 from tests.conftest import TestTenant
 from tests.support.tickets import waiting_tickets
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.runs.tables import RunRow
+from memory_api.traces.schemas import OutcomeType
 from tests.support.model_service import GOOD, Serve, Service, trace
 from tests.support.stub_provider import (
     Call,

@@ -22,17 +22,17 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import select, update
 
-from apps.memory_api.curation.step import EXHAUSTED_REASON
-from apps.memory_api.curation.tables import CuratedLessonRow
-from apps.memory_api.learning import RUN_STEPS
-from apps.memory_api.llm.circuit_breaker import CircuitBreakers
-from apps.memory_api.maintenance.upkeep import enqueue_missing_curations
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.tables import BulletVerdictRow, InboxLessonRow
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import process_ticket
+from memory_api.curation.step import EXHAUSTED_REASON
+from memory_api.curation.tables import CuratedLessonRow
+from memory_api.learning import RUN_STEPS
+from memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.maintenance.upkeep import enqueue_missing_curations
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.tables import BulletVerdictRow, InboxLessonRow
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.worker import process_ticket
 from tests.conftest import TestTenant
 from tests.support.live_service import with_runtime
 from tests.support.model_service import Clock, Service, with_model

@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from apps.memory_api.curation.tables import CuratedLessonRow
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.tables import InboxLessonRow
-from apps.memory_api.runs.tables import RunRow
+from memory_api.curation.tables import CuratedLessonRow
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.tables import InboxLessonRow
+from memory_api.runs.tables import RunRow
 from tests.learning.test_learning import FAILED
 
 TELLS = {"evaluate": "verdict", "reflect": "reflection_id", "curate": "deltas", "apply": "changes"}
@@ -20,7 +20,7 @@ TELLS = {"evaluate": "verdict", "reflect": "reflection_id", "curate": "deltas", 
 
 DIES = """
 import os, signal
-from apps.memory_api.runs import lifecycle
+from memory_api.runs import lifecycle
 finish = lifecycle.finish_run
 async def die(session, run, result):
     await finish(session, run, result)

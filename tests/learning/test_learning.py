@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api import worker
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.tables import TraceRow
+from memory_api import worker
+from memory_api.core.errors import InvalidRequest
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.tables import TraceRow
 from tests.conftest import TestTenant
 from tests.support.problems import assert_names
 from tests.support.tickets import waiting_tickets

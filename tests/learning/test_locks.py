@@ -8,9 +8,9 @@ from typing import Any
 from httpx2 import AsyncClient
 from sqlalchemy import text
 
-from apps.memory_api.playbooks.queries import get_playbook
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.runtime import Runtime
+from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 
 WAITING = text(

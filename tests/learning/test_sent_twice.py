@@ -9,8 +9,8 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import select
 
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.runtime import Runtime
+from memory_api.memories.tables import MemoryRow
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 from tests.support.paths import ROOT
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.library.transcript_reflector import apply_bullet_tags
-from apps.memory_api.playbooks.retrieval.prompt_block import format_playbook
+from memory_api.library.transcript_reflector import apply_bullet_tags
+from memory_api.playbooks.retrieval.prompt_block import format_playbook
 from tests.support.cases import each_case
 
 

@@ -11,15 +11,15 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.library.hybrid_search import open_hybrid_search
-from apps.memory_api.library.playbook_stores import open_playbook_store
-from apps.memory_api.llm.registry import open_configured_models
-from apps.memory_api.main import create_app
-from apps.memory_api.playbooks.models import Bullet, Playbook, SearchQuery
-from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS, initial_sections
-from apps.memory_api.runtime import Runtime
+from memory_api.core.settings import Settings
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.library.hybrid_search import open_hybrid_search
+from memory_api.library.playbook_stores import open_playbook_store
+from memory_api.llm.registry import open_configured_models
+from memory_api.main import create_app
+from memory_api.playbooks.models import Bullet, Playbook, SearchQuery
+from memory_api.playbooks.sections import DEFAULT_SECTIONS, initial_sections
+from memory_api.runtime import Runtime
 from tests.support.live_service import with_runtime
 from tests.support.playbook_api import Book
 

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.library.playbook_stores import RowPlaybookStore
-from apps.memory_api.playbooks.models import Bullet, Playbook
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.settings import Settings
+from memory_api.library.playbook_stores import RowPlaybookStore
+from memory_api.playbooks.models import Bullet, Playbook
 from tests.conftest import Database
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.library.hybrid_search import (
+from memory_api.library.hybrid_search import (
     EmbeddingClient,
     HybridSearch,
     combine_scores,
@@ -23,7 +23,7 @@ from apps.memory_api.library.hybrid_search import (
     minmax,
     okapi_bm25,
 )
-from apps.memory_api.playbooks.models import Bullet, Playbook, SearchQuery
+from memory_api.playbooks.models import Bullet, Playbook, SearchQuery
 from tests.support.cases import each_case
 from tests.support.playbook_strategies import playbooks, section_names, texts
 

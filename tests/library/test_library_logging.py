@@ -11,7 +11,7 @@ import textwrap
 import pytest
 import structlog
 
-from apps.memory_api.core.telemetry import get_logger
+from memory_api.core.telemetry import get_logger
 from tests.support.paths import ROOT
 from tests.support.stub_provider import StubProvider, unauthorized
 
@@ -29,13 +29,13 @@ class Recorder(logging.Handler):
 logging.getLogger().addHandler(Recorder())
 before = (list(logging.getLogger().handlers), logging.getLogger().level)
 
-from apps.memory_api.library.llm_client import LLMClient, create_chat_model
-from apps.memory_api.library.playbook_stores import PlaybookStore
-from apps.memory_api.library.reflector_agent import ReflectorAgent
-from apps.memory_api.library.transcript_reflector import run_reflector
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
-from apps.memory_api.reflection.trajectories.schemas import Trajectory
+from memory_api.library.llm_client import LLMClient, create_chat_model
+from memory_api.library.playbook_stores import PlaybookStore
+from memory_api.library.reflector_agent import ReflectorAgent
+from memory_api.library.transcript_reflector import run_reflector
+from memory_api.llm.errors import LLMError
+from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from memory_api.reflection.trajectories.schemas import Trajectory
 
 url, key, folder = sys.argv[1:]
 with LLMClient(create_chat_model("anthropic", "m", api_key=key, base_url=url)) as client:
@@ -62,7 +62,7 @@ def test_failures_are_logged_as_warnings_without_contents(
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == ""
     records = json.loads(done.stderr.splitlines()[-1])
-    ours = [record for record in records if record[1].startswith("apps.memory_api")]
+    ours = [record for record in records if record[1].startswith("memory_api")]
     assert {record[0] for record in ours} == {"WARNING"}
     events = [record[2].split()[0] for record in ours]
     assert events == [

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.library.llm_client import LLMClient, create_chat_model
-from apps.memory_api.llm.errors import LLMAuthenticationFailed
-from apps.memory_api.llm.port import LLM, Message
-from apps.memory_api.llm.registry import PROVIDERS, open_llm
+from memory_api.library.llm_client import LLMClient, create_chat_model
+from memory_api.llm.errors import LLMAuthenticationFailed
+from memory_api.llm.port import LLM, Message
+from memory_api.llm.registry import PROVIDERS, open_llm
 from tests.support.cases import each_case
 from tests.support.stub_provider import StubProvider, answer, unauthorized
 

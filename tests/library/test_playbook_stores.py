@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from apps.memory_api.library.playbook_stores import PlaybookStore, UnsafePlaybookName
-from apps.memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook
+from memory_api.library.playbook_stores import PlaybookStore, UnsafePlaybookName
+from memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook
 from tests.support.playbook_strategies import playbooks
 
 

@@ -11,14 +11,14 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.library.reflection_engine import NothingLearned, ReflectionEngineV2
-from apps.memory_api.memories.search.query import SearchFilters
-from apps.memory_api.reflection.context import Evidence
-from apps.memory_api.reflection.generate import GeneratedReflection
-from apps.memory_api.reflection.schemas import ReflectionResult
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
+from memory_api.core.telemetry import configure_logging
+from memory_api.library.reflection_engine import NothingLearned, ReflectionEngineV2
+from memory_api.memories.search.query import SearchFilters
+from memory_api.reflection.context import Evidence
+from memory_api.reflection.generate import GeneratedReflection
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
 from tests.conftest import Database, TestTenant
 
 

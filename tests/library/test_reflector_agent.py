@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.library.llm_client import LLMClient
-from apps.memory_api.library.playbook_stores import PlaybookStore
-from apps.memory_api.library.reflector_agent import ReflectorAgent
-from apps.memory_api.llm.port import LLM
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.playbooks.models import Bullet, Playbook
-from apps.memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
-from apps.memory_api.reflection.trajectories.schemas import Insight, Trajectory, TrajectoryResult
+from memory_api.library.llm_client import LLMClient
+from memory_api.library.playbook_stores import PlaybookStore
+from memory_api.library.reflector_agent import ReflectorAgent
+from memory_api.llm.port import LLM
+from memory_api.llm.registry import open_llm
+from memory_api.playbooks.models import Bullet, Playbook
+from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from memory_api.reflection.trajectories.schemas import Insight, Trajectory, TrajectoryResult
 from tests.support.stub_provider import (
     StubProvider,
     answer,

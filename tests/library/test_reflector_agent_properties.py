@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from apps.memory_api.library.playbook_stores import PlaybookStore
-from apps.memory_api.library.reflector_agent import ReflectorAgent
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
-from apps.memory_api.reflection.trajectories.schemas import (
+from memory_api.library.playbook_stores import PlaybookStore
+from memory_api.library.reflector_agent import ReflectorAgent
+from memory_api.playbooks.models import Bullet
+from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
     Insight,
     Trajectory,

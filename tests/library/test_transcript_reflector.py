@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.bootstrap import wrap_models
-from apps.memory_api.library.transcript_reflector import apply_bullet_tags, run_reflector
-from apps.memory_api.llm.circuit_breaker import CircuitBreakers
-from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper
-from apps.memory_api.llm.prompts import packaged_prompt_directory
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.llm.wrappers import RetryingLLM
-from apps.memory_api.traces.importers.messages import messages_to_events
-from apps.memory_api.traces.importers.session_lines import parse_messages
+from memory_api.bootstrap import wrap_models
+from memory_api.library.transcript_reflector import apply_bullet_tags, run_reflector
+from memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper
+from memory_api.llm.prompts import packaged_prompt_directory
+from memory_api.llm.registry import open_llm
+from memory_api.llm.wrappers import RetryingLLM
+from memory_api.traces.importers.messages import messages_to_events
+from memory_api.traces.importers.session_lines import parse_messages
 from tests.support.cases import each_case
 from tests.support.ledger import MemoryAccounting
 from tests.support.stub_provider import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.llm.circuit_breaker import (
+from memory_api.llm.circuit_breaker import (
     MAX_PAUSE_SECONDS,
     MAX_REQUESTED_PAUSE_SECONDS,
     REQUESTS_TO_OPEN,
@@ -14,7 +14,7 @@ from apps.memory_api.llm.circuit_breaker import (
     CircuitBreakerLLM,
     CircuitBreakers,
 )
-from apps.memory_api.llm.errors import (
+from memory_api.llm.errors import (
     LLMAuthenticationFailed,
     LLMBadRequest,
     LLMCircuitOpen,
@@ -25,8 +25,8 @@ from apps.memory_api.llm.errors import (
     LLMServerError,
     LLMTimeout,
 )
-from apps.memory_api.llm.port import LLM, LLMRequest, Message
-from apps.memory_api.llm.registry import open_llm
+from memory_api.llm.port import LLM, LLMRequest, Message
+from memory_api.llm.registry import open_llm
 from tests.support.stub_provider import (
     StubProvider,
     bad_request,

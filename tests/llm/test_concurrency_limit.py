@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from apps.memory_api.llm.circuit_breaker import CircuitBreaker, CircuitBreakerLLM
-from apps.memory_api.llm.errors import LLMCircuitOpen, LLMRateLimited
-from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper, Message
-from apps.memory_api.llm.wrappers import ConcurrencyLimitedLLM, release_slot
+from memory_api.llm.circuit_breaker import CircuitBreaker, CircuitBreakerLLM
+from memory_api.llm.errors import LLMCircuitOpen, LLMRateLimited
+from memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper, Message
+from memory_api.llm.wrappers import ConcurrencyLimitedLLM, release_slot
 from tests.support.stub_provider import StubProvider, rate_limited
 
 QUESTION = LLMRequest((Message("user", "Hello?"),), timeout=10, purpose="greet")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.llm.structured_output import json_candidates, parse_json, repair_json
+from memory_api.llm.structured_output import json_candidates, parse_json, repair_json
 from tests.support.cases import each_case
 
 VALUES = st.recursive(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.llm.prompts import (
+from memory_api.llm.prompts import (
     PLACEHOLDERS,
     PromptInvalid,
     PromptMissing,

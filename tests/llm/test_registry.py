@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.llm.providers.openai import OpenAILLM
-from apps.memory_api.llm.providers.openai_responses import OpenAIResponsesLLM
-from apps.memory_api.llm.registry import check_model_settings, open_configured_models
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.llm.providers.openai import OpenAILLM
+from memory_api.llm.providers.openai_responses import OpenAIResponsesLLM
+from memory_api.llm.registry import check_model_settings, open_configured_models
 from tests.support.cases import each_case
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from apps.memory_api.llm.errors import LLMRefused, LLMServerError, LLMTruncated, LLMUnparseable
-from apps.memory_api.llm.port import LLM, LLMRequest, Message
-from apps.memory_api.llm.structured_output import json_schema_of, request_structured, strict_schema
+from memory_api.llm.errors import LLMRefused, LLMServerError, LLMTruncated, LLMUnparseable
+from memory_api.llm.port import LLM, LLMRequest, Message
+from memory_api.llm.structured_output import json_schema_of, request_structured, strict_schema
 from tests.support.stub_provider import (
     Answer,
     StubProvider,

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.llm.untrusted_text import (
+from memory_api.llm.untrusted_text import (
     PromptPiece,
     distribute_budget,
     fence_text,
     fit_pieces,
     fit_text,
 )
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.text.terms import estimate_tokens
 from tests.support.cases import each_case
 
 PIECES = st.lists(

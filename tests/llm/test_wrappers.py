@@ -12,11 +12,11 @@ from uuid import uuid4
 
 import pytest
 
-from apps.memory_api.bootstrap import wrap_models
-from apps.memory_api.budgets.accounting import AccountedLLM, estimate_usage
-from apps.memory_api.llm.circuit_breaker import CircuitBreakers
-from apps.memory_api.llm.deadline import llm_deadline
-from apps.memory_api.llm.errors import (
+from memory_api.bootstrap import wrap_models
+from memory_api.budgets.accounting import AccountedLLM, estimate_usage
+from memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.llm.deadline import llm_deadline
+from memory_api.llm.errors import (
     LLMAuthenticationFailed,
     LLMConnectionFailed,
     LLMError,
@@ -25,10 +25,10 @@ from apps.memory_api.llm.errors import (
     LLMServerError,
     LLMTimeout,
 )
-from apps.memory_api.llm.port import LLM, LLMRequest, Message, TokenUsage
-from apps.memory_api.llm.prices import price_usd
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.llm.wrappers import FallbackLLM, RetryingLLM
+from memory_api.llm.port import LLM, LLMRequest, Message, TokenUsage
+from memory_api.llm.prices import price_usd
+from memory_api.llm.registry import open_llm
+from memory_api.llm.wrappers import FallbackLLM, RetryingLLM
 from tests.support.ledger import Broke, MemoryAccounting
 from tests.support.stub_provider import (
     StubProvider,

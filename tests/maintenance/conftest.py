@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from apps.memory_api.embeddings.registry import EmbedderSpec
-from apps.memory_api.runtime import Runtime
+from memory_api.embeddings.registry import EmbedderSpec
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 from tests.support.reembedding import NEW_DIMENSIONS, NEW_MODEL, Mover, close_all, other_process
 from tests.support.stub_provider import StubProvider

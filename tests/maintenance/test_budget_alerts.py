@@ -13,17 +13,17 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import select
 
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.budgets.tables import BudgetAlertRow
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.private_addresses import AddressRefused, resolve_url
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.llm.port import LLMRequest, Message
-from apps.memory_api.maintenance.budget_alerts import KIND
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.delivery import SignedRequest, sign
-from apps.memory_api.worker import process_ticket
+from memory_api.bootstrap import open_runtime
+from memory_api.budgets.tables import BudgetAlertRow
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.private_addresses import AddressRefused, resolve_url
+from memory_api.core.settings import Settings
+from memory_api.llm.port import LLMRequest, Message
+from memory_api.maintenance.budget_alerts import KIND
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.webhooks.delivery import SignedRequest, sign
+from memory_api.worker import process_ticket
 from tests.conftest import Database, TestTenant
 from tests.support.budget_books import limit
 from tests.support.cases import each_case

@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.maintenance.index_density import INDEX, MIN_BYTES, rebuild_sparse_index
-from apps.memory_api.maintenance.vector_indexes import TRY_LOCK
+from memory_api.core.db import Sessions, open_engine
+from memory_api.maintenance.index_density import INDEX, MIN_BYTES, rebuild_sparse_index
+from memory_api.maintenance.vector_indexes import TRY_LOCK
 from tests.support.postgres import Server
 
 ROWS = 6_000

@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
-from apps.memory_api.maintenance import session_summaries
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.maintenance import session_summaries
+from memory_api.memories.tables import MemoryRow
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 from tests.support.budget_books import limit
 from tests.support.model_service import Serve, Service

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from apps.memory_api.core.errors import Conflict
-from apps.memory_api.embeddings.port import EmbedderUnavailable
-from apps.memory_api.embeddings.registry import EmbedderSpec
-from apps.memory_api.embeddings.tables import EmbeddingModelRow
-from apps.memory_api.maintenance import reembedding, reindexing
-from apps.memory_api.maintenance.reindexing import delete_old_vectors
-from apps.memory_api.memories.tables import LabelRow
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import process_ticket
+from memory_api.core.errors import Conflict
+from memory_api.embeddings.port import EmbedderUnavailable
+from memory_api.embeddings.registry import EmbedderSpec
+from memory_api.embeddings.tables import EmbeddingModelRow
+from memory_api.maintenance import reembedding, reindexing
+from memory_api.maintenance.reindexing import delete_old_vectors
+from memory_api.memories.tables import LabelRow
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.queries import get_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.worker import process_ticket
 from tests.conftest import TestTenant
 from tests.support.reembedding import (
     CACHE_SECONDS,

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import delete, func, select, update
 
-from apps.memory_api.maintenance import reindexing, upkeep
-from apps.memory_api.maintenance.reindexing import is_outdated, retokenize_tenant
-from apps.memory_api.memories.editing import rewrite_memory
-from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
-from apps.memory_api.memories.index.reindex import find_indexed, find_tokenizers, replace_terms
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.tables import MemoryRow, PostingRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.text.terms import TOKENIZER_VERSION, document_weights
+from memory_api.maintenance import reindexing, upkeep
+from memory_api.maintenance.reindexing import is_outdated, retokenize_tenant
+from memory_api.memories.editing import rewrite_memory
+from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from memory_api.memories.index.reindex import find_indexed, find_tokenizers, replace_terms
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.tables import MemoryRow, PostingRow
+from memory_api.runtime import Runtime
+from memory_api.text.terms import TOKENIZER_VERSION, document_weights
 from tests.conftest import TestTenant
 from tests.support.cases import each_case
 from tests.support.reembedding import find, insight_drafts, store_drafts

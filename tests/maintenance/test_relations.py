@@ -7,8 +7,8 @@ from typing import Any
 from httpx2 import AsyncClient
 from sqlalchemy import select
 
-from apps.memory_api.maintenance.relations import find_entities
-from apps.memory_api.memories.tables import EntityRow, MemoryClusterRow
+from memory_api.maintenance.relations import find_entities
+from memory_api.memories.tables import EntityRow, MemoryClusterRow
 from tests.conftest import TestTenant
 
 

@@ -12,14 +12,14 @@ import asyncpg
 import pytest
 from sqlalchemy import select, text
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.resources import read_sql
-from apps.memory_api.maintenance import upkeep
-from apps.memory_api.maintenance.tasks import TASKS, scheduled_tasks
-from apps.memory_api.run_queue.tables import UpkeepScheduleRow
-from apps.memory_api.run_queue.upkeep_schedule import UpkeepSchedule, finish_upkeep
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.core.ids import new_id
+from memory_api.core.resources import read_sql
+from memory_api.maintenance import upkeep
+from memory_api.maintenance.tasks import TASKS, scheduled_tasks
+from memory_api.run_queue.tables import UpkeepScheduleRow
+from memory_api.run_queue.upkeep_schedule import UpkeepSchedule, finish_upkeep
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 from tests.conftest import Database
 from tests.support.problems import assert_problem
 

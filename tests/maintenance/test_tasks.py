@@ -11,12 +11,12 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import select, update
 
-from apps.memory_api.maintenance import decay
-from apps.memory_api.maintenance.dreaming import count_themes
-from apps.memory_api.maintenance.episodes import Episode
-from apps.memory_api.maintenance.tables import MaintenanceTaskRow
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.runtime import Runtime
+from memory_api.maintenance import decay
+from memory_api.maintenance.dreaming import count_themes
+from memory_api.maintenance.episodes import Episode
+from memory_api.maintenance.tables import MaintenanceTaskRow
+from memory_api.memories.tables import MemoryRow
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 from tests.support.problems import assert_problem
 

@@ -10,17 +10,17 @@ from uuid import UUID
 import pytest
 from sqlalchemy import func, select, text, update
 
-from apps.memory_api.api.idempotency import IdempotencyKeyRow
-from apps.memory_api.auth.tables import TenantRow
-from apps.memory_api.maintenance import upkeep
-from apps.memory_api.maintenance.retention import expiry
-from apps.memory_api.memories.index import writer
-from apps.memory_api.memories.tables import ScopeStatRow
-from apps.memory_api.playbooks.tables import MemoryUsageRow, RetrievalRow
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.api.idempotency import IdempotencyKeyRow
+from memory_api.auth.tables import TenantRow
+from memory_api.maintenance import upkeep
+from memory_api.maintenance.retention import expiry
+from memory_api.memories.index import writer
+from memory_api.memories.tables import ScopeStatRow
+from memory_api.playbooks.tables import MemoryUsageRow, RetrievalRow
+from memory_api.runs import lifecycle
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.tables import TraceRow
 from tests.support.tickets import waiting_tickets
 
 pytestmark = pytest.mark.usefixtures("upkeep_of_test_tenants")

@@ -9,13 +9,13 @@ import asyncpg
 import pytest
 from sqlalchemy import select, update
 
-from apps.memory_api.embeddings.registry import EmbedderSpec
-from apps.memory_api.embeddings.tables import EmbeddingModelRow
-from apps.memory_api.maintenance import reindexing, vector_indexes
-from apps.memory_api.maintenance.reindexing import delete_old_vectors
-from apps.memory_api.maintenance.upkeep import delete_retired_vectors
-from apps.memory_api.memories.editing import delete_memory, update_memory
-from apps.memory_api.memories.index.reindex import (
+from memory_api.embeddings.registry import EmbedderSpec
+from memory_api.embeddings.tables import EmbeddingModelRow
+from memory_api.maintenance import reindexing, vector_indexes
+from memory_api.maintenance.reindexing import delete_old_vectors
+from memory_api.maintenance.upkeep import delete_retired_vectors
+from memory_api.memories.editing import delete_memory, update_memory
+from memory_api.memories.index.reindex import (
     BackfillRange,
     count_vectors,
     delete_vectors,
@@ -23,9 +23,9 @@ from apps.memory_api.memories.index.reindex import (
     model_label_id,
     store_vectors,
 )
-from apps.memory_api.memories.schemas import UpdateMemoryRequest
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.runtime import Runtime
+from memory_api.memories.schemas import UpdateMemoryRequest
+from memory_api.memories.tables import MemoryRow
+from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 from tests.support.reembedding import (
     NEW,

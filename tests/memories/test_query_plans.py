@@ -11,9 +11,9 @@ import httpx2
 import pytest
 from sqlalchemy import event
 
-from apps.memory_api.core.db import asyncpg_connection
-from apps.memory_api.memories.editing import delete_memory
-from apps.memory_api.memories.search.search import embed_query, search_in_session
+from memory_api.core.db import asyncpg_connection
+from memory_api.memories.editing import delete_memory
+from memory_api.memories.search.search import embed_query, search_in_session
 from tests.conftest import TestTenant
 from tests.memories.conftest import ADDRESSES
 

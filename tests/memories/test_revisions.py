@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select, text, update
 from sqlalchemy.exc import DBAPIError
 
-from apps.memory_api.memories.queries import list_revisions
-from apps.memory_api.memories.tables import MemoryRow
+from memory_api.memories.queries import list_revisions
+from memory_api.memories.tables import MemoryRow
 from tests.support.reference_search import drafts, write
 
 AUDITED = {

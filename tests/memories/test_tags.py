@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.core.schemas import fold_tags
+from memory_api.core.schemas import fold_tags
 from tests.conftest import Database, TestTenant
 from tests.support.playbook_api import Book
 

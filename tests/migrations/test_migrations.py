@@ -22,8 +22,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from apps.memory_api.core import migrations
-from apps.memory_api.core.db import Base, driver_url
+from memory_api.core import migrations
+from memory_api.core.db import Base, driver_url
 from tests.support.postgres import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,7 +173,7 @@ async def test_alembic_check_passes_as_a_command(migrated: TestDatabase) -> None
         env={
             **os.environ,
             "HANSEI_OWNER_URL": migrated.owner,
-            "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}",
+            "PYTHONPATH": f"{ROOT / 'apps'}:{ROOT / 'sdk'}:{ROOT}",
         },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -227,8 +227,8 @@ def test_top_reads_the_data_directory(tmp_path: Path) -> None:
 
 def test_opentelemetry_is_not_imported_without_endpoint() -> None:
     program = (
-        "import sys; import apps.memory_api.main, apps.memory_api.commands.processes;"
-        "from apps.memory_api.core.tracing import configure_tracing, is_tracing;"
+        "import sys; import memory_api.main, memory_api.commands.processes;"
+        "from memory_api.core.tracing import configure_tracing, is_tracing;"
         "configure_tracing(None, 'x'); assert not is_tracing();"
         "found = [m for m in sys.modules if m.startswith(('opentelemetry.sdk',"
         " 'opentelemetry.exporter'))]; assert not found, found"

@@ -17,7 +17,7 @@ import pytest
 import structlog
 from httpx2 import Client
 
-from apps.memory_api.core.telemetry import configure_logging
+from memory_api.core.telemetry import configure_logging
 from tests.core.test_secret_redaction import IN_CONTEXT, SECRETS
 from tests.observability.conftest import PROVIDER_KEY, TOKEN, Observed
 from tests.rules.test_route_auth import NEEDS

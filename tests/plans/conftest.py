@@ -17,8 +17,8 @@ import pytest
 from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.text.terms import term_id
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.text.terms import term_id
 from migrations.search import definition, part
 from tests.support.postgres import Server
 

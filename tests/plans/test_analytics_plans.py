@@ -13,13 +13,13 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from apps.memory_api.analytics.questions import (
+from bench.analytics_rows import History, fill
+from memory_api.analytics.questions import (
     Question,
     QuestionFilter,
     build_statement,
     render_statement,
 )
-from bench.analytics_rows import History, fill
 from tests.plans.conftest import nodes
 from tests.support.postgres import Server
 

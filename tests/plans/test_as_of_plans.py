@@ -12,7 +12,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from apps.memory_api.playbooks.queries import BULLETS_AS_OF, CURRENT_VERSION
+from memory_api.playbooks.queries import BULLETS_AS_OF, CURRENT_VERSION
 from tests.plans.conftest import nodes, scans
 from tests.support.postgres import Server
 

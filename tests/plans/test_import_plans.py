@@ -7,7 +7,7 @@ from uuid import UUID
 
 import asyncpg
 
-from apps.memory_api.core.resources import read_sql
+from memory_api.core.resources import read_sql
 from tests.plans.conftest import scans
 from tests.support.postgres import Server
 

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from pgvector import HalfVector
 
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.maintenance.vector_indexes import IndexedScope, create_index, drop_index
-from apps.memory_api.memories.search.query import (
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.maintenance.vector_indexes import IndexedScope, create_index, drop_index
+from memory_api.memories.search.query import (
     SEARCH_CALL,
     EmbeddedQuery,
     SearchFilters,
     build_call,
 )
-from apps.memory_api.text.terms import term_id
+from memory_api.text.terms import term_id
 from migrations.search import part
 from tests.plans.conftest import SIZES, Planned, explain, nodes, scans
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.maintenance.vector_indexes import (
+from memory_api.core.db import Sessions, open_engine
+from memory_api.maintenance.vector_indexes import (
     CREATE_ABOVE_ROWS,
     DROP_BELOW_ROWS,
     IndexedScope,

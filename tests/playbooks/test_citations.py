@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.playbooks.citations import extract_cited_ids, resolve_citations
+from memory_api.playbooks.citations import extract_cited_ids, resolve_citations
 from tests.support.cases import each_case
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.playbooks.deltas import DeltaError, apply_deltas, clean_deltas
-from apps.memory_api.playbooks.models import Bullet, DeltaContextItem, Playbook
-from apps.memory_api.playbooks.sections import SectionDefinition
-from apps.memory_api.playbooks.state import (
+from memory_api.playbooks.deltas import DeltaError, apply_deltas, clean_deltas
+from memory_api.playbooks.models import Bullet, DeltaContextItem, Playbook
+from memory_api.playbooks.sections import SectionDefinition
+from memory_api.playbooks.state import (
     PlaybookState,
     format_key,
     parse_key,

@@ -11,15 +11,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from apps.memory_api.playbooks.deltas import DeltaError, apply_deltas, clean_deltas
-from apps.memory_api.playbooks.models import (
+from memory_api.playbooks.deltas import DeltaError, apply_deltas, clean_deltas
+from memory_api.playbooks.models import (
     Bullet,
     DeltaContextItem,
     DeltaResult,
     Playbook,
     VerdictTag,
 )
-from apps.memory_api.playbooks.state import PlaybookState
+from memory_api.playbooks.state import PlaybookState
 
 SECTIONS = st.sampled_from(["PATTERNS & APPROACHES", "mis", "USER PREFERENCES", "unknown"])
 CONTENTS = st.one_of(st.integers(0, 30).map("lesson {}".format), st.just(" "))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from apps.memory_api.playbooks.models import (
+from memory_api.playbooks.models import (
     Bullet,
     DeltaContextItem,
     Playbook,

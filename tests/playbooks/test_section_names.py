@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from apps.memory_api.playbooks.sections import (
+from memory_api.playbooks.sections import (
     DEFAULT_SECTIONS,
     matching_spellings,
     normalize_section_name,

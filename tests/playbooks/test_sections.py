@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.playbooks.sections import (
+from memory_api.playbooks.sections import (
     DEFAULT_SECTIONS,
     SLUG,
     SectionDefinition,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.playbooks.usefulness import beta_cdf, is_harmful, usefulness
+from memory_api.playbooks.usefulness import beta_cdf, is_harmful, usefulness
 from tests.support.cases import each_case
 
 counts = st.integers(0, 3_000)

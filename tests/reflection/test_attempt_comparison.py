@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from apps.memory_api.reflection.attempt_comparison import comparison_lines
-from apps.memory_api.trace_analysis.context import Attempt
-from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
-from apps.memory_api.traces.tools import ToolDefinition
+from memory_api.reflection.attempt_comparison import comparison_lines
+from memory_api.trace_analysis.context import Attempt
+from memory_api.traces.schemas import Event, EventType, OutcomeType
+from memory_api.traces.tools import ToolDefinition
 
 WON, LOST = OutcomeType.SUCCESS, OutcomeType.FAILURE
 Call = tuple[str, str]

@@ -9,9 +9,9 @@ import pytest
 from fastapi import FastAPI
 from httpx2 import AsyncClient
 
-from apps.memory_api.reflection.bullet_usage import UsedBullet, load_bullet_usage
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.queries import get_trace, list_events
+from memory_api.reflection.bullet_usage import UsedBullet, load_bullet_usage
+from memory_api.runtime import Runtime
+from memory_api.traces.queries import get_trace, list_events
 from tests.rules.test_sql import listening
 from tests.support.playbook_api import Book
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from apps.memory_api.bootstrap import report_prompt_problems
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.runtime import load_tenant_prompt
+from memory_api.bootstrap import report_prompt_problems
+from memory_api.core.settings import Settings
+from memory_api.runtime import load_tenant_prompt
 from tests.support.model_service import GOOD, Serve, answer, trace
 
 SPEC_FAILURE_DATA = """Task Goal: {task_goal}
@@ -86,7 +86,7 @@ def test_problems_are_named_at_startup(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["acme", "acme.corp"])
 def test_folder_of_a_tenant_is_its_slug(tmp_path: Path, folder: str) -> None:
-    from apps.memory_api.auth.identity import to_tenant_id  # noqa: PLC0415
+    from memory_api.auth.identity import to_tenant_id  # noqa: PLC0415
 
     write(tmp_path / folder / "web", "workflow/answer", "By slug: {query}")
     write(tmp_path, "workflow/answer", "For all: {query}")

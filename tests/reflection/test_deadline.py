@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.llm.deadline import MAX_WAIT_SECONDS, parse_wait
+from memory_api.llm.deadline import MAX_WAIT_SECONDS, parse_wait
 from tests.support.cases import each_case
 from tests.support.model_service import GOOD, Serve, trace
 from tests.support.stub_provider import hang, rate_limited

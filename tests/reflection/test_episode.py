@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.memory_api.reflection.episode import episode_text
+from memory_api.reflection.episode import episode_text
 from tests.support.runs import call, run, user
 
 

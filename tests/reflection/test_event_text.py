@@ -3,16 +3,16 @@ is left out."""
 
 from __future__ import annotations
 
-from apps.memory_api.reflection.attempt_text import fold_attempts, render_attempts
-from apps.memory_api.reflection.event_text import (
+from memory_api.reflection.attempt_text import fold_attempts, render_attempts
+from memory_api.reflection.event_text import (
     ShownContents,
     count_tokens,
     event_pieces,
     fit_events,
 )
-from apps.memory_api.text.terms import estimate_tokens
-from apps.memory_api.trace_analysis.context import Attempt
-from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+from memory_api.text.terms import estimate_tokens
+from memory_api.trace_analysis.context import Attempt
+from memory_api.traces.schemas import Event, EventType, OutcomeType
 
 PAGE = "\n".join(f"Line {number} of the page about bridges and rivers." for number in range(40))
 POLICY = "You are an agent of the airline. " * 20

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.reflection.facts import collect_facts, stated_error
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.trace_analysis.parser import parse_trace
+from memory_api.reflection.facts import collect_facts, stated_error
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.parser import parse_trace
 
 WRITES = [{"name": "update_booking", "writes": True}, {"name": "cancel", "writes": True}]
 UNEXPLAINED = ("carried", "held_back", "hops", "drew", "took_offer", "_", "{", "None")

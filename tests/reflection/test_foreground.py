@@ -9,10 +9,10 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import func, select, update
 
-from apps.memory_api.run_queue.admission import AdmissionControl
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.run_queue.admission import AdmissionControl
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.tables import TraceRow
 from tests.conftest import TestTenant
 from tests.support.problems import assert_problem
 

@@ -9,13 +9,13 @@ from uuid import UUID
 
 from sqlalchemy import select
 
-from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
-from apps.memory_api.memories.queries import add_observation
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.reflection.lesson_locks import MIN_TERM_OVERLAP, lock_names, term_overlap
-from apps.memory_api.reflection.lesson_storage import SavedLesson, save_lessons
-from apps.memory_api.runtime import Runtime
+from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from memory_api.memories.queries import add_observation
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.tables import MemoryRow
+from memory_api.reflection.lesson_locks import MIN_TERM_OVERLAP, lock_names, term_overlap
+from memory_api.reflection.lesson_storage import SavedLesson, save_lessons
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 
 

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.worker import process_ticket
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.queries import get_run
+from memory_api.worker import process_ticket
 from tests.support.model_service import GOOD, Serve, Service, trace
 from tests.support.stub_provider import (
     bad_request,

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from apps.memory_api.llm.structured_output import json_schema_of, strict_schema
-from apps.memory_api.reflection.model_output import (
+from memory_api.llm.structured_output import json_schema_of, strict_schema
+from memory_api.reflection.model_output import (
     MAX_RULES,
     ModelReflection,
     ReflectionRule,
     reflection_class,
 )
-from apps.memory_api.reflection.schemas import CauseKind
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.reflection.schemas import CauseKind
+from memory_api.traces.schemas import OutcomeType
 from tests.support.cases import each_case
 
 JSON = st.recursive(

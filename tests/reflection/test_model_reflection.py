@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.llm.model_session import packaged_prompt
-from apps.memory_api.reflection.prompt import DATA_PROMPT, with_data
+from memory_api.llm.model_session import packaged_prompt
+from memory_api.reflection.prompt import DATA_PROMPT, with_data
 from tests.support.model_service import GOOD, Serve, Service, trace
 from tests.support.stub_provider import fenced, obey, prose, wrong_shape
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from apps.memory_api.playbooks.tables import InboxLessonRow
+from memory_api.playbooks.tables import InboxLessonRow
 from tests.support.model_service import Serve, Service, answer
 from tests.support.model_service import trace as a_trace
 from tests.support.stub_provider import Call, Reply

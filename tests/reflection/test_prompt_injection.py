@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.prompts import Prompt, PromptMessages
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.reflection.context import Evidence, PromptBullet
-from apps.memory_api.reflection.generate import (
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.prompts import Prompt, PromptMessages
+from memory_api.llm.registry import open_llm
+from memory_api.reflection.context import Evidence, PromptBullet
+from memory_api.reflection.generate import (
     GeneratedReflection,
     generate_reflection,
     repeats_the_trace,
 )
-from apps.memory_api.reflection.model_output import ModelReflection, ModelVerdict, validate_verdicts
-from apps.memory_api.reflection.prompt import build_messages
-from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
-from apps.memory_api.trace_analysis.findings import Findings
+from memory_api.reflection.model_output import ModelReflection, ModelVerdict, validate_verdicts
+from memory_api.reflection.prompt import build_messages
+from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.findings import Findings
 from tests.reflection.trajectories.test_trajectories_api import body, playbook, reflect, votes
 from tests.support.cases import each_case
 from tests.support.model_service import GOOD, Service, trace

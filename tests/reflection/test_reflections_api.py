@@ -13,8 +13,8 @@ import pytest
 from fastapi import FastAPI
 from httpx2 import AsyncClient
 
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import process_ticket
+from memory_api.runtime import Runtime
+from memory_api.worker import process_ticket
 from tests.support.api_calls import count, event, new_memory, trace
 from tests.support.live_service import with_runtime
 from tests.support.problems import assert_names, assert_problem

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.curation.lesson_duplicates import is_duplicate
-from apps.memory_api.reflection.credit.bullet_advice import parse_bullet_advice
-from apps.memory_api.reflection.credit.judge import verdict_reason
-from apps.memory_api.reflection.rules.english import EnglishNarrative
-from apps.memory_api.reflection.rules.english_strategies import EnglishStrategies
-from apps.memory_api.reflection.rules.japanese import JapaneseNarrative
-from apps.memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
-from apps.memory_api.reflection.rules.language import NarrativeLanguage, StrategyLanguage
-from apps.memory_api.reflection.rules.narrative import narrative_sentences
-from apps.memory_api.text.advice import merge_tool_lists, strip_run_examples, strip_tool_lists
-from apps.memory_api.trace_analysis.arguments import (
+from memory_api.curation.lesson_duplicates import is_duplicate
+from memory_api.reflection.credit.bullet_advice import parse_bullet_advice
+from memory_api.reflection.credit.judge import verdict_reason
+from memory_api.reflection.rules.english import EnglishNarrative
+from memory_api.reflection.rules.english_strategies import EnglishStrategies
+from memory_api.reflection.rules.japanese import JapaneseNarrative
+from memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
+from memory_api.reflection.rules.language import NarrativeLanguage, StrategyLanguage
+from memory_api.reflection.rules.narrative import narrative_sentences
+from memory_api.text.advice import merge_tool_lists, strip_run_examples, strip_tool_lists
+from memory_api.trace_analysis.arguments import (
     QUOTES_CHANGE,
     WHITESPACE_CHANGE,
     ArgumentChange,
 )
-from apps.memory_api.trace_analysis.findings import (
+from memory_api.trace_analysis.findings import (
     AttemptContrast,
     Crash,
     FailedAssertion,
@@ -39,9 +39,9 @@ from apps.memory_api.trace_analysis.findings import (
     RepeatedCall,
     UnconfirmedChange,
 )
-from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
-from apps.memory_api.trace_analysis.structure import AnswerOrigin
-from apps.memory_api.traces.schemas import ErrorCategory, OutcomeType
+from memory_api.trace_analysis.ground_truth import ActionDeviation
+from memory_api.trace_analysis.structure import AnswerOrigin
+from memory_api.traces.schemas import ErrorCategory, OutcomeType
 from tests.support.cases import each_case
 
 LANGUAGES = [EnglishStrategies(), JapaneseStrategies()]

@@ -11,19 +11,19 @@ from httpx2 import AsyncClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.memories.index.drafts import prepare_memories
-from apps.memory_api.reflection.context import TaskLesson, load_task_knowledge, load_trace_context
-from apps.memory_api.reflection.lesson_storage import save_lessons
-from apps.memory_api.reflection.task_comparison import (
+from memory_api.memories.index.drafts import prepare_memories
+from memory_api.reflection.context import TaskLesson, load_task_knowledge, load_trace_context
+from memory_api.reflection.lesson_storage import save_lessons
+from memory_api.reflection.task_comparison import (
     MAX_LESSONS_PER_TASK,
     compare_attempts,
     comparison_drafts,
 )
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.trace_analysis.context import Attempt
-from apps.memory_api.traces.queries import get_trace
-from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
-from apps.memory_api.traces.tools import ToolDefinition
+from memory_api.runtime import Runtime
+from memory_api.trace_analysis.context import Attempt
+from memory_api.traces.queries import get_trace
+from memory_api.traces.schemas import Event, EventType, OutcomeType
+from memory_api.traces.tools import ToolDefinition
 
 Call = tuple[str, str]
 WON, LOST = OutcomeType.SUCCESS, OutcomeType.FAILURE

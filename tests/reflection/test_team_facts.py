@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.reflection.facts import collect_facts
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.parser import parse_trace
+from memory_api.reflection.facts import collect_facts
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.parser import parse_trace
 from tests.support.runs import Row, call, run, says, user
 
 

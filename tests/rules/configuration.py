@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import AliasChoices
 
-from apps.memory_api.core.settings import Settings
+from memory_api.core.settings import Settings
 from tests.support.paths import ROOT
 
 DOCUMENT = ROOT / "docs" / "configuration.md"

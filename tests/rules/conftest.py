@@ -14,9 +14,9 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.playbooks.queries import count_uses
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db import Sessions
+from memory_api.playbooks.queries import count_uses
+from memory_api.runtime import Runtime
 from tests.conftest import Database, create_test_tenant
 
 TRACE = {

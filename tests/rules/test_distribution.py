@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from apps.memory_api.core.db import Base
 from bench.distribution import (
     FUNCTIONS,
     LOCAL_TABLES,
@@ -19,6 +18,7 @@ from bench.distribution import (
     TRIGGERS,
     tenant_tables,
 )
+from memory_api.core.db import Base
 from migrations.statements import statements
 from tests.rules.isolation import NOT_OF_A_TENANT, complaints
 from tests.rules.sources import CODE, files, name_of

@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 from sqlalchemy import select
 
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db import Sessions
+from memory_api.memories.tables import MemoryRow
+from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant, assert_unprivileged
 from tests.rules.conftest import NOT_FILLED, TwoTenants
 from tests.rules.isolation import (

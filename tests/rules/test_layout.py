@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.memory_api.analytics.questions import Question
+from memory_api.analytics.questions import Question
 from tests.rules.sources import files, name_of, tree
 from tests.support.cases import each_case
 from tests.support.paths import ROOT
@@ -48,8 +48,8 @@ NEVER_IMPORTED = {
     "prompt": DRIVERS,
     "model_output": DRIVERS,
     "generate": (*DRIVERS, "fastapi"),
-    "rules": (*DRIVERS, "apps.memory_api.llm"),
-    "context": ("apps.memory_api.llm.registry", "fastapi"),
+    "rules": (*DRIVERS, "memory_api.llm"),
+    "context": ("memory_api.llm.registry", "fastapi"),
     "step": ("fastapi",),
     "queries": ("fastapi",),
     "tables": ("fastapi",),

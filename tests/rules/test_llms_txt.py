@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.main import create_app
 from hansei import Hansei
 from hansei.cli.main import app
+from memory_api.core.settings import Settings
+from memory_api.main import create_app
 from tests.support.paths import ROOT
 
 TEXT = (ROOT / "docs/llms.txt").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-import apps.memory_api as service
+import memory_api as service
 from tests.rules.sources import files, tree
 from tests.support.growth import grows_faster_than_input
 
@@ -28,7 +28,7 @@ NOTICEABLE_SECONDS = 0.15
 ANCHORED = {"match", "fullmatch"}
 PARSER = re._parser  # type: ignore[attr-defined]
 
-DISTILLATION = "apps.memory_api.embeddings.model"
+DISTILLATION = "memory_api.embeddings.model"
 """Makes the bundled model, once; needs libraries that the service does not."""
 BOUNDED: dict[str, tuple[int, str]] = {
     r"([a-z ]+)=(\d{1,9})": (200, "the counts of `_RESULT_LINE` in test_reports/python.py"),
@@ -53,7 +53,7 @@ def patterns_in(value: Any, depth: int = 4) -> Iterator[re.Pattern[str]]:
         is_text = isinstance(value.pattern, str)
         yield value if is_text else re.compile(value.pattern.decode("latin-1"), value.flags)
         return
-    is_own = type(value).__module__.startswith("apps.") and not isinstance(value, type)
+    is_own = type(value).__module__.startswith("memory_api.") and not isinstance(value, type)
     if isinstance(value, dict):
         items = list(value.values())
     elif isinstance(value, list | tuple | set | frozenset):
@@ -66,7 +66,7 @@ def patterns_in(value: Any, depth: int = 4) -> Iterator[re.Pattern[str]]:
 
 def compiled_rules() -> Iterator[Rule]:
     """The patterns in variables of all modules."""
-    for found in pkgutil.walk_packages(service.__path__, "apps.memory_api."):
+    for found in pkgutil.walk_packages(service.__path__, "memory_api."):
         if found.name.endswith("__main__") or found.name.startswith(DISTILLATION):
             continue
         module = importlib.import_module(found.name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from apps.memory_api.core.settings import Settings
+from memory_api.core.settings import Settings
 from tests.rules.configuration import DOCUMENT, MADE, names
 from tests.rules.sources import files
 from tests.support.cases import each_case

@@ -41,7 +41,7 @@ def test_snippet_is_valid_and_imports_what_exists(path: Path, kind: str, text: s
     for node in ast.walk(ast.parse(dedent(text))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
             "hansei",
-            "apps",
+            "memory_api",
         ):
             module = importlib.import_module(node.module or "")
             for alias in node.names:

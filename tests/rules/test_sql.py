@@ -16,9 +16,9 @@ from fastapi import FastAPI
 from httpx2 import AsyncClient
 from sqlalchemy import event
 
-from apps.memory_api.core.db import Base
-from apps.memory_api.maintenance import upkeep
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db import Base
+from memory_api.maintenance import upkeep
+from memory_api.runtime import Runtime
 from tests.rules.conftest import (
     MEMORY,
     NOT_FILLED,

@@ -8,14 +8,14 @@ from uuid import uuid4
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.run_queue.admission import (
+from memory_api.run_queue.admission import (
     COUNT_CACHE_SECONDS,
     RETRY_AFTER_SECONDS,
     AdmissionControl,
     QueueFull,
 )
-from apps.memory_api.run_queue.pgqueuer import PgQueuerRunQueue
-from apps.memory_api.runtime import Runtime
+from memory_api.run_queue.pgqueuer import PgQueuerRunQueue
+from memory_api.runtime import Runtime
 from tests.support.api_calls import count, ndjson, send_lines, trace
 from tests.support.problems import assert_problem
 

@@ -15,14 +15,14 @@ import pytest
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 
-from apps.memory_api.run_queue.pgqueuer import (
+from memory_api.run_queue.pgqueuer import (
     DELETE_TICKETS,
     NEVER,
     TAKE_TICKETS,
     FairQueries,
     WorkerSlots,
 )
-from apps.memory_api.run_queue.port import Ticket
+from memory_api.run_queue.port import Ticket
 from tests.conftest import Database
 
 ALIVE = timedelta(seconds=30)

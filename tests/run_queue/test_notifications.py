@@ -8,10 +8,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.run_queue import pgqueuer
-from apps.memory_api.run_queue.pgqueuer import FairQueries, PgQueuerRunQueue
-from apps.memory_api.run_queue.port import Ticket
+from memory_api.core.ids import new_id
+from memory_api.run_queue import pgqueuer
+from memory_api.run_queue.pgqueuer import FairQueries, PgQueuerRunQueue
+from memory_api.run_queue.port import Ticket
 from tests.conftest import Database
 
 CHANGES = 500

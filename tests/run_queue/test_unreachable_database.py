@@ -10,11 +10,11 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from apps.memory_api.core.db_errors import DatabaseUnavailable
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.run_queue import pgqueuer
-from apps.memory_api.run_queue.pgqueuer import PgQueuerRunQueue
-from apps.memory_api.run_queue.port import Ticket
+from memory_api.core.db_errors import DatabaseUnavailable
+from memory_api.core.ids import new_id
+from memory_api.run_queue import pgqueuer
+from memory_api.run_queue.pgqueuer import PgQueuerRunQueue
+from memory_api.run_queue.port import Ticket
 from tests.conftest import Database
 
 TICKETS = 6

@@ -10,21 +10,21 @@ from uuid import uuid4
 import asyncpg
 from pgqueuer.db import AsyncpgDriver
 
-from apps.memory_api.run_queue.pgqueuer import FairQueries, WorkerSlots
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.chain import (
+from memory_api.run_queue.pgqueuer import FairQueries, WorkerSlots
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.chain import (
     EVALUATE,
     REFLECT,
     enqueue_learning_runs,
     enqueue_next_step,
     next_run_id,
 )
-from apps.memory_api.runs.lifecycle import NextStep
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import prepare_trace, store_trace
-from apps.memory_api.worker import RUN_STEPS, FunctionStep, process_ticket
+from memory_api.runs.lifecycle import NextStep
+from memory_api.runs.queries import get_run
+from memory_api.runtime import Runtime
+from memory_api.traces.schemas import CreateTraceRequest
+from memory_api.traces.storage import prepare_trace, store_trace
+from memory_api.worker import RUN_STEPS, FunctionStep, process_ticket
 from tests.conftest import Database, TestTenant
 from tests.support.tickets import waiting_tickets
 from tests.support.worker_processes import TRACE

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from sqlalchemy import func, select, update
 
-from apps.memory_api import worker
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.errors import Conflict, InvalidRequest
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.metrics import LEASE_LOSSES, REGISTRY
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.execution import keep_lease
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api import worker
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.errors import Conflict, InvalidRequest
+from memory_api.core.ids import new_id
+from memory_api.core.metrics import LEASE_LOSSES, REGISTRY
+from memory_api.memories.tables import MemoryRow
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.execution import keep_lease
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 from tests.support.tickets import waiting_tickets
 

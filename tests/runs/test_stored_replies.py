@@ -12,16 +12,16 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.learning import RUN_STEPS
-from apps.memory_api.llm.tables import LLMReplyRow
-from apps.memory_api.maintenance.upkeep import UPKEEP, run_upkeep
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.lifecycle import POSTPONEMENTS
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import process_ticket
+from memory_api.core.ids import new_id
+from memory_api.learning import RUN_STEPS
+from memory_api.llm.tables import LLMReplyRow
+from memory_api.maintenance.upkeep import UPKEEP, run_upkeep
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.lifecycle import POSTPONEMENTS
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.worker import process_ticket
 from tests.conftest import TestTenant
 from tests.support.model_service import GOOD, Serve, Service, trace
 from tests.support.stub_provider import answer

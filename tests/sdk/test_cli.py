@@ -344,7 +344,7 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     """Runs the command in a process."""
     return subprocess.Popen(
         [sys.executable, "-m", "hansei", *arguments],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", **environment},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'apps'}:{ROOT / 'sdk'}:{ROOT}", **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -386,7 +386,7 @@ def test_ctrl_c_while_waiting_does_not_stop_the_service(service: StubService) ->
 
 
 def test_command_imports_no_server_package() -> None:
-    heavy = "{'apps', 'sqlalchemy', 'fastapi', 'pydantic', 'numpy', 'openai'}"
+    heavy = "{'memory_api', 'sqlalchemy', 'fastapi', 'pydantic', 'numpy', 'openai'}"
     code = f"import sys, hansei.cli.main; print(sorted({heavy} & set(sys.modules)))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "sdk")}
     done = subprocess.run(

@@ -8,34 +8,6 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from apps.memory_api.analytics import schemas as analytics_schemas
-from apps.memory_api.budgets import schemas as budgets_schemas
-from apps.memory_api.collections import schemas as collections_schemas
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.erasures import schemas as erasures_schemas
-from apps.memory_api.evaluation import schemas as evaluation_schemas
-from apps.memory_api.grace import schemas as grace_schemas
-from apps.memory_api.main import create_app
-from apps.memory_api.maintenance import schemas as maintenance_schemas
-from apps.memory_api.maintenance.retention import schemas as retention_schemas
-from apps.memory_api.memories import schemas as memories_schemas
-from apps.memory_api.playbooks import models, sections
-from apps.memory_api.playbooks import schemas as playbooks_schemas
-from apps.memory_api.playbooks.bullets import schemas as bullets_schemas
-from apps.memory_api.playbooks.effects import schemas as effects_schemas
-from apps.memory_api.playbooks.history import schemas as history_schemas
-from apps.memory_api.playbooks.retrieval import schemas as retrieval_schemas
-from apps.memory_api.playbooks.verdicts import schemas as verdicts_schemas
-from apps.memory_api.reflection import schemas
-from apps.memory_api.reflection.trajectories import schemas as trajectories_schemas
-from apps.memory_api.reflection.transcripts import generate
-from apps.memory_api.reflection.transcripts import schemas as transcripts_schemas
-from apps.memory_api.runs import schemas as runs_schemas
-from apps.memory_api.tenants import schemas as tenants_schemas
-from apps.memory_api.traces import schemas as traces_schemas
-from apps.memory_api.traces.tools import ToolDefinition
-from apps.memory_api.webhooks import schemas as webhooks_schemas
-from apps.memory_api.workflow import schemas as workflow_schemas
 from hansei import _flows, types
 from hansei._request import Request
 from hansei.cli.options import MemoryKind, RunState
@@ -54,6 +26,34 @@ from hansei.endpoints import (
     webhooks,
 )
 from hansei.endpoints import traces as trace_requests
+from memory_api.analytics import schemas as analytics_schemas
+from memory_api.budgets import schemas as budgets_schemas
+from memory_api.collections import schemas as collections_schemas
+from memory_api.core.settings import Settings
+from memory_api.erasures import schemas as erasures_schemas
+from memory_api.evaluation import schemas as evaluation_schemas
+from memory_api.grace import schemas as grace_schemas
+from memory_api.main import create_app
+from memory_api.maintenance import schemas as maintenance_schemas
+from memory_api.maintenance.retention import schemas as retention_schemas
+from memory_api.memories import schemas as memories_schemas
+from memory_api.playbooks import models, sections
+from memory_api.playbooks import schemas as playbooks_schemas
+from memory_api.playbooks.bullets import schemas as bullets_schemas
+from memory_api.playbooks.effects import schemas as effects_schemas
+from memory_api.playbooks.history import schemas as history_schemas
+from memory_api.playbooks.retrieval import schemas as retrieval_schemas
+from memory_api.playbooks.verdicts import schemas as verdicts_schemas
+from memory_api.reflection import schemas
+from memory_api.reflection.trajectories import schemas as trajectories_schemas
+from memory_api.reflection.transcripts import generate
+from memory_api.reflection.transcripts import schemas as transcripts_schemas
+from memory_api.runs import schemas as runs_schemas
+from memory_api.tenants import schemas as tenants_schemas
+from memory_api.traces import schemas as traces_schemas
+from memory_api.traces.tools import ToolDefinition
+from memory_api.webhooks import schemas as webhooks_schemas
+from memory_api.workflow import schemas as workflow_schemas
 from tests.sdk.stub_service import RECORDED
 from tests.support.cases import each_case
 

@@ -18,10 +18,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SDK = ROOT / "sdk"
 SERVER_FILES = {
-    "apps/memory_api/main.py",
-    "apps/memory_api/config/sections.yaml",
-    "apps/memory_api/migrations/env.py",
-    "apps/memory_api/prompts/retrieval/prompt_block.txt",
+    "memory_api/main.py",
+    "memory_api/config/sections.yaml",
+    "memory_api/migrations/env.py",
+    "memory_api/prompts/retrieval/prompt_block.txt",
 }
 CLIENT_COMMANDS = ("reflect", "search", "playbook", "proposal", "memory", "trace", "run", "budget")
 
@@ -96,7 +96,7 @@ def test_sdk_wheel_contains_the_client_only(sdk_wheel: ZipFile) -> None:
 
 
 def test_server_wheel_contains_the_service_and_no_client(server_wheel: ZipFile) -> None:
-    assert packages(server_wheel) == {"apps"}
+    assert packages(server_wheel) == {"memory_api"}
     assert set(server_wheel.namelist()) >= SERVER_FILES
     assert metadata(server_wheel)["Name"] == "hansei-server"
     assert set(entry_points(server_wheel)) == {"hansei.commands"}
@@ -127,7 +127,7 @@ def test_sdk_does_not_import_the_server() -> None:
                 modules = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 modules = [node.module or ""]
-            assert not [name for name in modules if name.split(".")[0] == "apps"], path
+            assert not [name for name in modules if name.split(".")[0] == "memory_api"], path
 
 
 def test_locks_contain_the_dependencies_of_the_client_and_not_the_client() -> None:

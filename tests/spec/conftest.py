@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from apps.memory_api.library.reflection_engine import ReflectionEngineV2
-from apps.memory_api.runtime import Runtime
+from memory_api.library.reflection_engine import ReflectionEngineV2
+from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 
 Rows = Callable[[str], Awaitable[list[dict[str, Any]]]]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.llm.registry import open_configured_models, selected_provider
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.llm.registry import open_configured_models, selected_provider
 
 KEYS = ("OPENAI_", "ANTHROPIC_", "AZURE_", "AWS_")
 NAMES = (

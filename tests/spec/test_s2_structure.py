@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
-from apps.memory_api.library.playbook_stores import PlaybookStore
-from apps.memory_api.memories.search.query import DEFAULT_ALPHA
-from apps.memory_api.runtime import Runtime
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
+from memory_api.library.playbook_stores import PlaybookStore
+from memory_api.memories.search.query import DEFAULT_ALPHA
+from memory_api.runtime import Runtime
 from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
-OURS = "apps.memory_api"
+OURS = "memory_api"
 SERVICE = ROOT / "apps/memory_api"
 PURE = {
     "playbooks/models.py": set(),

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 from pydantic import ValidationError
 
-from apps.memory_api.reflection.schemas import ReflectionResult
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
 from tests.support.cases import each_case
 
 EVENT = {"event_type": "tool_call", "content": "ls"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.core.settings import Settings
+from memory_api.core.settings import Settings
 from tests.spec.conftest import Rows
 from tests.support.cases import each_case
 from tests.support.paths import ROOT

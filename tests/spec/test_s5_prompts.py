@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.llm.model_session import packaged_prompt
-from apps.memory_api.llm.prompts import load_prompt
-from apps.memory_api.llm.structured_output import strict_schema
-from apps.memory_api.reflection.context import Evidence
-from apps.memory_api.reflection.model_output import ModelReflection
-from apps.memory_api.reflection.prompt import BUILTIN_PROMPT, PROMPT_BY_OUTCOME, build_messages
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.llm.model_session import packaged_prompt
+from memory_api.llm.prompts import load_prompt
+from memory_api.llm.structured_output import strict_schema
+from memory_api.reflection.context import Evidence
+from memory_api.reflection.model_output import ModelReflection
+from memory_api.reflection.prompt import BUILTIN_PROMPT, PROMPT_BY_OUTCOME, build_messages
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.traces.schemas import OutcomeType
 
 FAILURE = {OutcomeType.FAILURE, OutcomeType.ERROR, OutcomeType.TIMEOUT}
 ASKED = {"root_cause", "explanation", "rules", "importance", "confidence", "tags"}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.library.reflection_engine import ReflectionEngineV2
-from apps.memory_api.reflection.schemas import ReflectionResult
+from memory_api.library.reflection_engine import ReflectionEngineV2
+from memory_api.reflection.schemas import ReflectionResult
 from tests.conftest import TestTenant
 
 QUERY = "/api/v1/reflections/query"

@@ -10,14 +10,14 @@ import asyncpg
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.library.reflection_engine import NothingLearned, ReflectionEngineV2
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.reflection.context import Evidence
-from apps.memory_api.reflection.generate import GeneratedReflection, generate_reflection
-from apps.memory_api.reflection.schemas import ReflectionResult
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
+from memory_api.library.reflection_engine import NothingLearned, ReflectionEngineV2
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.registry import open_llm
+from memory_api.reflection.context import Evidence
+from memory_api.reflection.generate import GeneratedReflection, generate_reflection
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
 from tests.conftest import TestTenant
 from tests.spec.conftest import Rows
 from tests.support.stub_provider import StubProvider, answer

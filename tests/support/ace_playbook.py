@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from apps.memory_api.playbooks.models import Bullet
+from memory_api.playbooks.models import Bullet
 from tests.support.paths import SHARED
 
 ACE = SHARED / "data" / "bullets_ace.jsonl"

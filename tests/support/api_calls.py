@@ -10,7 +10,7 @@ from uuid import UUID
 from httpx2 import AsyncClient, Response
 from sqlalchemy import text
 
-from apps.memory_api.runtime import Runtime
+from memory_api.runtime import Runtime
 
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}

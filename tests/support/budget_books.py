@@ -8,13 +8,13 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from apps.memory_api.budgets import reservations
-from apps.memory_api.budgets.alerts import raise_alerts
-from apps.memory_api.budgets.queries import Spending, list_budgets, load_totals
-from apps.memory_api.budgets.reservations import CostEstimate, period_start, total_keys
-from apps.memory_api.budgets.tables import BudgetAlertRow, BudgetRow
-from apps.memory_api.llm.port import LLMRequest, Message, TokenUsage
-from apps.memory_api.runtime import Runtime
+from memory_api.budgets import reservations
+from memory_api.budgets.alerts import raise_alerts
+from memory_api.budgets.queries import Spending, list_budgets, load_totals
+from memory_api.budgets.reservations import CostEstimate, period_start, total_keys
+from memory_api.budgets.tables import BudgetAlertRow, BudgetRow
+from memory_api.llm.port import LLMRequest, Message, TokenUsage
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 
 

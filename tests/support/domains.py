@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from apps.memory_api.reflection.rules.reflect import reflect
+from memory_api.reflection.rules.reflect import reflect
 from tests.support.runs import Row, run
 
 NEVER = re.compile(

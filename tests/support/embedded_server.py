@@ -9,8 +9,8 @@ from pathlib import Path
 
 import asyncpg
 
-from apps.memory_api.embedded.data_directory import ClusterDirectory, open_cluster_directory
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.embedded.data_directory import ClusterDirectory, open_cluster_directory
+from memory_api.embedded.server import EmbeddedPostgres
 from tests.support.processes import postmasters
 
 QUICK = {"fsync": "off"}

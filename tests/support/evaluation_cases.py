@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from apps.memory_api.evaluation.evaluate import run_evaluators
-from apps.memory_api.evaluation.evaluators.deterministic import DeterministicEvaluator
-from apps.memory_api.evaluation.evaluators.threshold import ThresholdEvaluator, Thresholds
-from apps.memory_api.evaluation.schemas import (
+from memory_api.evaluation.evaluate import run_evaluators
+from memory_api.evaluation.evaluators.deterministic import DeterministicEvaluator
+from memory_api.evaluation.evaluators.threshold import ThresholdEvaluator, Thresholds
+from memory_api.evaluation.schemas import (
     Criterion,
     CriterionScore,
     EvaluationInput,
     EvaluationResults,
 )
-from apps.memory_api.trace_analysis.parser import parse_trace
-from apps.memory_api.traces.schemas import CreateTraceRequest
+from memory_api.trace_analysis.parser import parse_trace
+from memory_api.traces.schemas import CreateTraceRequest
 
 Row = dict[str, Any]
 

@@ -12,14 +12,14 @@ import sys
 from typing import Any
 from uuid import UUID, uuid4
 
-from apps.memory_api.auth.identity import Identity, KeyScope
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.reflection.foreground import ForegroundReflection, reflect_in_foreground
-from apps.memory_api.reflection.pipeline import LearningStep
-from apps.memory_api.reflection.schemas import GenerateReflectionResponse
-from apps.memory_api.reflection.step import TraceLearner
-from apps.memory_api.traces.schemas import CreateTraceRequest
+from memory_api.auth.identity import Identity, KeyScope
+from memory_api.bootstrap import open_runtime
+from memory_api.core.settings import Settings
+from memory_api.reflection.foreground import ForegroundReflection, reflect_in_foreground
+from memory_api.reflection.pipeline import LearningStep
+from memory_api.reflection.schemas import GenerateReflectionResponse
+from memory_api.reflection.step import TraceLearner
+from memory_api.traces.schemas import CreateTraceRequest
 
 BODY = {
     "outcome": "failure",

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from tests.support.paths import ROOT
 
-PRELOADED = [f"apps.memory_api.commands.{name}" for name in ("processes", "database")]
+PRELOADED = [f"memory_api.commands.{name}" for name in ("processes", "database")]
 
 
 @cache
@@ -26,7 +26,7 @@ def _context() -> Any:
     """Starts the process that the others are forked from."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    with patch.dict(os.environ, PYTHONPATH=f"{ROOT}:{ROOT / 'sdk'}"):
+    with patch.dict(os.environ, PYTHONPATH=f"{ROOT / 'apps'}:{ROOT / 'sdk'}:{ROOT}"):
         forkserver.ensure_running()
     return context
 
@@ -69,7 +69,7 @@ def _run_command(arguments: list[str], env: dict[str, str], log: str) -> None:
     _set_up(output, ["hansei", *arguments])
     os.environ.clear()
     os.environ.update(env)
-    runpy.run_module("apps.memory_api", run_name="__main__", alter_sys=True)
+    runpy.run_module("memory_api", run_name="__main__", alter_sys=True)
 
 
 def start_program(source: str, argument: str) -> tuple[ForkedProcess, Connection]:

@@ -19,13 +19,13 @@ import asyncpg
 import httpx2
 import psutil
 
-from apps.memory_api.auth.identity import KeyScope, to_tenant_id
-from apps.memory_api.auth.queries import create_key, create_tenant
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.migrations import upgrade
-from apps.memory_api.embedded.provisioning import provision_database
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.queries import create_key, create_tenant
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.ids import new_id
+from memory_api.core.migrations import upgrade
+from memory_api.embedded.provisioning import provision_database
+from memory_api.embedded.server import EmbeddedPostgres
 from tests.support.forked_processes import ForkedProcess, start_command
 from tests.support.paths import ROOT
 
@@ -49,7 +49,12 @@ def until(condition: Callable[[], object], what: str, *, every: float = 0.05) ->
 
 def version_environment(folder: Path) -> dict[str, str]:
     """Makes Python import the version whose files are in a folder."""
-    return {"PYTHONPATH": f"{folder}:{folder / 'sdk'}"}
+    return {"PYTHONPATH": f"{folder}:{folder / 'apps'}:{folder / 'sdk'}"}
+
+
+def server_module(folder: Path) -> str:
+    """The package of the version in a folder: it was `apps.memory_api` once."""
+    return "apps.memory_api" if (folder / "apps/__init__.py").exists() else "memory_api"
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class Installation:
         """Start the version whose files are in a folder, on the database that it creates."""
         self.pg.start()
         asyncio.run(provision_database(self.pg))
-        code = "import sys, asyncio; from apps.memory_api.core.migrations import upgrade;"
+        code = "import sys, asyncio; from memory_api.core.migrations import upgrade;"
         url = self.pg.url("hansei_owner")
         subprocess.run(
             [sys.executable, "-c", f"{code} asyncio.run(upgrade(sys.argv[1]))", url],
@@ -151,7 +156,7 @@ class Installation:
             return
         with log.open("ab") as output:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "apps.memory_api", *what],
+                [sys.executable, "-m", server_module(Path(cwd)), *what],
                 cwd=cwd,
                 env=environment,
                 stdout=output,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from uuid import UUID, uuid4
 
-from apps.memory_api.budgets.accounting import FinishedCall, ModelAccounting
-from apps.memory_api.budgets.ledger import LLMCallRecord
-from apps.memory_api.budgets.reservations import CostEstimate
+from memory_api.budgets.accounting import FinishedCall, ModelAccounting
+from memory_api.budgets.ledger import LLMCallRecord
+from memory_api.budgets.reservations import CostEstimate
 
 
 class Broke(Exception):

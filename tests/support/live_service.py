@@ -12,9 +12,9 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.datastructures import State
 
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.main import create_app
-from apps.memory_api.runtime import Runtime
+from memory_api.core.settings import Settings
+from memory_api.main import create_app
+from memory_api.runtime import Runtime
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from apps.memory_api.llm.port import LLM
-from apps.memory_api.llm.registry import open_llm
+from memory_api.llm.port import LLM
+from memory_api.llm.registry import open_llm
 from tests.support.stub_provider import StubProvider
 from tests.support.stub_provider.guard import forbid_real_providers
 

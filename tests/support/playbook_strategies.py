@@ -6,7 +6,7 @@ import string
 
 from hypothesis import strategies as st
 
-from apps.memory_api.playbooks.models import Bullet, Playbook, PlaybookMetadata
+from memory_api.playbooks.models import Bullet, Playbook, PlaybookMetadata
 
 words = st.sampled_from(
     [

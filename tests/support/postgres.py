@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 import asyncpg
 
-from apps.memory_api.core.migrations import upgrade
-from apps.memory_api.embedded.cluster import SETTINGS
-from apps.memory_api.embedded.data_directory import EmbeddedPostgresError
-from apps.memory_api.embedded.provisioning import provision_database
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.core.migrations import upgrade
+from memory_api.embedded.cluster import SETTINGS
+from memory_api.embedded.data_directory import EmbeddedPostgresError
+from memory_api.embedded.provisioning import provision_database
+from memory_api.embedded.server import EmbeddedPostgres
 
 TEMPLATE = "hansei_template"
 ROLES = ("postgres", "hansei_owner", "hansei_app", "hansei_worker")

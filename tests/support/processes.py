@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from apps.memory_api.embedded.data_directory import (
+from memory_api.embedded.data_directory import (
     ClusterDirectory,
     default_socket_dir,
     open_cluster_directory,
@@ -50,7 +50,7 @@ class Person:
         self, program: str, *arguments: object, pass_fds: Sequence[int] = (), **env: str
     ) -> subprocess.Popen[str]:
         us = os.geteuid() == self.uid
-        path = f"{ROOT}{os.pathsep}{sysconfig.get_paths()['purelib']}"
+        path = f"{ROOT}{os.pathsep}{ROOT / 'apps'}{os.pathsep}{sysconfig.get_paths()['purelib']}"
         return subprocess.Popen(
             [self.python, str(PROGRAMS / program), *map(str, arguments)],
             stdin=subprocess.PIPE,
@@ -70,7 +70,7 @@ def normal_person() -> Person:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     found = pwd.getpwnam("nobody")
-    imports = "import psutil, apps.memory_api.embedded.server"
+    imports = "import psutil, memory_api.embedded.server"
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         person = Person(found.pw_uid, found.pw_gid, python)
         with suppress(OSError), tempfile.NamedTemporaryFile("w", suffix=".py") as probe:

@@ -9,20 +9,20 @@ from uuid import UUID
 
 from sqlalchemy import func, select
 
-from apps.memory_api.embeddings.registry import EmbedderCache, EmbedderSpec
-from apps.memory_api.embeddings.tables import EmbeddingModelRow
-from apps.memory_api.embeddings.tenant_models import TenantEmbeddingModels
-from apps.memory_api.maintenance import reembedding
-from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
-from apps.memory_api.memories.index.scopes import kind_scope
-from apps.memory_api.memories.index.writer import insert_memories
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.query import SearchHit
-from apps.memory_api.memories.search.search import embed_query, search_once
-from apps.memory_api.memories.tables import LabelRow, MemoryVectorRow
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.embeddings.registry import EmbedderCache, EmbedderSpec
+from memory_api.embeddings.tables import EmbeddingModelRow
+from memory_api.embeddings.tenant_models import TenantEmbeddingModels
+from memory_api.maintenance import reembedding
+from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from memory_api.memories.index.scopes import kind_scope
+from memory_api.memories.index.writer import insert_memories
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.search.query import SearchHit
+from memory_api.memories.search.search import embed_query, search_once
+from memory_api.memories.tables import LabelRow, MemoryVectorRow
+from memory_api.runs import lifecycle
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 OLD, NEW_MODEL, NEW_DIMENSIONS = "static-minilm-256/1", "embed-b", 64
 NEW = f"openai/{NEW_MODEL}@{NEW_DIMENSIONS}"

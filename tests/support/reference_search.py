@@ -10,11 +10,11 @@ from uuid import UUID
 
 import numpy as np
 
-from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
-from apps.memory_api.memories.index.writer import insert_memories
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.query import EmbeddedQuery, SearchFilters
-from apps.memory_api.runtime import Runtime
+from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from memory_api.memories.index.writer import insert_memories
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.search.query import EmbeddedQuery, SearchFilters
+from memory_api.runtime import Runtime
 
 WORDS = [
     *("timeout", "retry", "page", "cursor", "login", "token", "parser", "schema", "index", "merge"),

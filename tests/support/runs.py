@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from apps.memory_api.reflection.rules.reflect import reflect
-from apps.memory_api.reflection.schemas import ReflectionResult
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.trace_analysis.findings import Findings
+from memory_api.reflection.rules.reflect import reflect
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.findings import Findings
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ import structlog
 import typer
 from typer.testing import CliRunner
 
-from apps.memory_api.__main__ import register
+from memory_api.__main__ import register
 
 
 async def run_command(arguments: tuple[str, ...], env: Mapping[str, str]) -> tuple[int, str, str]:

@@ -15,9 +15,9 @@ import httpx2
 import openai
 import pytest
 
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.llm.port import LLMRequest, Message
-from apps.memory_api.llm.registry import open_llm
+from memory_api.llm.errors import LLMError
+from memory_api.llm.port import LLMRequest, Message
+from memory_api.llm.registry import open_llm
 from tests.support.paths import ROOT
 from tests.support.stub_provider import BY_NAME, StubProvider, answer
 from tests.support.stub_provider.guard import RealProviderReached

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runtime import Runtime
+from memory_api.run_queue.port import Ticket
+from memory_api.runtime import Runtime
 
 TAKE = text(
     "with taken as (delete from pgqueuer where status = 'queued' and execute_after <= now() "

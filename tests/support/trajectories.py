@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.memory_api.reflection.trajectories.schemas import Trajectory
+from memory_api.reflection.trajectories.schemas import Trajectory
 from tests.support.stub_provider import answer
 
 TRAJECTORY = Trajectory(

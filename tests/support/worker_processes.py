@@ -11,14 +11,14 @@ from uuid import UUID
 
 import pytest
 
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.chain import REFLECT
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import prepare_trace, store_trace
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.chain import REFLECT
+from memory_api.runs.queries import get_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.schemas import CreateTraceRequest
+from memory_api.traces.storage import prepare_trace, store_trace
 from tests.conftest import Database, TestTenant
 from tests.support.forked_processes import start_program
 
@@ -33,10 +33,10 @@ TRACE = {
 
 PROGRAM = """
 import asyncio, sys
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api import worker
-from apps.memory_api.bootstrap import open_runtime
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api import worker
+from memory_api.bootstrap import open_runtime
 steps = dict(worker.RUN_STEPS)
 {patch}
 async def main():

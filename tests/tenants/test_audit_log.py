@@ -7,7 +7,7 @@ from httpx2 import AsyncClient
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from apps.memory_api.runtime import Runtime
+from memory_api.runtime import Runtime
 from tests.support.api_calls import new_key
 from tests.support.problems import assert_problem
 

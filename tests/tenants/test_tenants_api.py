@@ -9,10 +9,10 @@ import pytest
 from httpx2 import AsyncClient, Response
 from sqlalchemy import text
 
-from apps.memory_api.auth.identity import TENANT_NAMESPACE
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runtime import Runtime
+from memory_api.auth.identity import TENANT_NAMESPACE
+from memory_api.core.errors import InvalidRequest
+from memory_api.runs import lifecycle
+from memory_api.runtime import Runtime
 from tests.support.api_calls import new_key, new_trace, trace
 from tests.support.problems import assert_names, assert_problem, without_instance
 

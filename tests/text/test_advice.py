@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.text.advice import (
+from memory_api.text.advice import (
     MAX_LISTED_TOOLS,
     append_tool_list,
     merge_tool_lists,

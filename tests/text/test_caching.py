@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.memory_api.text.caching import MAX_CACHED_LENGTH, cache_short_texts
+from memory_api.text.caching import MAX_CACHED_LENGTH, cache_short_texts
 
 
 def test_only_short_texts_are_cached() -> None:

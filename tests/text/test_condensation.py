@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.text.condensation import condense_output, fold_series
+from memory_api.text.condensation import condense_output, fold_series
 from tests.support.cases import each_case
 
 

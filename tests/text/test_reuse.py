@@ -9,14 +9,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from apps.memory_api.text.reuse import (
+from memory_api.text.reuse import (
     MIN_COVERED_SHARE,
     ReusedText,
     distinctive_words,
     find_reused_text,
     reuse_score,
 )
-from apps.memory_api.text.similarity import wording_similarity
+from memory_api.text.similarity import wording_similarity
 from tests.support.cases import each_case
 from tests.support.paths import SHARED
 

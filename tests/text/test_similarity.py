@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.text.similarity import exclusive_words, wording_similarity
+from memory_api.text.similarity import exclusive_words, wording_similarity
 from tests.support.cases import each_case
 
 some_texts = st.lists(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.text.terms import (
+from memory_api.text.terms import (
     K1,
     MAX_QUERY_TERMS,
     STOP_WORDS,
@@ -189,13 +189,13 @@ def test_ids_are_stable_across_processes_and_releases() -> None:
             [
                 sys.executable,
                 "-c",
-                "from apps.memory_api.text.terms import *;print(term_id('error'))",
+                "from memory_api.text.terms import *;print(term_id('error'))",
             ],
             check=True,
             capture_output=True,
             text=True,
             cwd=ROOT,
-            env={"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)},
+            env={"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT / "apps")},
         ).stdout
     )
     assert [term_id(t) for t in ("error", "接続", "")] == [512157660, 285441234, 258269876]

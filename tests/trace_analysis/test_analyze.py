@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 
-from apps.memory_api.text.excerpts import detect_language, excerpt
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments, parse_arguments
-from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
-from apps.memory_api.trace_analysis.detectors.answers import find_failed_assertions
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
-from apps.memory_api.traces.tools import ToolDefinition
+from memory_api.text.excerpts import detect_language, excerpt
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments, parse_arguments
+from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.detectors.answers import find_failed_assertions
+from memory_api.trace_analysis.findings import Findings
+from memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
+from memory_api.traces.tools import ToolDefinition
 from tests.support.cases import each_case
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.trace_analysis.answer_comparison import compare_answers
+from memory_api.trace_analysis.answer_comparison import compare_answers
 from tests.support.cases import each_case
 
 

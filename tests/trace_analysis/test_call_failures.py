@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.memory_api.trace_analysis.analyze import source_events
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.trace_analysis.analyze import source_events
+from memory_api.traces.schemas import OutcomeType
 from tests.support.cases import each_case
 from tests.support.runs import Row, call, findings, says, user
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from apps.memory_api.reflection.rules import english_structure, japanese_structure
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.structure import Divergence, DivergenceKind
-from apps.memory_api.trace_analysis.team import Role
 from bench.rules import blamed_ranks
+from memory_api.reflection.rules import english_structure, japanese_structure
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.structure import Divergence, DivergenceKind
+from memory_api.trace_analysis.team import Role
 from tests.support.runs import Row, call, findings, reflection, run, says, user
 from tests.trace_analysis.test_teams import code, output, roles
 

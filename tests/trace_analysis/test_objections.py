@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from apps.memory_api.trace_analysis.vocabulary import load_vocabulary
+from memory_api.trace_analysis.vocabulary import load_vocabulary
 from tests.support.cases import each_case
 from tests.support.runs import Row, call, findings, reflection, says, user
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import json
 
-from apps.memory_api.reflection.rules.reflect import reflect
-from apps.memory_api.reflection.schemas import ReflectionResult
-from apps.memory_api.trace_analysis.decisive_step import MAX_RANKED
-from apps.memory_api.trace_analysis.team import Role, code_blocks, parse_exit_code, parse_steps
-from apps.memory_api.trace_analysis.values import numbers_in
-from apps.memory_api.traces.schemas import Event
+from memory_api.reflection.rules.reflect import reflect
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.trace_analysis.decisive_step import MAX_RANKED
+from memory_api.trace_analysis.team import Role, code_blocks, parse_exit_code, parse_steps
+from memory_api.trace_analysis.values import numbers_in
+from memory_api.traces.schemas import Event
 from tests.support.runs import Row, findings, reflection, run, says, user
 
 TASK = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from apps.memory_api.trace_analysis import vocabulary
-from apps.memory_api.trace_analysis.vocabulary import language_of, load_vocabulary
+from memory_api.trace_analysis import vocabulary
+from memory_api.trace_analysis.vocabulary import language_of, load_vocabulary
 from tests.support.cases import each_case
 from tests.support.runs import call, findings, says, user
 

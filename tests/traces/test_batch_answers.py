@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from apps.memory_api.traces import batch_intake
+from memory_api.traces import batch_intake
 from tests.support.api_calls import count, event, ndjson, send_lines, trace
 from tests.support.problems import assert_problem
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from apps.memory_api.run_queue.admission import AdmissionControl
-from apps.memory_api.traces.ndjson import MAX_LINE_BYTES, read_batches
+from memory_api.run_queue.admission import AdmissionControl
+from memory_api.traces.ndjson import MAX_LINE_BYTES, read_batches
 from tests.support.api_calls import (
     NDJSON,
     count,

@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.traces import queries
-from apps.memory_api.traces.event_cache import EVENT_CACHE, EventCache
-from apps.memory_api.traces.queries import load_attempt_events
-from apps.memory_api.traces.schemas import Event
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.traces import queries
+from memory_api.traces.event_cache import EVENT_CACHE, EventCache
+from memory_api.traces.queries import load_attempt_events
+from memory_api.traces.schemas import Event
+from memory_api.traces.tables import TraceRow
 
 CALL = {"event_type": "tool_call", "tool_name": "ls", "content": "ls"}
 

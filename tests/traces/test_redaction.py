@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.core.secret_redaction import redact_value
-from apps.memory_api.traces.redaction import count_redactions, redact_events, redact_trace
-from apps.memory_api.traces.schemas import CreateTraceRequest, ErrorInfo, Event, EventType
+from memory_api.core.secret_redaction import redact_value
+from memory_api.traces.redaction import count_redactions, redact_events, redact_trace
+from memory_api.traces.schemas import CreateTraceRequest, ErrorInfo, Event, EventType
 
 SECRETS = (
     "sk-proj-Zx81mQw02LkVn3Tb7Yc5Rd9EfGh4JkL6",

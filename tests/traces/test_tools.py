@@ -9,9 +9,9 @@ from httpx2 import AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.trace_analysis.parser import parse_trace
-from apps.memory_api.traces.schemas import Event
-from apps.memory_api.traces.tools import MAX_TOOLS, ToolDefinition, merge_tools
+from memory_api.trace_analysis.parser import parse_trace
+from memory_api.traces.schemas import Event
+from memory_api.traces.tools import MAX_TOOLS, ToolDefinition, merge_tools
 from tests.support.api_calls import event, new_trace, trace
 from tests.support.cases import each_case
 from tests.support.problems import assert_names

@@ -12,13 +12,13 @@ from fastapi import FastAPI
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.budgets.tables import BudgetAlertRow
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.maintenance.budget_alerts import alert_notifier
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import process_ticket
+from memory_api.bootstrap import open_runtime
+from memory_api.budgets.tables import BudgetAlertRow
+from memory_api.core.settings import Settings
+from memory_api.maintenance.budget_alerts import alert_notifier
+from memory_api.run_queue.port import Ticket
+from memory_api.runtime import Runtime
+from memory_api.worker import process_ticket
 from tests.conftest import Database, TestTenant
 from tests.support.live_service import with_runtime
 from tests.support.problems import assert_problem

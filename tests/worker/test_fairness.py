@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.chain import REFLECT
-from apps.memory_api.runs.queries import get_run, list_runs
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import prepare_trace, store_trace
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.chain import REFLECT
+from memory_api.runs.queries import get_run, list_runs
+from memory_api.runtime import Runtime
+from memory_api.traces.schemas import CreateTraceRequest
+from memory_api.traces.storage import prepare_trace, store_trace
 from tests.support.worker_processes import TRACE
 
 SLOW_FOR_ONE = """

@@ -9,13 +9,13 @@ import asyncpg
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from apps.memory_api import worker
-from apps.memory_api.core.db_errors import DatabaseLoginRefused, DatabaseUnavailable, is_transient
-from apps.memory_api.embeddings.port import EmbedderUnavailable
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.tables import RunRow
+from memory_api import worker
+from memory_api.core.db_errors import DatabaseLoginRefused, DatabaseUnavailable, is_transient
+from memory_api.embeddings.port import EmbedderUnavailable
+from memory_api.llm.errors import LLMError
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.tables import RunRow
 from tests.support.cases import each_case
 
 PASSING = [

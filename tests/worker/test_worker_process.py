@@ -7,9 +7,9 @@ import sys
 
 from sqlalchemy import func, select
 
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.runs.chain import EVALUATE, REFLECT, next_run_id
-from apps.memory_api.runs.tables import RunRow
+from memory_api.memories.tables import MemoryRow
+from memory_api.runs.chain import EVALUATE, REFLECT, next_run_id
+from memory_api.runs.tables import RunRow
 from tests.support.paths import ROOT
 from tests.support.tickets import waiting_tickets
 from tests.support.worker_processes import DEADLY, SLOW

@@ -10,21 +10,21 @@ from uuid import uuid4
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.auth.identity import Identity, KeyScope
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
-from apps.memory_api.library.llm_client import LLMClient
-from apps.memory_api.library.playbook_stores import PlaybookStore
-from apps.memory_api.library.workflow import ReflectionWorkflow, WorkflowState
-from apps.memory_api.llm.circuit_breaker import CircuitBreakers
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.playbooks.models import Bullet, Playbook
-from apps.memory_api.runs.execution import execute_in_foreground
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.intake import RunOptions, start_run_for_trace
-from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.workflow.schemas import RunWorkflowResponse
-from apps.memory_api.workflow.step import WORKFLOW, AnswerStep
+from memory_api.auth.identity import Identity, KeyScope
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
+from memory_api.library.llm_client import LLMClient
+from memory_api.library.playbook_stores import PlaybookStore
+from memory_api.library.workflow import ReflectionWorkflow, WorkflowState
+from memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.llm.registry import open_llm
+from memory_api.playbooks.models import Bullet, Playbook
+from memory_api.runs.execution import execute_in_foreground
+from memory_api.runtime import Runtime
+from memory_api.traces.intake import RunOptions, start_run_for_trace
+from memory_api.traces.schemas import CreateTraceRequest
+from memory_api.workflow.schemas import RunWorkflowResponse
+from memory_api.workflow.step import WORKFLOW, AnswerStep
 from tests.learning.test_learning import steps
 from tests.support.model_service import with_model
 from tests.support.playbook_api import Book

@@ -13,17 +13,17 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.analytics.questions import (
+from memory_api.analytics.questions import (
     Question,
     QuestionFilter,
     build_statement,
     render_statement,
     used_parameters,
 )
-from apps.memory_api.analytics.tables import SavedStatementRow, SqlCredentialRow
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import Conflict, InvalidRequest, NotFound
-from apps.memory_api.core.ids import new_id
+from memory_api.analytics.tables import SavedStatementRow, SqlCredentialRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import Conflict, InvalidRequest, NotFound
+from memory_api.core.ids import new_id
 
 MAX_STATEMENT_SECONDS = 20
 MAX_SAVED_STATEMENTS = 200

@@ -12,8 +12,8 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.resources import read_sql
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.resources import read_sql
 
 SQL_FILE = "analytics/questions.sql"
 MAX_ROWS = 10_000

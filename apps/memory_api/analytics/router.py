@@ -8,21 +8,21 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from apps.memory_api.analytics.csv_export import to_csv
-from apps.memory_api.analytics.queries import load_answer
-from apps.memory_api.analytics.questions import (
+from memory_api.analytics.csv_export import to_csv
+from memory_api.analytics.queries import load_answer
+from memory_api.analytics.questions import (
     MAX_ROWS,
     Question,
     QuestionFilter,
     question_filters,
     question_title,
 )
-from apps.memory_api.analytics.schemas import AnalyticsAnswer, QuestionInfo, QuestionList
-from apps.memory_api.api.deps import ProjectQuery, Reader, Session
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import ApiRoute
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.schemas import UtcDatetime
+from memory_api.analytics.schemas import AnalyticsAnswer, QuestionInfo, QuestionList
+from memory_api.api.deps import ProjectQuery, Reader, Session
+from memory_api.api.problems import problems
+from memory_api.api.route import ApiRoute
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.schemas import UtcDatetime
 
 router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"], route_class=ApiRoute)
 

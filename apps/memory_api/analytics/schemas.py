@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from apps.memory_api.analytics.questions import Question
-from apps.memory_api.core.schemas import ResponseModel, UtcDatetime, with_examples
+from memory_api.analytics.questions import Question
+from memory_api.core.schemas import ResponseModel, UtcDatetime, with_examples
 
 
 class QuestionInfo(ResponseModel):

@@ -20,10 +20,10 @@ import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
 from sqlalchemy.engine import make_url
 
-from apps.memory_api.analytics.tables import SqlCredentialRow
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.db_errors import DatabaseLoginRefused, DatabaseUnavailable
-from apps.memory_api.core.errors import InvalidRequest, TooManyRequests
+from memory_api.analytics.tables import SqlCredentialRow
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.db_errors import DatabaseLoginRefused, DatabaseUnavailable
+from memory_api.core.errors import InvalidRequest, TooManyRequests
 
 STATEMENT_SECONDS = 10.0
 CLIENT_EXTRA_SECONDS = 2.0

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import DateTime, UniqueConstraint, func
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Id, Now, Str, TenantId
+from memory_api.core.db import Base, Id, Now, Str, TenantId
 
 
 class SqlCredentialRow(Base):

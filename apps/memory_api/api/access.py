@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from fastapi import Request
 from pydantic import SecretStr
 
-from apps.memory_api.core.errors import Forbidden, Unauthorized
+from memory_api.core.errors import Forbidden, Unauthorized
 
 FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """A proxy on the same machine adds one of these. Its clients are not on the loopback address."""

@@ -11,14 +11,14 @@ from fastapi.security import HTTPBearer
 from fastapi.security.base import SecurityBase
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.api.idempotency import IdempotencyReservation
-from apps.memory_api.auth.identity import Identity, KeyScope, parse_key
-from apps.memory_api.auth.queries import get_valid_key, mark_key_used
-from apps.memory_api.auth.rate_limits import RateLimited
-from apps.memory_api.core.errors import Forbidden, Unauthorized
-from apps.memory_api.core.log_context import bind_log_context
-from apps.memory_api.core.pagination import Cursor
-from apps.memory_api.runtime import Runtime
+from memory_api.api.idempotency import IdempotencyReservation
+from memory_api.auth.identity import Identity, KeyScope, parse_key
+from memory_api.auth.queries import get_valid_key, mark_key_used
+from memory_api.auth.rate_limits import RateLimited
+from memory_api.core.errors import Forbidden, Unauthorized
+from memory_api.core.log_context import bind_log_context
+from memory_api.core.pagination import Cursor
+from memory_api.runtime import Runtime
 
 bearer = HTTPBearer(auto_error=False, description="An API key: `hsk_…`")
 

@@ -15,13 +15,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
-from apps.memory_api.api.access import require_metrics_access
-from apps.memory_api.api.deps import runtime_of
-from apps.memory_api.core.db_errors import DatabaseUnavailable
-from apps.memory_api.core.disk_space import DISK_STATE
-from apps.memory_api.core.metrics import collect_metrics
-from apps.memory_api.run_queue.figures import QueueFigures
-from apps.memory_api.runtime import Runtime
+from memory_api.api.access import require_metrics_access
+from memory_api.api.deps import runtime_of
+from memory_api.core.db_errors import DatabaseUnavailable
+from memory_api.core.disk_space import DISK_STATE
+from memory_api.core.metrics import collect_metrics
+from memory_api.run_queue.figures import QueueFigures
+from memory_api.runtime import Runtime
 
 log = structlog.get_logger()
 router = APIRouter()

@@ -14,15 +14,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy import text
 
-from apps.memory_api.api.access import is_loopback
-from apps.memory_api.api.deps import authenticate, runtime_of
-from apps.memory_api.api.problems import Responses, problems
-from apps.memory_api.auth.identity import KeyScope
-from apps.memory_api.core.db_errors import DatabaseUnavailable
-from apps.memory_api.core.disk_space import DISK_STATE
-from apps.memory_api.core.errors import Unauthorized
-from apps.memory_api.core.schemas import Metadata, ResponseModel, with_examples
-from apps.memory_api.runtime import Runtime
+from memory_api.api.access import is_loopback
+from memory_api.api.deps import authenticate, runtime_of
+from memory_api.api.problems import Responses, problems
+from memory_api.auth.identity import KeyScope
+from memory_api.core.db_errors import DatabaseUnavailable
+from memory_api.core.disk_space import DISK_STATE
+from memory_api.core.errors import Unauthorized
+from memory_api.core.schemas import Metadata, ResponseModel, with_examples
+from memory_api.runtime import Runtime
 
 router = APIRouter(tags=["health"])
 

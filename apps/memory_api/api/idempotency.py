@@ -12,9 +12,9 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Now, OptJson, OptTime, Str, TenantId, current_tenant_id
-from apps.memory_api.core.errors import InvalidRequest, RequestInProgress
-from apps.memory_api.core.ids import derived_id
+from memory_api.core.db import Base, Now, OptJson, OptTime, Str, TenantId, current_tenant_id
+from memory_api.core.errors import InvalidRequest, RequestInProgress
+from memory_api.core.ids import derived_id
 
 
 class IdempotencyKeyRow(Base):

@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 
-from apps.memory_api.api.problem_types import PROBLEM_TYPES
-from apps.memory_api.api.problems import MEDIA_TYPE, Problem, problem_example
-from apps.memory_api.api.response_headers import PAGE_POLICY
+from memory_api.api.problem_types import PROBLEM_TYPES
+from memory_api.api.problems import MEDIA_TYPE, Problem, problem_example
+from memory_api.api.response_headers import PAGE_POLICY
 
 DESCRIPTION = """\
 Hansei learns from the runs of AI agents. Send traces; Hansei evaluates them, reflects on what

@@ -7,9 +7,9 @@ import html
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from apps.memory_api.api.problem_types import PROBLEM_TYPES
-from apps.memory_api.api.response_headers import PAGE_POLICY
-from apps.memory_api.core.errors import NotFound
+from memory_api.api.problem_types import PROBLEM_TYPES
+from memory_api.api.response_headers import PAGE_POLICY
+from memory_api.core.errors import NotFound
 
 router = APIRouter(include_in_schema=False)
 

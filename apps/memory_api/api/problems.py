@@ -16,11 +16,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
-from apps.memory_api.api.problem_types import CODE_OF_STATUS, PROBLEM_TYPES, ProblemType
-from apps.memory_api.api.request_log import caller_ids, route_template
-from apps.memory_api.api.response_headers import complete_headers
-from apps.memory_api.core.db_errors import is_transient
-from apps.memory_api.core.errors import HanseiError
+from memory_api.api.problem_types import CODE_OF_STATUS, PROBLEM_TYPES, ProblemType
+from memory_api.api.request_log import caller_ids, route_template
+from memory_api.api.response_headers import complete_headers
+from memory_api.core.db_errors import is_transient
+from memory_api.core.errors import HanseiError
 
 log = structlog.get_logger()
 

@@ -11,8 +11,8 @@ from typing import Any
 from fastapi import Request
 from starlette.types import Message
 
-from apps.memory_api.core.errors import HanseiError, PayloadTooLarge
-from apps.memory_api.core.json_input import ParsedJson, parse_json
+from memory_api.core.errors import HanseiError, PayloadTooLarge
+from memory_api.core.json_input import ParsedJson, parse_json
 
 MAX_BODY = 1024 * 1024
 """Bytes of the body of most requests."""

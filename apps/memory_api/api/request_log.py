@@ -11,12 +11,12 @@ from typing import Any
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from apps.memory_api.api.response_headers import complete_headers
-from apps.memory_api.auth.identity import Identity
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.log_context import unbind_log_context
-from apps.memory_api.core.metrics import HTTP_IN_PROGRESS, count_request
-from apps.memory_api.core.tracing import ActiveSpan, is_tracing, span
+from memory_api.api.response_headers import complete_headers
+from memory_api.auth.identity import Identity
+from memory_api.core.ids import new_id
+from memory_api.core.log_context import unbind_log_context
+from memory_api.core.metrics import HTTP_IN_PROGRESS, count_request
+from memory_api.core.tracing import ActiveSpan, is_tracing, span
 
 log = structlog.get_logger()
 

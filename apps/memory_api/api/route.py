@@ -22,11 +22,11 @@ from fastapi.routing import APIRoute
 from pydantic import AliasChoices, BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.api import idempotency
-from apps.memory_api.api.deps import authenticate, runtime_of
-from apps.memory_api.api.idempotency import StoredResponse
-from apps.memory_api.api.problems import merge_responses, problems
-from apps.memory_api.api.request_body import (
+from memory_api.api import idempotency
+from memory_api.api.deps import authenticate, runtime_of
+from memory_api.api.idempotency import StoredResponse
+from memory_api.api.problems import merge_responses, problems
+from memory_api.api.request_body import (
     MAX_BODY,
     MAX_LARGE_BODY,
     BodyStream,
@@ -34,14 +34,14 @@ from apps.memory_api.api.request_body import (
     read_body,
     read_json_body,
 )
-from apps.memory_api.api.spooled_response import spool_large_response
-from apps.memory_api.auth.identity import Identity
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.json_input import ParsedJson
-from apps.memory_api.core.log_context import bind_log_context
-from apps.memory_api.core.schemas import MAX_NAME_LENGTH
-from apps.memory_api.core.secret_redaction import may_contain_secrets, redact_value
-from apps.memory_api.runtime import Runtime
+from memory_api.api.spooled_response import spool_large_response
+from memory_api.auth.identity import Identity
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.json_input import ParsedJson
+from memory_api.core.log_context import bind_log_context
+from memory_api.core.schemas import MAX_NAME_LENGTH
+from memory_api.core.secret_redaction import may_contain_secrets, redact_value
+from memory_api.runtime import Runtime
 
 log = structlog.get_logger()
 

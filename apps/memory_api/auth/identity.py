@@ -20,7 +20,7 @@ from enum import StrEnum
 from functools import lru_cache
 from uuid import UUID, uuid5
 
-from apps.memory_api.core.errors import Forbidden, InvalidRequest, Unauthorized
+from memory_api.core.errors import Forbidden, InvalidRequest, Unauthorized
 
 TENANT_NAMESPACE = UUID("6f0e7c1c-6f4b-5d0c-9b5e-8d2f0a1b7c3e")
 """Must never change: the tenant IDs of slugs are derived from it."""

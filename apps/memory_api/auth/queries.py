@@ -15,11 +15,11 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
-from apps.memory_api.auth.identity import GeneratedKey, KeyScope, generate_key
-from apps.memory_api.auth.tables import ApiKeyRow, RateLimitCounterRow, TenantRow
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import Conflict
-from apps.memory_api.core.ids import new_id
+from memory_api.auth.identity import GeneratedKey, KeyScope, generate_key
+from memory_api.auth.tables import ApiKeyRow, RateLimitCounterRow, TenantRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import Conflict
+from memory_api.core.ids import new_id
 
 MAX_EXPIRED_COUNTERS = 1_000
 """Expired counters that one statement deletes."""

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor
 
-from apps.memory_api.auth.queries import RequestCount, add_request_count, lock_request_counts
-from apps.memory_api.core.db import Sessions
+from memory_api.auth.queries import RequestCount, add_request_count, lock_request_counts
+from memory_api.core.db import Sessions
 
 MAX_WINDOWS = 50_000
 """At this number, windows of earlier periods are dropped; if that is not enough, all."""

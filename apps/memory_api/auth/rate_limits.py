@@ -8,14 +8,14 @@ from ipaddress import IPv6Address, ip_address
 
 from limits import RateLimitItem
 
-from apps.memory_api.auth.identity import Identity
-from apps.memory_api.auth.rate_limit_storage import (
+from memory_api.auth.identity import Identity
+from memory_api.auth.rate_limit_storage import (
     MemoryRateLimitStorage,
     PostgresRateLimitStorage,
 )
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.core.errors import TooManyRequests
-from apps.memory_api.core.settings import Settings, parse_rate_limit
+from memory_api.core.db import Sessions
+from memory_api.core.errors import TooManyRequests
+from memory_api.core.settings import Settings, parse_rate_limit
 
 
 class RateLimited(TooManyRequests):

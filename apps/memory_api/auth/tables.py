@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, DateTime, Index, LargeBinary, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Id, Now, OptStr, OptTime, Str, StrList, TenantId
+from memory_api.core.db import Base, Id, Now, OptStr, OptTime, Str, StrList, TenantId
 
 
 class TenantRow(Base):

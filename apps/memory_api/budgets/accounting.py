@@ -19,20 +19,20 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.budgets import reservations
-from apps.memory_api.budgets.alerts import raise_alerts
-from apps.memory_api.budgets.ledger import LLMCallRecord, to_row
-from apps.memory_api.budgets.queries import insert_llm_call, list_budgets
-from apps.memory_api.budgets.reservations import CostEstimate
-from apps.memory_api.budgets.tables import BudgetAlertRow
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.core.db_errors import is_transient
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
-from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper, TokenUsage
-from apps.memory_api.llm.prices import price_usd
-from apps.memory_api.llm.stored_replies import insert_stored_reply
-from apps.memory_api.llm.wrappers import release_slot
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.budgets import reservations
+from memory_api.budgets.alerts import raise_alerts
+from memory_api.budgets.ledger import LLMCallRecord, to_row
+from memory_api.budgets.queries import insert_llm_call, list_budgets
+from memory_api.budgets.reservations import CostEstimate
+from memory_api.budgets.tables import BudgetAlertRow
+from memory_api.core.db import Sessions
+from memory_api.core.db_errors import is_transient
+from memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
+from memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper, TokenUsage
+from memory_api.llm.prices import price_usd
+from memory_api.llm.stored_replies import insert_stored_reply
+from memory_api.llm.wrappers import release_slot
+from memory_api.text.terms import estimate_tokens
 
 log = structlog.get_logger(__name__)
 

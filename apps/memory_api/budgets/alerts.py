@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.budgets.queries import Spending, TotalKey, insert_alerts
-from apps.memory_api.budgets.reservations import budget_key
-from apps.memory_api.budgets.tables import BudgetAlertRow, BudgetRow
-from apps.memory_api.core.db import current_tenant_id
+from memory_api.budgets.queries import Spending, TotalKey, insert_alerts
+from memory_api.budgets.reservations import budget_key
+from memory_api.budgets.tables import BudgetAlertRow, BudgetRow
+from memory_api.core.db import current_tenant_id
 
 THRESHOLDS = (80, 90, 95)
 """Percent of a limit."""

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.llm.port import FinishReason, TokenUsage
+from memory_api.core.secret_redaction import redact
+from memory_api.llm.port import FinishReason, TokenUsage
 
 
 @dataclass(frozen=True, slots=True)

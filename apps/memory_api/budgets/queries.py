@@ -13,15 +13,15 @@ from sqlalchemy import bindparam, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.budgets.tables import (
+from memory_api.budgets.tables import (
     BudgetAlertRow,
     BudgetReservationRow,
     BudgetRow,
     BudgetTotalRow,
     LLMCallRow,
 )
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.statements import compile_statement, fetch_rows, load_statement
+from memory_api.core.db import current_tenant_id
+from memory_api.core.statements import compile_statement, fetch_rows, load_statement
 
 MAX_EXPIRED_PER_STATEMENT = 100
 

@@ -16,14 +16,14 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.budgets import queries
-from apps.memory_api.budgets.queries import ReservedCost, Spending, TotalKey
-from apps.memory_api.budgets.tables import BudgetReservationRow, BudgetRow
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.metrics import BUDGET_LEVELS, BUDGET_REFUSALS
-from apps.memory_api.llm.errors import LLMOverBudget, LLMUnpriced
-from apps.memory_api.llm.port import TokenUsage
+from memory_api.budgets import queries
+from memory_api.budgets.queries import ReservedCost, Spending, TotalKey
+from memory_api.budgets.tables import BudgetReservationRow, BudgetRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.ids import new_id
+from memory_api.core.metrics import BUDGET_LEVELS, BUDGET_REFUSALS
+from memory_api.llm.errors import LLMOverBudget, LLMUnpriced
+from memory_api.llm.port import TokenUsage
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from pydantic import BeforeValidator
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     Admin,
     ProjectQuery,
     Reader,
@@ -19,11 +19,11 @@ from apps.memory_api.api.deps import (
     project_filter,
     require_whole_tenant,
 )
-from apps.memory_api.api.route import ApiRoute
-from apps.memory_api.budgets import queries
-from apps.memory_api.budgets.queries import Spending, TotalKey
-from apps.memory_api.budgets.reservations import budget_key, budget_status, period_start
-from apps.memory_api.budgets.schemas import (
+from memory_api.api.route import ApiRoute
+from memory_api.budgets import queries
+from memory_api.budgets.queries import Spending, TotalKey
+from memory_api.budgets.reservations import budget_key, budget_status, period_start
+from memory_api.budgets.schemas import (
     BUDGETS_EXAMPLE,
     Budget,
     BudgetAlert,
@@ -33,11 +33,11 @@ from apps.memory_api.budgets.schemas import (
     UsageDimension,
     UsagePage,
 )
-from apps.memory_api.budgets.tables import BudgetRow
-from apps.memory_api.budgets.usage import LESSON, UsageFilter, list_lesson_costs, sum_usage
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.schemas import UtcDatetime, body_example, split_commas
-from apps.memory_api.tenants.audit_log import record_audit_event
+from memory_api.budgets.tables import BudgetRow
+from memory_api.budgets.usage import LESSON, UsageFilter, list_lesson_costs, sum_usage
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.schemas import UtcDatetime, body_example, split_commas
+from memory_api.tenants.audit_log import record_audit_event
 
 router = APIRouter(prefix="/api/v1", tags=["budgets"], route_class=ApiRoute)
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import Field, model_validator
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Page,
     ResponseModel,
     TenantRequest,

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, CheckConstraint, DateTime, Index, Numeric, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Id, Now, OptStr, OptTime, Str, TenantId
+from memory_api.core.db import Base, Id, Now, OptStr, OptTime, Str, TenantId
 
 
 class LLMCallRow(Base):

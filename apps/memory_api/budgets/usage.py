@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Date, DateTime, Numeric, Text, Uuid, cast, column, func, select, table
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
+from memory_api.core.db import current_tenant_id
 
 _CALLS = table(
     "llm_call_details",

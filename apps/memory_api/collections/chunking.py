@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from apps.memory_api.text.sentences import Span, split_sentences
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.text.sentences import Span, split_sentences
+from memory_api.text.terms import estimate_tokens
 
 MIN_SHARE = 0.2
 """A last chunk below this share of the limit joins the chunk before it."""

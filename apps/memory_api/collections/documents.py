@@ -11,18 +11,18 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.collections import queries
-from apps.memory_api.collections.schemas import CreateCollectionRequest
-from apps.memory_api.collections.step import CHUNK
-from apps.memory_api.collections.tables import CollectionRow, DocumentRow
-from apps.memory_api.core.db import current_tenant_id, transaction_time
-from apps.memory_api.core.errors import Conflict, NotFound, PayloadTooLarge
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.memories.index.scopes import ensure_scopes
-from apps.memory_api.runs.chain import enqueue_runs
-from apps.memory_api.runs.lifecycle import new_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.collections import queries
+from memory_api.collections.schemas import CreateCollectionRequest
+from memory_api.collections.step import CHUNK
+from memory_api.collections.tables import CollectionRow, DocumentRow
+from memory_api.core.db import current_tenant_id, transaction_time
+from memory_api.core.errors import Conflict, NotFound, PayloadTooLarge
+from memory_api.core.ids import new_id
+from memory_api.memories.index.scopes import ensure_scopes
+from memory_api.runs.chain import enqueue_runs
+from memory_api.runs.lifecycle import new_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 MAX_DOCUMENT_BYTES = 50 * 1024 * 1024
 PART_BYTES = 1024 * 1024

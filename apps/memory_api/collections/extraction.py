@@ -11,9 +11,9 @@ from functools import partial
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from apps.memory_api.core.isolated_work import WorkTimeout, run_isolated
-from apps.memory_api.core.json_input import replace_unstorable
-from apps.memory_api.core.secret_redaction import redact
+from memory_api.core.isolated_work import WorkTimeout, run_isolated
+from memory_api.core.json_input import replace_unstorable
+from memory_api.core.secret_redaction import redact
 
 if TYPE_CHECKING:
     from pypdf import PdfReader

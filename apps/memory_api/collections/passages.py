@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from apps.memory_api.memories.index.scopes import ScopeAddress, ScopeArea, all_collection_scopes
-from apps.memory_api.memories.search.query import SearchHit
-from apps.memory_api.memories.search.search import search_memories
-from apps.memory_api.runtime import Runtime
+from memory_api.memories.index.scopes import ScopeAddress, ScopeArea, all_collection_scopes
+from memory_api.memories.search.query import SearchHit
+from memory_api.memories.search.search import search_memories
+from memory_api.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from uuid import UUID
 from sqlalchemy import and_, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.collections.tables import (
+from memory_api.collections.tables import (
     CollectionRow,
     DocumentPageRow,
     DocumentPartRow,
     DocumentRow,
 )
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.memories.tables import MemoryLinkRow, MemoryRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.memories.tables import MemoryLinkRow, MemoryRow
 
 PART_OF = "part_of"
 """The relation of a chunk to its document."""

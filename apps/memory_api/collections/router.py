@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -16,13 +16,13 @@ from apps.memory_api.api.deps import (
     Session,
     Writer,
 )
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.request_body import UnsupportedMediaType, media_type
-from apps.memory_api.api.route import ApiRoute, RedactingRoute
-from apps.memory_api.collections import documents, queries
-from apps.memory_api.collections.extraction import choose_media_type
-from apps.memory_api.collections.passages import Passage, search_passages
-from apps.memory_api.collections.schemas import (
+from memory_api.api.problems import problems
+from memory_api.api.request_body import UnsupportedMediaType, media_type
+from memory_api.api.route import ApiRoute, RedactingRoute
+from memory_api.collections import documents, queries
+from memory_api.collections.extraction import choose_media_type
+from memory_api.collections.passages import Passage, search_passages
+from memory_api.collections.schemas import (
     COLLECTION,
     ChunkHit,
     Collection,
@@ -35,10 +35,10 @@ from apps.memory_api.collections.schemas import (
     SearchCollectionRequest,
     SearchCollectionResponse,
 )
-from apps.memory_api.collections.tables import CollectionRow, DocumentRow
-from apps.memory_api.core.pagination import to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.core.secret_redaction import redact
+from memory_api.collections.tables import CollectionRow, DocumentRow
+from memory_api.core.pagination import to_page
+from memory_api.core.schemas import body_example
+from memory_api.core.secret_redaction import redact
 
 router = APIRouter(prefix="/api/v1/collections", tags=["collections"], route_class=RedactingRoute)
 

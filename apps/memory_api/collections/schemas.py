@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, AliasChoices, Field
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Name,
     Page,
     ResponseModel,

@@ -13,21 +13,21 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.collections import queries
-from apps.memory_api.collections.chunking import Chunk, split_pages
-from apps.memory_api.collections.extraction import (
+from memory_api.collections import queries
+from memory_api.collections.chunking import Chunk, split_pages
+from memory_api.collections.extraction import (
     MAX_TITLE_LENGTH,
     UnreadableDocument,
     extract_isolated,
     read_isolated,
 )
-from apps.memory_api.collections.tables import CollectionRow, DocumentRow
-from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
-from apps.memory_api.memories.index.writer import insert_memories, unindex_memories
-from apps.memory_api.memories.schemas import MemoryKind, MemoryStatus
-from apps.memory_api.runs.lifecycle import StepResult, finish_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.collections.tables import CollectionRow, DocumentRow
+from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from memory_api.memories.index.writer import insert_memories, unindex_memories
+from memory_api.memories.schemas import MemoryKind, MemoryStatus
+from memory_api.runs.lifecycle import StepResult, finish_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 CHUNK = "chunk"
 """The kind of run. Its input has the `document_id`."""

@@ -14,7 +14,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Id, Now, OptJson, OptStr, Str, TenantId
+from memory_api.core.db import Base, Id, Now, OptJson, OptStr, Str, TenantId
 
 
 class CollectionRow(Base):

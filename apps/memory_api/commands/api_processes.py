@@ -18,25 +18,25 @@ from pathlib import Path
 import psutil
 import typer
 
-from apps.memory_api.commands.database import (
+from memory_api.commands.database import (
     CommandFailed,
     exit_on_error,
     open_database,
 )
-from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.tracing import check_tracing
-from apps.memory_api.embedded.data_directory import PortUnavailable
-from apps.memory_api.embedded.ports import open_listener
-from apps.memory_api.embedded.supervisor import (
+from memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
+from memory_api.core.settings import Settings
+from memory_api.core.tracing import check_tracing
+from memory_api.embedded.data_directory import PortUnavailable
+from memory_api.embedded.ports import open_listener
+from memory_api.embedded.supervisor import (
     INVALID_CONFIGURATION_STATUS,
     ChildMisconfigured,
     ChildProcess,
     Supervisor,
 )
-from apps.memory_api.llm.registry import check_model_settings
+from memory_api.llm.registry import check_model_settings
 
-HANSEI_COMMAND = (sys.executable, "-m", "apps.memory_api")
+HANSEI_COMMAND = (sys.executable, "-m", "memory_api")
 API_DRAIN_SECONDS = 3.5
 """Time between the signal to stop and the kill of an API process, in seconds."""
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -71,7 +71,7 @@ def run_processes(host: str, port: int, data_dir: Path | None, processes: int | 
     """`processes` is None for the default."""
     count = processes or default_process_count()
     if count == 1:
-        serve = import_module("apps.memory_api.commands.processes").run_serve
+        serve = import_module("memory_api.commands.processes").run_serve
         serve(host, port, data_dir, None)
         return
     with exit_on_error():
@@ -97,15 +97,15 @@ def check_settings(settings: Settings) -> None:
     PERSONAL_DATA.configure(options)
     # The checks below import what this process does not need otherwise.
     if settings.embedding_provider != "static":
-        import_module("apps.memory_api.embeddings.registry").open_default_embedder(settings)
+        import_module("memory_api.embeddings.registry").open_default_embedder(settings)
     if settings.model_fields_set & {"evaluators", "evaluation_thresholds"}:
-        import_module("apps.memory_api.evaluation.evaluators.registry").check_settings(settings)
+        import_module("memory_api.evaluation.evaluators.registry").check_settings(settings)
     if settings.sections_file is not None:
-        import_module("apps.memory_api.playbooks.sections").check_section_file(settings)
+        import_module("memory_api.playbooks.sections").check_section_file(settings)
     if any(name.startswith("GRACE_") for name in os.environ):
-        import_module("apps.memory_api.grace.config").load_config()
+        import_module("memory_api.grace.config").load_config()
     if settings.budget_webhook_url is not None:
-        import_module("apps.memory_api.maintenance.budget_alerts").check_budget_webhook(settings)
+        import_module("memory_api.maintenance.budget_alerts").check_budget_webhook(settings)
 
 
 def _report(line: str) -> None:

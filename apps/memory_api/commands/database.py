@@ -15,12 +15,12 @@ import typer
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from apps.memory_api.core.errors import ConfigurationError, HanseiError, ServiceUnavailable
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.embedded.data_directory import APP, OWNER, WORKER, EmbeddedPostgresError
-from apps.memory_api.embedded.provisioning import provision_database
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.core.errors import ConfigurationError, HanseiError, ServiceUnavailable
+from memory_api.core.secret_redaction import redact
+from memory_api.core.settings import Settings
+from memory_api.embedded.data_directory import APP, OWNER, WORKER, EmbeddedPostgresError
+from memory_api.embedded.provisioning import provision_database
+from memory_api.embedded.server import EmbeddedPostgres
 
 
 class CommandFailed(Exception):
@@ -60,7 +60,7 @@ def _message_and_status(error: Exception) -> tuple[str, int] | None:
             return f"Invalid configuration: {'; '.join(problems)}", 2
         case _:
             # Imports SQLAlchemy, which `hansei up` does not need.
-            from apps.memory_api.core.db_errors import to_public_error  # noqa: PLC0415
+            from memory_api.core.db_errors import to_public_error  # noqa: PLC0415
 
             public_error = to_public_error(error)
             if isinstance(public_error, ConfigurationError):

@@ -15,8 +15,8 @@ from sqlalchemy import Index, TextClause, bindparam, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex
 
-from apps.memory_api.commands.doctor_checks import CheckResult
-from apps.memory_api.core.db import Base, Sessions
+from memory_api.commands.doctor_checks import CheckResult
+from memory_api.core.db import Base, Sessions
 
 UNPROTECTED_TABLES = text(
     "select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid"

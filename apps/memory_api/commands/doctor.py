@@ -15,34 +15,34 @@ from rich.console import Console
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.commands.database import (
+from memory_api.bootstrap import open_runtime
+from memory_api.commands.database import (
     CommandFailed,
     DatabaseUrls,
     exit_on_error,
     open_database,
 )
-from apps.memory_api.commands.database_checks import (
+from memory_api.commands.database_checks import (
     check_clock,
     check_disk,
     check_row_security,
     check_table_indexes,
 )
-from apps.memory_api.commands.doctor_checks import CheckResult, check_memories, check_model
-from apps.memory_api.commands.installation_checks import (
+from memory_api.commands.doctor_checks import CheckResult, check_memories, check_model
+from memory_api.commands.installation_checks import (
     check_distribution,
     check_packages,
     check_personal_data,
 )
-from apps.memory_api.commands.tenant_checks import check_runs_and_keys
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.db_errors import UNDEFINED_TABLE, driver_message, sqlstate
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.core.migrations import head_revision
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.llm.prompts import check_prompt_directory
-from apps.memory_api.playbooks.sections import check_section_file
+from memory_api.commands.tenant_checks import check_runs_and_keys
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.db_errors import UNDEFINED_TABLE, driver_message, sqlstate
+from memory_api.core.errors import HanseiError
+from memory_api.core.migrations import head_revision
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.llm.prompts import check_prompt_directory
+from memory_api.playbooks.sections import check_section_file
 
 ROLE = text(
     "select current_user, rolsuper or rolbypassrls, "

@@ -13,21 +13,21 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from apps.memory_api.auth.queries import list_active_tenant_ids
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.embeddings.port import EmbedderUnavailable
-from apps.memory_api.embeddings.queries import list_embedding_models, seconds_until
-from apps.memory_api.embeddings.tables import EmbeddingModelRow
-from apps.memory_api.llm.errors import LLMAuthenticationFailed, LLMBadRequest, LLMError
-from apps.memory_api.llm.port import LLM, ModelLister
-from apps.memory_api.llm.registry import open_configured_models, selected_provider
-from apps.memory_api.maintenance import reembedding
-from apps.memory_api.maintenance.queries import get_open_run
-from apps.memory_api.maintenance.reindexing import is_outdated
-from apps.memory_api.maintenance.vector_indexes import missing_indexes
-from apps.memory_api.memories.index.reindex import find_tokenizers
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.text.terms import TOKENIZER_VERSION
+from memory_api.auth.queries import list_active_tenant_ids
+from memory_api.core.settings import Settings
+from memory_api.embeddings.port import EmbedderUnavailable
+from memory_api.embeddings.queries import list_embedding_models, seconds_until
+from memory_api.embeddings.tables import EmbeddingModelRow
+from memory_api.llm.errors import LLMAuthenticationFailed, LLMBadRequest, LLMError
+from memory_api.llm.port import LLM, ModelLister
+from memory_api.llm.registry import open_configured_models, selected_provider
+from memory_api.maintenance import reembedding
+from memory_api.maintenance.queries import get_open_run
+from memory_api.maintenance.reindexing import is_outdated
+from memory_api.maintenance.vector_indexes import missing_indexes
+from memory_api.memories.index.reindex import find_tokenizers
+from memory_api.runtime import Runtime
+from memory_api.text.terms import TOKENIZER_VERSION
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from apps.memory_api.bootstrap import open_configured_models
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, Message, TokenUsage
-from apps.memory_api.llm.prices import price_usd
 from hansei.client import AsyncHansei
+from memory_api.bootstrap import open_configured_models
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.llm.port import LLM, LLMReply, LLMRequest, Message, TokenUsage
+from memory_api.llm.prices import price_usd
 
 Task = Literal["finer", "formula"]
 Mode = Literal["offline", "online", "both"]

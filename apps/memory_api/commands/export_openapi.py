@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from apps.memory_api.api.openapi import document_text
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.main import create_app
+from memory_api.api.openapi import document_text
+from memory_api.core.settings import Settings
+from memory_api.main import create_app
 
 
 def openapi_text() -> str:

@@ -9,15 +9,15 @@ from importlib import metadata
 
 from sqlalchemy import text
 
-from apps.memory_api.commands.doctor_checks import CheckResult
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
-from apps.memory_api.core.settings import Settings
+from memory_api.commands.doctor_checks import CheckResult
+from memory_api.core.db import Sessions
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
+from memory_api.core.settings import Settings
 
 CLIENT, SERVER = "hansei", "hansei-server"
 ENTRY_POINT_GROUP = "hansei.commands"
-SERVER_ENTRY_POINT = "apps.memory_api.__main__:register"
+SERVER_ENTRY_POINT = "memory_api.__main__:register"
 
 COORDINATOR_TABLES = ("api_keys", "rate_limit_counters", "upkeep_schedule")
 """Tables with a tenant that stay on the coordinator (docs/decisions/distribution.md)."""

@@ -11,23 +11,23 @@ from uuid import UUID
 
 import typer
 
-from apps.memory_api.auth.queries import is_tenant_active
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.commands.database import (
+from memory_api.auth.queries import is_tenant_active
+from memory_api.bootstrap import open_runtime
+from memory_api.commands.database import (
     CommandFailed,
     UsageError,
     exit_on_error,
     open_database,
 )
-from apps.memory_api.commands.reembed import find_tenants
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.maintenance.schedule import start_task
-from apps.memory_api.maintenance.schemas import MaintenanceTaskName
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import process_ticket
+from memory_api.commands.reembed import find_tenants
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.maintenance.schedule import start_task
+from memory_api.maintenance.schemas import MaintenanceTaskName
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.queries import get_run
+from memory_api.runtime import Runtime
+from memory_api.worker import process_ticket
 
 POLL_INTERVAL_SECONDS = 0.5
 

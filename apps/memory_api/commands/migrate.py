@@ -18,17 +18,17 @@ import asyncpg
 import typer
 from sqlalchemy.engine import make_url
 
-from apps.memory_api.auth.identity import KeyScope, to_tenant_id
-from apps.memory_api.auth.queries import create_key, create_tenant
-from apps.memory_api.commands.database import (
+from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.queries import create_key, create_tenant
+from memory_api.commands.database import (
     CommandFailed,
     DatabaseUrls,
     exit_on_error,
     open_database,
 )
-from apps.memory_api.commands.tenants import owner_sessions
-from apps.memory_api.core.migrations import head_revision, upgrade
-from apps.memory_api.core.settings import Settings
+from memory_api.commands.tenants import owner_sessions
+from memory_api.core.migrations import head_revision, upgrade
+from memory_api.core.settings import Settings
 
 ROLES = ("hansei_app", "hansei_worker")
 

@@ -10,29 +10,29 @@ from uuid import UUID
 import uvicorn
 import uvloop
 
-from apps.memory_api.auth.queries import tenant_exists
-from apps.memory_api.bootstrap import freeze_startup_objects, open_runtime, return_memory
-from apps.memory_api.commands.database import CommandFailed, exit_on_error, open_database
-from apps.memory_api.commands.worker_metrics import serve_worker_metrics
-from apps.memory_api.core.db_errors import (
+from memory_api.auth.queries import tenant_exists
+from memory_api.bootstrap import freeze_startup_objects, open_runtime, return_memory
+from memory_api.commands.database import CommandFailed, exit_on_error, open_database
+from memory_api.commands.worker_metrics import serve_worker_metrics
+from memory_api.core.db_errors import (
     DatabaseLoginRefused,
     DatabaseUnavailable,
     driver_message,
 )
-from apps.memory_api.core.isolated_work import ISOLATION
-from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging, get_logger
-from apps.memory_api.core.tracing import configure_tracing, shut_down_tracing
-from apps.memory_api.embedded.data_directory import PortUnavailable
-from apps.memory_api.embedded.ports import open_listener
-from apps.memory_api.embedded.supervisor import watch_parent
-from apps.memory_api.evaluation.evaluators.registry import check_settings
-from apps.memory_api.llm.registry import check_model_settings
-from apps.memory_api.main import create_app
-from apps.memory_api.playbooks.sections import check_section_file
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.worker import run_worker
+from memory_api.core.isolated_work import ISOLATION
+from memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging, get_logger
+from memory_api.core.tracing import configure_tracing, shut_down_tracing
+from memory_api.embedded.data_directory import PortUnavailable
+from memory_api.embedded.ports import open_listener
+from memory_api.embedded.supervisor import watch_parent
+from memory_api.evaluation.evaluators.registry import check_settings
+from memory_api.llm.registry import check_model_settings
+from memory_api.main import create_app
+from memory_api.playbooks.sections import check_section_file
+from memory_api.runtime import Runtime
+from memory_api.worker import run_worker
 
 log = get_logger(__name__)
 

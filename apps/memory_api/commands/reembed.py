@@ -14,26 +14,26 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from apps.memory_api.auth.identity import to_tenant_id
-from apps.memory_api.auth.queries import list_active_tenant_ids, tenant_exists
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.commands.database import (
+from memory_api.auth.identity import to_tenant_id
+from memory_api.auth.queries import list_active_tenant_ids, tenant_exists
+from memory_api.bootstrap import open_runtime
+from memory_api.commands.database import (
     CommandFailed,
     DatabaseUrls,
     UsageError,
     exit_on_error,
     open_database,
 )
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import configure_logging
-from apps.memory_api.embeddings.registry import PROVIDERS, EmbedderSpec
-from apps.memory_api.maintenance import reembedding
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.execution import keep_lease
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.embeddings.registry import PROVIDERS, EmbedderSpec
+from memory_api.maintenance import reembedding
+from memory_api.runs import lifecycle
+from memory_api.runs.execution import keep_lease
+from memory_api.runs.queries import get_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 POLL_INTERVAL_SECONDS = 0.5
 """Time between two polls of a run that another process executes, in seconds."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
-from apps.memory_api.core.secret_redaction import redact
+from memory_api.core.secret_redaction import redact
 
 SCRAPE_TIMEOUT_SECONDS = 5.0
 

@@ -13,18 +13,18 @@ from pathlib import Path
 import typer
 from sqlalchemy import make_url
 
-from apps.memory_api.analytics.queries import (
+from memory_api.analytics.queries import (
     create_login,
     delete_sql_credential,
     drop_login,
     replace_sql_credential,
 )
-from apps.memory_api.auth.identity import to_tenant_id
-from apps.memory_api.auth.queries import tenant_exists
-from apps.memory_api.commands.database import CommandFailed
-from apps.memory_api.commands.tenants import print_result, run_as_owner
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.tenants.audit_log import record_audit_event
+from memory_api.auth.identity import to_tenant_id
+from memory_api.auth.queries import tenant_exists
+from memory_api.commands.database import CommandFailed
+from memory_api.commands.tenants import print_result, run_as_owner
+from memory_api.core.db import Sessions
+from memory_api.tenants.audit_log import record_audit_event
 
 SCRAM_ITERATIONS = 4096
 

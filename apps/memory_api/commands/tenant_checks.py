@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from apps.memory_api.auth.queries import list_active_tenant_ids
-from apps.memory_api.commands.doctor_checks import MAX_CHECKED_TENANTS, CheckResult
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.core.resources import load_sql
+from memory_api.auth.queries import list_active_tenant_ids
+from memory_api.commands.doctor_checks import MAX_CHECKED_TENANTS, CheckResult
+from memory_api.core.db import Sessions
+from memory_api.core.resources import load_sql
 
 STUCK_AFTER = timedelta(minutes=15)
 """Time after the end of its lease, or after it was queued without a ticket, at which maintenance

@@ -14,18 +14,18 @@ from uuid import UUID
 import typer
 from sqlalchemy import select
 
-from apps.memory_api.auth import queries
-from apps.memory_api.auth.identity import KeyScope, parse_key, to_tenant_id
-from apps.memory_api.auth.tables import ApiKeyRow, TenantRow
-from apps.memory_api.commands.database import (
+from memory_api.auth import queries
+from memory_api.auth.identity import KeyScope, parse_key, to_tenant_id
+from memory_api.auth.tables import ApiKeyRow, TenantRow
+from memory_api.commands.database import (
     CommandFailed,
     UsageError,
     exit_on_error,
     open_database,
 )
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.tenants.audit_log import record_audit_event, record_key_event
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.settings import Settings
+from memory_api.tenants.audit_log import record_audit_event, record_key_event
 
 
 def create_tenant(name: str, data_dir: Path | None, json: bool) -> None:

@@ -17,11 +17,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from apps.memory_api.commands.database import CommandFailed, exit_on_error
-from apps.memory_api.commands.scrape import Scrape, scrape_all
-from apps.memory_api.core.settings import Settings
 from hansei.credentials import DEFAULT_URL, load_credentials
 from hansei.errors import NotConfigured
+from memory_api.commands.database import CommandFailed, exit_on_error
+from memory_api.commands.scrape import Scrape, scrape_all
+from memory_api.core.settings import Settings
 
 SLOWEST_ROUTE_COUNT = 8
 QUEUE_STATES = ("due", "delayed", "running")

@@ -21,27 +21,27 @@ from urllib.parse import urlsplit
 import asyncpg
 import typer
 
-from apps.memory_api.auth.identity import parse_key
-from apps.memory_api.commands.api_processes import (
+from hansei.credentials import Credentials, load_credentials, save_credentials
+from hansei.errors import NotConfigured
+from memory_api.auth.identity import parse_key
+from memory_api.commands.api_processes import (
     HANSEI_COMMAND,
     api_children,
     check_settings,
     default_process_count,
 )
-from apps.memory_api.commands.database import (
+from memory_api.commands.database import (
     CommandFailed,
     DatabaseUrls,
     UsageError,
     exit_on_error,
     open_database,
 )
-from apps.memory_api.core.resources import packaged_path
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.embedded.data_directory import PortUnavailable
-from apps.memory_api.embedded.ports import check_port, find_free_port
-from apps.memory_api.embedded.supervisor import ChildMisconfigured, ChildProcess, Supervisor
-from hansei.credentials import Credentials, load_credentials, save_credentials
-from hansei.errors import NotConfigured
+from memory_api.core.resources import packaged_path
+from memory_api.core.settings import Settings
+from memory_api.embedded.data_directory import PortUnavailable
+from memory_api.embedded.ports import check_port, find_free_port
+from memory_api.embedded.supervisor import ChildMisconfigured, ChildProcess, Supervisor
 
 DEFAULT_TENANT = "default"
 LOOPBACK = "127.0.0.1"

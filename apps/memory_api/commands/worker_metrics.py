@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from apps.memory_api.api import exposition
-from apps.memory_api.api.problems import install_error_handlers
-from apps.memory_api.commands.database import CommandFailed
-from apps.memory_api.embedded.data_directory import PortUnavailable
-from apps.memory_api.embedded.ports import check_port
-from apps.memory_api.runtime import Runtime
+from memory_api.api import exposition
+from memory_api.api.problems import install_error_handlers
+from memory_api.commands.database import CommandFailed
+from memory_api.embedded.data_directory import PortUnavailable
+from memory_api.embedded.ports import check_port
+from memory_api.runtime import Runtime
 
 SHUTDOWN_SECONDS = 1
 

@@ -10,11 +10,11 @@ from urllib.parse import parse_qsl
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from apps.memory_api.api.problems import describe_field_error
-from apps.memory_api.api.request_body import MAX_BODY, UnsupportedMediaType, media_type, read_body
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.json_input import replace_unstorable
-from apps.memory_api.core.secret_redaction import redact
+from memory_api.api.problems import describe_field_error
+from memory_api.api.request_body import MAX_BODY, UnsupportedMediaType, media_type, read_body
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.json_input import replace_unstorable
+from memory_api.core.secret_redaction import redact
 
 FORM_TYPE = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from apps.memory_api.console.translations import N_
+from memory_api.console.translations import N_
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,19 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 
-from apps.memory_api.api.deps import runtime_of
-from apps.memory_api.api.problems import to_problem
-from apps.memory_api.api.spooled_response import spool_large_response
-from apps.memory_api.console.forms import CSRF_FIELD, SentForm, read_form
-from apps.memory_api.console.rendering import render_page
-from apps.memory_api.console.session import (
+from memory_api.api.deps import runtime_of
+from memory_api.api.problems import to_problem
+from memory_api.api.spooled_response import spool_large_response
+from memory_api.console.forms import CSRF_FIELD, SentForm, read_form
+from memory_api.console.rendering import render_page
+from memory_api.console.session import (
     COOKIE_PATH,
     LOGIN_COOKIE,
     csrf_token,
     is_csrf_token,
 )
-from apps.memory_api.console.visit import LoginRequired, Visit, anonymous_visit, begin_visit
-from apps.memory_api.core.errors import Forbidden
+from memory_api.console.visit import LoginRequired, Visit, anonymous_visit, begin_visit
+from memory_api.core.errors import Forbidden
 
 log = structlog.get_logger()
 

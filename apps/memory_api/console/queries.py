@@ -9,13 +9,13 @@ from typing import Any
 from sqlalchemy import Text, case, cast, delete, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.auth.queries import tenant_is_active
-from apps.memory_api.auth.tables import ApiKeyRow
-from apps.memory_api.console.tables import ConsoleSessionRow
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow
-from apps.memory_api.playbooks.verdicts.record import JUDGE_PRECEDENCE
+from memory_api.auth.queries import tenant_is_active
+from memory_api.auth.tables import ApiKeyRow
+from memory_api.console.tables import ConsoleSessionRow
+from memory_api.core.db import current_tenant_id
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow
+from memory_api.playbooks.verdicts.record import JUDGE_PRECEDENCE
 
 
 async def get_valid_session(

@@ -16,10 +16,10 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from apps.memory_api.console.navigation import NAVIGATION
-from apps.memory_api.console.translations import LANGUAGES, Translation, load_translation
-from apps.memory_api.console.visit import THEMES, Visit
-from apps.memory_api.core.errors import NotFound
+from memory_api.console.navigation import NAVIGATION
+from memory_api.console.translations import LANGUAGES, Translation, load_translation
+from memory_api.console.visit import THEMES, Visit
+from memory_api.core.errors import NotFound
 
 FOLDER = Path(__file__).parent
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}

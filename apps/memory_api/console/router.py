@@ -8,26 +8,26 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.api.deps import RuntimeDep, authenticate_key
-from apps.memory_api.auth.identity import KeyScope
-from apps.memory_api.auth.rate_limits import RateLimited
-from apps.memory_api.console.agent_runs.router import router as agent_runs_router
-from apps.memory_api.console.analytics.router import router as analytics_router
-from apps.memory_api.console.bullets.router import router as bullets_router
-from apps.memory_api.console.costs.router import router as costs_router
-from apps.memory_api.console.keys.router import router as keys_router
-from apps.memory_api.console.overview.router import router as overview_router
-from apps.memory_api.console.pages import (
+from memory_api.api.deps import RuntimeDep, authenticate_key
+from memory_api.auth.identity import KeyScope
+from memory_api.auth.rate_limits import RateLimited
+from memory_api.console.agent_runs.router import router as agent_runs_router
+from memory_api.console.analytics.router import router as analytics_router
+from memory_api.console.bullets.router import router as bullets_router
+from memory_api.console.costs.router import router as costs_router
+from memory_api.console.keys.router import router as keys_router
+from memory_api.console.overview.router import router as overview_router
+from memory_api.console.pages import (
     ConsoleRoute,
     CurrentVisit,
     Form,
     PublicConsoleRoute,
 )
-from apps.memory_api.console.playbooks.router import router as playbooks_router
-from apps.memory_api.console.rendering import load_static_file, render_page
-from apps.memory_api.console.review.router import router as review_router
-from apps.memory_api.console.runs.router import router as runs_router
-from apps.memory_api.console.session import (
+from memory_api.console.playbooks.router import router as playbooks_router
+from memory_api.console.rendering import load_static_file, render_page
+from memory_api.console.review.router import router as review_router
+from memory_api.console.runs.router import router as runs_router
+from memory_api.console.session import (
     COOKIE_PATH,
     LOGIN_COOKIE,
     SESSION_COOKIE,
@@ -36,18 +36,18 @@ from apps.memory_api.console.session import (
     delete_console_session,
     set_cookie,
 )
-from apps.memory_api.console.sql.router import router as sql_router
-from apps.memory_api.console.timeline.router import router as timeline_router
-from apps.memory_api.console.traces.router import router as traces_router
-from apps.memory_api.console.translations import LANGUAGES
-from apps.memory_api.console.visit import (
+from memory_api.console.sql.router import router as sql_router
+from memory_api.console.timeline.router import router as timeline_router
+from memory_api.console.traces.router import router as traces_router
+from memory_api.console.translations import LANGUAGES
+from memory_api.console.visit import (
     LANGUAGE_COOKIE,
     THEME_COOKIE,
     THEMES,
     Visit,
     local_address,
 )
-from apps.memory_api.core.errors import Forbidden, NotFound, Unauthorized
+from memory_api.core.errors import Forbidden, NotFound, Unauthorized
 
 PAGES = (
     *(overview_router, playbooks_router, bullets_router, review_router, timeline_router),

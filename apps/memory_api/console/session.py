@@ -16,11 +16,11 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
-from apps.memory_api.auth.identity import Identity, KeyScope
-from apps.memory_api.console import queries
-from apps.memory_api.console.tables import ConsoleSessionRow
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.runtime import Runtime
+from memory_api.auth.identity import Identity, KeyScope
+from memory_api.console import queries
+from memory_api.console.tables import ConsoleSessionRow
+from memory_api.core.ids import new_id
+from memory_api.runtime import Runtime
 
 SESSION_COOKIE = "hansei_console"
 LOGIN_COOKIE = "hansei_login"

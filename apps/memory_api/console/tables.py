@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import DateTime, LargeBinary, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Id, Now, TenantId
+from memory_api.core.db import Base, Id, Now, TenantId
 
 
 class ConsoleSessionRow(Base):

@@ -7,12 +7,12 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Request
 
-from apps.memory_api.auth.identity import Identity, KeyScope
-from apps.memory_api.console.session import COOKIE_PATH, SESSION_COOKIE, Login, find_login
-from apps.memory_api.console.translations import Translation, choose_language, load_translation
-from apps.memory_api.core.errors import Unauthorized
-from apps.memory_api.core.log_context import bind_log_context
-from apps.memory_api.runtime import Runtime
+from memory_api.auth.identity import Identity, KeyScope
+from memory_api.console.session import COOKIE_PATH, SESSION_COOKIE, Login, find_login
+from memory_api.console.translations import Translation, choose_language, load_translation
+from memory_api.core.errors import Unauthorized
+from memory_api.core.log_context import bind_log_context
+from memory_api.runtime import Runtime
 
 LANGUAGE_COOKIE = "hansei_language"
 THEME_COOKIE = "hansei_theme"

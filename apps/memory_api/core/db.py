@@ -31,16 +31,16 @@ from sqlalchemy.orm import DeclarativeBase, mapped_column
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, NullPool
 from sqlalchemy.util import greenlet_spawn
 
-from apps.memory_api.core.db_errors import (
+from memory_api.core.db_errors import (
     DatabaseUnavailable,
     NoFreeConnection,
     to_unavailable,
     translate_connection_errors,
 )
-from apps.memory_api.core.disk_space import record_full_disk
-from apps.memory_api.core.errors import ConfigurationError, HanseiError
-from apps.memory_api.core.statement_spans import record_statements
-from apps.memory_api.core.tracing import is_tracing
+from memory_api.core.disk_space import record_full_disk
+from memory_api.core.errors import ConfigurationError, HanseiError
+from memory_api.core.statement_spans import record_statements
+from memory_api.core.tracing import is_tracing
 
 TENANT_INFO_KEY = "tenant_id"
 """Key of the tenant ID in `session.info` and in the connection's execution options."""

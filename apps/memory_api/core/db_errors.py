@@ -14,7 +14,7 @@ import asyncpg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from apps.memory_api.core.errors import ConfigurationError, HanseiError, ServiceUnavailable
+from memory_api.core.errors import ConfigurationError, HanseiError, ServiceUnavailable
 
 
 class DatabaseUnavailable(ServiceUnavailable):

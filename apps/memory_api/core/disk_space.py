@@ -12,8 +12,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from apps.memory_api.core.db_errors import sqlstate
-from apps.memory_api.core.metrics import DISK_FULL
+from memory_api.core.db_errors import sqlstate
+from memory_api.core.metrics import DISK_FULL
 
 DISK_FULL_SQLSTATE = "53100"
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import structlog
 from anyio import BrokenWorkerProcess, CapacityLimiter, to_process
 
-from apps.memory_api.core.errors import HanseiError
+from memory_api.core.errors import HanseiError
 
 T = TypeVar("T")
 

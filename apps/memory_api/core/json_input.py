@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from jiter import from_json
 
-from apps.memory_api.core.errors import HanseiError, InvalidRequest, PayloadTooLarge
+from memory_api.core.errors import HanseiError, InvalidRequest, PayloadTooLarge
 
 MAX_DEPTH = 64
 MAX_VALUES = 750_000

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import structlog
 
-from apps.memory_api.core.secret_redaction import redact_value
-from apps.memory_api.core.tracing import current_span_ids
+from memory_api.core.secret_redaction import redact_value
+from memory_api.core.tracing import current_span_ids
 
 LOG_CONTEXT = ("tenant_id", "key_id", "run_id", "trace_id")
 """IDs that lines of a request or run carry, besides `request_id` and `kind`."""

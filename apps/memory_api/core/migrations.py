@@ -11,8 +11,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from apps.memory_api.core.db import driver_url
-from apps.memory_api.core.resources import packaged_path
+from memory_api.core.db import driver_url
+from memory_api.core.resources import packaged_path
 
 
 def alembic_config(connection: Connection | None = None) -> Config:

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from apps.memory_api.core.tracing import ActiveSpan, Attributes, AttributeValue, SpanKind
+from memory_api.core.tracing import ActiveSpan, Attributes, AttributeValue, SpanKind
 
 NANOSECONDS = 1_000_000_000
 FLUSH_TIMEOUT_MILLISECONDS = 3_000

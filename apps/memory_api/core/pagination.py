@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.schemas import Page
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.schemas import Page
 
 Row = TypeVar("Row")
 PageT = TypeVar("PageT", bound=Page[Any])

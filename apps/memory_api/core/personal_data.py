@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
 
-from apps.memory_api.core.errors import ConfigurationError
+from memory_api.core.errors import ConfigurationError
 
 KINDS = ("email", "phone", "credit_card", "iban", "us_ssn", "ip_address")
 MAX_CHECKED = 20_000

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from apps.memory_api.core.errors import HanseiError
+from memory_api.core.errors import HanseiError
 
 
 class AddressRefused(HanseiError):

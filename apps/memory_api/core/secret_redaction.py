@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_core import SchemaValidator, core_schema
 
-from apps.memory_api.core.personal_data import PERSONAL_DATA, one_limit
-from apps.memory_api.core.secret_patterns import SECRET_PATTERNS, SecretPattern
+from memory_api.core.personal_data import PERSONAL_DATA, one_limit
+from memory_api.core.secret_patterns import SECRET_PATTERNS, SecretPattern
 
 MIN_SECRET_LENGTH = 16
 """Minimum length of an object key that is checked for secrets. No pattern matches a shorter text.

@@ -13,7 +13,7 @@ from limits import RateLimitItem, parse
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from apps.memory_api.core.personal_data import parse_kinds
+from memory_api.core.personal_data import parse_kinds
 
 
 def _env(*names: str) -> AliasChoices:

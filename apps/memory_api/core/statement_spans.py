@@ -14,8 +14,8 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from apps.memory_api.core.db_errors import sqlstate
-from apps.memory_api.core.tracing import AttributeValue, record_finished_span
+from memory_api.core.db_errors import sqlstate
+from memory_api.core.tracing import AttributeValue, record_finished_span
 
 MAX_STATEMENT_LENGTH = 2_000
 """Characters of a statement that a span shows."""

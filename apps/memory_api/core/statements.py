@@ -17,10 +17,10 @@ from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.sql import ClauseElement
 
-from apps.memory_api.core.db import asyncpg_connection
-from apps.memory_api.core.db_errors import DatabaseUnavailable, translate_connection_errors
-from apps.memory_api.core.disk_space import record_if_disk_full
-from apps.memory_api.core.resources import read_sql
+from memory_api.core.db import asyncpg_connection
+from memory_api.core.db_errors import DatabaseUnavailable, translate_connection_errors
+from memory_api.core.disk_space import record_if_disk_full
+from memory_api.core.resources import read_sql
 
 _DIALECT = asyncpg_dialect.dialect()
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)\b(?!:)")

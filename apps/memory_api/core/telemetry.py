@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import structlog
 
-from apps.memory_api.core.errors import ConfigurationError, HanseiError
-from apps.memory_api.core.log_context import add_span_ids, redact_line
-from apps.memory_api.core.secret_redaction import redact
+from memory_api.core.errors import ConfigurationError, HanseiError
+from memory_api.core.log_context import add_span_ids, redact_line
+from memory_api.core.secret_redaction import redact
 
 PRIVATE_FIELDS = frozenset({"error", "exc_info"})
 """Fields that may contain parts of a prompt, keys or local variables. The standard library's

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Literal, Protocol
 
-from apps.memory_api.core.errors import ConfigurationError
+from memory_api.core.errors import ConfigurationError
 
 AttributeValue = str | int | float | bool | list[str]
 Attributes = Mapping[str, AttributeValue]
@@ -101,7 +101,7 @@ def check_tracing(endpoint: str | None) -> None:
 
 def _backend_module() -> ModuleType:
     try:
-        return importlib.import_module("apps.memory_api.core.open_telemetry")
+        return importlib.import_module("memory_api.core.open_telemetry")
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is not installed."

@@ -13,48 +13,48 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curation.capacity import archive_bullets, choose_archived, drop_last_adds
-from apps.memory_api.curation.confirmation import hold_or_confirm, restrict_unconfirmed
-from apps.memory_api.curation.context import (
+from memory_api.curation.capacity import archive_bullets, choose_archived, drop_last_adds
+from memory_api.curation.confirmation import hold_or_confirm, restrict_unconfirmed
+from memory_api.curation.context import (
     embed_texts,
     find_earlier_decisions,
     find_nearest_bullets,
     list_proposed_texts,
     to_nearby,
 )
-from apps.memory_api.curation.decision_log import save_decisions
-from apps.memory_api.curation.lesson_duplicates import (
+from memory_api.curation.decision_log import save_decisions
+from memory_api.curation.lesson_duplicates import (
     Contradiction,
     contradictions_of,
     link_contradictions,
 )
-from apps.memory_api.curation.nearness import find_near_text
-from apps.memory_api.curation.queries import (
+from memory_api.curation.nearness import find_near_text
+from memory_api.curation.queries import (
     find_decisions,
     load_memories,
 )
-from apps.memory_api.curation.rebase import CurrentPlaybook, RebasedPlan, rebase_plan
-from apps.memory_api.curation.schemas import (
+from memory_api.curation.rebase import CurrentPlaybook, RebasedPlan, rebase_plan
+from memory_api.curation.schemas import (
     ApplyResult,
     CurationPlan,
     sources_of,
 )
-from apps.memory_api.memories.index.drafts import fingerprint
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.search.query import EmbeddedQuery
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.bullet_rows import to_bullet, to_state
-from apps.memory_api.playbooks.deltas import bullet_from_delta
-from apps.memory_api.playbooks.editing.edits import plan_deltas
-from apps.memory_api.playbooks.editing.plan import ChangeConditions, ChangePlan, ChangeResult
-from apps.memory_api.playbooks.editing.transaction import change_playbook
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.playbooks.proposals.review import add_proposal
-from apps.memory_api.playbooks.queries import find_bullets, get_playbook, list_changed_bullets
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.playbooks.verdicts.quarantine import set_status
-from apps.memory_api.runtime import Runtime
+from memory_api.memories.index.drafts import fingerprint
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.search.query import EmbeddedQuery
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.bullet_rows import to_bullet, to_state
+from memory_api.playbooks.deltas import bullet_from_delta
+from memory_api.playbooks.editing.edits import plan_deltas
+from memory_api.playbooks.editing.plan import ChangeConditions, ChangePlan, ChangeResult
+from memory_api.playbooks.editing.transaction import change_playbook
+from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.proposals.review import add_proposal
+from memory_api.playbooks.queries import find_bullets, get_playbook, list_changed_bullets
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.playbooks.verdicts.quarantine import set_status
+from memory_api.runtime import Runtime
 
 OnApplied = Callable[[AsyncSession, ApplyResult], Awaitable[None]]
 """Called once with the result, in the transaction that applies the plan."""

@@ -8,17 +8,17 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curation.queries import list_least_useful_bullets
-from apps.memory_api.curation.rebase import RebasedPlan
-from apps.memory_api.curation.schemas import RejectedLesson
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.bullet_rows import is_active, to_bullet, to_state
-from apps.memory_api.playbooks.editing.plan import ChangePlan
-from apps.memory_api.playbooks.editing.transaction import change_playbook
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.playbooks.verdicts.quarantine import set_status
-from apps.memory_api.runtime import Runtime
+from memory_api.curation.queries import list_least_useful_bullets
+from memory_api.curation.rebase import RebasedPlan
+from memory_api.curation.schemas import RejectedLesson
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.bullet_rows import is_active, to_bullet, to_state
+from memory_api.playbooks.editing.plan import ChangePlan
+from memory_api.playbooks.editing.transaction import change_playbook
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.playbooks.verdicts.quarantine import set_status
+from memory_api.runtime import Runtime
 
 
 async def find_bullets_over_capacity(

@@ -16,13 +16,13 @@ from uuid import UUID
 from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import transaction_time
-from apps.memory_api.curation.apply import apply_plan
-from apps.memory_api.curation.capacity import (
+from memory_api.core.db import transaction_time
+from memory_api.curation.apply import apply_plan
+from memory_api.curation.capacity import (
     archive_over_capacity,
     find_bullets_over_capacity,
 )
-from apps.memory_api.curation.consolidation.consolidate import (
+from memory_api.curation.consolidation.consolidate import (
     MAX_AGE,
     MIN_GROWTH_BULLETS,
     MIN_INTERVAL,
@@ -31,41 +31,41 @@ from apps.memory_api.curation.consolidation.consolidate import (
     count_budgeted_tokens,
     is_consolidation_due,
 )
-from apps.memory_api.curation.consolidation.queries import list_playbooks_to_consolidate
-from apps.memory_api.curation.context import to_nearby
-from apps.memory_api.curation.duplicate_search import DuplicateSearch
-from apps.memory_api.curation.lesson_duplicates import NearbyBullet, is_duplicate
-from apps.memory_api.curation.queries import (
+from memory_api.curation.consolidation.queries import list_playbooks_to_consolidate
+from memory_api.curation.context import to_nearby
+from memory_api.curation.duplicate_search import DuplicateSearch
+from memory_api.curation.lesson_duplicates import NearbyBullet, is_duplicate
+from memory_api.curation.queries import (
     list_changed_bullets_since,
     list_changed_playbooks,
     list_playbooks_over_capacity,
     list_playbooks_with_harmful_bullets,
     list_rejected_merges,
 )
-from apps.memory_api.curation.rules import count_support, merge_delta
-from apps.memory_api.curation.schemas import (
+from memory_api.curation.rules import count_support, merge_delta
+from memory_api.curation.schemas import (
     ApplyResult,
     CurationPlan,
     ProposedChange,
 )
-from apps.memory_api.playbooks.deltas import MAX_DELTAS
-from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.inbox.queries import get_curation
-from apps.memory_api.playbooks.queries import get_playbook
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.playbooks.verdicts.quarantine import (
+from memory_api.playbooks.deltas import MAX_DELTAS
+from memory_api.playbooks.editing.edits import require_playbook
+from memory_api.playbooks.inbox.queries import get_curation
+from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.playbooks.verdicts.quarantine import (
     QUARANTINE_ACTOR,
     find_bullets_to_quarantine,
     quarantine_harmful_bullets,
 )
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.chain import PLAYBOOK
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.queries import list_unfinished_runs
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.chain import PLAYBOOK
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.queries import list_unfinished_runs
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 CLEANUP = "cleanup"
 FORCE = "consolidate"

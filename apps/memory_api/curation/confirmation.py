@@ -15,17 +15,17 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curation.queries import WITNESSED
-from apps.memory_api.curation.rebase import RebasedPlan
-from apps.memory_api.curation.schemas import KnownLesson, Lesson, ProposedChange
-from apps.memory_api.memories.queries import list_linked_traces
-from apps.memory_api.playbooks.bullet_rows import to_bullet
-from apps.memory_api.playbooks.editing.plan import ChangePlan
-from apps.memory_api.playbooks.models import Bullet, DeltaContextItem
-from apps.memory_api.playbooks.queries import find_bullets
-from apps.memory_api.playbooks.state import PlaybookState
-from apps.memory_api.playbooks.verdicts.quarantine import set_status
-from apps.memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
+from memory_api.curation.queries import WITNESSED
+from memory_api.curation.rebase import RebasedPlan
+from memory_api.curation.schemas import KnownLesson, Lesson, ProposedChange
+from memory_api.memories.queries import list_linked_traces
+from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.editing.plan import ChangePlan
+from memory_api.playbooks.models import Bullet, DeltaContextItem
+from memory_api.playbooks.queries import find_bullets
+from memory_api.playbooks.state import PlaybookState
+from memory_api.playbooks.verdicts.quarantine import set_status
+from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
 
 WAITING_REASON = (
     "Quotes text of a tool or a user from one trace. A second independent trace or a person "

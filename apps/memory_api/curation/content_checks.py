@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.text.differences import find_difference, names_and_numbers
-from apps.memory_api.text.similarity import containment
+from memory_api.playbooks.models import Bullet
+from memory_api.text.differences import find_difference, names_and_numbers
+from memory_api.text.similarity import containment
 
 MAX_BULLET_CHARACTERS = 500
 """Characters of the content of a bullet that a model writes: one trigger and one action."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curation.lesson_duplicates import NearbyBullet
-from apps.memory_api.curation.queries import (
+from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.queries import (
     find_decisions,
     find_deleting_versions,
     list_active_bullets,
@@ -22,22 +22,22 @@ from apps.memory_api.curation.queries import (
     list_traces_with_attempts,
     load_memories,
 )
-from apps.memory_api.curation.schemas import Lesson
-from apps.memory_api.curation.tables import CuratedLessonRow
-from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.memories.index.drafts import fingerprint
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.search.query import EmbeddedQuery
-from apps.memory_api.memories.search.search import search_in_session
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.bullet_rows import to_bullet, to_state
-from apps.memory_api.playbooks.deltas import normalize_content
-from apps.memory_api.playbooks.models import Bullet, DeltaContextItem, default_search_text
-from apps.memory_api.playbooks.queries import find_bullets
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.state import PlaybookState
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.text.terms import query_terms
+from memory_api.curation.schemas import Lesson
+from memory_api.curation.tables import CuratedLessonRow
+from memory_api.embeddings.port import Embedder
+from memory_api.memories.index.drafts import fingerprint
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.search.query import EmbeddedQuery
+from memory_api.memories.search.search import search_in_session
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.bullet_rows import to_bullet, to_state
+from memory_api.playbooks.deltas import normalize_content
+from memory_api.playbooks.models import Bullet, DeltaContextItem, default_search_text
+from memory_api.playbooks.queries import find_bullets
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.state import PlaybookState
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.text.terms import query_terms
 
 NEAREST_PER_LESSON = 24
 """Bullets compared per lesson. Of 678 duplicate pairs among the lessons of real traces, the nearest

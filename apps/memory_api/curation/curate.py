@@ -11,28 +11,28 @@ from uuid import UUID
 
 import structlog
 
-from apps.memory_api.curation.context import CurationContext, embed_lessons, load_context
-from apps.memory_api.curation.model_output import (
+from memory_api.curation.context import CurationContext, embed_lessons, load_context
+from memory_api.curation.model_output import (
     ModelCuration,
     find_problem,
     validate_operations,
 )
-from apps.memory_api.curation.prompt import BUILTIN, NAME, build_messages, group_equal_lessons
-from apps.memory_api.curation.rebase import drop_inapplicable
-from apps.memory_api.curation.rules import RuleDecisions, decide_by_rules
-from apps.memory_api.curation.schemas import (
+from memory_api.curation.prompt import BUILTIN, NAME, build_messages, group_equal_lessons
+from memory_api.curation.rebase import drop_inapplicable
+from memory_api.curation.rules import RuleDecisions, decide_by_rules
+from memory_api.curation.schemas import (
     CurationPlan,
     KnownLesson,
     Lesson,
     ProposedChange,
 )
-from apps.memory_api.llm.errors import LLMError, may_use_rules
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.structured_output import request_structured
-from apps.memory_api.llm.wrappers import MeteredLLM
-from apps.memory_api.playbooks.queries import get_playbook
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.runtime import Runtime, open_model_session
+from memory_api.llm.errors import LLMError, may_use_rules
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.structured_output import request_structured
+from memory_api.llm.wrappers import MeteredLLM
+from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.runtime import Runtime, open_model_session
 
 log = structlog.get_logger()
 

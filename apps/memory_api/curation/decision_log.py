@@ -7,14 +7,14 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curation.queries import WITNESSED, add_observations, upsert_decisions
-from apps.memory_api.curation.rebase import RebasedPlan
-from apps.memory_api.curation.schemas import Lesson, LessonDecision, RecordedDecision
-from apps.memory_api.memories.index.drafts import fingerprint
-from apps.memory_api.memories.queries import NewLink, add_links
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.models import DeltaAction, DeltaResult
-from apps.memory_api.playbooks.queries import find_bullets
+from memory_api.curation.queries import WITNESSED, add_observations, upsert_decisions
+from memory_api.curation.rebase import RebasedPlan
+from memory_api.curation.schemas import Lesson, LessonDecision, RecordedDecision
+from memory_api.memories.index.drafts import fingerprint
+from memory_api.memories.queries import NewLink, add_links
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.models import DeltaAction, DeltaResult
+from memory_api.playbooks.queries import find_bullets
 
 _DECISION_BY_ACTION: dict[DeltaAction, LessonDecision] = {
     "added": "added",

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curation.context import NEAREST_PER_LESSON, to_nearby
-from apps.memory_api.curation.lesson_duplicates import NearbyBullet, is_duplicate
-from apps.memory_api.curation.queries import load_memories
-from apps.memory_api.memories.queries import find_contents, list_vectors
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.runtime import Runtime
+from memory_api.curation.context import NEAREST_PER_LESSON, to_nearby
+from memory_api.curation.lesson_duplicates import NearbyBullet, is_duplicate
+from memory_api.curation.queries import load_memories
+from memory_api.memories.queries import find_contents, list_vectors
+from memory_api.memories.tables import MemoryRow
+from memory_api.runtime import Runtime
 
 ROWS_PER_PRODUCT = 4_096
 """Rows that are converted to single precision at once."""

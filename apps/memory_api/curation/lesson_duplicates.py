@@ -12,16 +12,16 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curation.schemas import Lesson, ProposedChange
-from apps.memory_api.memories.queries import NewLink, add_links
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.editing.plan import ChangePlan
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.playbooks.queries import find_bullets
-from apps.memory_api.text.advice import merge_tool_lists
-from apps.memory_api.text.differences import contradicts, find_difference, strip_examples
-from apps.memory_api.text.similarity import wording_similarity
+from memory_api.curation.schemas import Lesson, ProposedChange
+from memory_api.memories.queries import NewLink, add_links
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.editing.plan import ChangePlan
+from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.queries import find_bullets
+from memory_api.text.advice import merge_tool_lists
+from memory_api.text.differences import contradicts, find_difference, strip_examples
+from memory_api.text.similarity import wording_similarity
 
 MIN_WORDING_SIMILARITY = 0.85
 MIN_COSINE = 0.8

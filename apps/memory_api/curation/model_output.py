@@ -14,31 +14,31 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field, field_validator
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.curation.content_checks import (
+from memory_api.core.secret_redaction import redact
+from memory_api.curation.content_checks import (
     MAX_QUOTED,
     find_content_problem,
     find_long_contents,
     have_antonyms,
 )
-from apps.memory_api.curation.context import CurationContext
-from apps.memory_api.curation.lesson_duplicates import find_first_duplicate
-from apps.memory_api.curation.rules import MAX_CONTENT_CHARACTERS
-from apps.memory_api.curation.schemas import (
+from memory_api.curation.context import CurationContext
+from memory_api.curation.lesson_duplicates import find_first_duplicate
+from memory_api.curation.rules import MAX_CONTENT_CHARACTERS
+from memory_api.curation.schemas import (
     KnownLesson,
     Lesson,
     ProposedChange,
     RejectedLesson,
     new_delta,
 )
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.text.differences import (
+from memory_api.playbooks.models import Bullet
+from memory_api.text.differences import (
     Difference,
     contradicts,
     find_difference,
     names_and_numbers,
 )
-from apps.memory_api.text.similarity import containment, wording_similarity
+from memory_api.text.similarity import containment, wording_similarity
 
 MIN_KEPT_WORD_SHARE = 0.5
 """The share of a bullet's words that an UPDATE must keep, 0 to 1. Vectors do not tell rewording

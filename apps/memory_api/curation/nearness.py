@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import log
 
-from apps.memory_api.text.terms import document_weights, query_terms
+from memory_api.text.terms import document_weights, query_terms
 
 MIN_NEARNESS = 0.5
 """Texts that are nearer than this may give the same advice in other words. Measured with the

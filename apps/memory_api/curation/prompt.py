@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.curation.context import CurationContext, LessonEvidence
-from apps.memory_api.curation.lesson_duplicates import NearbyBullet
-from apps.memory_api.curation.model_output import ModelCuration
-from apps.memory_api.curation.schemas import Lesson
-from apps.memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
-from apps.memory_api.llm.structured_output import schema_text
-from apps.memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
-from apps.memory_api.playbooks.deltas import normalize_content
-from apps.memory_api.playbooks.sections import with_fallback
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.core.secret_redaction import redact
+from memory_api.curation.context import CurationContext, LessonEvidence
+from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.model_output import ModelCuration
+from memory_api.curation.schemas import Lesson
+from memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
+from memory_api.llm.structured_output import schema_text
+from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
+from memory_api.playbooks.deltas import normalize_content
+from memory_api.playbooks.sections import with_fallback
+from memory_api.text.excerpts import excerpt
+from memory_api.text.terms import estimate_tokens
 
 NAME = "curation/curate"
 BUILTIN = """You curate a playbook of short advice for AI agents. Text between tags that end in a

@@ -11,18 +11,18 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.pagination import parse_cursor_bytes, parse_cursor_time
-from apps.memory_api.curation.tables import CuratedLessonRow
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.tables import MemoryLinkRow, MemoryRow
-from apps.memory_api.playbooks.tables import (
+from memory_api.core.db import current_tenant_id
+from memory_api.core.pagination import parse_cursor_bytes, parse_cursor_time
+from memory_api.curation.tables import CuratedLessonRow
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.tables import MemoryLinkRow, MemoryRow
+from memory_api.playbooks.tables import (
     PlaybookRow,
     PlaybookVersionRow,
     ProposalRow,
 )
-from apps.memory_api.traces.schemas import OutcomeType
-from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from memory_api.traces.schemas import OutcomeType
+from memory_api.traces.tables import TraceEventRow, TraceRow
 
 WITNESSED = "witnessed_by"
 """Relation of a bullet to a trace (or memory) that taught it."""

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from apps.memory_api.curation.context import EarlierDecision
-from apps.memory_api.curation.lesson_duplicates import (
+from memory_api.curation.context import EarlierDecision
+from memory_api.curation.lesson_duplicates import (
     NearbyBullet,
     find_contradictions,
     find_duplicates,
     find_same_advice,
     is_duplicate,
 )
-from apps.memory_api.curation.rules import OPEN_PROPOSAL_REASON, extended_list_delta
-from apps.memory_api.curation.schemas import (
+from memory_api.curation.rules import OPEN_PROPOSAL_REASON, extended_list_delta
+from memory_api.curation.schemas import (
     CurationPlan,
     KnownLesson,
     ProposedChange,
     RejectedLesson,
 )
-from apps.memory_api.playbooks.deltas import clean_deltas
-from apps.memory_api.playbooks.models import DeltaContextItem
-from apps.memory_api.playbooks.state import PlaybookState
-from apps.memory_api.text.advice import merge_tool_lists
+from memory_api.playbooks.deltas import clean_deltas
+from memory_api.playbooks.models import DeltaContextItem
+from memory_api.playbooks.state import PlaybookState
+from memory_api.text.advice import merge_tool_lists
 
 MAX_PLAN_DELTAS = 48
 """Changes of one plan: a batch of 16 lessons needs fewer."""

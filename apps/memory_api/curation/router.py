@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -15,17 +15,17 @@ from apps.memory_api.api.deps import (
     Session,
     Writer,
 )
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import ApiRoute
-from apps.memory_api.core.pagination import Cursor, to_page
-from apps.memory_api.curation import queries
-from apps.memory_api.curation.cleanup import enqueue_consolidation
-from apps.memory_api.curation.schemas import CuratedLesson, CuratedLessonPage, LessonDecision
-from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.runs.router import run_response
-from apps.memory_api.runs.schemas import Run
+from memory_api.api.problems import problems
+from memory_api.api.route import ApiRoute
+from memory_api.core.pagination import Cursor, to_page
+from memory_api.curation import queries
+from memory_api.curation.cleanup import enqueue_consolidation
+from memory_api.curation.schemas import CuratedLesson, CuratedLessonPage, LessonDecision
+from memory_api.playbooks.editing.edits import require_playbook
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.runs.queries import get_run
+from memory_api.runs.router import run_response
+from memory_api.runs.schemas import Run
 
 router = APIRouter(prefix="/api/v1/playbooks/{name}", tags=["playbooks"], route_class=ApiRoute)
 

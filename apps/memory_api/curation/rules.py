@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from apps.memory_api.curation.context import CurationContext
-from apps.memory_api.curation.lesson_duplicates import (
+from memory_api.curation.context import CurationContext
+from memory_api.curation.lesson_duplicates import (
     NearbyBullet,
     find_contradictions,
     find_duplicates,
@@ -22,18 +22,18 @@ from apps.memory_api.curation.lesson_duplicates import (
     find_same_advice,
     is_duplicate,
 )
-from apps.memory_api.curation.schemas import (
+from memory_api.curation.schemas import (
     KnownLesson,
     Lesson,
     ProposedChange,
     RejectedLesson,
     new_delta,
 )
-from apps.memory_api.playbooks.models import Bullet, DeltaContextItem, RevisionHint
-from apps.memory_api.playbooks.sections import SectionDefinition, find_section, with_fallback
-from apps.memory_api.text.advice import merge_tool_lists, strip_tool_lists
-from apps.memory_api.text.differences import names_and_numbers
-from apps.memory_api.text.similarity import containment
+from memory_api.playbooks.models import Bullet, DeltaContextItem, RevisionHint
+from memory_api.playbooks.sections import SectionDefinition, find_section, with_fallback
+from memory_api.text.advice import merge_tool_lists, strip_tool_lists
+from memory_api.text.differences import names_and_numbers
+from memory_api.text.similarity import containment
 
 _PREFERENCE = re.compile(
     r"\b(?:user|customer|client|team|reader)s? (?:always |usually )?"

@@ -9,20 +9,20 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Page,
     ResponseModel,
     UnitFloat,
     UtcDatetime,
     with_examples,
 )
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.memories.schemas import MemoryKind, MemoryStatus
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.models import DeltaContextItem, DeltaResult, DeltaType, RevisionHint
-from apps.memory_api.playbooks.tables import InboxLessonRow, PlaybookRow
-from apps.memory_api.text.advice import strip_run_examples
-from apps.memory_api.text.quotations import QUOTATIONS
+from memory_api.llm.errors import LLMError
+from memory_api.memories.schemas import MemoryKind, MemoryStatus
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.models import DeltaContextItem, DeltaResult, DeltaType, RevisionHint
+from memory_api.playbooks.tables import InboxLessonRow, PlaybookRow
+from memory_api.text.advice import strip_run_examples
+from memory_api.text.quotations import QUOTATIONS
 
 LessonDecision = Literal["added", "updated", "merged", "already_known", "proposed", "rejected"]
 

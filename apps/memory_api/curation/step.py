@@ -13,11 +13,11 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.curation.apply import apply_plan
-from apps.memory_api.curation.cleanup import enqueue_cleanup_after_growth
-from apps.memory_api.curation.curate import curate
-from apps.memory_api.curation.queries import load_memories
-from apps.memory_api.curation.schemas import (
+from memory_api.curation.apply import apply_plan
+from memory_api.curation.cleanup import enqueue_cleanup_after_growth
+from memory_api.curation.curate import curate
+from memory_api.curation.queries import load_memories
+from memory_api.curation.schemas import (
     ApplyResult,
     CurationPlan,
     Lesson,
@@ -25,19 +25,19 @@ from apps.memory_api.curation.schemas import (
     is_newer_than_deletion,
     lesson_from_inbox,
 )
-from apps.memory_api.playbooks.inbox.inbox import (
+from memory_api.playbooks.inbox.inbox import (
     MAX_CURATIONS_PER_LESSON,
     finish_curation,
     hand_over_curation,
     resume_curation,
     start_curation,
 )
-from apps.memory_api.playbooks.queries import get_playbook
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.tables import InboxLessonRow
-from apps.memory_api.playbooks.verdicts.quarantine import QUARANTINE_ACTOR
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.chain import (
+from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.tables import InboxLessonRow
+from memory_api.playbooks.verdicts.quarantine import QUARANTINE_ACTOR
+from memory_api.runs import lifecycle
+from memory_api.runs.chain import (
     APPLY,
     CURATE,
     CURATION_PLAN,
@@ -47,10 +47,10 @@ from apps.memory_api.runs.chain import (
     PLAYBOOK,
     enqueue_shared_run,
 )
-from apps.memory_api.runs.execution import Step
-from apps.memory_api.runs.lifecycle import NextStep, StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.runs.execution import Step
+from memory_api.runs.lifecycle import NextStep, StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 EXHAUSTED_REASON = f"{MAX_CURATIONS_PER_LESSON} curations of this lesson failed."
 NOT_WAITING_REASON = "Another curation decided on this lesson, or the playbook was deleted."

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO
 
-from apps.memory_api.embedded.data_directory import (
+from memory_api.embedded.data_directory import (
     ROOT_DATA_DIRECTORY,
     EmbeddedPostgresError,
     ServerAccount,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from apps.memory_api.embedded.binaries import MAJOR, launch, run
-from apps.memory_api.embedded.data_directory import (
+from memory_api.embedded.binaries import MAJOR, launch, run
+from memory_api.embedded.data_directory import (
     PORT,
     SOCKET,
     SUPERUSER,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from apps.memory_api.core.errors import HanseiError
+from memory_api.core.errors import HanseiError
 
 
 class EmbeddedPostgresError(HanseiError):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from apps.memory_api.embedded.data_directory import PortUnavailable
+from memory_api.embedded.data_directory import PortUnavailable
 
 BACKLOG = 2048
 """Connections that wait to be accepted."""

@@ -10,8 +10,8 @@ from typing import Protocol, cast
 
 import asyncpg
 
-from apps.memory_api.embedded.data_directory import APP, OWNER, SUPERUSER, WORKER
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.embedded.data_directory import APP, OWNER, SUPERUSER, WORKER
+from memory_api.embedded.server import EmbeddedPostgres
 
 # Defaults are explicit, because an operator may have changed them.
 _ROLES = {

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import IO, Self
 from urllib.parse import quote
 
-from apps.memory_api.embedded.binaries import find_binaries
-from apps.memory_api.embedded.cluster import (
+from memory_api.embedded.binaries import find_binaries
+from memory_api.embedded.cluster import (
     Postmaster,
     clear_stale_files,
     cluster_exists,
@@ -34,7 +34,7 @@ from apps.memory_api.embedded.cluster import (
     spawn_postmaster,
     write_settings,
 )
-from apps.memory_api.embedded.data_directory import (
+from memory_api.embedded.data_directory import (
     LOCATION_FILE,
     PASSWORD_FILE,
     PORT,

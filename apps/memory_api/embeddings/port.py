@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.memory_api.core.errors import ServiceUnavailable
+from memory_api.core.errors import ServiceUnavailable
 
 Vectors = NDArray[np.float32]
 

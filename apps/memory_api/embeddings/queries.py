@@ -9,8 +9,8 @@ from sqlalchemy import delete, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.embeddings.tables import EmbeddingModelRow
+from memory_api.core.db import current_tenant_id
+from memory_api.embeddings.tables import EmbeddingModelRow
 
 
 async def list_embedding_models(

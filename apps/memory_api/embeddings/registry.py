@@ -9,14 +9,14 @@ from typing import Final, cast
 
 from pydantic import SecretStr
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.embeddings.port import Embedder, EmbedderUnavailable
-from apps.memory_api.embeddings.tables import EmbeddingModelRow
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.embeddings.port import Embedder, EmbedderUnavailable
+from memory_api.embeddings.tables import EmbeddingModelRow
 
 MAX_DIMENSIONS: Final = 1024
 """The longest vector that fits into an index entry."""
-_PACKAGE: Final = "apps.memory_api.embeddings.providers"
+_PACKAGE: Final = "memory_api.embeddings.providers"
 PROVIDERS: Final = ("static", "openai", "fastembed")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import CheckConstraint, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Now, OptStr, Str, TenantId
+from memory_api.core.db import Base, Now, OptStr, Str, TenantId
 
 
 class EmbeddingModelRow(Base):

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.embeddings.port import Embedder, EmbedderUnavailable, Vectors
-from apps.memory_api.embeddings.queries import insert_first_model, list_models_to_write
-from apps.memory_api.embeddings.registry import EmbedderCache
-from apps.memory_api.embeddings.tables import EmbeddingModelRow
+from memory_api.core.db import Sessions
+from memory_api.core.telemetry import get_logger
+from memory_api.embeddings.port import Embedder, EmbedderUnavailable, Vectors
+from memory_api.embeddings.queries import insert_first_model, list_models_to_write
+from memory_api.embeddings.registry import EmbedderCache
+from memory_api.embeddings.tables import EmbeddingModelRow
 
 log = get_logger(__name__)
 

@@ -16,25 +16,25 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import Base, current_tenant_id, transaction_time
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.log_context import current_actor
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.erasures.schemas import CreateErasureRequest, ErasureTarget
-from apps.memory_api.erasures.tables import ErasureRow
-from apps.memory_api.memories.erasure import add_tombstones, erase_memories
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.editing import edits
-from apps.memory_api.playbooks.errors import BulletNotFound, PlaybookNotFound
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.tenants.audit_log import record_audit_event
-from apps.memory_api.traces.deletion import delete_traces
+from memory_api.core.db import Base, current_tenant_id, transaction_time
+from memory_api.core.ids import new_id
+from memory_api.core.log_context import current_actor
+from memory_api.core.resources import load_sql
+from memory_api.erasures.schemas import CreateErasureRequest, ErasureTarget
+from memory_api.erasures.tables import ErasureRow
+from memory_api.memories.erasure import add_tombstones, erase_memories
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.editing import edits
+from memory_api.playbooks.errors import BulletNotFound, PlaybookNotFound
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.tenants.audit_log import record_audit_event
+from memory_api.traces.deletion import delete_traces
 
 MAX_ATTEMPTS = 20
 TRACES_PER_BATCH = 50

@@ -8,14 +8,14 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.auth.queries import tenant_exists
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import NotFound
-from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.erasures.schemas import CreateErasureRequest, ErasureTarget
-from apps.memory_api.erasures.tables import ErasureRow
-from apps.memory_api.memories.queries import get_memory
-from apps.memory_api.traces.queries import get_trace
+from memory_api.auth.queries import tenant_exists
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import NotFound
+from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.erasures.schemas import CreateErasureRequest, ErasureTarget
+from memory_api.erasures.tables import ErasureRow
+from memory_api.memories.queries import get_memory
+from memory_api.traces.queries import get_trace
 
 
 async def require_target(session: AsyncSession, body: CreateErasureRequest) -> None:

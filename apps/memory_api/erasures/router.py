@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Response
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     Admin,
     CursorQuery,
     Limit,
@@ -16,21 +16,21 @@ from apps.memory_api.api.deps import (
     Session,
     require_whole_tenant,
 )
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import ApiRoute
-from apps.memory_api.auth.identity import Identity, KeyScope, to_tenant_id
-from apps.memory_api.core.errors import NotFound
-from apps.memory_api.core.pagination import to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.erasures import queries
-from apps.memory_api.erasures.erase import create_erasure as create
-from apps.memory_api.erasures.schemas import (
+from memory_api.api.problems import problems
+from memory_api.api.route import ApiRoute
+from memory_api.auth.identity import Identity, KeyScope, to_tenant_id
+from memory_api.core.errors import NotFound
+from memory_api.core.pagination import to_page
+from memory_api.core.schemas import body_example
+from memory_api.erasures import queries
+from memory_api.erasures.erase import create_erasure as create
+from memory_api.erasures.schemas import (
     CreateErasureRequest,
     Erasure,
     ErasurePage,
     ErasureTarget,
 )
-from apps.memory_api.erasures.tables import ErasureRow
+from memory_api.erasures.tables import ErasureRow
 
 router = APIRouter(prefix="/api/v1/erasures", tags=["maintenance"], route_class=ApiRoute)
 EXAMPLE = {

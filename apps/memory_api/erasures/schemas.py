@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Metadata,
     Page,
     RequestModel,

@@ -9,7 +9,7 @@ from sqlalchemy import CheckConstraint, Index, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Id, Json, Now, OptStr, OptTime, Str, TenantId
+from memory_api.core.db import Base, Id, Json, Now, OptStr, OptTime, Str, TenantId
 
 
 class ErasureRow(Base):

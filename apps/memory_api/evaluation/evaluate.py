@@ -13,10 +13,10 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.evaluation import queries
-from apps.memory_api.evaluation.evaluators.registry import Evaluator, open_evaluators
-from apps.memory_api.evaluation.evaluators.threshold import Thresholds, thresholds_of
-from apps.memory_api.evaluation.schemas import (
+from memory_api.evaluation import queries
+from memory_api.evaluation.evaluators.registry import Evaluator, open_evaluators
+from memory_api.evaluation.evaluators.threshold import Thresholds, thresholds_of
+from memory_api.evaluation.schemas import (
     Criterion,
     CriterionScore,
     EvaluationInput,
@@ -24,19 +24,19 @@ from apps.memory_api.evaluation.schemas import (
     EvaluatorResult,
     best_score,
 )
-from apps.memory_api.llm.errors import (
+from memory_api.llm.errors import (
     LLMError,
     LLMRefused,
     LLMTruncated,
     LLMUnparseable,
     may_use_rules,
 )
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.parser import parse_trace
-from apps.memory_api.traces.schemas import ErrorInfo, Event, OutcomeType
-from apps.memory_api.traces.tables import TraceRow
-from apps.memory_api.traces.tools import to_tools
+from memory_api.runtime import Runtime
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.parser import parse_trace
+from memory_api.traces.schemas import ErrorInfo, Event, OutcomeType
+from memory_api.traces.tables import TraceRow
+from memory_api.traces.tools import to_tools
 
 VERDICT_CRITERIA = (Criterion.CORRECTNESS, Criterion.HELPFULNESS)
 """The criteria of the verdict; the second counts only if nothing scored the first."""

@@ -9,10 +9,10 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.statements import fetch_rows, load_statement
-from apps.memory_api.evaluation.schemas import CriterionScore
-from apps.memory_api.evaluation.tables import TraceEvaluationRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.evaluation.schemas import CriterionScore
+from memory_api.evaluation.tables import TraceEvaluationRow
 
 REPLACE_SCORES = load_statement("evaluation/queries.sql", "replace_scores")
 

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from apps.memory_api.evaluation.schemas import (
+from memory_api.evaluation.schemas import (
     Criterion,
     EvaluationResults,
     ReflectionDecision,
     best_score,
 )
-from apps.memory_api.traces.schemas import OutcomeType, ReflectMode
+from memory_api.traces.schemas import OutcomeType, ReflectMode
 
 BASE_IMPORTANCE = {
     OutcomeType.ERROR: 0.7,

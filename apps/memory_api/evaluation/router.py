@@ -6,12 +6,12 @@ from uuid import UUID
 
 from fastapi import APIRouter
 
-from apps.memory_api.api.deps import Reader, Session
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import ApiRoute
-from apps.memory_api.evaluation.queries import list_evaluations
-from apps.memory_api.evaluation.schemas import TraceEvaluation, TraceEvaluationPage
-from apps.memory_api.traces.open_traces import require_trace
+from memory_api.api.deps import Reader, Session
+from memory_api.api.problems import problems
+from memory_api.api.route import ApiRoute
+from memory_api.evaluation.queries import list_evaluations
+from memory_api.evaluation.schemas import TraceEvaluation, TraceEvaluationPage
+from memory_api.traces.open_traces import require_trace
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"], route_class=ApiRoute)
 

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from pydantic import Field
 
-from apps.memory_api.core.schemas import Page, ResponseModel, UnitFloat, UtcDatetime, with_examples
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.trace_analysis.parser import ParsedTrace
-from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
+from memory_api.core.schemas import Page, ResponseModel, UnitFloat, UtcDatetime, with_examples
+from memory_api.llm.errors import LLMError
+from memory_api.trace_analysis.parser import ParsedTrace
+from memory_api.traces.schemas import ErrorInfo, OutcomeType
 
 
 class Criterion(StrEnum):

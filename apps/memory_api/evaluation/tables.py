@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import CheckConstraint, Double, ForeignKeyConstraint, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Id, Now, StrList, TenantId
+from memory_api.core.db import Base, Id, Now, StrList, TenantId
 
 
 class TraceEvaluationRow(Base):

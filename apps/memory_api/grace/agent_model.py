@@ -9,13 +9,13 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.prompts import split_cacheable_prefix
-from apps.memory_api.llm.structured_output import request_structured, schema_text
-from apps.memory_api.llm.wrappers import MeteredLLM
-from apps.memory_api.runtime import Runtime, open_model_session
+from memory_api.core.errors import HanseiError
+from memory_api.grace.config import GraceConfig
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.prompts import split_cacheable_prefix
+from memory_api.llm.structured_output import request_structured, schema_text
+from memory_api.llm.wrappers import MeteredLLM
+from memory_api.runtime import Runtime, open_model_session
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -10,30 +10,30 @@ from uuid import UUID
 from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.auth.identity import Identity
-from apps.memory_api.collections.queries import list_collections
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import Conflict, InvalidRequest, NotFound
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.grace import queries
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.corrections import enqueue_correction
-from apps.memory_api.grace.execution_plan import ExecutionPlan, find_plan_problems
-from apps.memory_api.grace.interventions import apply_answer, check_answer, enqueue_leg
-from apps.memory_api.grace.outcome import finish_agent_run
-from apps.memory_api.grace.schemas import (
+from memory_api.auth.identity import Identity
+from memory_api.collections.queries import list_collections
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import Conflict, InvalidRequest, NotFound
+from memory_api.core.ids import new_id
+from memory_api.grace import queries
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.corrections import enqueue_correction
+from memory_api.grace.execution_plan import ExecutionPlan, find_plan_problems
+from memory_api.grace.interventions import apply_answer, check_answer, enqueue_leg
+from memory_api.grace.outcome import finish_agent_run
+from memory_api.grace.schemas import (
     AnswerInterventionRequest,
     CreateAgentRunRequest,
     RecordAgentFeedbackRequest,
 )
-from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
-from apps.memory_api.grace.tools.registry import available_tools
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.intake import TraceIntake
-from apps.memory_api.traces.open_traces import record_outcome
-from apps.memory_api.traces.queries import get_trace
-from apps.memory_api.traces.redaction import redact_change
-from apps.memory_api.traces.schemas import RecordOutcomeRequest
+from memory_api.grace.tables import AgentRunRow, AgentStepRow
+from memory_api.grace.tools.registry import available_tools
+from memory_api.runtime import Runtime
+from memory_api.traces.intake import TraceIntake
+from memory_api.traces.open_traces import record_outcome
+from memory_api.traces.queries import get_trace
+from memory_api.traces.redaction import redact_change
+from memory_api.traces.schemas import RecordOutcomeRequest
 
 ENDED = ("done", "failed", "cancelled")
 

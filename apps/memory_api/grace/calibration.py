@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.grace import queries
-from apps.memory_api.grace.confidence import (
+from memory_api.core.db import current_tenant_id
+from memory_api.grace import queries
+from memory_api.grace.confidence import (
     adjust_thresholds,
     calibrate,
     expected_calibration_error,
     fit_temperature,
 )
-from apps.memory_api.grace.config import GraceConfig, ThresholdSection
-from apps.memory_api.grace.schemas import AgentCalibration
-from apps.memory_api.grace.tables import AgentCalibrationRow, AgentRunRow
-from apps.memory_api.memories.index.scopes import acquire_tenant_lock
+from memory_api.grace.config import GraceConfig, ThresholdSection
+from memory_api.grace.schemas import AgentCalibration
+from memory_api.grace.tables import AgentCalibrationRow, AgentRunRow
+from memory_api.memories.index.scopes import acquire_tenant_lock
 
 MAX_SAMPLES = 500
 """Runs with feedback, newest first, that the temperature is fitted to."""

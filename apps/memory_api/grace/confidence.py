@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from apps.memory_api.grace.config import GraceConfig, ThresholdSection
+from memory_api.grace.config import GraceConfig, ThresholdSection
 
 Level = Literal["silent", "notify", "confirm", "escalate"]
 GROUNDED_SELF_EVALUATION = 0.8

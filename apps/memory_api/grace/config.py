@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.resources import packaged_path
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.resources import packaged_path
 
 FILE_NAME = "grace_config.yml"
 PREFIX = "GRACE_"

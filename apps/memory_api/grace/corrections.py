@@ -15,22 +15,22 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.grace import queries
-from apps.memory_api.grace.execution_plan import SEARCH_ACTIONS
-from apps.memory_api.grace.tables import AgentRunRow
-from apps.memory_api.playbooks.bullet_rows import FoundBullet
-from apps.memory_api.playbooks.errors import PlaybookNotFound
-from apps.memory_api.playbooks.models import DeltaContextItem
-from apps.memory_api.playbooks.proposals.review import apply_or_propose
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.retrieval.retrieve import preview_search
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.lifecycle import StepResult, finish_run, new_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.text.excerpts import detect_language
-from apps.memory_api.text.segmentation import stem
-from apps.memory_api.text.terms import STOP_WORDS, content_terms
+from memory_api.grace import queries
+from memory_api.grace.execution_plan import SEARCH_ACTIONS
+from memory_api.grace.tables import AgentRunRow
+from memory_api.playbooks.bullet_rows import FoundBullet
+from memory_api.playbooks.errors import PlaybookNotFound
+from memory_api.playbooks.models import DeltaContextItem
+from memory_api.playbooks.proposals.review import apply_or_propose
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.retrieval.retrieve import preview_search
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.lifecycle import StepResult, finish_run, new_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.text.excerpts import detect_language
+from memory_api.text.segmentation import stem
+from memory_api.text.terms import STOP_WORDS, content_terms
 
 CORRECTION = "agent_correction"
 """The kind of run. Its input has the `agent_run_id`."""

@@ -10,21 +10,21 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.grace.confidence import CONTRADICTION
-from apps.memory_api.grace.execution_plan import (
+from memory_api.grace.confidence import CONTRADICTION
+from memory_api.grace.execution_plan import (
     ANSWER_ACTIONS,
     SEARCH_ACTIONS,
     PlanStep,
     PlanStepResult,
 )
-from apps.memory_api.grace.interventions import (
+from memory_api.grace.interventions import (
     ACCEPTED,
     PENDING_QUESTION,
     PENDING_REPLAN,
     describe_doubt,
 )
-from apps.memory_api.grace.leg import Leg
-from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
+from memory_api.grace.leg import Leg
+from memory_api.grace.tables import AgentRunRow, AgentStepRow
 
 WEB_SEARCH = "web_search"
 BUDGET_WARNED, SEARCHED_AGAIN = "budget_warned", "searched_again"

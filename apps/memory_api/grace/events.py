@@ -22,8 +22,8 @@ from weakref import WeakKeyDictionary, WeakSet
 import asyncpg
 import structlog
 
-from apps.memory_api.core.db import Sessions, tenant_transaction
-from apps.memory_api.grace import queries
+from memory_api.core.db import Sessions, tenant_transaction
+from memory_api.grace import queries
 
 log = structlog.get_logger()
 

@@ -18,10 +18,10 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.grace import queries
-from apps.memory_api.grace.agent_model import RunOverLimit
-from apps.memory_api.grace.confidence import (
+from memory_api.core.secret_redaction import redact
+from memory_api.grace import queries
+from memory_api.grace.agent_model import RunOverLimit
+from memory_api.grace.confidence import (
     CONTRADICTION,
     ConfidenceScore,
     calibrate,
@@ -29,31 +29,31 @@ from apps.memory_api.grace.confidence import (
     score_grounded,
     score_step,
 )
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.decisions import (
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.decisions import (
     budget_warning,
     decide_next,
     insert_web_search,
     wants_web_search,
 )
-from apps.memory_api.grace.execution_plan import (
+from memory_api.grace.execution_plan import (
     SEARCH_ACTIONS,
     ExecutionState,
     PlanStep,
     PlanStepResult,
 )
-from apps.memory_api.grace.interventions import (
+from memory_api.grace.interventions import (
     PENDING_QUESTION,
     PENDING_REPLAN,
     PersonQuestion,
     ask_person,
 )
-from apps.memory_api.grace.leg import KnownRows, Leg, read_state
-from apps.memory_api.grace.outcome import LockedRows
-from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
-from apps.memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolResult
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.runs.lifecycle import LeaseLost
+from memory_api.grace.leg import KnownRows, Leg, read_state
+from memory_api.grace.outcome import LockedRows
+from memory_api.grace.tables import AgentRunRow, AgentStepRow
+from memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolResult
+from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.runs.lifecycle import LeaseLost
 
 log = structlog.get_logger()
 

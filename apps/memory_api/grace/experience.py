@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.grace import queries
-from apps.memory_api.grace.queries import FinishedAgentRun
-from apps.memory_api.text.terms import query_terms
+from memory_api.grace import queries
+from memory_api.grace.queries import FinishedAgentRun
+from memory_api.text.terms import query_terms
 
 MAX_RUNS = 200
 """Finished runs that are looked at, newest first."""

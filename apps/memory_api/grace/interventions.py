@@ -13,18 +13,18 @@ from typing import Any, Literal
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import Conflict, InvalidRequest
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.grace import queries
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.execution_plan import SEARCH_ACTIONS, PlanStep, PlanStepResult
-from apps.memory_api.grace.replanning import FEEDBACK_WORDS
-from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow, InterventionRow
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs.lifecycle import new_run
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import Conflict, InvalidRequest
+from memory_api.core.ids import new_id
+from memory_api.grace import queries
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.execution_plan import SEARCH_ACTIONS, PlanStep, PlanStepResult
+from memory_api.grace.replanning import FEEDBACK_WORDS
+from memory_api.grace.tables import AgentRunRow, AgentStepRow, InterventionRow
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.lifecycle import new_run
+from memory_api.runtime import Runtime
+from memory_api.webhooks.outbox import WebhookEvent, add_event
 
 AGENT = "agent"
 """The kind of run. Its input has the `agent_run_id`."""

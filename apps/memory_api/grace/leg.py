@@ -9,22 +9,22 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.grace import queries
-from apps.memory_api.grace.agent_model import AgentModel, RunUsage
-from apps.memory_api.grace.config import GraceConfig, ThresholdSection
-from apps.memory_api.grace.corrections import Correction
-from apps.memory_api.grace.execution_plan import (
+from memory_api.grace import queries
+from memory_api.grace.agent_model import AgentModel, RunUsage
+from memory_api.grace.config import GraceConfig, ThresholdSection
+from memory_api.grace.corrections import Correction
+from memory_api.grace.execution_plan import (
     ExecutionPlan,
     ExecutionState,
     PlanStep,
     PlanStepResult,
 )
-from apps.memory_api.grace.outcome import LockedRows, finish_agent_run
-from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
-from apps.memory_api.grace.tools.port import Tool
-from apps.memory_api.runs.lifecycle import LeaseLost, StepResult, finish_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.grace.outcome import LockedRows, finish_agent_run
+from memory_api.grace.tables import AgentRunRow, AgentStepRow
+from memory_api.grace.tools.port import Tool
+from memory_api.runs.lifecycle import LeaseLost, StepResult, finish_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 
 @dataclass(frozen=True)

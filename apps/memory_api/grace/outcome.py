@@ -10,23 +10,23 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import asyncpg_connection
-from apps.memory_api.grace import queries
-from apps.memory_api.grace.confidence import aggregate, calibrate
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.execution_plan import (
+from memory_api.core.db import asyncpg_connection
+from memory_api.grace import queries
+from memory_api.grace.confidence import aggregate, calibrate
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.execution_plan import (
     ANSWER_ACTIONS,
     USABLE,
     ExecutionPlan,
     ExecutionResult,
     PlanStepResult,
 )
-from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
-from apps.memory_api.runs.chain import enqueue_learning_runs
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import prepare_trace, store_new_trace
+from memory_api.grace.tables import AgentRunRow, AgentStepRow
+from memory_api.runs.chain import enqueue_learning_runs
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.schemas import CreateTraceRequest
+from memory_api.traces.storage import prepare_trace, store_new_trace
 
 OUTCOMES = {"failed": "failure", "partial": "partial"}
 """Status of a run → outcome of its trace. A success is one if the run was sure enough to go on

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import structlog
 from pydantic import BaseModel, Field
 
-from apps.memory_api.grace.agent_model import AgentModel
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.corrections import Correction, choose_correction
-from apps.memory_api.grace.execution_plan import ExecutionPlan, PlanStep, find_plan_problems
-from apps.memory_api.grace.tools.port import Tool
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.llm.untrusted_text import fence_text
+from memory_api.grace.agent_model import AgentModel
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.corrections import Correction, choose_correction
+from memory_api.grace.execution_plan import ExecutionPlan, PlanStep, find_plan_problems
+from memory_api.grace.tools.port import Tool
+from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.llm.untrusted_text import fence_text
 
 log = structlog.get_logger()
 

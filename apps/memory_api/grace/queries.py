@@ -15,18 +15,18 @@ from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import make_transient, make_transient_to_detached
 
-from apps.memory_api.core.db import asyncpg_connection, current_tenant_id
-from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.core.resources import read_sql
-from apps.memory_api.grace.config import ThresholdSection
-from apps.memory_api.grace.tables import (
+from memory_api.core.db import asyncpg_connection, current_tenant_id
+from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.core.resources import read_sql
+from memory_api.grace.config import ThresholdSection
+from memory_api.grace.tables import (
     AgentCalibrationRow,
     AgentEventRow,
     AgentRunRow,
     AgentStepRow,
     InterventionRow,
 )
-from apps.memory_api.runs.tables import RunRow
+from memory_api.runs.tables import RunRow
 
 AgentEventData = tuple[str, Mapping[str, Any]]
 """Type and data of an event that is not stored yet."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from apps.memory_api.grace.agent_model import AgentModel
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.execution_plan import (
+from memory_api.grace.agent_model import AgentModel
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.execution_plan import (
     SEARCH_ACTIONS,
     USABLE,
     ExecutionPlan,
@@ -17,8 +17,8 @@ from apps.memory_api.grace.execution_plan import (
     PlanStep,
     new_plan_id,
 )
-from apps.memory_api.grace.planner import PlanningContext, create_plan
-from apps.memory_api.llm.untrusted_text import fence_text
+from memory_api.grace.planner import PlanningContext, create_plan
+from memory_api.llm.untrusted_text import fence_text
 
 Trigger = Literal["step_failed", "low_confidence", "user_feedback", "new_information", "timeout"]
 Strategy = Literal["partial", "full", "fallback", "skip", "abort"]

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -18,21 +18,21 @@ from apps.memory_api.api.deps import (
     Writer,
     project_filter,
 )
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.errors import InvalidRequest, NotFound
-from apps.memory_api.core.pagination import to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.grace import agent_runs, queries
-from apps.memory_api.grace.calibration import (
+from memory_api.api.problems import problems
+from memory_api.api.route import RedactingRoute
+from memory_api.core.errors import InvalidRequest, NotFound
+from memory_api.core.pagination import to_page
+from memory_api.core.schemas import body_example
+from memory_api.grace import agent_runs, queries
+from memory_api.grace.calibration import (
     learn_from_feedback,
     load_calibration,
     reset_calibration,
 )
-from apps.memory_api.grace.config import load_config
-from apps.memory_api.grace.events import feed_of, stream_events
-from apps.memory_api.grace.execution_plan import PlanStepResult
-from apps.memory_api.grace.schemas import (
+from memory_api.grace.config import load_config
+from memory_api.grace.events import feed_of, stream_events
+from memory_api.grace.execution_plan import PlanStepResult
+from memory_api.grace.schemas import (
     AgentCalibration,
     AgentRun,
     AgentRunPage,
@@ -44,7 +44,7 @@ from apps.memory_api.grace.schemas import (
     PlanStepView,
     RecordAgentFeedbackRequest,
 )
-from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow, InterventionRow
+from memory_api.grace.tables import AgentRunRow, AgentStepRow, InterventionRow
 
 router = APIRouter(prefix="/api/v1/agents", tags=["agents"], route_class=RedactingRoute)
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import AliasChoices, Field
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Name,
     Page,
     PlaybookName,

@@ -17,20 +17,20 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.collections.queries import list_collections
-from apps.memory_api.grace import queries
-from apps.memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
-from apps.memory_api.grace.config import GraceConfig, ThresholdSection, load_config
-from apps.memory_api.grace.corrections import Correction, find_corrections
-from apps.memory_api.grace.execution_plan import ExecutionPlan, ExecutionState
-from apps.memory_api.grace.executor import (
+from memory_api.collections.queries import list_collections
+from memory_api.grace import queries
+from memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
+from memory_api.grace.config import GraceConfig, ThresholdSection, load_config
+from memory_api.grace.corrections import Correction, find_corrections
+from memory_api.grace.execution_plan import ExecutionPlan, ExecutionState
+from memory_api.grace.executor import (
     AgentRunCancelled,
     find_next_steps,
     mark_running,
     run_ready_steps,
 )
-from apps.memory_api.grace.experience import Experience, find_experience
-from apps.memory_api.grace.interventions import (
+from memory_api.grace.experience import Experience, find_experience
+from memory_api.grace.interventions import (
     PENDING_QUESTION,
     PENDING_REPLAN,
     PersonQuestion,
@@ -38,26 +38,26 @@ from apps.memory_api.grace.interventions import (
     ask_person,
     enqueue_leg,
 )
-from apps.memory_api.grace.leg import KnownRows, Leg, describe_plan, read_state, write_plan
-from apps.memory_api.grace.outcome import finish_agent_run
-from apps.memory_api.grace.planner import PlanningContext, create_plan
-from apps.memory_api.grace.replanning import (
+from memory_api.grace.leg import KnownRows, Leg, describe_plan, read_state, write_plan
+from memory_api.grace.outcome import finish_agent_run
+from memory_api.grace.planner import PlanningContext, create_plan
+from memory_api.grace.replanning import (
     ReplanContext,
     ReplanResult,
     choose_strategy,
     make_replan,
 )
-from apps.memory_api.grace.tables import AgentRunRow, AgentStepRow
-from apps.memory_api.grace.tools.registry import available_tools
-from apps.memory_api.grace.turns import turns_of
-from apps.memory_api.llm.errors import LLMOverBudget
-from apps.memory_api.llm.untrusted_text import fence_text
-from apps.memory_api.playbooks.errors import PlaybookNotFound
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.retrieval.retrieve import RenderOptions, render_playbook
-from apps.memory_api.runs.lifecycle import StepResult, finish_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.grace.tables import AgentRunRow, AgentStepRow
+from memory_api.grace.tools.registry import available_tools
+from memory_api.grace.turns import turns_of
+from memory_api.llm.errors import LLMOverBudget
+from memory_api.llm.untrusted_text import fence_text
+from memory_api.playbooks.errors import PlaybookNotFound
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.retrieval.retrieve import RenderOptions, render_playbook
+from memory_api.runs.lifecycle import StepResult, finish_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 BULLETS = "bullets"
 """Key of `options`: the block of the playbook and its keys, as they were when the run began."""

@@ -9,7 +9,7 @@ from sqlalchemy import CheckConstraint, Computed, Double, ForeignKeyConstraint, 
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import (
+from memory_api.core.db import (
     Base,
     Id,
     Json,

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
-from apps.memory_api.core.db import Sessions
+from memory_api.core.db import Sessions
 
 MAX_TURNS = 2
 """While one run waits for PostgreSQL, the other one computes."""

@@ -19,9 +19,9 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.playbooks.models import Bullet, Playbook, SearchQuery, SearchResult
-from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS, matching_spellings
+from memory_api.core.settings import Settings
+from memory_api.playbooks.models import Bullet, Playbook, SearchQuery, SearchResult
+from memory_api.playbooks.sections import DEFAULT_SECTIONS, matching_spellings
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from apps.memory_api.core.telemetry import failure_fields, get_logger
-from apps.memory_api.llm.port import LLM, LLMRequest, Message
-from apps.memory_api.llm.prompts import content_hash, render_template
-from apps.memory_api.llm.registry import open_llm
+from memory_api.core.telemetry import failure_fields, get_logger
+from memory_api.llm.port import LLM, LLMRequest, Message
+from memory_api.llm.prompts import content_hash, render_template
+from memory_api.llm.registry import open_llm
 
 T = TypeVar("T")
 log = get_logger(__name__)

@@ -17,13 +17,13 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.playbooks.formats.transfer import load_playbook, save_playbook
-from apps.memory_api.playbooks.models import CorruptPlaybook, Playbook
-from apps.memory_api.playbooks.queries import get_playbook
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.runtime import Runtime
+from memory_api.bootstrap import open_runtime
+from memory_api.core.settings import Settings
+from memory_api.playbooks.formats.transfer import load_playbook, save_playbook
+from memory_api.playbooks.models import CorruptPlaybook, Playbook
+from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 MAX_NAME_BYTES = 200

@@ -11,30 +11,30 @@ from uuid import UUID
 
 import asyncpg
 
-from apps.memory_api.auth.identity import to_tenant_id
-from apps.memory_api.core.db import Sessions, engine_from_pool
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.embeddings.providers.static import StaticEmbedder
-from apps.memory_api.embeddings.registry import EmbedderCache
-from apps.memory_api.embeddings.tenant_models import TenantEmbeddingModels
-from apps.memory_api.llm.model_session import ModelSession, packaged_prompt
-from apps.memory_api.llm.port import LLM
-from apps.memory_api.llm.prompts import Prompt, content_hash
-from apps.memory_api.memories.index.drafts import prepare_memories
-from apps.memory_api.memories.index.scopes import kind_scope
-from apps.memory_api.memories.router import memory_response
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.query import SearchFilters
-from apps.memory_api.memories.search.search import embed_query, search_in_session
-from apps.memory_api.reflection.context import Evidence
-from apps.memory_api.reflection.generate import GeneratedReflection, generate_reflection
-from apps.memory_api.reflection.lesson_storage import reflection_drafts, save_lessons
-from apps.memory_api.reflection.prompt import PROMPT_BY_OUTCOME
-from apps.memory_api.reflection.schemas import ReflectionResult
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces.redaction import redact_fields
+from memory_api.auth.identity import to_tenant_id
+from memory_api.core.db import Sessions, engine_from_pool
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import get_logger
+from memory_api.embeddings.port import Embedder
+from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.embeddings.registry import EmbedderCache
+from memory_api.embeddings.tenant_models import TenantEmbeddingModels
+from memory_api.llm.model_session import ModelSession, packaged_prompt
+from memory_api.llm.port import LLM
+from memory_api.llm.prompts import Prompt, content_hash
+from memory_api.memories.index.drafts import prepare_memories
+from memory_api.memories.index.scopes import kind_scope
+from memory_api.memories.router import memory_response
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.search.query import SearchFilters
+from memory_api.memories.search.search import embed_query, search_in_session
+from memory_api.reflection.context import Evidence
+from memory_api.reflection.generate import GeneratedReflection, generate_reflection
+from memory_api.reflection.lesson_storage import reflection_drafts, save_lessons
+from memory_api.reflection.prompt import PROMPT_BY_OUTCOME
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.traces.redaction import redact_fields
 
 log = get_logger(__name__)
 

@@ -10,21 +10,21 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from apps.memory_api.core.secret_redaction import redact, redact_value
-from apps.memory_api.core.telemetry import failure_fields, get_logger
-from apps.memory_api.library.llm_client import LLMClient
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.port import LLM
-from apps.memory_api.playbooks.citations import resolve_citations
-from apps.memory_api.playbooks.models import Bullet, Playbook
-from apps.memory_api.reflection.trajectories.generate import (
+from memory_api.core.secret_redaction import redact, redact_value
+from memory_api.core.telemetry import failure_fields, get_logger
+from memory_api.library.llm_client import LLMClient
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.port import LLM
+from memory_api.playbooks.citations import resolve_citations
+from memory_api.playbooks.models import Bullet, Playbook
+from memory_api.reflection.trajectories.generate import (
     analyze_trajectory,
     judge_bullets,
     trajectory_input,
 )
-from apps.memory_api.reflection.trajectories.model_output import parse_insights
-from apps.memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
-from apps.memory_api.reflection.trajectories.schemas import (
+from memory_api.reflection.trajectories.model_output import parse_insights
+from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
     Insight,
     Trajectory,

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.core.telemetry import failure_fields, get_logger
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.port import LLM, LLMWrapper
-from apps.memory_api.llm.prompts import load_prompt
-from apps.memory_api.llm.registry import open_configured_models
-from apps.memory_api.llm.wrappers import FallbackLLM, RetryingLLM
-from apps.memory_api.playbooks.formats.key_points import list_key_points
-from apps.memory_api.playbooks.retrieval.prompt_block import format_playbook
-from apps.memory_api.reflection.transcripts.generate import (
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import failure_fields, get_logger
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.port import LLM, LLMWrapper
+from memory_api.llm.prompts import load_prompt
+from memory_api.llm.registry import open_configured_models
+from memory_api.llm.wrappers import FallbackLLM, RetryingLLM
+from memory_api.playbooks.formats.key_points import list_key_points
+from memory_api.playbooks.retrieval.prompt_block import format_playbook
+from memory_api.reflection.transcripts.generate import (
     BUILTIN_PROMPT,
     KEY_POINTS_TEMPLATE,
     PROMPT_NAME,
@@ -23,10 +23,10 @@ from apps.memory_api.reflection.transcripts.generate import (
     analyze_transcript,
     session_context,
 )
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.traces.importers.messages import messages_to_events
-from apps.memory_api.traces.importers.session_lines import Message, parse_messages
-from apps.memory_api.traces.schemas import Event
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.traces.importers.messages import messages_to_events
+from memory_api.traces.importers.session_lines import Message, parse_messages
+from memory_api.traces.schemas import Event
 
 log = get_logger(__name__)
 _RESULT_FIELDS = {"analysis", "bullet_tags"}

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, cast
 
-from apps.memory_api.llm.prompts import Prompt, load_prompt
-from apps.memory_api.llm.untrusted_text import fence_text
-from apps.memory_api.playbooks.models import Playbook, SearchQuery, SearchResult
-from apps.memory_api.workflow.step import BUILTIN_PROMPT, PROMPT_NAME, format_results
+from memory_api.llm.prompts import Prompt, load_prompt
+from memory_api.llm.untrusted_text import fence_text
+from memory_api.playbooks.models import Playbook, SearchQuery, SearchResult
+from memory_api.workflow.step import BUILTIN_PROMPT, PROMPT_NAME, format_results
 
 
 class WorkflowState(TypedDict, total=False):

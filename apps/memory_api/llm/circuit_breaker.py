@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from apps.memory_api.llm.errors import (
+from memory_api.llm.errors import (
     LLMAuthenticationFailed,
     LLMCircuitOpen,
     LLMConnectionFailed,
@@ -21,8 +21,8 @@ from apps.memory_api.llm.errors import (
     LLMQuotaExceeded,
     LLMRateLimited,
 )
-from apps.memory_api.llm.port import LLM, KeyedModel, LLMReply, LLMRequest, LLMWrapper
-from apps.memory_api.llm.stored_replies import request_hash
+from memory_api.llm.port import LLM, KeyedModel, LLMReply, LLMRequest, LLMWrapper
+from memory_api.llm.stored_replies import request_hash
 
 FIRST_PAUSE_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 300.0

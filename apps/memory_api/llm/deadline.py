@@ -11,8 +11,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from apps.memory_api.llm.errors import LLMDeadlineExceeded
-from apps.memory_api.llm.port import LLMReply, LLMRequest, LLMWrapper
+from memory_api.llm.errors import LLMDeadlineExceeded
+from memory_api.llm.port import LLMReply, LLMRequest, LLMWrapper
 
 _deadline: ContextVar[float | None] = ContextVar("llm_deadline", default=None)
 

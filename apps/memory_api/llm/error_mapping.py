@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from apps.memory_api.llm.errors import (
+from memory_api.llm.errors import (
     LLMAuthenticationFailed,
     LLMBadRequest,
     LLMConnectionFailed,

@@ -26,8 +26,8 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.llm.port import LLMReply
+from memory_api.core.errors import HanseiError
+from memory_api.llm.port import LLMReply
 
 
 class LLMError(HanseiError):

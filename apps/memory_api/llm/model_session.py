@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from apps.memory_api.llm.port import LLM, LLMRequest, Message
-from apps.memory_api.llm.prompts import Prompt, load_prompt
+from memory_api.llm.port import LLM, LLMRequest, Message
+from memory_api.llm.prompts import Prompt, load_prompt
 
 
 def packaged_prompt(name: str) -> Prompt:

@@ -10,11 +10,11 @@ import asyncio
 import time
 from urllib.parse import urlsplit
 
-from apps.memory_api.core.metrics import LLM_CALLS, LLM_DURATION, count_llm_reply
-from apps.memory_api.core.tracing import ActiveSpan, AttributeValue, is_tracing, span
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.llm.port import LLMReply, LLMRequest, LLMWrapper
-from apps.memory_api.llm.prices import price_usd
+from memory_api.core.metrics import LLM_CALLS, LLM_DURATION, count_llm_reply
+from memory_api.core.tracing import ActiveSpan, AttributeValue, is_tracing, span
+from memory_api.llm.errors import LLMError
+from memory_api.llm.port import LLMReply, LLMRequest, LLMWrapper
+from memory_api.llm.prices import price_usd
 
 PROVIDER_NAMES = {
     "openai": "openai",

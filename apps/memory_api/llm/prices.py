@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import genai_prices
 
-from apps.memory_api.llm.port import TokenUsage
+from memory_api.llm.port import TokenUsage
 
 _PROVIDER_IDS = {
     "openai": "openai",

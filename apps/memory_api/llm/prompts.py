@@ -21,10 +21,10 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote
 
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.core.resources import packaged_path
-from apps.memory_api.llm.port import Message
-from apps.memory_api.llm.untrusted_text import new_delimiter
+from memory_api.core.errors import HanseiError
+from memory_api.core.resources import packaged_path
+from memory_api.llm.port import Message
+from memory_api.llm.untrusted_text import new_delimiter
 
 _SUFFIXES = (".md", ".txt")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*(?:/[a-z0-9][a-z0-9_-]*)*", re.ASCII)

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 
 from pydantic import SecretStr
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.llm.port import LLM
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.llm.port import LLM
 
 _PROVIDER_OPENERS = {
-    "openai": ("apps.memory_api.llm.providers.openai", "open_openai"),
-    "openai-responses": ("apps.memory_api.llm.providers.openai_responses", "open_responses"),
-    "azure": ("apps.memory_api.llm.providers.openai", "open_azure"),
-    "anthropic": ("apps.memory_api.llm.providers.anthropic", "open_anthropic"),
-    "bedrock": ("apps.memory_api.llm.providers.anthropic", "open_bedrock"),
+    "openai": ("memory_api.llm.providers.openai", "open_openai"),
+    "openai-responses": ("memory_api.llm.providers.openai_responses", "open_responses"),
+    "azure": ("memory_api.llm.providers.openai", "open_azure"),
+    "anthropic": ("memory_api.llm.providers.anthropic", "open_anthropic"),
+    "bedrock": ("memory_api.llm.providers.anthropic", "open_bedrock"),
 }
 PROVIDERS = (*_PROVIDER_OPENERS, "none")
 

@@ -17,11 +17,11 @@ from sqlalchemy import bindparam, delete, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import Sessions, current_tenant_id
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.core.statements import StatementRow, compile_statement, fetch_rows
-from apps.memory_api.llm.port import LLM, FinishReason, LLMReply, LLMRequest, LLMWrapper, TokenUsage
-from apps.memory_api.llm.tables import LLMReplyRow
+from memory_api.core.db import Sessions, current_tenant_id
+from memory_api.core.secret_redaction import redact
+from memory_api.core.statements import StatementRow, compile_statement, fetch_rows
+from memory_api.llm.port import LLM, FinishReason, LLMReply, LLMRequest, LLMWrapper, TokenUsage
+from memory_api.llm.tables import LLMReplyRow
 
 log = structlog.get_logger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Any, TypeVar, cast
 import json_repair
 from pydantic import BaseModel, ValidationError
 
-from apps.memory_api.core.json_input import replace_unstorable
-from apps.memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
-from apps.memory_api.llm.port import LLM, JsonSchema, LLMReply, LLMRequest, Message
+from memory_api.core.json_input import replace_unstorable
+from memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
+from memory_api.llm.port import LLM, JsonSchema, LLMReply, LLMRequest, Message
 
 _FENCE = "```"
 # An object starts with a key or is empty. A brace in prose, as in "{x, y}", does not match.

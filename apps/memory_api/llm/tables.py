@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Now, OptStr, Str, TenantId
+from memory_api.core.db import Base, Now, OptStr, Str, TenantId
 
 
 class LLMReplyRow(Base):

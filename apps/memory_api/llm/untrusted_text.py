@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.text.terms import estimate_tokens
 
 _ERROR_LINE = re.compile(
     r"(?:errors?|exceptions?)\b"

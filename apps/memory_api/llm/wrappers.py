@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.llm.deadline import remaining_seconds
-from apps.memory_api.llm.errors import LLMBadRequest, LLMError
-from apps.memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper
-from apps.memory_api.llm.prices import price_usd
+from memory_api.core.telemetry import get_logger
+from memory_api.llm.deadline import remaining_seconds
+from memory_api.llm.errors import LLMBadRequest, LLMError
+from memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper
+from memory_api.llm.prices import price_usd
 
 log = get_logger(__name__)
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.budgets.accounting import OnAlerts
-from apps.memory_api.budgets.tables import BudgetAlertRow
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.run_queue.port import RunQueue, Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.delivery import SignedRequest, post_signed
-from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
+from memory_api.budgets.accounting import OnAlerts
+from memory_api.budgets.tables import BudgetAlertRow
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.run_queue.port import RunQueue, Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.webhooks.delivery import SignedRequest, post_signed
+from memory_api.webhooks.outbox import WebhookEvent, add_event
 
 KIND = "budget_alert"
 """The kind of run."""

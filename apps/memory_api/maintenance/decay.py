@@ -15,12 +15,12 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import transaction_time
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.maintenance.queries import lock_task
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db import transaction_time
+from memory_api.core.resources import load_sql
+from memory_api.maintenance.queries import lock_task
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 DECAY = "decay"
 DECAY_BATCH = load_sql("maintenance/maintenance.sql", "decay_batch")

@@ -17,21 +17,21 @@ import structlog
 from pydantic import BaseModel, Field
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import transaction_time
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.maintenance.episodes import Episode, ask_about_episodes
-from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
-from apps.memory_api.memories.index.scopes import ensure_scopes
-from apps.memory_api.memories.index.writer import insert_memories
-from apps.memory_api.memories.queries import NewLink, add_links, find_same_text
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.core.db import transaction_time
+from memory_api.core.ids import new_id
+from memory_api.core.resources import load_sql
+from memory_api.core.secret_redaction import redact
+from memory_api.llm.errors import LLMError
+from memory_api.maintenance.episodes import Episode, ask_about_episodes
+from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from memory_api.memories.index.scopes import ensure_scopes
+from memory_api.memories.index.writer import insert_memories
+from memory_api.memories.queries import NewLink, add_links, find_same_text
+from memory_api.memories.schemas import MemoryKind
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.schemas import OutcomeType
 
 log = structlog.get_logger()
 

@@ -11,14 +11,14 @@ from uuid import UUID
 import structlog
 from pydantic import BaseModel
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.llm.prompts import split_cacheable_prefix
-from apps.memory_api.llm.structured_output import request_structured, schema_text
-from apps.memory_api.llm.untrusted_text import fence_text, fit_text
-from apps.memory_api.llm.wrappers import MeteredLLM
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime, open_model_session
+from memory_api.core.secret_redaction import redact
+from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.llm.prompts import split_cacheable_prefix
+from memory_api.llm.structured_output import request_structured, schema_text
+from memory_api.llm.untrusted_text import fence_text, fit_text
+from memory_api.llm.wrappers import MeteredLLM
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime, open_model_session
 
 Answer = TypeVar("Answer", bound=BaseModel)
 MAX_EPISODE_TOKENS = 500

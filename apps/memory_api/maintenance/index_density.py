@@ -12,8 +12,8 @@ import asyncpg
 import structlog
 from sqlalchemy import text
 
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.maintenance.vector_indexes import TRY_LOCK
+from memory_api.core.db import Sessions
+from memory_api.maintenance.vector_indexes import TRY_LOCK
 
 log = structlog.get_logger()
 

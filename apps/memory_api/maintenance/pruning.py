@@ -14,15 +14,15 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.maintenance.queries import lock_task
-from apps.memory_api.memories.index.writer import unindex_memories
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db import current_tenant_id
+from memory_api.core.resources import load_sql
+from memory_api.maintenance.queries import lock_task
+from memory_api.memories.index.writer import unindex_memories
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.tables import MemoryRow
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 PRUNING = "pruning"
 PRUNABLE_MEMORIES = load_sql("maintenance/maintenance.sql", "prunable_memories")

@@ -9,10 +9,10 @@ from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.maintenance.tables import MaintenanceTaskRow
-from apps.memory_api.run_queue.tables import UpkeepScheduleRow
-from apps.memory_api.runs.tables import RunRow
+from memory_api.core.db import current_tenant_id
+from memory_api.maintenance.tables import MaintenanceTaskRow
+from memory_api.run_queue.tables import UpkeepScheduleRow
+from memory_api.runs.tables import RunRow
 
 NEVER_STARTED = datetime(2000, 1, 1, tzinfo=UTC)
 """`started_at` of a task that was only started on demand."""

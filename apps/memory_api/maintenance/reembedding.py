@@ -20,24 +20,24 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import transaction_time
-from apps.memory_api.core.errors import Conflict, NotFound
-from apps.memory_api.embeddings.queries import (
+from memory_api.core.db import transaction_time
+from memory_api.core.errors import Conflict, NotFound
+from memory_api.embeddings.queries import (
     list_embedding_models,
     seconds_until,
 )
-from apps.memory_api.embeddings.registry import EmbedderSpec
-from apps.memory_api.embeddings.tables import EmbeddingModelRow
-from apps.memory_api.embeddings.tenant_models import CACHE_SECONDS
-from apps.memory_api.maintenance.queries import get_open_run, update_progress
-from apps.memory_api.maintenance.reindexing import backfill_vectors
-from apps.memory_api.maintenance.vector_indexes import ensure_vector_indexes
-from apps.memory_api.memories.index.reindex import count_vectors, model_label_id
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.embeddings.registry import EmbedderSpec
+from memory_api.embeddings.tables import EmbeddingModelRow
+from memory_api.embeddings.tenant_models import CACHE_SECONDS
+from memory_api.maintenance.queries import get_open_run, update_progress
+from memory_api.maintenance.reindexing import backfill_vectors
+from memory_api.maintenance.vector_indexes import ensure_vector_indexes
+from memory_api.memories.index.reindex import count_vectors, model_label_id
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 log = structlog.get_logger()
 

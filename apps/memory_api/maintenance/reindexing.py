@@ -14,10 +14,10 @@ from uuid import UUID
 
 import structlog
 
-from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.embeddings.queries import delete_retired_models, list_embedding_models
-from apps.memory_api.memories.index.drafts import top_terms
-from apps.memory_api.memories.index.reindex import (
+from memory_api.embeddings.port import Embedder
+from memory_api.embeddings.queries import delete_retired_models, list_embedding_models
+from memory_api.memories.index.drafts import top_terms
+from memory_api.memories.index.reindex import (
     BackfillRange,
     IndexedMemory,
     count_vectors,
@@ -30,8 +30,8 @@ from apps.memory_api.memories.index.reindex import (
     replace_terms,
     store_vectors,
 )
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.text.terms import TOKENIZER_VERSION, document_weights
+from memory_api.runtime import Runtime
+from memory_api.text.terms import TOKENIZER_VERSION, document_weights
 
 log = structlog.get_logger()
 

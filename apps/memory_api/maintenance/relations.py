@@ -16,14 +16,14 @@ from sqlalchemy import Row, TextClause
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.maintenance.queries import lock_task
-from apps.memory_api.memories.tables import MemoryClusterRow
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db import current_tenant_id
+from memory_api.core.ids import new_id
+from memory_api.core.resources import load_sql
+from memory_api.maintenance.queries import lock_task
+from memory_api.memories.tables import MemoryClusterRow
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 ENTITIES, CLUSTERS = "entities", "clusters"
 MEMORIES_TO_RELATE = load_sql("maintenance/maintenance.sql", "memories_to_relate").columns(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from apps.memory_api.api.deps import Admin, Reader, RuntimeDep, Session, require_whole_tenant
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import ApiRoute
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.maintenance.schedule import list_schedules, start_task
-from apps.memory_api.maintenance.schemas import (
+from memory_api.api.deps import Admin, Reader, RuntimeDep, Session, require_whole_tenant
+from memory_api.api.problems import problems
+from memory_api.api.route import ApiRoute
+from memory_api.core.schemas import body_example
+from memory_api.maintenance.schedule import list_schedules, start_task
+from memory_api.maintenance.schemas import (
     MaintenanceSchedulePage,
     MaintenanceTaskName,
     StartMaintenanceRequest,
 )
-from apps.memory_api.runs.router import run_response
-from apps.memory_api.runs.schemas import Run
+from memory_api.runs.router import run_response
+from memory_api.runs.schemas import Run
 
 router = APIRouter(prefix="/api/v1/maintenance", tags=["maintenance"], route_class=ApiRoute)
 

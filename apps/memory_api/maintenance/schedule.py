@@ -6,15 +6,15 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import transaction_time
-from apps.memory_api.maintenance.queries import get_upkeep_time, load_task_starts
-from apps.memory_api.maintenance.schemas import MaintenanceSchedule, MaintenanceTaskName
-from apps.memory_api.maintenance.tasks import PERIODS, TASKS, require_allowed, scheduled_tasks
-from apps.memory_api.maintenance.upkeep import UPKEEP
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db import transaction_time
+from memory_api.maintenance.queries import get_upkeep_time, load_task_starts
+from memory_api.maintenance.schemas import MaintenanceSchedule, MaintenanceTaskName
+from memory_api.maintenance.tasks import PERIODS, TASKS, require_allowed, scheduled_tasks
+from memory_api.maintenance.upkeep import UPKEEP
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 
 async def start_task(

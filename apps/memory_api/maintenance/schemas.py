@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Page,
     RequestModel,
     ResponseModel,

@@ -12,18 +12,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.maintenance.episodes import Episode, ask_about_episodes
-from apps.memory_api.memories.editing import rewrite_memory
-from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
-from apps.memory_api.memories.index.writer import insert_memories
-from apps.memory_api.memories.queries import NewLink, add_links, get_memory
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.core.resources import load_sql
+from memory_api.core.secret_redaction import redact
+from memory_api.llm.errors import LLMError
+from memory_api.maintenance.episodes import Episode, ask_about_episodes
+from memory_api.memories.editing import rewrite_memory
+from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from memory_api.memories.index.writer import insert_memories
+from memory_api.memories.queries import NewLink, add_links, get_memory
+from memory_api.memories.schemas import MemoryKind
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 SUMMARIES = "summaries"
 PROMPT = "maintenance/session_summary"

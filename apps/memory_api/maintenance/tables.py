@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import CheckConstraint, DateTime
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Json, Now, Str, TenantId
+from memory_api.core.db import Base, Json, Now, Str, TenantId
 
 
 class MaintenanceTaskRow(Base):

@@ -12,23 +12,23 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.errors import Conflict
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.maintenance import (
+from memory_api.core.errors import Conflict
+from memory_api.core.settings import Settings
+from memory_api.maintenance import (
     decay,
     dreaming,
     pruning,
     relations,
     session_summaries,
 )
-from apps.memory_api.maintenance.index_density import rebuild_sparse_index
-from apps.memory_api.maintenance.retention.expiry import HAS_MORE, delete_by_policy
-from apps.memory_api.maintenance.vector_indexes import sync_vector_indexes
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.maintenance.index_density import rebuild_sparse_index
+from memory_api.maintenance.retention.expiry import HAS_MORE, delete_by_policy
+from memory_api.maintenance.vector_indexes import sync_vector_indexes
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 MAINTENANCE = "maintenance"
 """The kind of run of all tasks but upkeep."""

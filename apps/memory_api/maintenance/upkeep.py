@@ -9,33 +9,33 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.auth.queries import is_tenant_active
-from apps.memory_api.budgets.reservations import settle_expired
-from apps.memory_api.core.db import current_tenant_id, transaction_time
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.curation.cleanup import CLEANUP, enqueue_cleanups
-from apps.memory_api.embeddings.port import EmbedderUnavailable
-from apps.memory_api.maintenance.reindexing import delete_old_vectors, retokenize_tenant
-from apps.memory_api.maintenance.retention.expiry import delete_expired_rows
-from apps.memory_api.maintenance.tasks import scheduled_tasks
-from apps.memory_api.memories.index.scopes import acquire_tenant_lock
-from apps.memory_api.memories.index.writer import fold_scope_stats
-from apps.memory_api.playbooks.inbox.inbox import queue_missing_curations
-from apps.memory_api.playbooks.queries import count_uses
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.run_queue.upkeep_schedule import drop_upkeep, finish_upkeep
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.chain import enqueue_learning_runs, enqueue_shared_run
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.queries import delete_finished_runs, has_queued_run, latest_done_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.open_traces import close_without_outcome, time_out_trace
-from apps.memory_api.traces.otlp.genai import SOURCE
-from apps.memory_api.traces.queries import list_stale_open_traces
-from apps.memory_api.traces.storage import is_ready_for_learning
-from apps.memory_api.webhooks.queries import delete_finished_deliveries
+from memory_api.auth.queries import is_tenant_active
+from memory_api.budgets.reservations import settle_expired
+from memory_api.core.db import current_tenant_id, transaction_time
+from memory_api.core.ids import new_id
+from memory_api.core.resources import load_sql
+from memory_api.curation.cleanup import CLEANUP, enqueue_cleanups
+from memory_api.embeddings.port import EmbedderUnavailable
+from memory_api.maintenance.reindexing import delete_old_vectors, retokenize_tenant
+from memory_api.maintenance.retention.expiry import delete_expired_rows
+from memory_api.maintenance.tasks import scheduled_tasks
+from memory_api.memories.index.scopes import acquire_tenant_lock
+from memory_api.memories.index.writer import fold_scope_stats
+from memory_api.playbooks.inbox.inbox import queue_missing_curations
+from memory_api.playbooks.queries import count_uses
+from memory_api.run_queue.port import Ticket
+from memory_api.run_queue.upkeep_schedule import drop_upkeep, finish_upkeep
+from memory_api.runs import lifecycle
+from memory_api.runs.chain import enqueue_learning_runs, enqueue_shared_run
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.queries import delete_finished_runs, has_queued_run, latest_done_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.open_traces import close_without_outcome, time_out_trace
+from memory_api.traces.otlp.genai import SOURCE
+from memory_api.traces.queries import list_stale_open_traces
+from memory_api.traces.storage import is_ready_for_learning
+from memory_api.webhooks.queries import delete_finished_deliveries
 
 log = structlog.get_logger()
 

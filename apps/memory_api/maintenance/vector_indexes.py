@@ -15,10 +15,10 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from apps.memory_api.core.db import Sessions, asyncpg_connection
-from apps.memory_api.embeddings.queries import list_embedding_models
-from apps.memory_api.memories.index.scopes import find_labels
-from apps.memory_api.memories.queries import count_indexed, list_indexed_models
+from memory_api.core.db import Sessions, asyncpg_connection
+from memory_api.embeddings.queries import list_embedding_models
+from memory_api.memories.index.scopes import find_labels
+from memory_api.memories.queries import count_indexed, list_indexed_models
 
 log = structlog.get_logger()
 

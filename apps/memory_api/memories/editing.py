@@ -9,19 +9,19 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.errors import Conflict, NotFound
-from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
-from apps.memory_api.memories.index.writer import index_memories, insert_memories, unindex_memories
-from apps.memory_api.memories.queries import get_memory
-from apps.memory_api.memories.schemas import (
+from memory_api.core.errors import Conflict, NotFound
+from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from memory_api.memories.index.writer import index_memories, insert_memories, unindex_memories
+from memory_api.memories.queries import get_memory
+from memory_api.memories.schemas import (
     CreateMemoryRequest,
     MemoryKind,
     MemoryStatus,
     UpdateMemoryRequest,
 )
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.text.terms import TOKENIZER_VERSION
+from memory_api.memories.tables import MemoryRow
+from memory_api.runtime import Runtime
+from memory_api.text.terms import TOKENIZER_VERSION
 
 MAX_UPDATE_ATTEMPTS = 25  # in each round, one of the concurrent writers succeeds
 TEXT_FIELDS = ("content", "title", "when_to_use", "keywords")

@@ -10,11 +10,11 @@ from uuid import UUID
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.log_context import current_actor
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.memories.index.writer import unindex_memories
-from apps.memory_api.memories.tables import MemoryRow, TombstoneRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.log_context import current_actor
+from memory_api.core.resources import load_sql
+from memory_api.memories.index.writer import unindex_memories
+from memory_api.memories.tables import MemoryRow, TombstoneRow
 
 ERASE_MEMORIES = load_sql("memories/queries.sql", "erase_memories")
 ERASE_RELATIONS = load_sql("memories/queries.sql", "erase_relations")

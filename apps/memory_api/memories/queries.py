@@ -19,14 +19,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.core.schemas import fold_tags
-from apps.memory_api.core.statements import compile_statement, fetch_rows, load_statement
-from apps.memory_api.memories.index.scopes import ScopeAddress, find_scopes
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.tables import (
+from memory_api.core.db import current_tenant_id
+from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.core.resources import load_sql
+from memory_api.core.schemas import fold_tags
+from memory_api.core.statements import compile_statement, fetch_rows, load_statement
+from memory_api.memories.index.scopes import ScopeAddress, find_scopes
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.tables import (
     MemoryLinkRow,
     MemoryRevisionRow,
     MemoryRow,

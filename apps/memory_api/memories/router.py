@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -18,26 +18,26 @@ from apps.memory_api.api.deps import (
     Writer,
     runtime_of,
 )
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.errors import NotFound
-from apps.memory_api.core.pagination import (
+from memory_api.api.problems import problems
+from memory_api.api.route import RedactingRoute
+from memory_api.core.errors import NotFound
+from memory_api.core.pagination import (
     Cursor,
     parse_cursor_id,
     parse_cursor_time,
     to_page,
 )
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.memories import editing, queries
-from apps.memory_api.memories.index.scopes import (
+from memory_api.core.schemas import body_example
+from memory_api.core.secret_redaction import redact
+from memory_api.memories import editing, queries
+from memory_api.memories.index.scopes import (
     ScopeAddress,
     ScopeArea,
     all_collection_scopes,
     all_playbook_scopes,
     kind_scope,
 )
-from apps.memory_api.memories.schemas import (
+from memory_api.memories.schemas import (
     LAYER_BY_KIND,
     CreateMemoryRequest,
     Memory,
@@ -57,10 +57,10 @@ from apps.memory_api.memories.schemas import (
     StoredMemory,
     UpdateMemoryRequest,
 )
-from apps.memory_api.memories.search import search
-from apps.memory_api.memories.search.query import MemoryRecord, SearchHit, to_search_options
-from apps.memory_api.memories.search.related import find_related
-from apps.memory_api.memories.tables import MemoryLinkRow, MemoryRevisionRow, MemoryRow
+from memory_api.memories.search import search
+from memory_api.memories.search.query import MemoryRecord, SearchHit, to_search_options
+from memory_api.memories.search.related import find_related
+from memory_api.memories.tables import MemoryLinkRow, MemoryRevisionRow, MemoryRow
 
 router = APIRouter(prefix="/api/v1", tags=["memories"], route_class=RedactingRoute)
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import AliasChoices, Field
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Metadata,
     Name,
     Page,

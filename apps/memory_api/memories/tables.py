@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, REAL
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, HalfVec, Id, Json, Now, OptStr, Str, StrList, TenantId
+from memory_api.core.db import Base, HalfVec, Id, Json, Now, OptStr, Str, StrList, TenantId
 
 
 class ScopeRow(Base):

@@ -11,17 +11,17 @@ import asyncpg
 from pydantic import TypeAdapter
 from sqlalchemy import Select, tuple_
 
-from apps.memory_api.core.pagination import Cursor, invalid_cursor
-from apps.memory_api.memories.index.drafts import MemoryDraft
-from apps.memory_api.memories.schemas import MemoryKind, MemoryStatus
-from apps.memory_api.memories.search.query import SearchColumns
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.models import Bullet, join_search_text
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.sections import SectionDefinition
-from apps.memory_api.playbooks.state import PlaybookState
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.playbooks.usefulness import usefulness
+from memory_api.core.pagination import Cursor, invalid_cursor
+from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.memories.schemas import MemoryKind, MemoryStatus
+from memory_api.memories.search.query import SearchColumns
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.models import Bullet, join_search_text
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.sections import SectionDefinition
+from memory_api.playbooks.state import PlaybookState
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.playbooks.usefulness import usefulness
 
 SOURCE_TRAJECTORY = "source_trajectory"
 """The key of a memory's metadata that holds S2's field of this name."""

@@ -15,15 +15,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from apps.memory_api.playbooks.models import (
+from memory_api.playbooks.models import (
     Bullet,
     DeltaAction,
     DeltaContextItem,
     DeltaResult,
     Playbook,
 )
-from apps.memory_api.playbooks.sections import SectionDefinition, find_section, with_fallback
-from apps.memory_api.playbooks.state import PlaybookState, next_key, raise_counters
+from memory_api.playbooks.sections import SectionDefinition, find_section, with_fallback
+from memory_api.playbooks.state import PlaybookState, next_key, raise_counters
 
 MAX_DELTAS = 10
 """Default maximum number of deltas that `clean_deltas` accepts."""

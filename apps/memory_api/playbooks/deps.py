@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Response
 
-from apps.memory_api.auth.identity import Identity, KeyScope
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.playbooks.ref import ChangeAuthor
+from memory_api.auth.identity import Identity, KeyScope
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.secret_redaction import redact
+from memory_api.playbooks.ref import ChangeAuthor
 
 _ETAG = re.compile(r'(?:W/)?"?([0-9]{1,9})"?')
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.memory_api.core.errors import (
+from memory_api.core.errors import (
     Conflict,
     Forbidden,
     HanseiError,
@@ -10,8 +10,8 @@ from apps.memory_api.core.errors import (
     NotFound,
     ServiceUnavailable,
 )
-from apps.memory_api.playbooks.deltas import DeltaError
-from apps.memory_api.playbooks.models import CorruptPlaybook
+from memory_api.playbooks.deltas import DeltaError
+from memory_api.playbooks.models import CorruptPlaybook
 
 
 class PlaybookNotFound(NotFound):

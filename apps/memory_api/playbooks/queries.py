@@ -14,17 +14,17 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import asyncpg_connection, current_tenant_id
-from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.core.resources import load_sql, read_sql
-from apps.memory_api.memories.index.scopes import ensure_scopes
-from apps.memory_api.memories.queries import has_any_tag
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.tables import LabelRow, MemoryRevisionRow, MemoryRow, MemoryVectorRow
-from apps.memory_api.playbooks.bullet_rows import BulletOrder, BulletRecord, order_bullets
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.sections import SectionDefinition
-from apps.memory_api.playbooks.tables import (
+from memory_api.core.db import asyncpg_connection, current_tenant_id
+from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.core.resources import load_sql, read_sql
+from memory_api.memories.index.scopes import ensure_scopes
+from memory_api.memories.queries import has_any_tag
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.tables import LabelRow, MemoryRevisionRow, MemoryRow, MemoryVectorRow
+from memory_api.playbooks.bullet_rows import BulletOrder, BulletRecord, order_bullets
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.sections import SectionDefinition
+from memory_api.playbooks.tables import (
     BulletVerdictRow,
     PlaybookRow,
     PlaybookVersionRow,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.schemas import MAX_NAME_LENGTH, is_playbook_name
-from apps.memory_api.memories.index.scopes import ScopeAddress
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.schemas import MAX_NAME_LENGTH, is_playbook_name
+from memory_api.memories.index.scopes import ScopeAddress
 
 
 @dataclass(frozen=True)

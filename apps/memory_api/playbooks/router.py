@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -16,27 +16,27 @@ from apps.memory_api.api.deps import (
     Session,
     Writer,
 )
-from apps.memory_api.api.problems import Responses, problems
-from apps.memory_api.api.request_body import MAX_LARGE_BODY, read_body
-from apps.memory_api.api.route import LargeRedactingRoute
-from apps.memory_api.auth.identity import KeyScope
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.pagination import Cursor, to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.playbooks import queries, schemas
-from apps.memory_api.playbooks.bullet_rows import sections_of
-from apps.memory_api.playbooks.deps import IfMatch, change_author, set_etag
-from apps.memory_api.playbooks.editing import edits
-from apps.memory_api.playbooks.editing.edits import require_playbook, update_settings
-from apps.memory_api.playbooks.formats import transfer
-from apps.memory_api.playbooks.formats.serialization import PlaybookFormat, export_bytes
-from apps.memory_api.playbooks.formats.transfer import load_playbook
-from apps.memory_api.playbooks.history.schemas import ReplacePlaybookResponse, diff_response
-from apps.memory_api.playbooks.history.versions import load_as_of, parse_version_or_time
-from apps.memory_api.playbooks.proposals.review import NewProposal, apply_or_propose
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.schemas import PlaybookPage, PlaybookSummary
-from apps.memory_api.playbooks.tables import PlaybookRow
+from memory_api.api.problems import Responses, problems
+from memory_api.api.request_body import MAX_LARGE_BODY, read_body
+from memory_api.api.route import LargeRedactingRoute
+from memory_api.auth.identity import KeyScope
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.pagination import Cursor, to_page
+from memory_api.core.schemas import body_example
+from memory_api.playbooks import queries, schemas
+from memory_api.playbooks.bullet_rows import sections_of
+from memory_api.playbooks.deps import IfMatch, change_author, set_etag
+from memory_api.playbooks.editing import edits
+from memory_api.playbooks.editing.edits import require_playbook, update_settings
+from memory_api.playbooks.formats import transfer
+from memory_api.playbooks.formats.serialization import PlaybookFormat, export_bytes
+from memory_api.playbooks.formats.transfer import load_playbook
+from memory_api.playbooks.history.schemas import ReplacePlaybookResponse, diff_response
+from memory_api.playbooks.history.versions import load_as_of, parse_version_or_time
+from memory_api.playbooks.proposals.review import NewProposal, apply_or_propose
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.schemas import PlaybookPage, PlaybookSummary
+from memory_api.playbooks.tables import PlaybookRow
 
 router = APIRouter(
     prefix="/api/v1/playbooks",

@@ -9,7 +9,7 @@ from fastapi import Query
 from pydantic import AliasChoices, FailFast, Field, field_validator
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Name,
     Page,
     ResponseModel,
@@ -20,9 +20,9 @@ from apps.memory_api.core.schemas import (
     Words,
     with_examples,
 )
-from apps.memory_api.playbooks.formats.serialization import MAX_COUNT, MAX_SECTIONS
-from apps.memory_api.playbooks.models import MAX_TEXT, DeltaContextItem, DeltaResult
-from apps.memory_api.playbooks.sections import SectionDefinition
+from memory_api.playbooks.formats.serialization import MAX_COUNT, MAX_SECTIONS
+from memory_api.playbooks.models import MAX_TEXT, DeltaContextItem, DeltaResult
+from memory_api.playbooks.sections import SectionDefinition
 
 ReviewMode = TypeAliasType(
     "ReviewMode",

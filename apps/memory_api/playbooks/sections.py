@@ -13,9 +13,9 @@ from typing import Any, cast
 import yaml
 from pydantic import BaseModel, Field, ValidationError
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.resources import packaged_path
-from apps.memory_api.core.settings import Settings
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.resources import packaged_path
+from memory_api.core.settings import Settings
 
 MAX_SLUG = 16
 SLUG = re.compile(rf"[a-z][a-z0-9]{{0,{MAX_SLUG - 1}}}")

@@ -10,8 +10,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from apps.memory_api.playbooks.models import Bullet, Playbook, VerdictTag
-from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS, SectionDefinition, with_fallback
+from memory_api.playbooks.models import Bullet, Playbook, VerdictTag
+from memory_api.playbooks.sections import DEFAULT_SECTIONS, SectionDefinition, with_fallback
 
 _KEY = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-([0-9]{1,120})")
 _LEGACY_KEY = re.compile(r"kpt_([0-9]{1,120})")

@@ -18,7 +18,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, REAL
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Id, Json, Now, OptStr, OptTime, Str, StrList, TenantId
+from memory_api.core.db import Base, Id, Json, Now, OptStr, OptTime, Str, StrList, TenantId
 
 
 class PlaybookRow(Base):

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apps.memory_api.text.differences import excerpt_differences
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.arguments import Arguments, is_calculation
-from apps.memory_api.trace_analysis.context import Attempt
-from apps.memory_api.trace_analysis.ground_truth import expected_actions
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.text.differences import excerpt_differences
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.arguments import Arguments, is_calculation
+from memory_api.trace_analysis.context import Attempt
+from memory_api.trace_analysis.ground_truth import expected_actions
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
+from memory_api.traces.schemas import OutcomeType
 
 _MAX_DIFFERENCES = 12
 _MAX_ARGUMENTS = 12

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from apps.memory_api.llm.untrusted_text import (
+from memory_api.llm.untrusted_text import (
     distribute_budget,
     fence_text,
     fit_pieces,
     fit_text,
 )
-from apps.memory_api.reflection.event_text import (
+from memory_api.reflection.event_text import (
     MIN_PIECES_TOKENS,
     EventPiece,
     ShownContents,
@@ -29,10 +29,10 @@ from apps.memory_api.reflection.event_text import (
     event_id_of,
     event_pieces,
 )
-from apps.memory_api.text.terms import estimate_tokens
-from apps.memory_api.trace_analysis.context import Attempt
-from apps.memory_api.trace_analysis.parser import ParsedTrace, parse_trace
-from apps.memory_api.traces.schemas import Event, EventType
+from memory_api.text.terms import estimate_tokens
+from memory_api.trace_analysis.context import Attempt
+from memory_api.trace_analysis.parser import ParsedTrace, parse_trace
+from memory_api.traces.schemas import Event, EventType
 
 _MIN_STRETCH = 3
 """Events in a row that are replaced by a reference."""

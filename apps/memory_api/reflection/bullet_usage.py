@@ -13,19 +13,19 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.statements import fetch_rows, load_statement
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.playbooks.bullet_rows import to_bullet
-from apps.memory_api.playbooks.citations import extract_cited_ids, resolve_citations
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.playbooks.queries import find_bullets, list_bullets_as_of
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.state import parse_key
-from apps.memory_api.text.terms import tokenize
-from apps.memory_api.trace_analysis.arguments import as_items
-from apps.memory_api.traces.schemas import Event, EventType
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.citations import extract_cited_ids, resolve_citations
+from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.queries import find_bullets, list_bullets_as_of
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.state import parse_key
+from memory_api.text.terms import tokenize
+from memory_api.trace_analysis.arguments import as_items
+from memory_api.traces.schemas import Event, EventType
+from memory_api.traces.tables import TraceRow
 
 USED_BULLETS = load_statement("reflection/credit/credit.sql", "used")
 UsageKind = Literal["named", "cited", "served"]

@@ -12,30 +12,30 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import NotFound
-from apps.memory_api.core.isolated_work import run_isolated
-from apps.memory_api.core.statements import fetch_rows, load_statement
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.reflection.bullet_usage import UsedBullet, bullet_text, load_bullet_usage
-from apps.memory_api.runs.chain import OUTCOME
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.text.differences import find_difference
-from apps.memory_api.text.reuse import find_reused_text
-from apps.memory_api.text.similarity import wording_similarity
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.traces.event_cache import EVENT_CACHE
-from apps.memory_api.traces.queries import (
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import NotFound
+from memory_api.core.isolated_work import run_isolated
+from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.memories.schemas import MemoryKind
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.reflection.bullet_usage import UsedBullet, bullet_text, load_bullet_usage
+from memory_api.runs.chain import OUTCOME
+from memory_api.runs.tables import RunRow
+from memory_api.text.differences import find_difference
+from memory_api.text.reuse import find_reused_text
+from memory_api.text.similarity import wording_similarity
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.findings import Findings
+from memory_api.traces.event_cache import EVENT_CACHE
+from memory_api.traces.queries import (
     get_trace,
     list_earlier_attempts,
     load_attempt_events,
 )
-from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
-from apps.memory_api.traces.tables import TraceRow
-from apps.memory_api.traces.tools import ToolDefinition, recorded_tools, to_tools
+from memory_api.traces.schemas import ErrorInfo, OutcomeType
+from memory_api.traces.tables import TraceRow
+from memory_api.traces.tools import ToolDefinition, recorded_tools, to_tools
 
 MAX_TASK_LESSONS = 20
 MAX_TASK_HINTS = 1

@@ -8,11 +8,11 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.memories.index.drafts import MemoryDraft
-from apps.memory_api.memories.queries import find_memory_id
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.reflection.context import TraceContext
-from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.memories.queries import find_memory_id
+from memory_api.memories.schemas import MemoryKind
+from memory_api.reflection.context import TraceContext
+from memory_api.traces.schemas import Event, EventType, OutcomeType
 
 MAX_EPISODE_PART = 600
 """Characters of the task and of the last message in an episode."""

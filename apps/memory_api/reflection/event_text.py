@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from apps.memory_api.core.secret_redaction import redact, redact_value
-from apps.memory_api.llm.untrusted_text import PromptPiece, fit_pieces, fit_text
-from apps.memory_api.playbooks.citations import extract_cited_ids
-from apps.memory_api.text.condensation import condense_output, fold_series
-from apps.memory_api.text.terms import estimate_tokens
-from apps.memory_api.traces.schemas import Event, EventType
+from memory_api.core.secret_redaction import redact, redact_value
+from memory_api.llm.untrusted_text import PromptPiece, fit_pieces, fit_text
+from memory_api.playbooks.citations import extract_cited_ids
+from memory_api.text.condensation import condense_output, fold_series
+from memory_api.text.terms import estimate_tokens
+from memory_api.traces.schemas import Event, EventType
 
 _MAX_METADATA_TOKENS = 64
 """Per event."""

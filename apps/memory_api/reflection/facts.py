@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apps.memory_api.reflection.right_answer_facts import describe_changes, right_answer_facts
-from apps.memory_api.reflection.value_facts import (
+from memory_api.reflection.right_answer_facts import describe_changes, right_answer_facts
+from memory_api.reflection.value_facts import (
     NOTATION,
     argument_origins,
     call_name,
@@ -24,21 +24,21 @@ from apps.memory_api.reflection.value_facts import (
     where_answer_occurs,
     where_values_occur,
 )
-from apps.memory_api.text.differences import excerpt_differences
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.trace_analysis.detectors.provenance import SearchableText
-from apps.memory_api.trace_analysis.failures import is_exit_code
-from apps.memory_api.trace_analysis.findings import (
+from memory_api.text.differences import excerpt_differences
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.detectors.provenance import SearchableText
+from memory_api.trace_analysis.failures import is_exit_code
+from memory_api.trace_analysis.findings import (
     FailedCall,
     FinalAnswer,
     Findings,
     Refusal,
     RepairedCall,
 )
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, error_message
-from apps.memory_api.trace_analysis.team import base_name
-from apps.memory_api.traces.schemas import EventType
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall, error_message
+from memory_api.trace_analysis.team import base_name
+from memory_api.traces.schemas import EventType
 
 MAX_FACTS = 40
 _MAX_PER_KIND = 6

@@ -14,18 +14,18 @@ from uuid import UUID
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from apps.memory_api.auth.identity import Identity
-from apps.memory_api.core.errors import Conflict
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.reflection.lesson_storage import degraded_run_of
-from apps.memory_api.reflection.pipeline import LearningStep
-from apps.memory_api.reflection.schemas import RunAccepted
-from apps.memory_api.runs.execution import execute_in_foreground
-from apps.memory_api.runs.queries import get_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.intake import RunOptions, StartedRun, start_run_for_trace
-from apps.memory_api.traces.schemas import CreateTraceRequest
+from memory_api.auth.identity import Identity
+from memory_api.core.errors import Conflict
+from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.reflection.lesson_storage import degraded_run_of
+from memory_api.reflection.pipeline import LearningStep
+from memory_api.reflection.schemas import RunAccepted
+from memory_api.runs.execution import execute_in_foreground
+from memory_api.runs.queries import get_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.intake import RunOptions, StartedRun, start_run_for_trace
+from memory_api.traces.schemas import CreateTraceRequest
 
 Response = TypeVar("Response", bound=BaseModel)
 

@@ -11,18 +11,18 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from apps.memory_api.core.isolated_work import run_isolated
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.port import LLMReply
-from apps.memory_api.llm.prompts import PromptMessages
-from apps.memory_api.llm.structured_output import request_structured
-from apps.memory_api.llm.wrappers import MeteredLLM
-from apps.memory_api.reflection.context import Evidence, analyze, input_size
-from apps.memory_api.reflection.event_text import event_id_of
-from apps.memory_api.reflection.model_output import (
+from memory_api.core.isolated_work import run_isolated
+from memory_api.core.secret_redaction import redact
+from memory_api.core.telemetry import get_logger
+from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.port import LLMReply
+from memory_api.llm.prompts import PromptMessages
+from memory_api.llm.structured_output import request_structured
+from memory_api.llm.wrappers import MeteredLLM
+from memory_api.reflection.context import Evidence, analyze, input_size
+from memory_api.reflection.event_text import event_id_of
+from memory_api.reflection.model_output import (
     CAUSES_WITHOUT_RULES,
     MAX_SOURCE_EVENTS,
     CauseKind,
@@ -34,17 +34,17 @@ from apps.memory_api.reflection.model_output import (
     text_by_others,
     validate_verdicts,
 )
-from apps.memory_api.reflection.prompt import (
+from memory_api.reflection.prompt import (
     build_messages,
     lesson_ids,
     load_reflection_prompt,
     omitted_fields,
 )
-from apps.memory_api.reflection.rules import reflect
-from apps.memory_api.reflection.schemas import ReflectionResult
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.reflection.rules import reflect
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.findings import Findings
+from memory_api.traces.schemas import OutcomeType
 
 T = TypeVar("T")
 MAX_SIZE_WITHOUT_THREAD = 64 * 1024

@@ -13,9 +13,9 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.memories.index.drafts import PreparedMemory
-from apps.memory_api.memories.index.scopes import acquire_tenant_locks
-from apps.memory_api.text.terms import document_weights
+from memory_api.memories.index.drafts import PreparedMemory
+from memory_api.memories.index.scopes import acquire_tenant_locks
+from memory_api.text.terms import document_weights
 
 MIN_TERM_OVERLAP = 0.9
 """The share of indexed terms in common (Jaccard) that two texts of the same lesson reach."""

@@ -14,20 +14,20 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.schemas import fold_tags
-from apps.memory_api.core.secret_redaction import redact_value
-from apps.memory_api.core.statements import fetch_rows, load_statement
-from apps.memory_api.memories.editing import rewrite_memory
-from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
-from apps.memory_api.memories.index.scopes import (
+from memory_api.core.db import current_tenant_id
+from memory_api.core.ids import new_id
+from memory_api.core.schemas import fold_tags
+from memory_api.core.secret_redaction import redact_value
+from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.memories.editing import rewrite_memory
+from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from memory_api.memories.index.scopes import (
     ScopeAddress,
     find_scopes,
     kind_scope,
 )
-from apps.memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
-from apps.memory_api.memories.queries import (
+from memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
+from memory_api.memories.queries import (
     NewLink,
     add_links,
     add_observation,
@@ -35,17 +35,17 @@ from apps.memory_api.memories.queries import (
     get_memory,
     lock_memories,
 )
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.query import EmbeddedQuery, SearchFilters, SearchHit
-from apps.memory_api.memories.search.search import embed_query, search_in_session
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.reflection.lesson_locks import MIN_TERM_OVERLAP, lock_lessons, term_overlap
-from apps.memory_api.reflection.outside_text import confirm_quoting_advice
-from apps.memory_api.reflection.schemas import QueryReflectionsRequest, ReflectionResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.webhooks.outbox import report_reflection
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.search.query import EmbeddedQuery, SearchFilters, SearchHit
+from memory_api.memories.search.search import embed_query, search_in_session
+from memory_api.memories.tables import MemoryRow
+from memory_api.reflection.lesson_locks import MIN_TERM_OVERLAP, lock_lessons, term_overlap
+from memory_api.reflection.outside_text import confirm_quoting_advice
+from memory_api.reflection.schemas import QueryReflectionsRequest, ReflectionResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.webhooks.outbox import report_reflection
 
 SOURCE = "reflection_engine_v2"
 KEEP_TASK_HINT = load_statement("reflection/context.sql", "keep_task_hint")

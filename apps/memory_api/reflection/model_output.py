@@ -24,14 +24,14 @@ from pydantic import (
     model_validator,
 )
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.playbooks.citations import resolve_citations
-from apps.memory_api.playbooks.models import VerdictTag
-from apps.memory_api.reflection.schemas import CauseKind
-from apps.memory_api.text.reuse import find_reused_text
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces.schemas import EventType, OutcomeType
+from memory_api.core.secret_redaction import redact
+from memory_api.core.telemetry import get_logger
+from memory_api.playbooks.citations import resolve_citations
+from memory_api.playbooks.models import VerdictTag
+from memory_api.reflection.schemas import CauseKind
+from memory_api.text.reuse import find_reused_text
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.traces.schemas import EventType, OutcomeType
 
 log = get_logger(__name__)
 

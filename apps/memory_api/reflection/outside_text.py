@@ -15,16 +15,16 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.isolated_work import run_isolated
-from apps.memory_api.memories.editing import rewrite_memory
-from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory
-from apps.memory_api.memories.queries import get_memory, list_linked_traces
-from apps.memory_api.memories.schemas import MemoryKind, MemoryStatus
-from apps.memory_api.reflection.context import TraceContext, input_size
-from apps.memory_api.text.quotations import QUOTATIONS, find_quotations_of
-from apps.memory_api.trace_analysis.arguments import as_mapping, parse_arguments
-from apps.memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
-from apps.memory_api.traces.schemas import Event, EventType
+from memory_api.core.isolated_work import run_isolated
+from memory_api.memories.editing import rewrite_memory
+from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory
+from memory_api.memories.queries import get_memory, list_linked_traces
+from memory_api.memories.schemas import MemoryKind, MemoryStatus
+from memory_api.reflection.context import TraceContext, input_size
+from memory_api.text.quotations import QUOTATIONS, find_quotations_of
+from memory_api.trace_analysis.arguments import as_mapping, parse_arguments
+from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
+from memory_api.traces.schemas import Event, EventType
 
 _OUTSIDE = frozenset((EventType.TOOL_RESPONSE, EventType.ERROR_EVENT, EventType.USER_MESSAGE))
 _ADVICE = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)

@@ -19,22 +19,22 @@ import structlog
 from pydantic import BaseModel, TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.metrics import REFLECTIONS
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
-from apps.memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
-from apps.memory_api.memories.queries import NewLink, add_links, confirm_memories
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.playbooks.editing.transaction import create_missing_playbook
-from apps.memory_api.playbooks.inbox.inbox import NewLesson, add_lessons
-from apps.memory_api.playbooks.models import RevisionHint
-from apps.memory_api.playbooks.queries import get_playbook
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
-from apps.memory_api.reflection.bullet_usage import UsedBullet
-from apps.memory_api.reflection.context import ReflectionInput, analyze
-from apps.memory_api.reflection.credit.assign import (
+from memory_api.core.metrics import REFLECTIONS
+from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.llm.model_session import ModelSession
+from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
+from memory_api.memories.queries import NewLink, add_links, confirm_memories
+from memory_api.memories.schemas import MemoryKind
+from memory_api.playbooks.editing.transaction import create_missing_playbook
+from memory_api.playbooks.inbox.inbox import NewLesson, add_lessons
+from memory_api.playbooks.models import RevisionHint
+from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
+from memory_api.reflection.bullet_usage import UsedBullet
+from memory_api.reflection.context import ReflectionInput, analyze
+from memory_api.reflection.credit.assign import (
     PreparedVerdicts,
     prepare_verdicts,
     quarantine_suspects,
@@ -42,24 +42,24 @@ from apps.memory_api.reflection.credit.assign import (
     verdicts_by_model,
     verdicts_by_rules,
 )
-from apps.memory_api.reflection.credit.revision_hints import revision_hints
-from apps.memory_api.reflection.episode import find_episode
-from apps.memory_api.reflection.lesson_storage import (
+from memory_api.reflection.credit.revision_hints import revision_hints
+from memory_api.reflection.episode import find_episode
+from memory_api.reflection.lesson_storage import (
     SavedLesson,
     degraded_run,
     degraded_run_of,
     replace_degraded,
     save_lessons,
 )
-from apps.memory_api.reflection.model_output import ModelVerdict
-from apps.memory_api.reflection.outside_text import hold_quoting_advice
-from apps.memory_api.reflection.related_lessons import find_related_lessons
-from apps.memory_api.runs.execution import Step
-from apps.memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime, open_model_session
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.traces.event_cache import EVENT_CACHE
+from memory_api.reflection.model_output import ModelVerdict
+from memory_api.reflection.outside_text import hold_quoting_advice
+from memory_api.reflection.related_lessons import find_related_lessons
+from memory_api.runs.execution import Step
+from memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime, open_model_session
+from memory_api.trace_analysis.findings import Findings
+from memory_api.traces.event_cache import EVENT_CACHE
 
 log = structlog.get_logger()
 

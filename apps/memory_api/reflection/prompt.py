@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.prompts import (
+from memory_api.core.secret_redaction import redact
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.prompts import (
     Prompt,
     PromptMessages,
     content_hash,
     load_prompt,
     split_cacheable_prefix,
 )
-from apps.memory_api.llm.structured_output import schema_text
-from apps.memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
-from apps.memory_api.reflection.attempt_comparison import comparison_lines
-from apps.memory_api.reflection.attempt_text import fold_attempts, render_attempts
-from apps.memory_api.reflection.context import Evidence, PromptBullet, PromptLesson
-from apps.memory_api.reflection.event_text import (
+from memory_api.llm.structured_output import schema_text
+from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
+from memory_api.reflection.attempt_comparison import comparison_lines
+from memory_api.reflection.attempt_text import fold_attempts, render_attempts
+from memory_api.reflection.context import Evidence, PromptBullet, PromptLesson
+from memory_api.reflection.event_text import (
     EventPiece,
     ShownContents,
     count_tokens,
@@ -30,21 +30,21 @@ from apps.memory_api.reflection.event_text import (
     fit_events,
     to_json,
 )
-from apps.memory_api.reflection.facts import (
+from memory_api.reflection.facts import (
     StatedError,
     collect_facts,
     fact_lines,
     stated_error,
 )
-from apps.memory_api.reflection.model_output import reflection_class
-from apps.memory_api.reflection.right_answer_facts import recorded_result
-from apps.memory_api.text.terms import estimate_tokens
-from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.trace_analysis.ground_truth import expected_actions, states_answer
-from apps.memory_api.trace_analysis.parser import ParsedTrace, parse_trace
-from apps.memory_api.traces.schemas import OutcomeType
-from apps.memory_api.traces.tools import ToolDefinition
+from memory_api.reflection.model_output import reflection_class
+from memory_api.reflection.right_answer_facts import recorded_result
+from memory_api.text.terms import estimate_tokens
+from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.ground_truth import expected_actions, states_answer
+from memory_api.trace_analysis.parser import ParsedTrace, parse_trace
+from memory_api.traces.schemas import OutcomeType
+from memory_api.traces.tools import ToolDefinition
 
 PROMPT_BY_OUTCOME = {
     OutcomeType.FAILURE: "reflection/failure",

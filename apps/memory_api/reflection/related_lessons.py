@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from apps.memory_api.memories.index.scopes import kind_scope
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.query import SearchColumns, SearchFilters, SearchHit
-from apps.memory_api.memories.search.search import embed_query, search_columns_in_session
-from apps.memory_api.reflection.context import (
+from memory_api.memories.index.scopes import kind_scope
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.search.query import SearchColumns, SearchFilters, SearchHit
+from memory_api.memories.search.search import embed_query, search_columns_in_session
+from memory_api.reflection.context import (
     TOOLS,
     PromptLesson,
     TraceContext,
@@ -19,11 +19,11 @@ from apps.memory_api.reflection.context import (
     used_tools,
     without_copies,
 )
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.trace_analysis.arguments import as_items
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces.queries import find_traces_of_playbook
-from apps.memory_api.traces.schemas import EventType
+from memory_api.runtime import Runtime
+from memory_api.trace_analysis.arguments import as_items
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.traces.queries import find_traces_of_playbook
+from memory_api.traces.schemas import EventType
 
 LESSON_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
 """Reflections repeat their strategies at greater length."""

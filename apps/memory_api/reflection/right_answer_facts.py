@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from apps.memory_api.reflection.event_text import to_json
-from apps.memory_api.trace_analysis.arguments import (
+from memory_api.reflection.event_text import to_json
+from memory_api.trace_analysis.arguments import (
     ArgumentChange,
     as_mapping,
     format_call,
     is_calculation,
     is_named,
 )
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.trace_analysis.ground_truth import (
+from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.ground_truth import (
     MAX_RATING,
     ActionDeviation,
     compare_calls,
@@ -25,7 +25,7 @@ from apps.memory_api.trace_analysis.ground_truth import (
     number_of,
     states_answer,
 )
-from apps.memory_api.trace_analysis.parser import ParsedTrace
+from memory_api.trace_analysis.parser import ParsedTrace
 
 _MAX_PER_KIND = 6
 _MAX_CALL_LENGTH = 240

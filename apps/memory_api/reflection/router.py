@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     PreferHeader,
     Reader,
     Reservation,
@@ -12,19 +12,19 @@ from apps.memory_api.api.deps import (
     Sanitized,
     Writer,
 )
-from apps.memory_api.api.problems import Responses, problems
-from apps.memory_api.api.route import LargeBodyRoute
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.memories.router import memory_response
-from apps.memory_api.reflection import lesson_storage
-from apps.memory_api.reflection.foreground import (
+from memory_api.api.problems import Responses, problems
+from memory_api.api.route import LargeBodyRoute
+from memory_api.core.schemas import body_example
+from memory_api.memories.router import memory_response
+from memory_api.reflection import lesson_storage
+from memory_api.reflection.foreground import (
     ACCEPTED_RESPONSES,
     ForegroundReflection,
     reflect_in_foreground,
 )
-from apps.memory_api.reflection.lesson_storage import search_lessons
-from apps.memory_api.reflection.pipeline import LearningStep
-from apps.memory_api.reflection.schemas import (
+from memory_api.reflection.lesson_storage import search_lessons
+from memory_api.reflection.pipeline import LearningStep
+from memory_api.reflection.schemas import (
     CreateReflectionRequest,
     CreateReflectionResponse,
     GenerateReflectionRequest,
@@ -34,8 +34,8 @@ from apps.memory_api.reflection.schemas import (
     ReflectionHit,
     ReflectionResult,
 )
-from apps.memory_api.reflection.step import TraceLearner
-from apps.memory_api.traces.schemas import CreateTraceRequest
+from memory_api.reflection.step import TraceLearner
+from memory_api.traces.schemas import CreateTraceRequest
 
 router = APIRouter(prefix="/api/v1/reflections", tags=["reflections"], route_class=LargeBodyRoute)
 

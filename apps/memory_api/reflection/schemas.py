@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import AliasChoices, Field, model_validator
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     MAX_EVENTS,
     Metadata,
     Name,
@@ -20,10 +20,10 @@ from apps.memory_api.core.schemas import (
     UnitFloat,
     UtcDatetime,
 )
-from apps.memory_api.memories.schemas import Memory, MemoryKind
-from apps.memory_api.playbooks.models import VerdictTag
-from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, OutcomeType
-from apps.memory_api.traces.tools import ToolDefinition, Tools
+from memory_api.memories.schemas import Memory, MemoryKind
+from memory_api.playbooks.models import VerdictTag
+from memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, OutcomeType
+from memory_api.traces.tools import ToolDefinition, Tools
 
 CauseKind = Literal[
     "agent_mistake",

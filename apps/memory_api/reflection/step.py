@@ -10,34 +10,34 @@ from dataclasses import dataclass, replace
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.metrics import REFLECTIONS
-from apps.memory_api.llm.errors import LLMCircuitOpen, LLMOverBudget
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.memories.index.drafts import MemoryDraft
-from apps.memory_api.reflection.context import (
+from memory_api.core.metrics import REFLECTIONS
+from memory_api.llm.errors import LLMCircuitOpen, LLMOverBudget
+from memory_api.llm.model_session import ModelSession
+from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.reflection.context import (
     ReflectionInput,
     load_reflection_input,
     load_task_knowledge,
 )
-from apps.memory_api.reflection.episode import episode_draft
-from apps.memory_api.reflection.generate import GeneratedReflection, generate_reflection
-from apps.memory_api.reflection.lesson_storage import (
+from memory_api.reflection.episode import episode_draft
+from memory_api.reflection.generate import GeneratedReflection, generate_reflection
+from memory_api.reflection.lesson_storage import (
     degraded_run_of,
     reflection_drafts,
 )
-from apps.memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
-from apps.memory_api.reflection.prompt import BUILTIN_DATA, BUILTIN_PROMPT, DATA_PROMPT
-from apps.memory_api.reflection.schemas import (
+from memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
+from memory_api.reflection.prompt import BUILTIN_DATA, BUILTIN_PROMPT, DATA_PROMPT
+from memory_api.reflection.schemas import (
     GenerateReflectionResponse,
     ReflectionResult,
     StrategySummary,
     VerdictSummary,
 )
-from apps.memory_api.reflection.task_comparison import comparison_drafts
-from apps.memory_api.runs.chain import IMPORTANCE, REFLECT
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.text.advice import is_task_specific
-from apps.memory_api.trace_analysis.findings import Findings
+from memory_api.reflection.task_comparison import comparison_drafts
+from memory_api.runs.chain import IMPORTANCE, REFLECT
+from memory_api.runs.tables import RunRow
+from memory_api.text.advice import is_task_specific
+from memory_api.trace_analysis.findings import Findings
 
 log = structlog.get_logger()
 

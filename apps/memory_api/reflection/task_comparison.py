@@ -12,21 +12,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from apps.memory_api.memories.index.drafts import MemoryDraft
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.reflection.context import TOOLS, TaskLesson, TraceContext, used_tools
-from apps.memory_api.reflection.rules.english_strategies import EnglishStrategies
-from apps.memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
-from apps.memory_api.reflection.rules.language import StrategyLanguage
-from apps.memory_api.trace_analysis.context import Attempt
-from apps.memory_api.trace_analysis.detectors.attempts import (
+from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.memories.schemas import MemoryKind
+from memory_api.reflection.context import TOOLS, TaskLesson, TraceContext, used_tools
+from memory_api.reflection.rules.english_strategies import EnglishStrategies
+from memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
+from memory_api.reflection.rules.language import StrategyLanguage
+from memory_api.trace_analysis.context import Attempt
+from memory_api.trace_analysis.detectors.attempts import (
     contrast_attempts,
     find_repeated_attempts,
 )
-from apps.memory_api.trace_analysis.findings import AttemptContrast
-from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.trace_analysis.findings import AttemptContrast
+from memory_api.trace_analysis.ground_truth import ActionDeviation
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
+from memory_api.traces.schemas import OutcomeType
 
 MAX_LESSONS_PER_TASK = 3
 """Lessons per task."""

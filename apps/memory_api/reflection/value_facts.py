@@ -8,19 +8,19 @@ import json
 import re
 from collections.abc import Collection, Iterator
 
-from apps.memory_api.reflection.rules.english_structure import EnglishStructure
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.arguments import is_calculation, parse_mapping
-from apps.memory_api.trace_analysis.detectors.provenance import (
+from memory_api.reflection.rules.english_structure import EnglishStructure
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.arguments import is_calculation, parse_mapping
+from memory_api.trace_analysis.detectors.provenance import (
     SearchableText,
     contains_value,
     fold_value,
     trace_arguments,
 )
-from apps.memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
-from apps.memory_api.trace_analysis.findings import Findings, ValueOrigin
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
-from apps.memory_api.traces.schemas import EventType
+from memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
+from memory_api.trace_analysis.findings import Findings, ValueOrigin
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+from memory_api.traces.schemas import EventType
 
 _MAX_VALUES = 8
 _MAX_PER_KIND = 3

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import asyncpg
 
-from apps.memory_api.core.errors import TooManyRequests
-from apps.memory_api.core.resources import read_sql
+from memory_api.core.errors import TooManyRequests
+from memory_api.core.resources import read_sql
 
 COUNT_QUEUED_TICKETS = read_sql("run_queue/queue.sql", "count_queued_tickets")
 ALL_LANES = UUID(int=0), UUID(int=2**128 - 1)

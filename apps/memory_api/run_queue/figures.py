@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.core.resources import load_sql
+from memory_api.core.db import Sessions
+from memory_api.core.resources import load_sql
 
 QUEUE_FIGURES = load_sql("run_queue/queue.sql", "queue_figures")
 MAX_AGE_SECONDS = 5.0

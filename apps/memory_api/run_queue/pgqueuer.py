@@ -25,18 +25,18 @@ from pgqueuer.queries import Queries
 from pgqueuer.types import QueueManagerId
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import asyncpg_connection, current_tenant_id
-from apps.memory_api.core.db_errors import (
+from memory_api.core.db import asyncpg_connection, current_tenant_id
+from memory_api.core.db_errors import (
     SCHEMA_MISSING,
     DatabaseUnavailable,
     driver_message,
     translate_connection_errors,
 )
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.resources import read_sql
-from apps.memory_api.core.tracing import current_traceparent
-from apps.memory_api.run_queue.admission import AdmissionControl
-from apps.memory_api.run_queue.port import ScheduledCallback, Ticket, TicketHandler
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.resources import read_sql
+from memory_api.core.tracing import current_traceparent
+from memory_api.run_queue.admission import AdmissionControl
+from memory_api.run_queue.port import ScheduledCallback, Ticket, TicketHandler
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.ids import id_timestamp
+from memory_api.core.ids import id_timestamp
 
 
 @dataclass(frozen=True)

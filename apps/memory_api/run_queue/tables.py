@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import DateTime, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Now, OptTime
+from memory_api.core.db import Base, Now, OptTime
 
 
 class UpkeepScheduleRow(Base):

@@ -16,9 +16,9 @@ import asyncpg
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import Sessions, asyncpg_connection
-from apps.memory_api.core.db_errors import DatabaseUnavailable, NoFreeConnection, driver_message
-from apps.memory_api.core.resources import read_sql
+from memory_api.core.db import Sessions, asyncpg_connection
+from memory_api.core.db_errors import DatabaseUnavailable, NoFreeConnection, driver_message
+from memory_api.core.resources import read_sql
 
 log = structlog.get_logger()
 

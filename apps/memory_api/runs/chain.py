@@ -18,17 +18,17 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.run_queue.port import RunQueue, Ticket
-from apps.memory_api.runs.lifecycle import (
+from memory_api.core.db import current_tenant_id
+from memory_api.run_queue.port import RunQueue, Ticket
+from memory_api.runs.lifecycle import (
     ClaimResult,
     NextStep,
     QueuedRun,
     claim_run,
     new_run,
 )
-from apps.memory_api.runs.queries import get_run, insert_queued_runs
-from apps.memory_api.runs.tables import RunRow
+from memory_api.runs.queries import get_run, insert_queued_runs
+from memory_api.runs.tables import RunRow
 
 EVALUATE, REFLECT, CURATE, APPLY = "evaluate", "reflect", "curate", "apply"
 

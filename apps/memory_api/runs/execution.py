@@ -19,24 +19,24 @@ from typing import Generic, Literal, Protocol, TypeVar, runtime_checkable
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.core.isolated_work import TraceTooLarge, WorkTimeout
-from apps.memory_api.core.log_context import bound_log_context
-from apps.memory_api.core.metrics import LEASE_LOSSES, RUN_DURATION, RUNS
-from apps.memory_api.core.tracing import span
-from apps.memory_api.llm.deadline import llm_deadline, parse_wait
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.chain import (
+from memory_api.core.db import Sessions
+from memory_api.core.errors import HanseiError
+from memory_api.core.isolated_work import TraceTooLarge, WorkTimeout
+from memory_api.core.log_context import bound_log_context
+from memory_api.core.metrics import LEASE_LOSSES, RUN_DURATION, RUNS
+from memory_api.core.tracing import span
+from memory_api.llm.deadline import llm_deadline, parse_wait
+from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.chain import (
     enqueue_next_step,
     enqueue_shared_run,
 )
-from apps.memory_api.runs.lifecycle import StepResult, extend_lease
-from apps.memory_api.runs.queries import insert_next_step
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
+from memory_api.runs.lifecycle import StepResult, extend_lease
+from memory_api.runs.queries import insert_next_step
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 
 log = structlog.get_logger()
 

@@ -18,16 +18,16 @@ from uuid import UUID
 from sqlalchemy import Interval, and_, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.auth.queries import is_tenant_active, tenant_is_active
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.db_errors import driver_message, is_transient
-from apps.memory_api.core.errors import Conflict, HanseiError
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.core.statements import fetch_rows, load_statement
-from apps.memory_api.llm.errors import LLMError, LLMOverBudget
-from apps.memory_api.llm.stored_replies import delete_stored_replies
-from apps.memory_api.runs.tables import RunRow
+from memory_api.auth.queries import is_tenant_active, tenant_is_active
+from memory_api.core.db import current_tenant_id
+from memory_api.core.db_errors import driver_message, is_transient
+from memory_api.core.errors import Conflict, HanseiError
+from memory_api.core.ids import new_id
+from memory_api.core.secret_redaction import redact
+from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.llm.stored_replies import delete_stored_replies
+from memory_api.runs.tables import RunRow
 
 FIRST_RETRY_DELAY = timedelta(seconds=1)
 MAX_RETRY_DELAY = timedelta(minutes=5)

@@ -11,12 +11,12 @@ from uuid import UUID
 from sqlalchemy import Interval, bindparam, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.runs.lifecycle import NOW, NextStep
-from apps.memory_api.runs.tables import RunRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.ids import new_id
+from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.core.resources import load_sql
+from memory_api.runs.lifecycle import NOW, NextStep
+from memory_api.runs.tables import RunRow
 
 INSERT_QUEUED_RUNS = load_sql("runs/queries.sql", "insert_queued_runs")
 _RUN = select(RunRow).where(RunRow.tenant_id == bindparam("tenant"), RunRow.id == bindparam("run"))

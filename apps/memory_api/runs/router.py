@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BeforeValidator
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -18,16 +18,16 @@ from apps.memory_api.api.deps import (
     Writer,
     project_filter,
 )
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import ApiRoute
-from apps.memory_api.core.errors import NotFound
-from apps.memory_api.core.pagination import to_page
-from apps.memory_api.core.schemas import split_commas
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle, queries
-from apps.memory_api.runs.chain import next_run_id
-from apps.memory_api.runs.schemas import Run, RunPage, RunState
-from apps.memory_api.runs.tables import RunRow
+from memory_api.api.problems import problems
+from memory_api.api.route import ApiRoute
+from memory_api.core.errors import NotFound
+from memory_api.core.pagination import to_page
+from memory_api.core.schemas import split_commas
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle, queries
+from memory_api.runs.chain import next_run_id
+from memory_api.runs.schemas import Run, RunPage, RunState
+from memory_api.runs.tables import RunRow
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"], route_class=ApiRoute)
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.schemas import Metadata, Page, ResponseModel, UtcDatetime, with_examples
+from memory_api.core.schemas import Metadata, Page, ResponseModel, UtcDatetime, with_examples
 
 RunState = TypeAliasType(
     "RunState",

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Id, Json, Now, OptJson, OptStr, OptTime, Str, TenantId
+from memory_api.core.db import Base, Id, Json, Now, OptJson, OptStr, OptTime, Str, TenantId
 
 
 class RunRow(Base):

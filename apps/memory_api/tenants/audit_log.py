@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.auth.tables import ApiKeyRow
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.log_context import current_actor
-from apps.memory_api.core.secret_redaction import redact_value
-from apps.memory_api.tenants.tables import AuditEventRow
+from memory_api.auth.tables import ApiKeyRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.ids import new_id
+from memory_api.core.log_context import current_actor
+from memory_api.core.secret_redaction import redact_value
+from memory_api.tenants.tables import AuditEventRow
 
 MAX_TARGET_LENGTH = 500
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import Column, ColumnElement, Row, Select, Table, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import Base, Sessions, current_tenant_id
+from memory_api.core.db import Base, Sessions, current_tenant_id
 
 ROWS_PER_PAGE = 200
 LEFT_OUT = {"memory_vectors", "postings", "scope_stats", "idempotency_keys", "llm_replies"}

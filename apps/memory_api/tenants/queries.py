@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.tenants.tables import AuditEventRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.tenants.tables import AuditEventRow
 
 
 async def list_audit_events(

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     Admin,
     CursorQuery,
     Limit,
@@ -19,25 +19,25 @@ from apps.memory_api.api.deps import (
     project_filter,
     require_whole_tenant,
 )
-from apps.memory_api.api.problems import Responses, problems
-from apps.memory_api.api.route import ApiRoute
-from apps.memory_api.auth import queries
-from apps.memory_api.auth.identity import Identity, KeyScope, to_tenant_id
-from apps.memory_api.auth.queries import (
+from memory_api.api.problems import Responses, problems
+from memory_api.api.route import ApiRoute
+from memory_api.auth import queries
+from memory_api.auth.identity import Identity, KeyScope, to_tenant_id
+from memory_api.auth.queries import (
     create_key,
     get_api_key,
     get_tenant,
     list_keys,
     revoke_key,
 )
-from apps.memory_api.auth.tables import ApiKeyRow
-from apps.memory_api.core.errors import Forbidden, NotFound
-from apps.memory_api.core.pagination import Cursor, parse_cursor_id, to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.tenants.audit_log import record_audit_event, record_key_event
-from apps.memory_api.tenants.export import export_rows
-from apps.memory_api.tenants.queries import list_audit_events
-from apps.memory_api.tenants.schemas import (
+from memory_api.auth.tables import ApiKeyRow
+from memory_api.core.errors import Forbidden, NotFound
+from memory_api.core.pagination import Cursor, parse_cursor_id, to_page
+from memory_api.core.schemas import body_example
+from memory_api.tenants.audit_log import record_audit_event, record_key_event
+from memory_api.tenants.export import export_rows
+from memory_api.tenants.queries import list_audit_events
+from memory_api.tenants.schemas import (
     ApiKey,
     ApiKeyPage,
     AuditEvent,
@@ -49,7 +49,7 @@ from apps.memory_api.tenants.schemas import (
     Tenant,
     TenantPage,
 )
-from apps.memory_api.tenants.tables import AuditEventRow
+from memory_api.tenants.tables import AuditEventRow
 
 router = APIRouter(prefix="/api/v1", route_class=ApiRoute)
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from pydantic import AliasChoices, Field, field_validator
 
-from apps.memory_api.auth.identity import KeyScope, to_tenant_id
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.schemas import (
+from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.schemas import (
     Metadata,
     Name,
     Page,

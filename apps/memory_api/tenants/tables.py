@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Index, text
 from sqlalchemy.orm import Mapped
 
-from apps.memory_api.core.db import Base, Id, Json, Now, Str, TenantId
+from memory_api.core.db import Base, Id, Json, Now, Str, TenantId
 
 
 class AuditEventRow(Base):

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from apps.memory_api.text.caching import cache_short_texts
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.text.similarity import exclusive_words, wording_similarity
+from memory_api.text.caching import cache_short_texts
+from memory_api.text.excerpts import excerpt
+from memory_api.text.similarity import exclusive_words, wording_similarity
 
 
 def _word_pairs(text: str) -> tuple[tuple[str, str], ...]:

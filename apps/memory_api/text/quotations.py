@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from apps.memory_api.text.excerpts import excerpt
+from memory_api.text.excerpts import excerpt
 
 MAX_QUOTATION_LENGTH = 80
 MAX_NAME_LENGTH = 64

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from apps.memory_api.text.caching import cache_short_texts
+from memory_api.text.caching import cache_short_texts
 
 MIN_REUSE_SCORE = 0.95
 """Chosen from the curve in docs/decisions/text-reuse.md."""

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from math import sqrt
 from typing import Final
 
-from apps.memory_api.text.segmentation import (
+from memory_api.text.segmentation import (
     MAX_WORD_LENGTH,
     fold_word,
     is_function_word,

@@ -8,30 +8,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from apps.memory_api.text.excerpts import excerpt, first_sentence
-from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
-from apps.memory_api.trace_analysis.decisive_step import StepEvidence, rank_steps
-from apps.memory_api.trace_analysis.detectors.agents import (
+from memory_api.text.excerpts import excerpt, first_sentence
+from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.decisive_step import StepEvidence, rank_steps
+from memory_api.trace_analysis.detectors.agents import (
     find_repeated_messages,
     find_team,
     find_unresolved_outputs,
 )
-from apps.memory_api.trace_analysis.detectors.answers import (
+from memory_api.trace_analysis.detectors.answers import (
     find_failed_assertions,
     find_final_answer,
     find_missing_outputs,
 )
-from apps.memory_api.trace_analysis.detectors.attempts import (
+from memory_api.trace_analysis.detectors.attempts import (
     contrast_attempts,
     find_repeated_attempts,
 )
-from apps.memory_api.trace_analysis.detectors.claims import (
+from memory_api.trace_analysis.detectors.claims import (
     Conversation,
     find_answer_origin,
     find_omitted_constraint,
     find_unsupported_statements,
 )
-from apps.memory_api.trace_analysis.detectors.derivation import (
+from memory_api.trace_analysis.detectors.derivation import (
     find_answer_steps,
     find_ignored_objection,
     find_own_values,
@@ -39,37 +39,37 @@ from apps.memory_api.trace_analysis.detectors.derivation import (
     find_stalled_call,
     find_unsupported_inputs,
 )
-from apps.memory_api.trace_analysis.detectors.dialogue import find_dialogue
-from apps.memory_api.trace_analysis.detectors.hand_offs import find_divergences
-from apps.memory_api.trace_analysis.detectors.outputs import (
+from memory_api.trace_analysis.detectors.dialogue import find_dialogue
+from memory_api.trace_analysis.detectors.hand_offs import find_divergences
+from memory_api.trace_analysis.detectors.outputs import (
     find_repeated_results,
     find_slowest_call,
     find_truncated_outputs,
     find_unused_results,
 )
-from apps.memory_api.trace_analysis.detectors.provenance import (
+from memory_api.trace_analysis.detectors.provenance import (
     find_argument_origins,
     find_lookup_hops,
 )
-from apps.memory_api.trace_analysis.detectors.refusals import (
+from memory_api.trace_analysis.detectors.refusals import (
     find_refusals,
     find_unconfirmed_changes,
 )
-from apps.memory_api.trace_analysis.detectors.repetition import (
+from memory_api.trace_analysis.detectors.repetition import (
     find_failure_streaks,
     find_repaired_calls,
     find_repeated_calls,
 )
-from apps.memory_api.trace_analysis.detectors.tables import find_misread_values
-from apps.memory_api.trace_analysis.detectors.tool_errors import find_crash, find_failed_calls
-from apps.memory_api.trace_analysis.findings import (
+from memory_api.trace_analysis.detectors.tables import find_misread_values
+from memory_api.trace_analysis.detectors.tool_errors import find_crash, find_failed_calls
+from memory_api.trace_analysis.findings import (
     Findings,
     has_wrong_answer,
     last_unrepaired_failure,
 )
-from apps.memory_api.trace_analysis.ground_truth import find_deviations
-from apps.memory_api.trace_analysis.parser import ParsedTrace, parse_trace, select_vocabulary
-from apps.memory_api.traces.schemas import EventType, OutcomeType
+from memory_api.trace_analysis.ground_truth import find_deviations
+from memory_api.trace_analysis.parser import ParsedTrace, parse_trace, select_vocabulary
+from memory_api.traces.schemas import EventType, OutcomeType
 
 MAX_SOURCE_EVENTS = 5
 

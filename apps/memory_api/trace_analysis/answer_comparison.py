@@ -8,8 +8,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.quantities import (
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.quantities import (
     RELATIVE_TOLERANCE,
     find_quantities,
     has_unknown_conversion,

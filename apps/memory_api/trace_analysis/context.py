@@ -9,9 +9,9 @@ from uuid import UUID
 
 from pydantic import Field, field_validator
 
-from apps.memory_api.core.schemas import ResponseModel
-from apps.memory_api.traces.schemas import ErrorInfo, Event, OutcomeType
-from apps.memory_api.traces.tools import ToolDefinition, Tools
+from memory_api.core.schemas import ResponseModel
+from memory_api.traces.schemas import ErrorInfo, Event, OutcomeType
+from memory_api.traces.tools import ToolDefinition, Tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from apps.memory_api.trace_analysis.detectors.derivation import AnswerSteps
-from apps.memory_api.trace_analysis.structure import (
+from memory_api.trace_analysis.detectors.derivation import AnswerSteps
+from memory_api.trace_analysis.structure import (
     Divergence,
     OmittedConstraint,
     RepeatedMessage,
     UnresolvedOutput,
     UnsupportedStatement,
 )
-from apps.memory_api.trace_analysis.team import AgentStep, Role
+from memory_api.trace_analysis.team import AgentStep, Role
 
 EARLY = 0.35
 EARLY_HALF = 4.0

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from apps.memory_api.trace_analysis.arguments import Arguments, as_items, as_mapping, parse_mapping
+from memory_api.trace_analysis.arguments import Arguments, as_items, as_mapping, parse_mapping
 
 _EXIT_CODE_FIELDS = ("exit_code", "exitCode", "returncode", "return_code", "exit_status")
 EXIT_CODE_LINE = re.compile(

@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from apps.memory_api.text.excerpts import excerpt, first_line
-from apps.memory_api.trace_analysis.arguments import as_items, as_mapping
-from apps.memory_api.trace_analysis.exit_codes import EXIT_CODE_LINE
-from apps.memory_api.trace_analysis.vocabulary import Vocabulary
-from apps.memory_api.traces.schemas import Event
+from memory_api.text.excerpts import excerpt, first_line
+from memory_api.trace_analysis.arguments import as_items, as_mapping
+from memory_api.trace_analysis.exit_codes import EXIT_CODE_LINE
+from memory_api.trace_analysis.vocabulary import Vocabulary
+from memory_api.traces.schemas import Event
 
 FailureSource = Literal["tool", "wording", "message"]
 """What shows a failure: a report of the tool, a phrase in its short response, or only the agent's

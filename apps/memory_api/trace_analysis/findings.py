@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, cast
 
-from apps.memory_api.trace_analysis.answer_comparison import AnswerRelation
-from apps.memory_api.trace_analysis.arguments import ArgumentChange
-from apps.memory_api.trace_analysis.failures import FailureSource
-from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
-from apps.memory_api.trace_analysis.structure import (
+from memory_api.trace_analysis.answer_comparison import AnswerRelation
+from memory_api.trace_analysis.arguments import ArgumentChange
+from memory_api.trace_analysis.failures import FailureSource
+from memory_api.trace_analysis.ground_truth import ActionDeviation
+from memory_api.trace_analysis.structure import (
     AgentTeam,
     AnswerOrigin,
     Dialogue,
@@ -27,7 +27,7 @@ from apps.memory_api.trace_analysis.structure import (
     UnsupportedStatement,
     UnusedResult,
 )
-from apps.memory_api.traces.schemas import ErrorCategory
+from memory_api.traces.schemas import ErrorCategory
 
 ValueSource = Literal["user", "tool", "instructions", "agent", "task", "none"]
 

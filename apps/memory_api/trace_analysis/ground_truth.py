@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from apps.memory_api.trace_analysis.answer_comparison import AnswerComparison, compare_answers
-from apps.memory_api.trace_analysis.arguments import (
+from memory_api.trace_analysis.answer_comparison import AnswerComparison, compare_answers
+from memory_api.trace_analysis.arguments import (
     ArgumentChange,
     Arguments,
     as_items,
@@ -22,7 +22,7 @@ from apps.memory_api.trace_analysis.arguments import (
     parse_arguments,
     parse_mapping,
 )
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
 
 MAX_FINDINGS = 6
 _MAX_CLASSIFIED_CALLS = 300

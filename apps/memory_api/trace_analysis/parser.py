@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.memory_api.text.excerpts import excerpt, first_line, sentence_around, without_greeting
-from apps.memory_api.text.quotations import to_safe_name
-from apps.memory_api.trace_analysis.arguments import Arguments, format_call, parse_arguments
-from apps.memory_api.trace_analysis.exit_codes import (
+from memory_api.text.excerpts import excerpt, first_line, sentence_around, without_greeting
+from memory_api.text.quotations import to_safe_name
+from memory_api.trace_analysis.arguments import Arguments, format_call, parse_arguments
+from memory_api.trace_analysis.exit_codes import (
     command_of,
     exit_code_from_metadata,
     exit_code_from_output,
@@ -19,7 +19,7 @@ from apps.memory_api.trace_analysis.exit_codes import (
     is_result,
     only_reads,
 )
-from apps.memory_api.trace_analysis.failures import (
+from memory_api.trace_analysis.failures import (
     Failure,
     FailureSource,
     detect_failure,
@@ -27,10 +27,10 @@ from apps.memory_api.trace_analysis.failures import (
     exit_code_failure,
     most_informative_line,
 )
-from apps.memory_api.trace_analysis.team import AgentStep, Role, output_body, parse_steps
-from apps.memory_api.trace_analysis.vocabulary import Vocabulary, language_of, load_vocabulary
-from apps.memory_api.traces.schemas import Event, EventType
-from apps.memory_api.traces.tools import ToolDefinition, recorded_tools
+from memory_api.trace_analysis.team import AgentStep, Role, output_body, parse_steps
+from memory_api.trace_analysis.vocabulary import Vocabulary, language_of, load_vocabulary
+from memory_api.traces.schemas import Event, EventType
+from memory_api.traces.tools import ToolDefinition, recorded_tools
 
 _SPOKEN_TYPES = (EventType.USER_MESSAGE, EventType.LLM_RESPONSE)
 _SAMPLED_EVENTS = 30

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from apps.memory_api.trace_analysis.findings import Findings, has_wrong_answer
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.trace_analysis.findings import Findings, has_wrong_answer
+from memory_api.traces.schemas import OutcomeType
 
 BASE_IMPORTANCE = {
     OutcomeType.ERROR: 0.56,

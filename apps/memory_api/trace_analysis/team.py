@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from apps.memory_api.trace_analysis.arguments import as_mapping, parse_mapping
-from apps.memory_api.traces.schemas import Event, EventType
+from memory_api.trace_analysis.arguments import as_mapping, parse_mapping
+from memory_api.traces.schemas import Event, EventType
 
 MAX_STEPS = 600
 _EXIT_CODE = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from apps.memory_api.text.excerpts import fold_for_comparison
+from memory_api.text.excerpts import fold_for_comparison
 
 MAX_SEARCHED_CHARACTERS = 20_000
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")

@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from apps.memory_api.text.excerpts import detect_language
-from apps.memory_api.traces.schemas import ErrorCategory
+from memory_api.text.excerpts import detect_language
+from memory_api.traces.schemas import ErrorCategory
 
 _FOLDER = Path(__file__).parent / "vocabularies"
 _ANY_LANGUAGE = "*"

@@ -24,25 +24,25 @@ from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.api.problems import describe_field_error
-from apps.memory_api.core.db_errors import DatabaseUnavailable, is_connection_error, is_transient
-from apps.memory_api.core.errors import (
+from memory_api.api.problems import describe_field_error
+from memory_api.core.db_errors import DatabaseUnavailable, is_connection_error, is_transient
+from memory_api.core.errors import (
     HanseiError,
     InvalidRequest,
     PayloadTooLarge,
     ServiceUnavailable,
 )
-from apps.memory_api.core.json_input import parse_json
-from apps.memory_api.run_queue.admission import QueueFull
-from apps.memory_api.runs.chain import EVALUATE, REFLECT
-from apps.memory_api.runs.queries import latest_runs
-from apps.memory_api.traces.importers.formats import PART_FACTOR, ConvertedLine
-from apps.memory_api.traces.intake import TraceIntake, duplicate_receipt
-from apps.memory_api.traces.ndjson import MAX_LINE_BYTES, read_batches
-from apps.memory_api.traces.queries import find_known_external_ids
-from apps.memory_api.traces.redaction import redact_trace_isolated
-from apps.memory_api.traces.schemas import CreateTraceRequest, RejectedLine, TraceReceipt
-from apps.memory_api.traces.storage import (
+from memory_api.core.json_input import parse_json
+from memory_api.run_queue.admission import QueueFull
+from memory_api.runs.chain import EVALUATE, REFLECT
+from memory_api.runs.queries import latest_runs
+from memory_api.traces.importers.formats import PART_FACTOR, ConvertedLine
+from memory_api.traces.intake import TraceIntake, duplicate_receipt
+from memory_api.traces.ndjson import MAX_LINE_BYTES, read_batches
+from memory_api.traces.queries import find_known_external_ids
+from memory_api.traces.redaction import redact_trace_isolated
+from memory_api.traces.schemas import CreateTraceRequest, RejectedLine, TraceReceipt
+from memory_api.traces.storage import (
     NewTrace,
     content_hash,
     events_json,

@@ -10,10 +10,10 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.memories.erasure import erase_memories
-from apps.memory_api.memories.tables import MemoryRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.resources import load_sql
+from memory_api.memories.erasure import erase_memories
+from memory_api.memories.tables import MemoryRow
 
 ERASE_RUNS = load_sql("traces/storage.sql", "erase_runs")
 ERASE_REPLIES = load_sql("traces/storage.sql", "erase_replies")

@@ -16,16 +16,16 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.runs.chain import EVALUATE, REFLECT
-from apps.memory_api.runs.queries import latest_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.text.similarity import wording_similarity_uncached
-from apps.memory_api.traces.queries import (
+from memory_api.runs.chain import EVALUATE, REFLECT
+from memory_api.runs.queries import latest_run
+from memory_api.runs.tables import RunRow
+from memory_api.text.similarity import wording_similarity_uncached
+from memory_api.traces.queries import (
     find_duplicate_candidates,
     list_events,
     list_trace_identities,
 )
-from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from memory_api.traces.tables import TraceEventRow, TraceRow
 
 MIN_COMPARED_BYTES = 300
 """Shorter traces are never duplicates, because different attempts are often identical."""

@@ -17,11 +17,11 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.isolated_work import TraceTooLarge
-from apps.memory_api.traces.queries import list_events, measure_events, to_events
-from apps.memory_api.traces.schemas import Event
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.isolated_work import TraceTooLarge
+from memory_api.traces.queries import list_events, measure_events, to_events
+from memory_api.traces.schemas import Event
+from memory_api.traces.tables import TraceRow
 
 MAX_CACHED_CHARACTERS = 8_000_000
 MAX_CHARACTERS_PER_TRACE = 2_000_000

@@ -14,31 +14,31 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.api.idempotency import IdempotencyReservation
-from apps.memory_api.auth.identity import Identity
-from apps.memory_api.core.log_context import bind_log_context
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.chain import (
+from memory_api.api.idempotency import IdempotencyReservation
+from memory_api.auth.identity import Identity
+from memory_api.core.log_context import bind_log_context
+from memory_api.run_queue.port import Ticket
+from memory_api.runs import lifecycle
+from memory_api.runs.chain import (
     EVALUATE,
     REFLECT,
     enqueue_learning_runs,
     next_run_id,
 )
-from apps.memory_api.runs.queries import latest_run
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.duplicates import mark_if_duplicate
-from apps.memory_api.traces.queries import get_trace
-from apps.memory_api.traces.schemas import CreateTraceRequest, ReflectMode, TraceReceipt
-from apps.memory_api.traces.storage import (
+from memory_api.runs.queries import latest_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.duplicates import mark_if_duplicate
+from memory_api.traces.queries import get_trace
+from memory_api.traces.schemas import CreateTraceRequest, ReflectMode, TraceReceipt
+from memory_api.traces.storage import (
     NewTrace,
     StoredTrace,
     is_ready_for_learning,
     prepare_trace,
     store_trace,
 )
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.traces.tables import TraceRow
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,19 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.errors import Conflict, InvalidRequest, NotFound
-from apps.memory_api.core.schemas import MAX_EVENTS
-from apps.memory_api.traces.queries import get_trace
-from apps.memory_api.traces.redaction import RedactedChange, count_redactions
-from apps.memory_api.traces.schemas import (
+from memory_api.core.errors import Conflict, InvalidRequest, NotFound
+from memory_api.core.schemas import MAX_EVENTS
+from memory_api.traces.queries import get_trace
+from memory_api.traces.redaction import RedactedChange, count_redactions
+from memory_api.traces.schemas import (
     AppendEventsRequest,
     CloseTraceRequest,
     OutcomeType,
     RecordOutcomeRequest,
 )
-from apps.memory_api.traces.storage import add_events, tools_json
-from apps.memory_api.traces.tables import TraceRow
-from apps.memory_api.traces.tools import MAX_TOOLS, merge_tools, to_tools
+from memory_api.traces.storage import add_events, tools_json
+from memory_api.traces.tables import TraceRow
+from memory_api.traces.tools import MAX_TOOLS, merge_tools, to_tools
 
 
 async def require_trace(

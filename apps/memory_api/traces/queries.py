@@ -26,11 +26,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.core.statements import compile_statement, fetch_rows, load_statement
-from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
-from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.core.statements import compile_statement, fetch_rows, load_statement
+from memory_api.traces.schemas import Event, EventType, OutcomeType
+from memory_api.traces.tables import TraceEventRow, TraceRow
 
 ATTEMPT_EVENTS = load_statement("traces/storage.sql", "attempt_events")
 TRACE_IDENTITIES = load_statement("traces/storage.sql", "trace_identities")

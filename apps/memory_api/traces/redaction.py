@@ -18,16 +18,16 @@ from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
-from apps.memory_api.core.isolated_work import run_isolated
-from apps.memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions, one_limit
-from apps.memory_api.core.secret_redaction import (
+from memory_api.core.isolated_work import run_isolated
+from memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions, one_limit
+from memory_api.core.secret_redaction import (
     MIN_SECRET_LENGTH,
     may_contain_secrets,
     redact,
     redact_metadata,
     redact_value,
 )
-from apps.memory_api.traces.schemas import (
+from memory_api.traces.schemas import (
     AppendEventsRequest,
     CloseTraceRequest,
     CreateTraceRequest,
@@ -35,7 +35,7 @@ from apps.memory_api.traces.schemas import (
     Event,
     RecordOutcomeRequest,
 )
-from apps.memory_api.traces.tools import ToolDefinition
+from memory_api.traces.tools import ToolDefinition
 
 Fields = Iterable[tuple[Iterable[BaseModel], Iterable[str]]]
 """Models, and the names of those fields of them that are redacted."""

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.routing import Match
 from starlette.types import Scope
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -22,27 +22,27 @@ from apps.memory_api.api.deps import (
     Session,
     Writer,
 )
-from apps.memory_api.api.problems import Responses, problems
-from apps.memory_api.api.request_body import MAX_LARGE_BODY, media_type, read_body
-from apps.memory_api.api.route import LargeBodyRoute
-from apps.memory_api.core.log_context import bind_log_context
-from apps.memory_api.core.pagination import Cursor, to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.memories.erasure import add_tombstones
-from apps.memory_api.tenants.audit_log import record_audit_event
-from apps.memory_api.traces import examples, open_traces, queries
-from apps.memory_api.traces.batch_intake import accept_batches, accept_ndjson
-from apps.memory_api.traces.deletion import delete_traces
-from apps.memory_api.traces.importers.formats import (
+from memory_api.api.problems import Responses, problems
+from memory_api.api.request_body import MAX_LARGE_BODY, media_type, read_body
+from memory_api.api.route import LargeBodyRoute
+from memory_api.core.log_context import bind_log_context
+from memory_api.core.pagination import Cursor, to_page
+from memory_api.core.schemas import body_example
+from memory_api.core.secret_redaction import redact
+from memory_api.memories.erasure import add_tombstones
+from memory_api.tenants.audit_log import record_audit_event
+from memory_api.traces import examples, open_traces, queries
+from memory_api.traces.batch_intake import accept_batches, accept_ndjson
+from memory_api.traces.deletion import delete_traces
+from memory_api.traces.importers.formats import (
     TraceFormat,
     document_batches,
     read_records,
 )
-from apps.memory_api.traces.intake import TraceIntake
-from apps.memory_api.traces.open_traces import require_trace
-from apps.memory_api.traces.redaction import RedactedChange, redact_change_isolated
-from apps.memory_api.traces.schemas import (
+from memory_api.traces.intake import TraceIntake
+from memory_api.traces.open_traces import require_trace
+from memory_api.traces.redaction import RedactedChange, redact_change_isolated
+from memory_api.traces.schemas import (
     AppendEventsRequest,
     CloseTraceRequest,
     CreateTraceRequest,
@@ -59,8 +59,8 @@ from apps.memory_api.traces.schemas import (
     TraceWithEvents,
     UpdatedTrace,
 )
-from apps.memory_api.traces.storage import NewTrace, prepare_trace
-from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from memory_api.traces.storage import NewTrace, prepare_trace
+from memory_api.traces.tables import TraceEventRow, TraceRow
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"], route_class=LargeBodyRoute)
 

@@ -16,7 +16,7 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     MAX_EVENTS,
     Metadata,
     Name,
@@ -29,8 +29,8 @@ from apps.memory_api.core.schemas import (
     UtcDatetime,
     with_examples,
 )
-from apps.memory_api.traces.examples import EVENT, TRACE, TRACE_WITH_EVENTS, UPDATED_TRACE
-from apps.memory_api.traces.tools import ToolDefinition, Tools
+from memory_api.traces.examples import EVENT, TRACE, TRACE_WITH_EVENTS, UPDATED_TRACE
+from memory_api.traces.tools import ToolDefinition, Tools
 
 ReflectMode = TypeAliasType("ReflectMode", Literal["auto", "always", "never"])
 TraceState = TypeAliasType("TraceState", Literal["open", "closed"])

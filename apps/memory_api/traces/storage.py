@@ -17,16 +17,16 @@ from pydantic_core import to_json
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import Conflict, InvalidRequest
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.memories.queries import find_missing_memories
-from apps.memory_api.traces.queries import get_trace, get_trace_by_external_id
-from apps.memory_api.traces.redaction import redact_trace_isolated
-from apps.memory_api.traces.schemas import CreateTraceRequest, Event, ReflectMode
-from apps.memory_api.traces.tables import TraceRow
-from apps.memory_api.traces.tools import ToolDefinition, merge_tools
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import Conflict, InvalidRequest
+from memory_api.core.ids import new_id
+from memory_api.core.resources import load_sql
+from memory_api.memories.queries import find_missing_memories
+from memory_api.traces.queries import get_trace, get_trace_by_external_id
+from memory_api.traces.redaction import redact_trace_isolated
+from memory_api.traces.schemas import CreateTraceRequest, Event, ReflectMode
+from memory_api.traces.tables import TraceRow
+from memory_api.traces.tools import ToolDefinition, merge_tools
 
 INSERT_TRACES = load_sql("traces/storage.sql", "insert_traces")
 INSERT_EVENTS = load_sql("traces/storage.sql", "insert_events")

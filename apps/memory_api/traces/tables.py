@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import DateTime, ForeignKeyConstraint, Index, LargeBinary, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import (
+from memory_api.core.db import (
     Base,
     Id,
     Json,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from apps.memory_api.core.schemas import MAX_NAME_LENGTH, Name
+from memory_api.core.schemas import MAX_NAME_LENGTH, Name
 
 MAX_TOOLS = 1_000
 MAX_DESCRIPTION_LENGTH = 4_000

@@ -14,15 +14,15 @@ from uuid import UUID
 import httpx2
 from standardwebhooks import Webhook
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.core.private_addresses import AddressRefused, resolve_url
-from apps.memory_api.runs import lifecycle
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.outbox import DELIVERY_ID
-from apps.memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import HanseiError
+from memory_api.core.private_addresses import AddressRefused, resolve_url
+from memory_api.runs import lifecycle
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.webhooks.outbox import DELIVERY_ID
+from memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
 
 TIMEOUT_SECONDS = 10.0
 SECRET_PREFIX = "whsec_"

@@ -16,12 +16,12 @@ from uuid import UUID
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.statements import compile_statement, fetch_rows
-from apps.memory_api.run_queue.port import RunQueue, Ticket
-from apps.memory_api.runs.lifecycle import new_run
-from apps.memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.ids import new_id
+from memory_api.core.statements import compile_statement, fetch_rows
+from memory_api.run_queue.port import RunQueue, Ticket
+from memory_api.runs.lifecycle import new_run
+from memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
 
 WebhookEventType = Literal[
     "reflection.created",

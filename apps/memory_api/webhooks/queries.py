@@ -11,13 +11,13 @@ from uuid import UUID
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import Conflict, NotFound
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.pagination import Cursor, keyset_page
-from apps.memory_api.webhooks.delivery import SECRET_PREFIX
-from apps.memory_api.webhooks.schemas import CreateWebhookRequest
-from apps.memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import Conflict, NotFound
+from memory_api.core.ids import new_id
+from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.webhooks.delivery import SECRET_PREFIX
+from memory_api.webhooks.schemas import CreateWebhookRequest
+from memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
 
 MAX_WEBHOOKS = 50
 """Webhooks of one tenant."""

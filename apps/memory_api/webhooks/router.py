@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     Admin,
     CursorQuery,
     Limit,
@@ -16,19 +16,19 @@ from apps.memory_api.api.deps import (
     Session,
     require_whole_tenant,
 )
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import ApiRoute
-from apps.memory_api.core.errors import Conflict
-from apps.memory_api.core.pagination import to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.tenants.audit_log import record_audit_event
-from apps.memory_api.webhooks import queries
-from apps.memory_api.webhooks.outbox import (
+from memory_api.api.problems import problems
+from memory_api.api.route import ApiRoute
+from memory_api.core.errors import Conflict
+from memory_api.core.pagination import to_page
+from memory_api.core.schemas import body_example
+from memory_api.tenants.audit_log import record_audit_event
+from memory_api.webhooks import queries
+from memory_api.webhooks.outbox import (
     enqueue_deliveries,
     new_delivery_run,
     new_test_delivery,
 )
-from apps.memory_api.webhooks.schemas import (
+from memory_api.webhooks.schemas import (
     CREATE_EXAMPLE,
     ROTATE_EXAMPLE,
     UPDATE_EXAMPLE,
@@ -42,7 +42,7 @@ from apps.memory_api.webhooks.schemas import (
     WebhookEndpoint,
     WebhookPage,
 )
-from apps.memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
+from memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
 
 
 async def require_tenant_admin(caller: Admin) -> None:

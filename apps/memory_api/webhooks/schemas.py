@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import Field, field_validator
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Metadata,
     Name,
     Page,
@@ -17,7 +17,7 @@ from apps.memory_api.core.schemas import (
     UtcDatetime,
     with_examples,
 )
-from apps.memory_api.webhooks.outbox import EVENT_TYPES, WebhookEventType
+from memory_api.webhooks.outbox import EVENT_TYPES, WebhookEventType
 
 MAX_URL_LENGTH = 2_000
 MAX_OVERLAP_SECONDS = 7 * 86_400

@@ -8,7 +8,7 @@ from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, Text, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
-from apps.memory_api.core.db import Base, Id, Json, Now, OptStr, OptTime, Str, TenantId
+from memory_api.core.db import Base, Id, Json, Now, OptStr, OptTime, Str, TenantId
 
 
 class WebhookRow(Base):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from apps.memory_api.api.deps import RuntimeDep, WaitHeader, Writer
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.runs.execution import execute_in_foreground
-from apps.memory_api.traces.intake import RunOptions, start_run_for_trace
-from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.workflow.schemas import RunWorkflowRequest, RunWorkflowResponse
-from apps.memory_api.workflow.step import WORKFLOW, AnswerStep
+from memory_api.api.deps import RuntimeDep, WaitHeader, Writer
+from memory_api.api.problems import problems
+from memory_api.api.route import RedactingRoute
+from memory_api.core.schemas import body_example
+from memory_api.runs.execution import execute_in_foreground
+from memory_api.traces.intake import RunOptions, start_run_for_trace
+from memory_api.traces.schemas import CreateTraceRequest
+from memory_api.workflow.schemas import RunWorkflowRequest, RunWorkflowResponse
+from memory_api.workflow.step import WORKFLOW, AnswerStep
 
 router = APIRouter(tags=["workflow"], route_class=RedactingRoute)
 

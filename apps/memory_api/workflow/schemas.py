@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import AliasChoices, Field
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Name,
     PlaybookName,
     ResponseModel,

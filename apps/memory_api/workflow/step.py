@@ -11,30 +11,30 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.errors import NotFound
-from apps.memory_api.llm.errors import LLMError, LLMRefused, LLMTruncated, may_use_rules
-from apps.memory_api.llm.port import LLM, LLMRequest, Message
-from apps.memory_api.llm.prompts import Prompt, render_template
-from apps.memory_api.llm.untrusted_text import fence_text
-from apps.memory_api.llm.wrappers import MeteredLLM
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.search.query import SearchFilters
-from apps.memory_api.playbooks.bullet_rows import to_bullet
-from apps.memory_api.playbooks.citations import extract_cited_ids
-from apps.memory_api.playbooks.errors import PlaybookNotFound
-from apps.memory_api.playbooks.models import SearchQuery, SearchResult
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.retrieval.retrieve import search_bullets
-from apps.memory_api.runs.execution import Step
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime, load_tenant_prompt
-from apps.memory_api.traces.open_traces import close_without_outcome
-from apps.memory_api.traces.queries import get_trace
-from apps.memory_api.traces.schemas import Event, EventType
-from apps.memory_api.traces.storage import add_events
-from apps.memory_api.traces.tables import TraceRow
-from apps.memory_api.workflow.schemas import RunWorkflowResponse
+from memory_api.core.errors import NotFound
+from memory_api.llm.errors import LLMError, LLMRefused, LLMTruncated, may_use_rules
+from memory_api.llm.port import LLM, LLMRequest, Message
+from memory_api.llm.prompts import Prompt, render_template
+from memory_api.llm.untrusted_text import fence_text
+from memory_api.llm.wrappers import MeteredLLM
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.search.query import SearchFilters
+from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.citations import extract_cited_ids
+from memory_api.playbooks.errors import PlaybookNotFound
+from memory_api.playbooks.models import SearchQuery, SearchResult
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.retrieval.retrieve import search_bullets
+from memory_api.runs.execution import Step
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime, load_tenant_prompt
+from memory_api.traces.open_traces import close_without_outcome
+from memory_api.traces.queries import get_trace
+from memory_api.traces.schemas import Event, EventType
+from memory_api.traces.storage import add_events
+from memory_api.traces.tables import TraceRow
+from memory_api.workflow.schemas import RunWorkflowResponse
 
 WORKFLOW = "workflow"
 """The kind of run."""

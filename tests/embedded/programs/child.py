@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from apps.memory_api.embedded.supervisor import watch_parent
+from memory_api.embedded.supervisor import watch_parent
 
 
 def note(what: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from apps.memory_api.embedded.data_directory import EmbeddedPostgresError
-from apps.memory_api.embedded.server import EmbeddedPostgres
+from memory_api.embedded.data_directory import EmbeddedPostgresError
+from memory_api.embedded.server import EmbeddedPostgres
 
 
 def say(text: str) -> None:

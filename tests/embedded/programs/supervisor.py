@@ -10,7 +10,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from apps.memory_api.embedded.supervisor import ChildProcess, RestartBackoff, Supervisor
+from memory_api.embedded.supervisor import ChildProcess, RestartBackoff, Supervisor
 
 
 def say(text: str) -> None:

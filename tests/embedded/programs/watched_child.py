@@ -7,7 +7,7 @@ import asyncio
 import subprocess
 import sys
 
-from apps.memory_api.embedded.supervisor import PARENT_PIPE_FD, watch_parent
+from memory_api.embedded.supervisor import PARENT_PIPE_FD, watch_parent
 
 LOOK = f"""
 import os, stat

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.memory_api.embeddings.port import EmbedderUnavailable
-from apps.memory_api.embeddings.providers.fastembed import MAX_CHARACTERS, FastEmbedder
+from memory_api.embeddings.port import EmbedderUnavailable
+from memory_api.embeddings.providers.fastembed import MAX_CHARACTERS, FastEmbedder
 
 
 @dataclass

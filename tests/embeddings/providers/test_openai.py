@@ -10,8 +10,8 @@ import numpy as np
 import openai
 import pytest
 
-from apps.memory_api.embeddings.port import EmbedderUnavailable
-from apps.memory_api.embeddings.providers.openai import (
+from memory_api.embeddings.port import EmbedderUnavailable
+from memory_api.embeddings.providers.openai import (
     MAX_BATCH_CHARACTERS,
     MAX_BATCH_TEXTS,
     MAX_CHARACTERS,

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.embeddings.providers.static import (
+from memory_api.embeddings.providers.static import (
     CHECKSUMS,
     MAX_CHARACTERS,
     MODEL_DIRECTORY,
@@ -182,7 +182,7 @@ def no_sockets(event, args):
     if event.startswith("socket."):
         raise RuntimeError(event)
 sys.addaudithook(no_sockets)
-from apps.memory_api.embeddings.registry import open_embedder
+from memory_api.embeddings.registry import open_embedder
 embedder = open_embedder("static")
 assert embedder._embed(["hello"]).any()
 heavy = {"model2vec", "huggingface_hub", "torch", "joblib", "openai", "fastembed"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.evaluation.schemas import Criterion, CriterionScore
 from bench.evaluation import count_verdicts
+from memory_api.evaluation.schemas import Criterion, CriterionScore
 from tests.support.cases import each_case
 from tests.support.evaluation_cases import call, judged, said, score_of
 from tests.support.paths import ROOT

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.evaluation.schemas import Criterion
+from memory_api.evaluation.schemas import Criterion
 from tests.support.cases import each_case
 from tests.support.evaluation_cases import call, judged, said, score_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from apps.memory_api.evaluation.schemas import Criterion, CriterionScore
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.evaluation.schemas import Criterion, CriterionScore
+from memory_api.traces.schemas import OutcomeType
 from tests.support.cases import each_case
 from tests.support.evaluation_cases import Row, call, judged, said
 

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.evaluation.evaluate import run_evaluators
-from apps.memory_api.evaluation.evaluators.deterministic import DeterministicEvaluator
-from apps.memory_api.evaluation.evaluators.model import ModelEvaluator
-from apps.memory_api.evaluation.evaluators.threshold import Thresholds
-from apps.memory_api.evaluation.reflection_policy import decide_reflection
-from apps.memory_api.evaluation.schemas import (
+from memory_api.evaluation.evaluate import run_evaluators
+from memory_api.evaluation.evaluators.deterministic import DeterministicEvaluator
+from memory_api.evaluation.evaluators.model import ModelEvaluator
+from memory_api.evaluation.evaluators.threshold import Thresholds
+from memory_api.evaluation.reflection_policy import decide_reflection
+from memory_api.evaluation.schemas import (
     Criterion,
     CriterionScore,
     EvaluationResults,
     EvaluatorResult,
 )
-from apps.memory_api.llm.errors import LLMRateLimited, LLMRefused, LLMUnparseable
-from apps.memory_api.llm.port import LLM
-from apps.memory_api.llm.prompts import content_hash, packaged_prompt_directory
-from apps.memory_api.llm.registry import open_llm
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.llm.errors import LLMRateLimited, LLMRefused, LLMUnparseable
+from memory_api.llm.port import LLM
+from memory_api.llm.prompts import content_hash, packaged_prompt_directory
+from memory_api.llm.registry import open_llm
+from memory_api.traces.schemas import OutcomeType
 from tests.evaluation.evaluators.test_threshold import settings
 from tests.support.evaluation_cases import Row, call, case, said
 from tests.support.stub_provider import (

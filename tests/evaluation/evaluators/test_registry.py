@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.evaluation.evaluate import run_evaluators
-from apps.memory_api.evaluation.evaluators.registry import check_settings, open_evaluators
-from apps.memory_api.evaluation.evaluators.threshold import Thresholds
-from apps.memory_api.evaluation.schemas import Criterion
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.evaluation.evaluate import run_evaluators
+from memory_api.evaluation.evaluators.registry import check_settings, open_evaluators
+from memory_api.evaluation.evaluators.threshold import Thresholds
+from memory_api.evaluation.schemas import Criterion
 from tests.evaluation.evaluators.test_threshold import settings
 from tests.support.evaluation_cases import case, said
 
 OWN = """
-from apps.memory_api.evaluation.schemas import Criterion, CriterionScore, EvaluatorResult
+from memory_api.evaluation.schemas import Criterion, CriterionScore, EvaluatorResult
 
 class Tone:
     def __init__(self, word):

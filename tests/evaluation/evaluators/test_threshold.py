@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.evaluation.evaluators.threshold import Thresholds, thresholds_of
-from apps.memory_api.evaluation.schemas import Criterion, CriterionScore
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.evaluation.evaluators.threshold import Thresholds, thresholds_of
+from memory_api.evaluation.schemas import Criterion, CriterionScore
+from memory_api.traces.schemas import OutcomeType
 from tests.support.cases import each_case
 from tests.support.evaluation_cases import judged, score_of
 

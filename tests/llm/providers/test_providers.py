@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from apps.memory_api.llm.error_mapping import parse_retry_after
-from apps.memory_api.llm.errors import (
+from memory_api.llm.error_mapping import parse_retry_after
+from memory_api.llm.errors import (
     LLMAuthenticationFailed,
     LLMBadRequest,
     LLMConnectionFailed,
@@ -20,10 +20,10 @@ from apps.memory_api.llm.errors import (
     LLMServerError,
     LLMTimeout,
 )
-from apps.memory_api.llm.port import LLM, JsonSchema, LLMRequest, Message, TokenUsage
-from apps.memory_api.llm.providers.openai import OpenAILLM
-from apps.memory_api.llm.providers.openai_responses import OpenAIResponsesLLM
-from apps.memory_api.llm.registry import open_llm
+from memory_api.llm.port import LLM, JsonSchema, LLMRequest, Message, TokenUsage
+from memory_api.llm.providers.openai import OpenAILLM
+from memory_api.llm.providers.openai_responses import OpenAIResponsesLLM
+from memory_api.llm.registry import open_llm
 from tests.support.stub_provider import (
     Behaviour,
     Reply,

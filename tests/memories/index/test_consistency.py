@@ -9,17 +9,17 @@ from uuid import UUID
 import pytest
 from sqlalchemy import func, select
 
-from apps.memory_api.core.errors import NotFound
-from apps.memory_api.memories.editing import create_memory, delete_memory, update_memory
-from apps.memory_api.memories.index.drafts import prepare_memories
-from apps.memory_api.memories.index.writer import insert_memories, unindex_memories
-from apps.memory_api.memories.schemas import (
+from memory_api.core.errors import NotFound
+from memory_api.memories.editing import create_memory, delete_memory, update_memory
+from memory_api.memories.index.drafts import prepare_memories
+from memory_api.memories.index.writer import insert_memories, unindex_memories
+from memory_api.memories.schemas import (
     CreateMemoryRequest,
     MemoryKind,
     MemoryStatus,
     UpdateMemoryRequest,
 )
-from apps.memory_api.memories.tables import (
+from memory_api.memories.tables import (
     LabelRow,
     MemoryRevisionRow,
     MemoryRow,
@@ -28,7 +28,7 @@ from apps.memory_api.memories.tables import (
     ScopeRow,
     ScopeStatRow,
 )
-from apps.memory_api.runtime import Runtime
+from memory_api.runtime import Runtime
 from tests.support.reference_search import TAGS, WORDS, drafts, write
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.core.db import asyncpg_connection
-from apps.memory_api.memories.search.query import SearchFilters
-from apps.memory_api.memories.search.search import embed_query, search_in_session
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db import asyncpg_connection
+from memory_api.memories.search.query import SearchFilters
+from memory_api.memories.search.search import embed_query, search_in_session
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 from tests.memories.conftest import ADDRESSES
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from sqlalchemy import delete
 
-from apps.memory_api.memories.index.drafts import MemoryDraft
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.query import DEFAULT_ALPHA, EmbeddedQuery, SearchFilters
-from apps.memory_api.memories.search.search import embed_query, search_in_session
-from apps.memory_api.memories.tables import ScopeStatRow
+from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.search.query import DEFAULT_ALPHA, EmbeddedQuery, SearchFilters
+from memory_api.memories.search.search import embed_query, search_in_session
+from memory_api.memories.tables import ScopeStatRow
 from tests.support.reference_search import drafts, ranks, search_by_reference, write
 
 QUERIES = (

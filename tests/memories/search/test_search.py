@@ -13,19 +13,19 @@ import asyncpg
 import numpy as np
 import pytest
 
-from apps.memory_api.core.db import asyncpg_connection
-from apps.memory_api.memories.index.drafts import MemoryDraft, prepare_memories
-from apps.memory_api.memories.index.writer import insert_memories
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.search.query import (
+from bench.retrieval_quality import anchored, lexical, load, minmax
+from memory_api.core.db import asyncpg_connection
+from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from memory_api.memories.index.writer import insert_memories
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.search.query import (
     SEARCH_CALL,
     EmbeddedQuery,
     MemoryRecord,
     SearchHit,
     build_call,
 )
-from apps.memory_api.memories.search.search import embed_query, search_in_session, search_once
-from bench.retrieval_quality import anchored, lexical, load, minmax
+from memory_api.memories.search.search import embed_query, search_in_session, search_once
 from migrations.search import definition, part
 from tests.support.reference_search import drafts, write
 

@@ -11,25 +11,25 @@ from uuid import UUID
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbooks.bullet_rows import to_bullet
-from apps.memory_api.playbooks.deltas import apply_deltas
-from apps.memory_api.playbooks.editing.edits import (
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.errors import HanseiError
+from memory_api.core.ids import new_id
+from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.deltas import apply_deltas
+from memory_api.playbooks.editing.edits import (
     apply_deltas_to_playbook,
     delete_bullet,
     edit_bullet,
     require_playbook,
 )
-from apps.memory_api.playbooks.formats.transfer import load_playbook
-from apps.memory_api.playbooks.history.versions import restore_playbook
-from apps.memory_api.playbooks.models import Bullet, DeltaContextItem
-from apps.memory_api.playbooks.queries import list_bullets_as_of, list_versions
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.state import PlaybookState
-from apps.memory_api.playbooks.verdicts.record import NewVerdict, record_verdicts
-from apps.memory_api.runtime import Runtime
+from memory_api.playbooks.formats.transfer import load_playbook
+from memory_api.playbooks.history.versions import restore_playbook
+from memory_api.playbooks.models import Bullet, DeltaContextItem
+from memory_api.playbooks.queries import list_bullets_as_of, list_versions
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.state import PlaybookState
+from memory_api.playbooks.verdicts.record import NewVerdict, record_verdicts
+from memory_api.runtime import Runtime
 from tests.conftest import Database
 from tests.support.playbook_api import Book
 

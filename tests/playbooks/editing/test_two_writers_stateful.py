@@ -17,24 +17,24 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from apps.memory_api.auth.identity import to_tenant_id
-from apps.memory_api.auth.queries import create_tenant
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.db import Sessions, open_engine
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.playbooks.bullet_rows import to_bullet
-from apps.memory_api.playbooks.deltas import DeltaError, apply_deltas
-from apps.memory_api.playbooks.editing.edits import apply_deltas_to_playbook, require_playbook
-from apps.memory_api.playbooks.editing.plan import ChangeResult
-from apps.memory_api.playbooks.errors import PlaybookNotFound
-from apps.memory_api.playbooks.formats.transfer import load_playbook
-from apps.memory_api.playbooks.models import DeltaContextItem
-from apps.memory_api.playbooks.queries import list_bullets_as_of, list_versions
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.state import PlaybookState
-from apps.memory_api.runtime import Runtime
+from memory_api.auth.identity import to_tenant_id
+from memory_api.auth.queries import create_tenant
+from memory_api.bootstrap import open_runtime
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.errors import HanseiError
+from memory_api.core.ids import new_id
+from memory_api.core.settings import Settings
+from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.deltas import DeltaError, apply_deltas
+from memory_api.playbooks.editing.edits import apply_deltas_to_playbook, require_playbook
+from memory_api.playbooks.editing.plan import ChangeResult
+from memory_api.playbooks.errors import PlaybookNotFound
+from memory_api.playbooks.formats.transfer import load_playbook
+from memory_api.playbooks.models import DeltaContextItem
+from memory_api.playbooks.queries import list_bullets_as_of, list_versions
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.state import PlaybookState
+from memory_api.runtime import Runtime
 from tests.conftest import Database
 
 KEYS = [f"{slug}-{number:05d}" for slug in ("pat", "mis") for number in range(1, 5)]

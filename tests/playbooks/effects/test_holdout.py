@@ -13,10 +13,10 @@ from httpx2 import AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbooks.effects.holdout import draw_holdout
-from apps.memory_api.playbooks.tables import RetrievalRow
-from apps.memory_api.runtime import Runtime
+from memory_api.core.ids import new_id
+from memory_api.playbooks.effects.holdout import draw_holdout
+from memory_api.playbooks.tables import RetrievalRow
+from memory_api.runtime import Runtime
 from tests.support.playbook_api import Book
 from tests.support.problems import assert_problem
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.playbooks.formats.serialization import (
+from memory_api.playbooks.formats.serialization import (
     PlaybookFormat,
     export_bytes,
     export_playbook,
     parse_playbook,
 )
-from apps.memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook
-from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS
+from memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook
+from memory_api.playbooks.sections import DEFAULT_SECTIONS
 from tests.support.cases import each_case
 from tests.support.playbook_strategies import counts, keys, playbooks, section_names, texts
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.playbooks.formats.serialization import export_playbook
-from apps.memory_api.playbooks.models import Bullet, Playbook
+from memory_api.playbooks.formats.serialization import export_playbook
+from memory_api.playbooks.models import Bullet, Playbook
 from tests.support.playbook_api import Book
 from tests.support.problems import assert_problem
 

@@ -12,10 +12,10 @@ from httpx2 import AsyncClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.playbooks.bullet_rows import to_bullets
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db import Sessions
+from memory_api.playbooks.bullet_rows import to_bullets
+from memory_api.playbooks.models import Bullet
+from memory_api.runtime import Runtime
 from tests.support.cases import each_case
 from tests.support.playbook_api import Book
 

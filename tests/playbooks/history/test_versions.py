@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from apps.memory_api.core.db import Sessions
-from apps.memory_api.memories.queries import NewLink, add_links
-from apps.memory_api.playbooks.editing.edits import apply_deltas_to_playbook
-from apps.memory_api.playbooks.models import DeltaContextItem
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.runtime import Runtime
+from memory_api.core.db import Sessions
+from memory_api.memories.queries import NewLink, add_links
+from memory_api.playbooks.editing.edits import apply_deltas_to_playbook
+from memory_api.playbooks.models import DeltaContextItem
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.runtime import Runtime
 from tests.support.playbook_api import Book
 from tests.support.problems import assert_problem
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.llm import prompts
-from apps.memory_api.playbooks.citations import extract_cited_ids
-from apps.memory_api.playbooks.models import Bullet, Playbook
-from apps.memory_api.playbooks.retrieval.prompt_block import (
+from memory_api.llm import prompts
+from memory_api.playbooks.citations import extract_cited_ids
+from memory_api.playbooks.models import Bullet, Playbook
+from memory_api.playbooks.retrieval.prompt_block import (
     SHORT_CITATION_REQUEST,
     format_playbook,
     render_block,
 )
-from apps.memory_api.playbooks.sections import DEFAULT_SECTIONS
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.playbooks.sections import DEFAULT_SECTIONS
+from memory_api.text.terms import estimate_tokens
 from tests.support.cases import each_case
 from tests.support.playbook_strategies import playbooks
 

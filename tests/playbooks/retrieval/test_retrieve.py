@@ -12,20 +12,20 @@ from fastapi import FastAPI
 from httpx2 import ASGITransport, AsyncClient
 from sqlalchemy import event, select
 
-from apps.memory_api.bootstrap import open_runtime
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.memories.search.query import SearchFilters
-from apps.memory_api.playbooks.errors import PlaybookNotFound
-from apps.memory_api.playbooks.queries import count_uses
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.retrieval.retrieve import (
+from memory_api.bootstrap import open_runtime
+from memory_api.core.ids import new_id
+from memory_api.core.settings import Settings
+from memory_api.memories.search.query import SearchFilters
+from memory_api.playbooks.errors import PlaybookNotFound
+from memory_api.playbooks.queries import count_uses
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.retrieval.retrieve import (
     RenderOptions,
     render_playbook,
     search_bullets,
 )
-from apps.memory_api.playbooks.tables import MemoryUsageRow, RetrievalRow
-from apps.memory_api.runtime import Runtime
+from memory_api.playbooks.tables import MemoryUsageRow, RetrievalRow
+from memory_api.runtime import Runtime
 from tests.conftest import Database
 from tests.support.live_service import with_runtime
 from tests.support.playbook_api import Book

@@ -13,18 +13,18 @@ from httpx2 import AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbooks.queries import find_bullets, get_playbook, list_verdicts_of_trace
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.usefulness import usefulness
-from apps.memory_api.playbooks.verdicts.record import (
+from memory_api.core.ids import new_id
+from memory_api.playbooks.queries import find_bullets, get_playbook, list_verdicts_of_trace
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.usefulness import usefulness
+from memory_api.playbooks.verdicts.record import (
     JUDGE_PRECEDENCE,
     NewVerdict,
     record_verdicts,
     set_outcome_confirmed,
     winning_tag,
 )
-from apps.memory_api.runtime import Runtime
+from memory_api.runtime import Runtime
 from tests.support.playbook_api import Book
 from tests.support.problems import assert_problem
 

@@ -9,11 +9,11 @@ import pytest
 from httpx2 import AsyncClient, Response
 from sqlalchemy import delete
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.tables import RetrievalRow
-from apps.memory_api.playbooks.verdicts.record import NewVerdict, record_verdicts
-from apps.memory_api.runtime import Runtime
+from memory_api.core.ids import new_id
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.tables import RetrievalRow
+from memory_api.playbooks.verdicts.record import NewVerdict, record_verdicts
+from memory_api.runtime import Runtime
 from tests.support.playbook_api import Book
 from tests.support.problems import assert_names, assert_problem
 

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from httpx2 import AsyncClient
 
-from apps.memory_api.runtime import Runtime
+from memory_api.runtime import Runtime
 from tests.reflection.credit.test_outcome_contrast import Task
 from tests.support.playbook_api import Book
 

@@ -8,21 +8,21 @@ from typing import Any, Literal, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbooks.models import Bullet, VerdictTag
-from apps.memory_api.playbooks.verdicts.record import NewVerdict
-from apps.memory_api.reflection.bullet_usage import UsageKind, UsedBullet
-from apps.memory_api.reflection.context import Evidence
-from apps.memory_api.reflection.credit.bullet_advice import parse_bullet_advice
-from apps.memory_api.reflection.credit.judge import (
+from memory_api.core.ids import new_id
+from memory_api.playbooks.models import Bullet, VerdictTag
+from memory_api.playbooks.verdicts.record import NewVerdict
+from memory_api.reflection.bullet_usage import UsageKind, UsedBullet
+from memory_api.reflection.context import Evidence
+from memory_api.reflection.credit.bullet_advice import parse_bullet_advice
+from memory_api.reflection.credit.judge import (
     FAILURE_OUTCOMES,
     judge_by_rules,
     limit_model_verdicts,
 )
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
-from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
-from apps.memory_api.traces.tools import ToolDefinition
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.traces.schemas import Event, EventType, OutcomeType
+from memory_api.traces.tools import ToolDefinition
 from tests.support.cases import each_case
 
 TRACE = new_id()

@@ -12,9 +12,9 @@ from httpx2 import AsyncClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.reflection.bullet_usage import load_bullet_usage
-from apps.memory_api.reflection.credit.judge import outcome_verdict
-from apps.memory_api.reflection.credit.outcome_contrast import (
+from memory_api.reflection.bullet_usage import load_bullet_usage
+from memory_api.reflection.credit.judge import outcome_verdict
+from memory_api.reflection.credit.outcome_contrast import (
     MIN_ATTEMPTS_PER_SIDE,
     MIN_CERTAINTY,
     AttemptCounts,
@@ -22,9 +22,9 @@ from apps.memory_api.reflection.credit.outcome_contrast import (
     probability_better,
     record_and_compare,
 )
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.queries import get_trace, list_events
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.runtime import Runtime
+from memory_api.traces.queries import get_trace, list_events
+from memory_api.traces.schemas import OutcomeType
 from tests.support.playbook_api import Book
 
 

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbooks.deltas import apply_deltas
-from apps.memory_api.playbooks.models import Bullet, Playbook, RevisionHint
-from apps.memory_api.playbooks.state import PlaybookState
-from apps.memory_api.reflection.bullet_usage import UsageKind, UsedBullet
-from apps.memory_api.reflection.context import Evidence
-from apps.memory_api.reflection.credit.judge import judge_by_rules
-from apps.memory_api.reflection.credit.revision_hints import MAX_CAVEATS, add_caveat, revision_hints
-from apps.memory_api.trace_analysis.analyze import analyze_trace
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.core.ids import new_id
+from memory_api.playbooks.deltas import apply_deltas
+from memory_api.playbooks.models import Bullet, Playbook, RevisionHint
+from memory_api.playbooks.state import PlaybookState
+from memory_api.reflection.bullet_usage import UsageKind, UsedBullet
+from memory_api.reflection.context import Evidence
+from memory_api.reflection.credit.judge import judge_by_rules
+from memory_api.reflection.credit.revision_hints import MAX_CAVEATS, add_caveat, revision_hints
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.traces.schemas import OutcomeType
 from tests.reflection.credit.test_judge import LOST, WON, events, truth
 from tests.support.cases import each_case
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apps.memory_api.reflection.schemas import ReflectionResult
 from bench.rules import DEFAULT, Case, blame, load, masked
+from memory_api.reflection.schemas import ReflectionResult
 
 pytestmark = pytest.mark.skipif(not DEFAULT.exists(), reason="shared/data/traces.jsonl is absent")
 

@@ -8,16 +8,16 @@ from uuid import uuid4
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.memory_api.reflection.rules.reflect import reflect
-from apps.memory_api.reflection.schemas import ReflectionResult
-from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
-from apps.memory_api.trace_analysis.scores import (
+from memory_api.reflection.rules.reflect import reflect
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.scores import (
     EVIDENCE_WEIGHTS,
     EvidenceCounts,
     calculate_confidence,
     calculate_importance,
 )
-from apps.memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
+from memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
 from tests.support.cases import each_case
 
 QUESTION = "Kam Heskin plays Paige Morgan in a 2004 film directed by who?"

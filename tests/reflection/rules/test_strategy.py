@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.reflection.rules.english_strategies import EnglishStrategies
-from apps.memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
-from apps.memory_api.reflection.rules.reflect import reflect
-from apps.memory_api.text.advice import is_task_specific, strip_run_examples
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.trace_analysis.findings import AttemptContrast
-from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+from memory_api.reflection.rules.english_strategies import EnglishStrategies
+from memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
+from memory_api.reflection.rules.reflect import reflect
+from memory_api.text.advice import is_task_specific, strip_run_examples
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.findings import AttemptContrast
+from memory_api.traces.schemas import Event, EventType, OutcomeType
 from tests.support.cases import each_case
 
 RULES = {

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from apps.memory_api.llm.prompts import packaged_prompt_directory
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.reflection.trajectories.model_output import parse_insights
-from apps.memory_api.reflection.trajectories.prompt import BUILTIN, ReflectorPromptBuilder
-from apps.memory_api.reflection.trajectories.schemas import Trajectory
+from memory_api.llm.prompts import packaged_prompt_directory
+from memory_api.playbooks.models import Bullet
+from memory_api.reflection.trajectories.model_output import parse_insights
+from memory_api.reflection.trajectories.prompt import BUILTIN, ReflectorPromptBuilder
+from memory_api.reflection.trajectories.schemas import Trajectory
 from tests.support.trajectories import ASKED, REPORT, TRAJECTORY, TRUTH
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from apps.memory_api.llm.prompts import packaged_prompt_directory
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.worker import process_ticket
+from memory_api.llm.prompts import packaged_prompt_directory
+from memory_api.run_queue.port import Ticket
+from memory_api.worker import process_ticket
 from tests.support.model_service import Serve, Service
 from tests.support.stub_provider import fenced, rate_limited, refusal, server_error, wrong_shape
 from tests.support.trajectories import insight, said, verdict

@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from apps.memory_api.run_queue.port import Ticket
-from apps.memory_api.worker import process_ticket
+from memory_api.run_queue.port import Ticket
+from memory_api.worker import process_ticket
 from tests.reflection.trajectories.test_trajectories_api import playbook, votes
 from tests.support.model_service import Serve, Service
 from tests.support.stub_provider import answer, broken_body, refusal, server_error

@@ -10,10 +10,10 @@ from decimal import Decimal
 import pytest
 from typer.testing import CliRunner, Result
 
-from apps.memory_api.budgets.tables import LLMCallRow
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.runtime import Runtime
 from hansei.cli.main import app
+from memory_api.budgets.tables import LLMCallRow
+from memory_api.core.ids import new_id
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 
 Command = Callable[..., Awaitable[Result]]

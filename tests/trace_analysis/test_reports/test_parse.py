@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.memory_api.trace_analysis.test_reports.parse import parse_test_report
-from apps.memory_api.trace_analysis.test_reports.report import MAX_FAILED_TESTS, TestReport
+from memory_api.trace_analysis.test_reports.parse import parse_test_report
+from memory_api.trace_analysis.test_reports.report import MAX_FAILED_TESTS, TestReport
 from tests.support.cases import each_case
 from tests.support.paths import ROOT
 

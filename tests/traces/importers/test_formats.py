@@ -9,17 +9,17 @@ from typing import Any
 
 from httpx2 import AsyncClient
 
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.traces.importers.formats import (
+from hansei.session_files import detect_format as client_detects
+from hansei.session_files import detect_session
+from memory_api.core.errors import HanseiError
+from memory_api.traces.importers.formats import (
     SESSION_CONVERTERS,
     convert_record,
     convert_session,
     detect_format,
     document_records,
 )
-from apps.memory_api.traces.schemas import CreateTraceRequest
-from hansei.session_files import detect_format as client_detects
-from hansei.session_files import detect_session
+from memory_api.traces.schemas import CreateTraceRequest
 from tests.support.api_calls import NDJSON, ndjson
 from tests.support.cases import each_case
 from tests.support.paths import ROOT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.memory_api.traces.importers.messages import (
+from memory_api.traces.importers.messages import (
     MESSAGE_NUMBER_KEY,
     message_text,
     messages_to_events,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from apps.memory_api.playbooks.citations import extract_cited_ids
-from apps.memory_api.trace_analysis.parser import parse_trace
-from apps.memory_api.traces.importers.messages import message_text, messages_to_events
-from apps.memory_api.traces.importers.session_lines import parse_messages
+from memory_api.playbooks.citations import extract_cited_ids
+from memory_api.trace_analysis.parser import parse_trace
+from memory_api.traces.importers.messages import message_text, messages_to_events
+from memory_api.traces.importers.session_lines import parse_messages
 from tests.support.cases import each_case
 from tests.support.transcripts import call_of, result_of
 

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from apps.memory_api.traces.otlp.decoding import Span, decode_json
-from apps.memory_api.traces.otlp.genai import group_spans
+from memory_api.traces.otlp.decoding import Span, decode_json
+from memory_api.traces.otlp.genai import group_spans
 from tests.support.cases import each_case
 from tests.support.paths import ROOT
 

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import Status, StatusCode
 
-from apps.memory_api.traces.otlp import router
+from memory_api.traces.otlp import router
 from tests.support.api_calls import list_events
 from tests.support.problems import assert_problem
 

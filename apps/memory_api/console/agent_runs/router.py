@@ -7,13 +7,13 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
-from apps.memory_api.console.forms import validate_body
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from apps.memory_api.console.rendering import render_page
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.grace.queries import list_events
-from apps.memory_api.grace.router import (
+from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.console.forms import validate_body
+from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.rendering import render_page
+from memory_api.core.errors import HanseiError
+from memory_api.grace.queries import list_events
+from memory_api.grace.router import (
     answer_intervention,
     cancel_agent_run,
     create_agent_run,
@@ -22,7 +22,7 @@ from apps.memory_api.grace.router import (
     list_interventions,
     record_agent_feedback,
 )
-from apps.memory_api.grace.schemas import (
+from memory_api.grace.schemas import (
     AnswerInterventionRequest,
     CreateAgentRunRequest,
     RecordAgentFeedbackRequest,

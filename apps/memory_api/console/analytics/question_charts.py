@@ -10,10 +10,10 @@ from typing import Any
 
 from babel.core import Locale
 
-from apps.memory_api.analytics.questions import MAX_ROWS, Question
-from apps.memory_api.console.charts import Axis, Chart, ChartKind, Series, draw_chart
-from apps.memory_api.console.rendering import NO_VALUE, format_day, format_number, format_usd
-from apps.memory_api.console.translations import N_, Translation
+from memory_api.analytics.questions import MAX_ROWS, Question
+from memory_api.console.charts import Axis, Chart, ChartKind, Series, draw_chart
+from memory_api.console.rendering import NO_VALUE, format_day, format_number, format_usd
+from memory_api.console.translations import N_, Translation
 
 MAX_BARS = 20
 """Bars of a chart by name. The statement decides which rows come first."""

@@ -9,22 +9,22 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from markupsafe import Markup
 
-from apps.memory_api.analytics.questions import (
+from memory_api.analytics.questions import (
     MAX_ROWS,
     Question,
     has_period,
     question_filters,
     question_title,
 )
-from apps.memory_api.analytics.router import DEFAULT_PERIOD, get_analytics
-from apps.memory_api.analytics.schemas import AnalyticsAnswer
-from apps.memory_api.api.deps import Reader, Session
-from apps.memory_api.console.analytics.question_charts import FORMS, draw_answer
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
-from apps.memory_api.console.rendering import render_page, short_id
-from apps.memory_api.console.translations import N_
-from apps.memory_api.console.visit import Visit
-from apps.memory_api.core.errors import InvalidRequest
+from memory_api.analytics.router import DEFAULT_PERIOD, get_analytics
+from memory_api.analytics.schemas import AnalyticsAnswer
+from memory_api.api.deps import Reader, Session
+from memory_api.console.analytics.question_charts import FORMS, draw_answer
+from memory_api.console.pages import ConsoleRoute, CurrentVisit
+from memory_api.console.rendering import render_page, short_id
+from memory_api.console.translations import N_
+from memory_api.console.visit import Visit
+from memory_api.core.errors import InvalidRequest
 
 router = APIRouter(prefix="/console/analytics", route_class=ConsoleRoute, include_in_schema=False)
 

@@ -10,15 +10,15 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.console.comparison import Comparison, compare_texts
-from apps.memory_api.playbooks import queries
-from apps.memory_api.playbooks.bullets.router import bullet_response
-from apps.memory_api.playbooks.bullets.schemas import StoredBullet
-from apps.memory_api.playbooks.editing.edits import require_bullet
-from apps.memory_api.playbooks.effects.holdout import EffectPeriod, list_effects
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.retrieval.queries import list_served_traces
-from apps.memory_api.playbooks.tables import BulletVerdictRow
+from memory_api.console.comparison import Comparison, compare_texts
+from memory_api.playbooks import queries
+from memory_api.playbooks.bullets.router import bullet_response
+from memory_api.playbooks.bullets.schemas import StoredBullet
+from memory_api.playbooks.editing.edits import require_bullet
+from memory_api.playbooks.effects.holdout import EffectPeriod, list_effects
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.retrieval.queries import list_served_traces
+from memory_api.playbooks.tables import BulletVerdictRow
 
 MAX_VERSIONS = 200
 MAX_VERDICTS = 50

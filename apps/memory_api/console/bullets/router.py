@@ -8,27 +8,27 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.api.deps import Reader, RuntimeDep, Session, Writer
-from apps.memory_api.console.bullets.life import load_effects, load_life
-from apps.memory_api.console.comparison import compare_texts
-from apps.memory_api.console.forms import SentForm, validate_body
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from apps.memory_api.console.rendering import render_page
-from apps.memory_api.console.visit import Visit
-from apps.memory_api.core.errors import HanseiError, InvalidRequest
-from apps.memory_api.playbooks.bullets.router import (
+from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
+from memory_api.console.bullets.life import load_effects, load_life
+from memory_api.console.comparison import compare_texts
+from memory_api.console.forms import SentForm, validate_body
+from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.rendering import render_page
+from memory_api.console.visit import Visit
+from memory_api.core.errors import HanseiError, InvalidRequest
+from memory_api.playbooks.bullets.router import (
     delete_bullet,
     get_bullet,
     update_bullet,
 )
-from apps.memory_api.playbooks.bullets.schemas import StoredBullet, UpdateBulletRequest
-from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.router import playbook_response
-from apps.memory_api.playbooks.schemas import PlaybookSummary
-from apps.memory_api.playbooks.verdicts.router import record_verdict
-from apps.memory_api.playbooks.verdicts.schemas import RecordVerdictRequest
-from apps.memory_api.runtime import Runtime
+from memory_api.playbooks.bullets.schemas import StoredBullet, UpdateBulletRequest
+from memory_api.playbooks.editing.edits import require_playbook
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.router import playbook_response
+from memory_api.playbooks.schemas import PlaybookSummary
+from memory_api.playbooks.verdicts.router import record_verdict
+from memory_api.playbooks.verdicts.schemas import RecordVerdictRequest
+from memory_api.runtime import Runtime
 
 router = APIRouter(
     prefix="/console/playbooks/{name}/bullets/{key}",

@@ -8,15 +8,15 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.api.deps import Admin, Reader, Session
-from apps.memory_api.budgets.router import list_budgets, list_usage, replace_budgets
-from apps.memory_api.budgets.schemas import BudgetLimit, ReplaceBudgetsRequest, Usage
-from apps.memory_api.console.charts import Chart, Series, draw_chart
-from apps.memory_api.console.forms import validate_body
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from apps.memory_api.console.rendering import format_short_day, format_usd, render_page
-from apps.memory_api.console.visit import Visit
-from apps.memory_api.core.errors import InvalidRequest
+from memory_api.api.deps import Admin, Reader, Session
+from memory_api.budgets.router import list_budgets, list_usage, replace_budgets
+from memory_api.budgets.schemas import BudgetLimit, ReplaceBudgetsRequest, Usage
+from memory_api.console.charts import Chart, Series, draw_chart
+from memory_api.console.forms import validate_body
+from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.rendering import format_short_day, format_usd, render_page
+from memory_api.console.visit import Visit
+from memory_api.core.errors import InvalidRequest
 
 router = APIRouter(prefix="/console/costs", route_class=ConsoleRoute, include_in_schema=False)
 

@@ -7,12 +7,12 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.api.deps import Admin, CursorQuery, RuntimeDep, Session
-from apps.memory_api.console.forms import validate_body
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from apps.memory_api.console.rendering import render_page
-from apps.memory_api.tenants.router import create_api_key, list_api_keys, revoke_api_key
-from apps.memory_api.tenants.schemas import CreateApiKeyRequest
+from memory_api.api.deps import Admin, CursorQuery, RuntimeDep, Session
+from memory_api.console.forms import validate_body
+from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.rendering import render_page
+from memory_api.tenants.router import create_api_key, list_api_keys, revoke_api_key
+from memory_api.tenants.schemas import CreateApiKeyRequest
 
 router = APIRouter(prefix="/console/keys", route_class=ConsoleRoute, include_in_schema=False)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from apps.memory_api.api.deps import Reader, RuntimeDep, Session
-from apps.memory_api.console.charts import Chart, Series, draw_chart
-from apps.memory_api.console.overview.summary import OverviewData, load_overview
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
-from apps.memory_api.console.rendering import (
+from memory_api.api.deps import Reader, RuntimeDep, Session
+from memory_api.console.charts import Chart, Series, draw_chart
+from memory_api.console.overview.summary import OverviewData, load_overview
+from memory_api.console.pages import ConsoleRoute, CurrentVisit
+from memory_api.console.rendering import (
     format_number,
     format_short_day,
     format_usd,
     render_page,
 )
-from apps.memory_api.console.visit import Visit
+from memory_api.console.visit import Visit
 
 router = APIRouter(prefix="/console", route_class=ConsoleRoute, include_in_schema=False)
 

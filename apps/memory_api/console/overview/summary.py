@@ -10,16 +10,16 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.analytics.queries import QuestionAnswer, load_answer
-from apps.memory_api.analytics.questions import MAX_ROWS, Question, QuestionFilter
-from apps.memory_api.budgets.usage import UsageFilter, sum_usage
-from apps.memory_api.console.queries import list_harmful_bullets
-from apps.memory_api.grace.queries import list_agent_runs
-from apps.memory_api.grace.tables import AgentRunRow
-from apps.memory_api.playbooks.queries import ReviewCount, count_reviews
-from apps.memory_api.runs.queries import list_runs
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.traces.queries import count_traces_by_day
+from memory_api.analytics.queries import QuestionAnswer, load_answer
+from memory_api.analytics.questions import MAX_ROWS, Question, QuestionFilter
+from memory_api.budgets.usage import UsageFilter, sum_usage
+from memory_api.console.queries import list_harmful_bullets
+from memory_api.grace.queries import list_agent_runs
+from memory_api.grace.tables import AgentRunRow
+from memory_api.playbooks.queries import ReviewCount, count_reviews
+from memory_api.runs.queries import list_runs
+from memory_api.runs.tables import RunRow
+from memory_api.traces.queries import count_traces_by_day
 
 WEEK_DAYS = 7
 COST_DAYS = 30

@@ -7,24 +7,24 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
-from apps.memory_api.console.forms import SentForm, validate_body
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from apps.memory_api.console.rendering import render_page
-from apps.memory_api.console.visit import Visit
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.memories.schemas import SettableStatus
-from apps.memory_api.memories.search.query import to_search_options
-from apps.memory_api.playbooks.bullet_rows import BulletOrder, to_bullet_list
-from apps.memory_api.playbooks.bullets.router import create_bullet, list_bullets
-from apps.memory_api.playbooks.bullets.schemas import CreateBulletRequest
-from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.queries import count_reviews
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.retrieval.retrieve import preview_search
-from apps.memory_api.playbooks.retrieval.schemas import SearchBulletsRequest
-from apps.memory_api.playbooks.router import list_playbooks, playbook_response
-from apps.memory_api.runtime import Runtime
+from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.console.forms import SentForm, validate_body
+from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.rendering import render_page
+from memory_api.console.visit import Visit
+from memory_api.core.errors import HanseiError
+from memory_api.memories.schemas import SettableStatus
+from memory_api.memories.search.query import to_search_options
+from memory_api.playbooks.bullet_rows import BulletOrder, to_bullet_list
+from memory_api.playbooks.bullets.router import create_bullet, list_bullets
+from memory_api.playbooks.bullets.schemas import CreateBulletRequest
+from memory_api.playbooks.editing.edits import require_playbook
+from memory_api.playbooks.queries import count_reviews
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.retrieval.retrieve import preview_search
+from memory_api.playbooks.retrieval.schemas import SearchBulletsRequest
+from memory_api.playbooks.router import list_playbooks, playbook_response
+from memory_api.runtime import Runtime
 
 router = APIRouter(prefix="/console/playbooks", route_class=ConsoleRoute, include_in_schema=False)
 

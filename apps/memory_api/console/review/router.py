@@ -7,15 +7,15 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.api.deps import Admin, CursorQuery, Reader, RuntimeDep
-from apps.memory_api.console.forms import validate_body
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from apps.memory_api.console.rendering import render_page
-from apps.memory_api.console.review.waiting import load_quarantined, load_waiting_proposals
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.playbooks.proposals.router import accept_proposal, reject_proposal
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.schemas import DecideProposalRequest
+from memory_api.api.deps import Admin, CursorQuery, Reader, RuntimeDep
+from memory_api.console.forms import validate_body
+from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.rendering import render_page
+from memory_api.console.review.waiting import load_quarantined, load_waiting_proposals
+from memory_api.core.errors import InvalidRequest
+from memory_api.playbooks.proposals.router import accept_proposal, reject_proposal
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.schemas import DecideProposalRequest
 
 router = APIRouter(
     prefix="/console/playbooks/{name}/review", route_class=ConsoleRoute, include_in_schema=False

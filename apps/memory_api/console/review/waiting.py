@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from apps.memory_api.console.comparison import Comparison, compare_texts
-from apps.memory_api.core.errors import HanseiError
-from apps.memory_api.core.pagination import Cursor, time_and_id_cursor
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks import queries
-from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.models import DeltaResult
-from apps.memory_api.playbooks.proposals.review import accept_proposal
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.tables import BulletVerdictRow, ProposalRow
-from apps.memory_api.runtime import Runtime
+from memory_api.console.comparison import Comparison, compare_texts
+from memory_api.core.errors import HanseiError
+from memory_api.core.pagination import Cursor, time_and_id_cursor
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks import queries
+from memory_api.playbooks.editing.edits import require_playbook
+from memory_api.playbooks.models import DeltaResult
+from memory_api.playbooks.proposals.review import accept_proposal
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.tables import BulletVerdictRow, ProposalRow
+from memory_api.runtime import Runtime
 
 MAX_PROPOSALS = 10
 """Proposals of a page. Each one is tried on the playbook as it is now."""

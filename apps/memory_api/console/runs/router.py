@@ -7,11 +7,11 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
-from apps.memory_api.console.rendering import render_page
-from apps.memory_api.console.translations import N_
-from apps.memory_api.runs.router import get_run, list_runs, retry_run
+from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.console.pages import ConsoleRoute, CurrentVisit
+from memory_api.console.rendering import render_page
+from memory_api.console.translations import N_
+from memory_api.runs.router import get_run, list_runs, retry_run
 
 router = APIRouter(prefix="/console/runs", route_class=ConsoleRoute, include_in_schema=False)
 

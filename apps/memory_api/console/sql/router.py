@@ -9,30 +9,30 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.analytics.csv_export import to_csv
-from apps.memory_api.analytics.queries import (
+from memory_api.analytics.csv_export import to_csv
+from memory_api.analytics.queries import (
     delete_saved_statement,
     get_sql_credential,
     list_saved_statements,
     upsert_saved_statement,
 )
-from apps.memory_api.analytics.questions import Question, question_title
-from apps.memory_api.analytics.sql_statements import (
+from memory_api.analytics.questions import Question, question_title
+from memory_api.analytics.sql_statements import (
     STATEMENT_SECONDS,
     StatementResult,
     run_statement,
 )
-from apps.memory_api.analytics.tables import SqlCredentialRow
-from apps.memory_api.api.deps import Reader, RuntimeDep, Session, Writer
-from apps.memory_api.auth.identity import Identity
-from apps.memory_api.auth.queries import require_tenant_slug
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from apps.memory_api.console.rendering import render_page
-from apps.memory_api.console.visit import Visit
-from apps.memory_api.core.errors import Forbidden, HanseiError, InvalidRequest
-from apps.memory_api.core.log_context import current_actor
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.tenants.audit_log import record_audit_event
+from memory_api.analytics.tables import SqlCredentialRow
+from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
+from memory_api.auth.identity import Identity
+from memory_api.auth.queries import require_tenant_slug
+from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.rendering import render_page
+from memory_api.console.visit import Visit
+from memory_api.core.errors import Forbidden, HanseiError, InvalidRequest
+from memory_api.core.log_context import current_actor
+from memory_api.runtime import Runtime
+from memory_api.tenants.audit_log import record_audit_event
 
 router = APIRouter(prefix="/console/sql", route_class=ConsoleRoute, include_in_schema=False)
 

@@ -8,22 +8,22 @@ from operator import itemgetter
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.console.charts import Chart, Series, draw_chart
-from apps.memory_api.console.comparison import Comparison, compare_texts
-from apps.memory_api.core.pagination import Cursor
-from apps.memory_api.playbooks import queries
-from apps.memory_api.playbooks.bullet_rows import to_bullets
-from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.history.queries import list_first_active_bullets
-from apps.memory_api.playbooks.history.schemas import PlaybookDiff, diff_response
-from apps.memory_api.playbooks.history.versions import (
+from memory_api.console.charts import Chart, Series, draw_chart
+from memory_api.console.comparison import Comparison, compare_texts
+from memory_api.core.pagination import Cursor
+from memory_api.playbooks import queries
+from memory_api.playbooks.bullet_rows import to_bullets
+from memory_api.playbooks.editing.edits import require_playbook
+from memory_api.playbooks.history.queries import list_first_active_bullets
+from memory_api.playbooks.history.schemas import PlaybookDiff, diff_response
+from memory_api.playbooks.history.versions import (
     diff_versions,
     parse_version_or_time,
     resolve_version,
 )
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.tables import PlaybookRow, PlaybookVersionRow
+from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.tables import PlaybookRow, PlaybookVersionRow
 
 VERSIONS_OF_PAGE = 50
 MAX_SHOWN_BULLETS = 100

@@ -7,15 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import RedirectResponse
 
-from apps.memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
-from apps.memory_api.console.forms import validate_body
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from apps.memory_api.console.rendering import format_number, render_page
-from apps.memory_api.console.timeline.moment import compare_diff, load_moment, size_chart
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.playbooks.history.router import restore_playbook
-from apps.memory_api.playbooks.history.schemas import RestorePlaybookRequest
-from apps.memory_api.playbooks.ref import PlaybookRef
+from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.console.forms import validate_body
+from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.rendering import format_number, render_page
+from memory_api.console.timeline.moment import compare_diff, load_moment, size_chart
+from memory_api.core.errors import InvalidRequest
+from memory_api.playbooks.history.router import restore_playbook
+from memory_api.playbooks.history.schemas import RestorePlaybookRequest
+from memory_api.playbooks.ref import PlaybookRef
 
 router = APIRouter(
     prefix="/console/playbooks/{name}", route_class=ConsoleRoute, include_in_schema=False

@@ -7,14 +7,14 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from apps.memory_api.api.deps import CursorQuery, Reader, Session
-from apps.memory_api.console.pages import ConsoleRoute, CurrentVisit
-from apps.memory_api.console.rendering import render_page
-from apps.memory_api.memories.router import list_memories
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.runs.router import list_runs
-from apps.memory_api.traces.router import get_trace, list_trace_events, list_traces
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.api.deps import CursorQuery, Reader, Session
+from memory_api.console.pages import ConsoleRoute, CurrentVisit
+from memory_api.console.rendering import render_page
+from memory_api.memories.router import list_memories
+from memory_api.memories.schemas import MemoryKind
+from memory_api.runs.router import list_runs
+from memory_api.traces.router import get_trace, list_trace_events, list_traces
+from memory_api.traces.schemas import OutcomeType
 
 router = APIRouter(prefix="/console/traces", route_class=ConsoleRoute, include_in_schema=False)
 

@@ -12,48 +12,48 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import transaction_time
-from apps.memory_api.curation.apply import apply_plan
-from apps.memory_api.curation.consolidation.groups import (
+from memory_api.core.db import transaction_time
+from memory_api.curation.apply import apply_plan
+from memory_api.curation.consolidation.groups import (
     BulletGroup,
     group_around_leaders,
     group_by_domain,
 )
-from apps.memory_api.curation.consolidation.model_output import (
+from memory_api.curation.consolidation.model_output import (
     ConsolidationEvidence,
     ModelConsolidation,
     ValidatedConsolidation,
     find_long_operations,
     validate_consolidation,
 )
-from apps.memory_api.curation.consolidation.prompt import (
+from memory_api.curation.consolidation.prompt import (
     BUILTIN,
     NAME,
     build_messages,
     count_tokens,
     pack_groups,
 )
-from apps.memory_api.curation.consolidation.queries import (
+from memory_api.curation.consolidation.queries import (
     count_tasks,
     list_pinned_bullets,
     list_unpinned_bullets,
 )
-from apps.memory_api.curation.content_checks import is_too_long
-from apps.memory_api.curation.context import embed_texts, find_nearest_bullets, to_nearby
-from apps.memory_api.curation.lesson_duplicates import NearbyBullet
-from apps.memory_api.curation.queries import list_bullet_tools, list_rejected_merges
-from apps.memory_api.curation.schemas import ApplyResult, CurationPlan, RejectedLesson
-from apps.memory_api.llm.errors import LLMOverBudget
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.structured_output import request_structured
-from apps.memory_api.llm.wrappers import MeteredLLM
-from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.inbox.queries import get_curation, lock_curation
-from apps.memory_api.playbooks.queries import get_playbook
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.tables import PlaybookCurationRow, PlaybookRow
-from apps.memory_api.runtime import Runtime, open_model_session
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.curation.content_checks import is_too_long
+from memory_api.curation.context import embed_texts, find_nearest_bullets, to_nearby
+from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.queries import list_bullet_tools, list_rejected_merges
+from memory_api.curation.schemas import ApplyResult, CurationPlan, RejectedLesson
+from memory_api.llm.errors import LLMOverBudget
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.structured_output import request_structured
+from memory_api.llm.wrappers import MeteredLLM
+from memory_api.playbooks.editing.edits import require_playbook
+from memory_api.playbooks.inbox.queries import get_curation, lock_curation
+from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.tables import PlaybookCurationRow, PlaybookRow
+from memory_api.runtime import Runtime, open_model_session
+from memory_api.text.terms import estimate_tokens
 
 MIN_GROWTH_BULLETS = 8
 """Active bullets by which a playbook grows before it is consolidated."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.memory_api.curation.content_checks import is_too_long
-from apps.memory_api.curation.lesson_duplicates import NearbyBullet
-from apps.memory_api.curation.nearness import NearnessScale
+from memory_api.curation.content_checks import is_too_long
+from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.nearness import NearnessScale
 
 MAX_GROUP_BULLETS = 8
 """Bullets of a group around a leader, the leader included."""

@@ -13,20 +13,20 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field, field_validator
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.curation.consolidation.groups import BulletGroup
-from apps.memory_api.curation.content_checks import (
+from memory_api.core.secret_redaction import redact
+from memory_api.curation.consolidation.groups import BulletGroup
+from memory_api.curation.content_checks import (
     MAX_BULLET_CHARACTERS,
     MIN_KNOWN_WORD_SHARE,
     find_content_problem,
     find_long_contents,
     have_antonyms,
 )
-from apps.memory_api.curation.lesson_duplicates import NearbyBullet
-from apps.memory_api.curation.model_output import extract_key
-from apps.memory_api.curation.schemas import ProposedChange, RejectedLesson, new_delta
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.text.similarity import containment
+from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.model_output import extract_key
+from memory_api.curation.schemas import ProposedChange, RejectedLesson, new_delta
+from memory_api.playbooks.models import Bullet
+from memory_api.text.similarity import containment
 
 MAX_OPERATIONS = 48
 MAX_PARTS = 4

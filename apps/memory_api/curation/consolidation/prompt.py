@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.curation.consolidation.groups import BulletGroup
-from apps.memory_api.curation.consolidation.model_output import (
+from memory_api.core.secret_redaction import redact
+from memory_api.curation.consolidation.groups import BulletGroup
+from memory_api.curation.consolidation.model_output import (
     ConsolidationEvidence,
     ModelConsolidation,
 )
-from apps.memory_api.curation.content_checks import is_too_long
-from apps.memory_api.curation.lesson_duplicates import NearbyBullet
-from apps.memory_api.curation.prompt import list_tools
-from apps.memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
-from apps.memory_api.llm.structured_output import schema_text
-from apps.memory_api.llm.untrusted_text import fence_text, fit_text
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.curation.content_checks import is_too_long
+from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.prompt import list_tools
+from memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
+from memory_api.llm.structured_output import schema_text
+from memory_api.llm.untrusted_text import fence_text, fit_text
+from memory_api.playbooks.models import Bullet
+from memory_api.text.terms import estimate_tokens
 
 NAME = "curation/consolidate"
 BUILTIN = """You shorten a playbook of advice for AI agents. Text between tags that end in a random

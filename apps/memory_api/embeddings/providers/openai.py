@@ -11,8 +11,8 @@ import numpy as np
 import openai
 from openai.types import CreateEmbeddingResponse
 
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.embeddings.port import EmbedderUnavailable, Vectors, unit_rows
+from memory_api.core.telemetry import get_logger
+from memory_api.embeddings.port import EmbedderUnavailable, Vectors, unit_rows
 
 log = get_logger(__name__)
 

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 from tokenizers import Tokenizer
 
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.embeddings.port import Vectors, unit_rows
+from memory_api.core.telemetry import get_logger
+from memory_api.embeddings.port import Vectors, unit_rows
 
 _PAIRED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Bopomofo}\p{Yi}ー"
 _LETTERS = r"[\p{L}\p{M}\p{N}]--[\p{Latin}0-9]"

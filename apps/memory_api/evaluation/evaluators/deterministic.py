@@ -24,17 +24,17 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from apps.memory_api.core.isolated_work import run_isolated
-from apps.memory_api.evaluation.schemas import (
+from memory_api.core.isolated_work import run_isolated
+from memory_api.evaluation.schemas import (
     Criterion,
     CriterionScore,
     EvaluationInput,
     EvaluatorResult,
 )
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.answer_comparison import AnswerComparison
-from apps.memory_api.trace_analysis.exit_codes import exit_code_from_metadata
-from apps.memory_api.trace_analysis.ground_truth import (
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.answer_comparison import AnswerComparison
+from memory_api.trace_analysis.exit_codes import exit_code_from_metadata
+from memory_api.trace_analysis.ground_truth import (
     ActionDeviation,
     CallComparison,
     compare_answer,
@@ -44,13 +44,13 @@ from apps.memory_api.trace_analysis.ground_truth import (
     final_answer_call,
     missing_outputs,
 )
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, error_message
-from apps.memory_api.trace_analysis.test_reports.parse import parse_test_report
-from apps.memory_api.trace_analysis.test_reports.report import TestReport
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall, error_message
+from memory_api.trace_analysis.test_reports.parse import parse_test_report
+from memory_api.trace_analysis.test_reports.report import TestReport
 
 if TYPE_CHECKING:  # processes that execute `score_by_evidence` import little
-    from apps.memory_api.core.settings import Settings
-    from apps.memory_api.llm.port import LLM
+    from memory_api.core.settings import Settings
+    from memory_api.llm.port import LLM
 
 UNDECIDED_SCORE = 0.5
 """The score of calls that may or may not be right. By default it is neither success nor failure."""

@@ -15,31 +15,31 @@ from typing import Any
 
 from pydantic import BaseModel, Field, field_validator
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.secret_redaction import redact, redact_value
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.evaluation.schemas import (
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.secret_redaction import redact, redact_value
+from memory_api.core.settings import Settings
+from memory_api.evaluation.schemas import (
     Criterion,
     CriterionScore,
     EvaluationInput,
     EvaluatorResult,
 )
-from apps.memory_api.llm.port import LLM, LLMRequest, Message
-from apps.memory_api.llm.prompts import Prompt, render_template
-from apps.memory_api.llm.structured_output import request_structured, strict_schema
-from apps.memory_api.llm.untrusted_text import (
+from memory_api.llm.port import LLM, LLMRequest, Message
+from memory_api.llm.prompts import Prompt, render_template
+from memory_api.llm.structured_output import request_structured, strict_schema
+from memory_api.llm.untrusted_text import (
     PromptPiece,
     fence_text,
     fit_pieces,
     fit_text,
     new_delimiter,
 )
-from apps.memory_api.llm.wrappers import MeteredLLM
-from apps.memory_api.runtime import load_tenant_prompt
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.text.terms import estimate_tokens
-from apps.memory_api.trace_analysis.parser import ParsedTrace
-from apps.memory_api.traces.schemas import Event, EventType
+from memory_api.llm.wrappers import MeteredLLM
+from memory_api.runtime import load_tenant_prompt
+from memory_api.text.excerpts import excerpt
+from memory_api.text.terms import estimate_tokens
+from memory_api.trace_analysis.parser import ParsedTrace
+from memory_api.traces.schemas import Event, EventType
 
 NAME = "evaluation/evaluate"
 BUILTIN = """You judge a finished run of an AI agent by correctness, helpfulness, safety,

@@ -14,12 +14,12 @@ import re
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.evaluation.evaluators.threshold import thresholds_of
-from apps.memory_api.evaluation.schemas import EvaluationInput, EvaluatorResult
-from apps.memory_api.llm.port import LLM
-from apps.memory_api.llm.registry import selected_provider
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.evaluation.evaluators.threshold import thresholds_of
+from memory_api.evaluation.schemas import EvaluationInput, EvaluatorResult
+from memory_api.llm.port import LLM
+from memory_api.llm.registry import selected_provider
 
 
 class Evaluator(Protocol):
@@ -37,9 +37,9 @@ class EvaluatorFactory(Protocol):
 
 
 BUILTIN_EVALUATORS = {
-    "deterministic": "apps.memory_api.evaluation.evaluators.deterministic:open_evaluator",
-    "threshold": "apps.memory_api.evaluation.evaluators.threshold:open_evaluator",
-    "llm": "apps.memory_api.evaluation.evaluators.model:open_evaluator",
+    "deterministic": "memory_api.evaluation.evaluators.deterministic:open_evaluator",
+    "threshold": "memory_api.evaluation.evaluators.threshold:open_evaluator",
+    "llm": "memory_api.evaluation.evaluators.model:open_evaluator",
 }
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.memory_api.core.errors import ConfigurationError
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.evaluation.schemas import (
+from memory_api.core.errors import ConfigurationError
+from memory_api.core.settings import Settings
+from memory_api.evaluation.schemas import (
     Criterion,
     CriterionScore,
     EvaluationInput,
     EvaluatorResult,
 )
-from apps.memory_api.llm.port import LLM
-from apps.memory_api.trace_analysis.arguments import as_mapping
-from apps.memory_api.trace_analysis.ground_truth import MAX_RATING, find_ratings, number_of
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.llm.port import LLM
+from memory_api.trace_analysis.arguments import as_mapping
+from memory_api.trace_analysis.ground_truth import MAX_RATING, find_ratings, number_of
+from memory_api.traces.schemas import OutcomeType
 
 Band = tuple[float, float]
 """(failure up to, success from)."""

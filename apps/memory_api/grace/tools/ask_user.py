@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolInput, ToolResult
+from memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolInput, ToolResult
 
 
 class AskUserTool(Tool):

@@ -13,13 +13,13 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from apps.memory_api.grace.agent_model import AgentModel
-from apps.memory_api.grace.confidence import ConfidenceFactors, Groundedness
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.corrections import Correction
-from apps.memory_api.grace.execution_plan import PlanStep, PlanStepResult
-from apps.memory_api.llm.untrusted_text import fence_text
-from apps.memory_api.runtime import Runtime
+from memory_api.grace.agent_model import AgentModel
+from memory_api.grace.confidence import ConfidenceFactors, Groundedness
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.corrections import Correction
+from memory_api.grace.execution_plan import PlanStep, PlanStepResult
+from memory_api.llm.untrusted_text import fence_text
+from memory_api.runtime import Runtime
 
 
 class ToolFailed(Exception):

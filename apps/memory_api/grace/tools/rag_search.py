@@ -9,11 +9,11 @@ from itertools import combinations
 from math import exp, log
 from statistics import fmean, pvariance
 
-from apps.memory_api.collections.passages import Passage, search_passages
-from apps.memory_api.grace.confidence import ConfidenceFactors
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.tools.port import Source, Tool, ToolContext, ToolInput, ToolResult
-from apps.memory_api.text.terms import content_terms, document_weights
+from memory_api.collections.passages import Passage, search_passages
+from memory_api.grace.confidence import ConfidenceFactors
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.tools.port import Source, Tool, ToolContext, ToolInput, ToolResult
+from memory_api.text.terms import content_terms, document_weights
 
 CANDIDATES = 20
 """Passages that are compared to weight the words of the query."""

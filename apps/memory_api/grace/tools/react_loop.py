@@ -8,9 +8,9 @@ import re
 
 from pydantic import BaseModel, Field, ValidationError
 
-from apps.memory_api.grace.confidence import ConfidenceFactors
-from apps.memory_api.grace.execution_plan import PlanStep
-from apps.memory_api.grace.tools.port import (
+from memory_api.grace.confidence import ConfidenceFactors
+from memory_api.grace.execution_plan import PlanStep
+from memory_api.grace.tools.port import (
     Source,
     Tool,
     ToolContext,
@@ -18,8 +18,8 @@ from apps.memory_api.grace.tools.port import (
     ToolInput,
     ToolResult,
 )
-from apps.memory_api.grace.tools.reasoning import cited_sources, judge_answer
-from apps.memory_api.llm.untrusted_text import fence_text, fit_text
+from memory_api.grace.tools.reasoning import cited_sources, judge_answer
+from memory_api.llm.untrusted_text import fence_text, fit_text
 
 OBSERVATION_TOKENS = 1_500
 APOLOGY = re.compile(

@@ -13,10 +13,10 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from apps.memory_api.grace.agent_model import AgentModel
-from apps.memory_api.grace.confidence import ConfidenceFactors, Groundedness
-from apps.memory_api.grace.corrections import Correction, choose_correction
-from apps.memory_api.grace.tools.port import (
+from memory_api.grace.agent_model import AgentModel
+from memory_api.grace.confidence import ConfidenceFactors, Groundedness
+from memory_api.grace.corrections import Correction, choose_correction
+from memory_api.grace.tools.port import (
     Source,
     Tool,
     ToolContext,
@@ -24,11 +24,11 @@ from apps.memory_api.grace.tools.port import (
     ToolResult,
     fence_sources,
 )
-from apps.memory_api.grace.tools.rag_search import search_factors
-from apps.memory_api.llm.untrusted_text import fence_text, fit_text
-from apps.memory_api.text.excerpts import detect_language
-from apps.memory_api.text.sentences import split_sentences
-from apps.memory_api.text.terms import document_weights, query_terms
+from memory_api.grace.tools.rag_search import search_factors
+from memory_api.llm.untrusted_text import fence_text, fit_text
+from memory_api.text.excerpts import detect_language
+from memory_api.text.sentences import split_sentences
+from memory_api.text.terms import document_weights, query_terms
 
 MAX_SENTENCES = 3
 MAX_CONTEXT_TOKENS = 4_000

@@ -8,13 +8,13 @@ from importlib.metadata import entry_points
 
 import structlog
 
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.tools.ask_user import AskUserTool
-from apps.memory_api.grace.tools.port import Tool
-from apps.memory_api.grace.tools.rag_search import RAGSearchTool
-from apps.memory_api.grace.tools.react_loop import LegacyAgentTool
-from apps.memory_api.grace.tools.reasoning import ReasoningTool
-from apps.memory_api.grace.tools.web_search import WebSearchTool
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.tools.ask_user import AskUserTool
+from memory_api.grace.tools.port import Tool
+from memory_api.grace.tools.rag_search import RAGSearchTool
+from memory_api.grace.tools.react_loop import LegacyAgentTool
+from memory_api.grace.tools.reasoning import ReasoningTool
+from memory_api.grace.tools.web_search import WebSearchTool
 
 log = structlog.get_logger()
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx2
 
-from apps.memory_api.grace.confidence import ConfidenceFactors
-from apps.memory_api.grace.config import GraceConfig
-from apps.memory_api.grace.tools.port import (
+from memory_api.grace.confidence import ConfidenceFactors
+from memory_api.grace.config import GraceConfig
+from memory_api.grace.tools.port import (
     Source,
     Tool,
     ToolContext,

@@ -10,9 +10,9 @@ import anthropic
 from anthropic.lib.bedrock import AsyncAnthropicBedrock
 from anthropic.types import Message as AnthropicMessage
 
-from apps.memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
-from apps.memory_api.llm.errors import LLMBadRequest, LLMServerError
-from apps.memory_api.llm.port import (
+from memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
+from memory_api.llm.errors import LLMBadRequest, LLMServerError
+from memory_api.llm.port import (
     FinishReason,
     LLMReply,
     LLMRequest,

@@ -10,9 +10,9 @@ import openai
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion
 
-from apps.memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
-from apps.memory_api.llm.errors import LLMServerError
-from apps.memory_api.llm.port import (
+from memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
+from memory_api.llm.errors import LLMServerError
+from memory_api.llm.port import (
     FinishReason,
     LLMReply,
     LLMRequest,

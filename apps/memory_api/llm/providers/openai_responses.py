@@ -6,9 +6,9 @@ from typing import Any
 
 from openai.types.responses import Response
 
-from apps.memory_api.llm.errors import LLMServerError
-from apps.memory_api.llm.port import FinishReason, LLMReply, LLMRequest, TokenUsage
-from apps.memory_api.llm.providers.openai import OpenAILLM, open_openai
+from memory_api.llm.errors import LLMServerError
+from memory_api.llm.port import FinishReason, LLMReply, LLMRequest, TokenUsage
+from memory_api.llm.providers.openai import OpenAILLM, open_openai
 
 _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
 

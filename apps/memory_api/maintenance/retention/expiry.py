@@ -10,15 +10,15 @@ from uuid import UUID
 
 from sqlalchemy import TextClause
 
-from apps.memory_api.api.idempotency import RETENTION
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.maintenance.retention.queries import list_policies, list_projects
-from apps.memory_api.maintenance.tables import RetentionPolicyRow
-from apps.memory_api.runs.lifecycle import StepResult
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.deletion import delete_traces
+from memory_api.api.idempotency import RETENTION
+from memory_api.core.db import current_tenant_id
+from memory_api.core.resources import load_sql
+from memory_api.maintenance.retention.queries import list_policies, list_projects
+from memory_api.maintenance.tables import RetentionPolicyRow
+from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.traces.deletion import delete_traces
 
 EXPIRED_TRACES = load_sql("maintenance/maintenance.sql", "expired_traces")
 DELETE_EVENTS = load_sql("maintenance/maintenance.sql", "delete_events")

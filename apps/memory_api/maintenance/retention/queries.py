@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.maintenance.tables import RetentionPolicyRow
-from apps.memory_api.memories.tables import ScopeRow
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.core.db import current_tenant_id
+from memory_api.maintenance.tables import RetentionPolicyRow
+from memory_api.memories.tables import ScopeRow
+from memory_api.traces.tables import TraceRow
 
 
 async def list_policies(session: AsyncSession) -> Sequence[RetentionPolicyRow]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from apps.memory_api.api.deps import Admin, Reader, Session, require_whole_tenant
-from apps.memory_api.api.route import ApiRoute
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.maintenance.retention import queries
-from apps.memory_api.maintenance.retention.schemas import (
+from memory_api.api.deps import Admin, Reader, Session, require_whole_tenant
+from memory_api.api.route import ApiRoute
+from memory_api.core.schemas import body_example
+from memory_api.maintenance.retention import queries
+from memory_api.maintenance.retention.schemas import (
     ReplaceRetentionRequest,
     RetentionPolicy,
     RetentionPolicyPage,
 )
-from apps.memory_api.maintenance.tables import RetentionPolicyRow
-from apps.memory_api.tenants.audit_log import record_audit_event
+from memory_api.maintenance.tables import RetentionPolicyRow
+from memory_api.tenants.audit_log import record_audit_event
 
 router = APIRouter(prefix="/api/v1/retention", tags=["maintenance"], route_class=ApiRoute)
 EXAMPLE = {"items": [{"trace_days": 365}, {"project_id": "support", "event_days": 30}]}

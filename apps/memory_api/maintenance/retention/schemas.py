@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field, model_validator
 
-from apps.memory_api.core.schemas import Name, Page, RequestModel, ResponseModel, with_examples
+from memory_api.core.schemas import Name, Page, RequestModel, ResponseModel, with_examples
 
 Days = Annotated[int, Field(ge=1, le=36_500)]
 _POLICY: dict[str, Any] = {

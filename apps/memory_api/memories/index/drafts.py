@@ -13,12 +13,12 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.embeddings.tenant_models import TenantEmbedder
-from apps.memory_api.memories.index.scopes import ScopeAddress, kind_scope
-from apps.memory_api.memories.schemas import MemoryKind, MemoryStatus
-from apps.memory_api.text.terms import document_weights
+from memory_api.core.ids import new_id
+from memory_api.embeddings.port import Embedder
+from memory_api.embeddings.tenant_models import TenantEmbedder
+from memory_api.memories.index.scopes import ScopeAddress, kind_scope
+from memory_api.memories.schemas import MemoryKind, MemoryStatus
+from memory_api.text.terms import document_weights
 
 _NOT_ALNUM = re.compile(r"[\W_]+")
 MAX_TERMS = 4_000

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from pgvector import HalfVector
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.core.statements import fetch_rows
-from apps.memory_api.memories.index.scopes import ensure_labels
-from apps.memory_api.memories.index.writer import INSERT_POSTINGS, delete_postings
-from apps.memory_api.memories.schemas import MemoryStatus
+from memory_api.core.db import current_tenant_id
+from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows
+from memory_api.memories.index.scopes import ensure_labels
+from memory_api.memories.index.writer import INSERT_POSTINGS, delete_postings
+from memory_api.memories.schemas import MemoryStatus
 
 LIST_TOKENIZERS = load_sql("memories/index/index.sql", "list_tokenizers")
 FIND_INDEXED = load_sql("memories/index/index.sql", "find_indexed")

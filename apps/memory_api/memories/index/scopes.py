@@ -10,10 +10,10 @@ from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.statements import fetch_rows, load_statement, parse_statement
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.memories.tables import LabelRow, ScopeRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.statements import fetch_rows, load_statement, parse_statement
+from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.tables import LabelRow, ScopeRow
 
 FIND_SCOPES = load_statement("memories/index/index.sql", "find_scopes")
 FIND_LABELS = load_statement("memories/index/index.sql", "find_labels")

@@ -17,21 +17,21 @@ from sqlalchemy import BigInteger, any_, delete, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.core.schemas import fold_tags
-from apps.memory_api.core.statements import fetch_rows, load_statement
-from apps.memory_api.memories.index.drafts import PreparedMemory
-from apps.memory_api.memories.index.scopes import (
+from memory_api.core.db import current_tenant_id
+from memory_api.core.ids import new_id
+from memory_api.core.resources import load_sql
+from memory_api.core.schemas import fold_tags
+from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.memories.index.drafts import PreparedMemory
+from memory_api.memories.index.scopes import (
     KIND_IDS,
     LabelName,
     ensure_labels,
     ensure_scopes,
 )
-from apps.memory_api.memories.schemas import LAYER_BY_KIND, MemoryKind, MemoryStatus
-from apps.memory_api.memories.tables import LabelRow, MemoryRow, MemoryVectorRow, ScopeStatRow
-from apps.memory_api.text.terms import TOKENIZER_VERSION
+from memory_api.memories.schemas import LAYER_BY_KIND, MemoryKind, MemoryStatus
+from memory_api.memories.tables import LabelRow, MemoryRow, MemoryVectorRow, ScopeStatRow
+from memory_api.text.terms import TOKENIZER_VERSION
 
 INSERT_MEMORIES = load_statement("memories/index/index.sql", "insert_memories")
 INSERT_VECTORS = load_statement("memories/index/index.sql", "insert_vectors")

@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.memory_api.memories.index.drafts import top_terms
-from apps.memory_api.memories.search.query import (
+from memory_api.memories.index.drafts import top_terms
+from memory_api.memories.search.query import (
     EmbeddedQuery,
     Found,
     SearchHit,
     SearchOptions,
     vector_weight,
 )
-from apps.memory_api.text.terms import document_weights
+from memory_api.text.terms import document_weights
 
 Scores = NDArray[np.float64]
 """Shape (rows,)."""

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from pgvector import HalfVector
 from typing_extensions import TypeVar
 
-from apps.memory_api.core.schemas import fold_tags
-from apps.memory_api.core.settings import Settings
-from apps.memory_api.memories.index.scopes import KIND_IDS, ScopeAddress, ScopeArea
-from apps.memory_api.memories.schemas import (
+from memory_api.core.schemas import fold_tags
+from memory_api.core.settings import Settings
+from memory_api.memories.index.scopes import KIND_IDS, ScopeAddress, ScopeArea
+from memory_api.memories.schemas import (
     MemoryKind,
     MemoryStatus,
     RankBy,

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.memories.queries import get_memories
-from apps.memory_api.memories.tables import MemoryRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.resources import load_sql
+from memory_api.memories.queries import get_memories
+from memory_api.memories.tables import MemoryRow
 
 RELATED_MEMORIES = load_sql("memories/queries.sql", "related_memories")
 MAX_SEEDS = 10

@@ -14,14 +14,14 @@ import asyncpg
 import numpy as np
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import Sessions, asyncpg_connection, current_tenant_id
-from apps.memory_api.core.metrics import SEARCH_DURATION, observe_duration
-from apps.memory_api.core.tracing import span
-from apps.memory_api.embeddings.port import Embedder
-from apps.memory_api.memories.index.scopes import ScopeAddress, ScopeArea
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.search.inactive import rank_inactive
-from apps.memory_api.memories.search.query import (
+from memory_api.core.db import Sessions, asyncpg_connection, current_tenant_id
+from memory_api.core.metrics import SEARCH_DURATION, observe_duration
+from memory_api.core.tracing import span
+from memory_api.embeddings.port import Embedder
+from memory_api.memories.index.scopes import ScopeAddress, ScopeArea
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.search.inactive import rank_inactive
+from memory_api.memories.search.query import (
     MEMORY_COLUMNS,
     EmbeddedQuery,
     Found,
@@ -32,7 +32,7 @@ from apps.memory_api.memories.search.query import (
     SearchResults,
     build_call,
 )
-from apps.memory_api.text.terms import query_terms
+from memory_api.text.terms import query_terms
 
 
 async def embed_query(embedder: Embedder, query_text: str) -> EmbeddedQuery:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Response
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -18,34 +18,34 @@ from apps.memory_api.api.deps import (
     Session,
     Writer,
 )
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.pagination import to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.memories.schemas import SettableStatus
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks import queries
-from apps.memory_api.playbooks.bullet_rows import BulletOrder, bullet_cursor, sections_of, to_bullet
-from apps.memory_api.playbooks.bullets.schemas import (
+from memory_api.api.problems import problems
+from memory_api.api.route import RedactingRoute
+from memory_api.core.pagination import to_page
+from memory_api.core.schemas import body_example
+from memory_api.memories.schemas import SettableStatus
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks import queries
+from memory_api.playbooks.bullet_rows import BulletOrder, bullet_cursor, sections_of, to_bullet
+from memory_api.playbooks.bullets.schemas import (
     BulletPage,
     BulletReceipt,
     CreateBulletRequest,
     StoredBullet,
     UpdateBulletRequest,
 )
-from apps.memory_api.playbooks.deps import IfMatch, change_author, set_etag
-from apps.memory_api.playbooks.editing import edits
-from apps.memory_api.playbooks.editing.edits import (
+from memory_api.playbooks.deps import IfMatch, change_author, set_etag
+from memory_api.playbooks.editing import edits
+from memory_api.playbooks.editing.edits import (
     add_bullet,
     edit_bullet,
     require_bullet,
     require_playbook,
 )
-from apps.memory_api.playbooks.models import DeltaContextItem
-from apps.memory_api.playbooks.queries import list_section_names
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.sections import matching_spellings
-from apps.memory_api.playbooks.tables import PlaybookRow
+from memory_api.playbooks.models import DeltaContextItem
+from memory_api.playbooks.queries import list_section_names
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.sections import matching_spellings
+from memory_api.playbooks.tables import PlaybookRow
 
 router = APIRouter(
     prefix="/api/v1/playbooks/{name}/bullets", tags=["bullets"], route_class=RedactingRoute

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, AliasChoices, Field
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     Name,
     Page,
     ResponseModel,
@@ -16,9 +16,9 @@ from apps.memory_api.core.schemas import (
     Words,
     with_examples,
 )
-from apps.memory_api.memories.schemas import SettableStatus
-from apps.memory_api.playbooks.models import MAX_TEXT, Bullet
-from apps.memory_api.playbooks.schemas import (
+from memory_api.memories.schemas import SettableStatus
+from memory_api.playbooks.models import MAX_TEXT, Bullet
+from memory_api.playbooks.schemas import (
     BULLET_EXAMPLE,
     EXAMPLE_ID,
     EXAMPLE_TIME,

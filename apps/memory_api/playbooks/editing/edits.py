@@ -9,33 +9,33 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.api.deps import Session
-from apps.memory_api.core.errors import Conflict, InvalidRequest
-from apps.memory_api.memories.index.drafts import fingerprint
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.bullet_rows import active_bullets_by_key, bullets_by_key, to_state
-from apps.memory_api.playbooks.deltas import DeltaError, apply_deltas, normalize_content
-from apps.memory_api.playbooks.editing.plan import (
+from memory_api.api.deps import Session
+from memory_api.core.errors import Conflict, InvalidRequest
+from memory_api.memories.index.drafts import fingerprint
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.bullet_rows import active_bullets_by_key, bullets_by_key, to_state
+from memory_api.playbooks.deltas import DeltaError, apply_deltas, normalize_content
+from memory_api.playbooks.editing.plan import (
     ChangeConditions,
     ChangePlan,
     ChangePlanner,
     ChangeResult,
 )
-from apps.memory_api.playbooks.editing.transaction import change_playbook
-from apps.memory_api.playbooks.errors import BulletNotFound, PlaybookNotFound, invalid_delta
-from apps.memory_api.playbooks.models import Bullet, DeltaContextItem, DeltaResult
-from apps.memory_api.playbooks.queries import find_bullets, get_playbook, list_bullets_as_of
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.sections import (
+from memory_api.playbooks.editing.transaction import change_playbook
+from memory_api.playbooks.errors import BulletNotFound, PlaybookNotFound, invalid_delta
+from memory_api.playbooks.models import Bullet, DeltaContextItem, DeltaResult
+from memory_api.playbooks.queries import find_bullets, get_playbook, list_bullets_as_of
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.sections import (
     SectionDefinition,
     find_section,
     normalize_section_name,
     with_fallback,
 )
-from apps.memory_api.playbooks.state import PlaybookState
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.tenants.audit_log import record_audit_event
+from memory_api.playbooks.state import PlaybookState
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.runtime import Runtime
+from memory_api.tenants.audit_log import record_audit_event
 
 DeltaSources = Mapping[int, Sequence[UUID]]
 """Index of a delta → the memories (insights, strategies) it was derived from."""

@@ -8,18 +8,18 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.playbooks.bullet_rows import is_active, needs_reindex
-from apps.memory_api.playbooks.errors import (
+from memory_api.playbooks.bullet_rows import is_active, needs_reindex
+from memory_api.playbooks.errors import (
     PlaybookFull,
     PlaybookNotFound,
     ReviewRequired,
     VersionMismatch,
 )
-from apps.memory_api.playbooks.models import Bullet, DeltaResult
-from apps.memory_api.playbooks.ref import ChangeAuthor
-from apps.memory_api.playbooks.sections import SectionDefinition
-from apps.memory_api.playbooks.state import PlaybookState
-from apps.memory_api.playbooks.tables import PlaybookRow
+from memory_api.playbooks.models import Bullet, DeltaResult
+from memory_api.playbooks.ref import ChangeAuthor
+from memory_api.playbooks.sections import SectionDefinition
+from memory_api.playbooks.state import PlaybookState
+from memory_api.playbooks.tables import PlaybookRow
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.memories.index.drafts import PreparedMemory, prepare_memories
-from apps.memory_api.playbooks.bullet_rows import sections_of, to_draft
-from apps.memory_api.playbooks.editing.plan import (
+from memory_api.memories.index.drafts import PreparedMemory, prepare_memories
+from memory_api.playbooks.bullet_rows import sections_of, to_draft
+from memory_api.playbooks.editing.plan import (
     BulletChange,
     ChangeConditions,
     ChangePlan,
@@ -24,14 +24,14 @@ from apps.memory_api.playbooks.editing.plan import (
     VersionDiff,
     check_capacity,
 )
-from apps.memory_api.playbooks.editing.version_writer import write_version
-from apps.memory_api.playbooks.errors import PlaybookContended
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.playbooks.queries import ensure_playbook, get_playbook
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.sections import initial_sections
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.runtime import Runtime
+from memory_api.playbooks.editing.version_writer import write_version
+from memory_api.playbooks.errors import PlaybookContended
+from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.queries import ensure_playbook, get_playbook
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.sections import initial_sections
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.runtime import Runtime
 
 MAX_REPLANS = 20
 """Maximum number of plans of one change, each with texts that the previous plan did not have."""

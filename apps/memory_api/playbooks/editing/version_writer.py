@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.memories.index.drafts import PreparedMemory, fingerprint
-from apps.memory_api.memories.index.writer import (
+from memory_api.core.db import current_tenant_id
+from memory_api.core.resources import load_sql
+from memory_api.memories.index.drafts import PreparedMemory, fingerprint
+from memory_api.memories.index.writer import (
     Columns,
     InsertedMemory,
     index_memories,
@@ -22,9 +22,9 @@ from apps.memory_api.memories.index.writer import (
     unindex_memories,
     unindex_scope,
 )
-from apps.memory_api.memories.queries import NewLink, add_links
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.bullet_rows import (
+from memory_api.memories.queries import NewLink, add_links
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.bullet_rows import (
     bullet_columns,
     bullet_metadata,
     is_active,
@@ -32,12 +32,12 @@ from apps.memory_api.playbooks.bullet_rows import (
     to_bullet,
     to_draft,
 )
-from apps.memory_api.playbooks.editing.plan import ChangePlan, ChangeResult, check_capacity
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.playbooks.queries import add_version, find_bullets
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.text.terms import TOKENIZER_VERSION
+from memory_api.playbooks.editing.plan import ChangePlan, ChangeResult, check_capacity
+from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.queries import add_version, find_bullets
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.text.terms import TOKENIZER_VERSION
 
 DELETE_BULLETS = load_sql("playbooks/queries.sql", "delete_bullets")
 MAX_REASON_LENGTH = 2_000

@@ -17,9 +17,9 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.playbooks.ref import PlaybookRef
+from memory_api.core.db import current_tenant_id
+from memory_api.core.resources import load_sql
+from memory_api.playbooks.ref import PlaybookRef
 
 EFFECTS = load_sql("playbooks/queries.sql", "bullet_effects")
 _RANGE = 2.0**64  # number of values of 8 random bytes

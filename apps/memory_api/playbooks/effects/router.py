@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from apps.memory_api.api.deps import CursorQuery, Limit, ProjectQuery, Reader, Session
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.pagination import Cursor, to_page
-from apps.memory_api.core.schemas import UtcDatetime
-from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.effects.holdout import EffectPeriod, list_effects
-from apps.memory_api.playbooks.effects.schemas import BulletEffect, BulletEffectPage
-from apps.memory_api.playbooks.ref import PlaybookRef
+from memory_api.api.deps import CursorQuery, Limit, ProjectQuery, Reader, Session
+from memory_api.api.problems import problems
+from memory_api.api.route import RedactingRoute
+from memory_api.core.pagination import Cursor, to_page
+from memory_api.core.schemas import UtcDatetime
+from memory_api.playbooks.editing.edits import require_playbook
+from memory_api.playbooks.effects.holdout import EffectPeriod, list_effects
+from memory_api.playbooks.effects.schemas import BulletEffect, BulletEffectPage
+from memory_api.playbooks.ref import PlaybookRef
 
 router = APIRouter(
     prefix="/api/v1/playbooks/{name}/effects", tags=["bullets"], route_class=RedactingRoute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from apps.memory_api.core.schemas import Page, ResponseModel, with_examples
+from memory_api.core.schemas import Page, ResponseModel, with_examples
 
 
 class OutcomeRate(ResponseModel):

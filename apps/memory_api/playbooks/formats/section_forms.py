@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
-from apps.memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook
+from memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.json_input import (
+from memory_api.core.json_input import (
     MAX_VALUES,
     MalformedJson,
     have_too_many_values,
     unique_names,
 )
-from apps.memory_api.playbooks.formats.section_forms import (
+from memory_api.playbooks.formats.section_forms import (
     ParsedEntries,
     ParsedEntry,
     format_ace,
@@ -31,8 +31,8 @@ from apps.memory_api.playbooks.formats.section_forms import (
     parse_ace,
     parse_spec4,
 )
-from apps.memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook, PlaybookMetadata
-from apps.memory_api.playbooks.sections import (
+from memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook, PlaybookMetadata
+from memory_api.playbooks.sections import (
     DEFAULT_SECTIONS,
     SLUG,
     SectionDefinition,
@@ -40,7 +40,7 @@ from apps.memory_api.playbooks.sections import (
     normalize_section_name,
     unique_slugs,
 )
-from apps.memory_api.playbooks.state import (
+from memory_api.playbooks.state import (
     LEGACY_SLUG,
     MAX_KEY_LENGTH,
     is_valid_key,

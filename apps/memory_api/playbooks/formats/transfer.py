@@ -10,21 +10,21 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.isolated_work import MAX_INLINE_SIZE
-from apps.memory_api.core.json_input import replace_unstorable
-from apps.memory_api.core.schemas import MAX_TAGS
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.playbooks.bullet_rows import bullets_by_key, sections_of, to_bullets, to_state
-from apps.memory_api.playbooks.editing.plan import (
+from memory_api.core.isolated_work import MAX_INLINE_SIZE
+from memory_api.core.json_input import replace_unstorable
+from memory_api.core.schemas import MAX_TAGS
+from memory_api.core.secret_redaction import redact
+from memory_api.playbooks.bullet_rows import bullets_by_key, sections_of, to_bullets, to_state
+from memory_api.playbooks.editing.plan import (
     MAX_ACTIVE_BULLETS,
     ChangeConditions,
     ChangePlan,
     ChangeResult,
 )
-from apps.memory_api.playbooks.editing.transaction import change_playbook
-from apps.memory_api.playbooks.errors import invalid_document
-from apps.memory_api.playbooks.formats.serialization import ParsedPlaybook, parse_playbook
-from apps.memory_api.playbooks.models import (
+from memory_api.playbooks.editing.transaction import change_playbook
+from memory_api.playbooks.errors import invalid_document
+from memory_api.playbooks.formats.serialization import ParsedPlaybook, parse_playbook
+from memory_api.playbooks.models import (
     MAX_TAG,
     MAX_TEXT,
     Bullet,
@@ -32,20 +32,20 @@ from apps.memory_api.playbooks.models import (
     Playbook,
     PlaybookMetadata,
 )
-from apps.memory_api.playbooks.queries import list_bullets_as_of
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.sections import (
+from memory_api.playbooks.queries import list_bullets_as_of
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.sections import (
     DEFAULT_SECTIONS,
     SectionDefinition,
     find_section,
     join_sections,
     normalize_section_name,
 )
-from apps.memory_api.playbooks.state import raise_counters
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.playbooks.usefulness import harm_rate, should_quarantine
-from apps.memory_api.playbooks.verdicts.quarantine import quarantine_reason, set_status
-from apps.memory_api.runtime import Runtime
+from memory_api.playbooks.state import raise_counters
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.playbooks.usefulness import harm_rate, should_quarantine
+from memory_api.playbooks.verdicts.quarantine import quarantine_reason, set_status
+from memory_api.runtime import Runtime
 
 _TEXTS = ("section", "content", "searchable_text", "source_trajectory", "when_to_use", "title")
 _LISTS = ("keywords", "tags")

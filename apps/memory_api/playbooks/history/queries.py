@@ -8,10 +8,10 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import asyncpg_connection, current_tenant_id
-from apps.memory_api.core.resources import read_sql
-from apps.memory_api.playbooks.bullet_rows import BulletRecord
-from apps.memory_api.playbooks.queries import BULLETS_AS_OF
+from memory_api.core.db import asyncpg_connection, current_tenant_id
+from memory_api.core.resources import read_sql
+from memory_api.playbooks.bullet_rows import BulletRecord
+from memory_api.playbooks.queries import BULLETS_AS_OF
 
 FIRST_ACTIVE_BULLETS = f"""
 select b.* from ({BULLETS_AS_OF}) b where b.status is null order by b.position, b.seq limit $5

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -15,16 +15,16 @@ from apps.memory_api.api.deps import (
     Session,
     Writer,
 )
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.pagination import Cursor, to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.playbooks import queries
-from apps.memory_api.playbooks.deps import IfMatch, change_author, set_etag
-from apps.memory_api.playbooks.editing.edits import require_bullet, require_playbook
-from apps.memory_api.playbooks.history import versions
-from apps.memory_api.playbooks.history.schemas import (
+from memory_api.api.problems import problems
+from memory_api.api.route import RedactingRoute
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.pagination import Cursor, to_page
+from memory_api.core.schemas import body_example
+from memory_api.playbooks import queries
+from memory_api.playbooks.deps import IfMatch, change_author, set_etag
+from memory_api.playbooks.editing.edits import require_bullet, require_playbook
+from memory_api.playbooks.history import versions
+from memory_api.playbooks.history.schemas import (
     BulletVersion,
     BulletVersionPage,
     PlaybookDiff,
@@ -36,11 +36,11 @@ from apps.memory_api.playbooks.history.schemas import (
     RestorePlaybookResponse,
     diff_response,
 )
-from apps.memory_api.playbooks.history.versions import diff_versions, parse_version_or_time
-from apps.memory_api.playbooks.queries import list_provenance_links, list_versions
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.schemas import DryRun
-from apps.memory_api.playbooks.tables import PlaybookVersionRow
+from memory_api.playbooks.history.versions import diff_versions, parse_version_or_time
+from memory_api.playbooks.queries import list_provenance_links, list_versions
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.schemas import DryRun
+from memory_api.playbooks.tables import PlaybookVersionRow
 
 router = APIRouter(prefix="/api/v1/playbooks/{name}", route_class=RedactingRoute)
 

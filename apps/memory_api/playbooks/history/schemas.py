@@ -8,13 +8,13 @@ from uuid import UUID
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from apps.memory_api.core.schemas import Page, ResponseModel, UtcDatetime, with_examples
-from apps.memory_api.playbooks.editing.plan import VersionDiff
-from apps.memory_api.playbooks.formats.serialization import MAX_COUNT
-from apps.memory_api.playbooks.history.versions import VersionOrTime
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.playbooks.schemas import ProjectRequest, Reason
-from apps.memory_api.playbooks.sections import SectionDefinition
+from memory_api.core.schemas import Page, ResponseModel, UtcDatetime, with_examples
+from memory_api.playbooks.editing.plan import VersionDiff
+from memory_api.playbooks.formats.serialization import MAX_COUNT
+from memory_api.playbooks.history.versions import VersionOrTime
+from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.schemas import ProjectRequest, Reason
+from memory_api.playbooks.sections import SectionDefinition
 
 _ID = "019a4d2e-0000-7000-8000-000000000001"
 _BULLET = {"id": "mis-00001", "section": "MISTAKES TO AVOID", "content": "Never retry blindly."}

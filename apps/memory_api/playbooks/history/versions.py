@@ -8,29 +8,29 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.errors import InvalidRequest, NotFound
-from apps.memory_api.playbooks.bullet_rows import bullets_by_key, sections_of, to_bullets, to_state
-from apps.memory_api.playbooks.editing.plan import (
+from memory_api.core.errors import InvalidRequest, NotFound
+from memory_api.playbooks.bullet_rows import bullets_by_key, sections_of, to_bullets, to_state
+from memory_api.playbooks.editing.plan import (
     BulletChange,
     ChangeConditions,
     ChangePlan,
     ChangeResult,
     VersionDiff,
 )
-from apps.memory_api.playbooks.editing.transaction import change_playbook
-from apps.memory_api.playbooks.formats.transfer import playbook_metadata
-from apps.memory_api.playbooks.history.queries import find_different_bullets
-from apps.memory_api.playbooks.models import Bullet, Playbook
-from apps.memory_api.playbooks.queries import (
+from memory_api.playbooks.editing.transaction import change_playbook
+from memory_api.playbooks.formats.transfer import playbook_metadata
+from memory_api.playbooks.history.queries import find_different_bullets
+from memory_api.playbooks.models import Bullet, Playbook
+from memory_api.playbooks.queries import (
     get_sections_at,
     get_version,
     get_version_at,
     list_bullets_as_of,
 )
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.sections import SectionDefinition
-from apps.memory_api.playbooks.tables import PlaybookRow, PlaybookVersionRow
-from apps.memory_api.runtime import Runtime
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.sections import SectionDefinition
+from memory_api.playbooks.tables import PlaybookRow, PlaybookVersionRow
+from memory_api.runtime import Runtime
 
 VersionOrTime = int | datetime
 """A version number, or a time, which selects the version that was current then."""

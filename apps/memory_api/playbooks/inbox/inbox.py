@@ -16,9 +16,9 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id, transaction_time
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbooks.inbox.queries import (
+from memory_api.core.db import current_tenant_id, transaction_time
+from memory_api.core.ids import new_id
+from memory_api.playbooks.inbox.queries import (
     count_lessons,
     delete_lessons,
     find_unfinished_runs,
@@ -29,10 +29,10 @@ from apps.memory_api.playbooks.inbox.queries import (
     lock_curation,
     release_lessons,
 )
-from apps.memory_api.playbooks.tables import InboxLessonRow, PlaybookCurationRow, PlaybookRow
-from apps.memory_api.runs.chain import CURATE, PLAYBOOK
-from apps.memory_api.runs.lifecycle import LeaseLost, QueuedRun, RunBusy, new_run
-from apps.memory_api.runs.tables import RunRow
+from memory_api.playbooks.tables import InboxLessonRow, PlaybookCurationRow, PlaybookRow
+from memory_api.runs.chain import CURATE, PLAYBOOK
+from memory_api.runs.lifecycle import LeaseLost, QueuedRun, RunBusy, new_run
+from memory_api.runs.tables import RunRow
 
 MAX_BATCH_LESSONS = 16
 """Lessons of one curation."""

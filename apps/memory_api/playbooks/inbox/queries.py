@@ -10,9 +10,9 @@ from sqlalchemy import Integer, bindparam, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.statements import compile_statement, fetch_rows, load_statement
-from apps.memory_api.playbooks.tables import InboxLessonRow, PlaybookCurationRow, PlaybookRow
+from memory_api.core.db import current_tenant_id
+from memory_api.core.statements import compile_statement, fetch_rows, load_statement
+from memory_api.playbooks.tables import InboxLessonRow, PlaybookCurationRow, PlaybookRow
 
 IS_REFLECTING = load_statement("playbooks/queries.sql", "is_reflecting")
 UNFINISHED_RUNS = load_statement("playbooks/queries.sql", "unfinished_runs")

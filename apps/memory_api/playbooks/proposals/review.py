@@ -9,24 +9,24 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.errors import Conflict, NotFound
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.playbooks.editing.edits import (
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import Conflict, NotFound
+from memory_api.core.ids import new_id
+from memory_api.playbooks.editing.edits import (
     DeltaSources,
     apply_deltas_to_playbook,
     plan_deltas,
     require_playbook,
 )
-from apps.memory_api.playbooks.editing.plan import ChangeConditions, ChangePlan, ChangeResult
-from apps.memory_api.playbooks.editing.transaction import change_playbook
-from apps.memory_api.playbooks.models import DeltaContextItem, DeltaResult
-from apps.memory_api.playbooks.queries import get_playbook, get_proposal
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.tables import PlaybookRow, ProposalRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.tenants.audit_log import record_audit_event
-from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
+from memory_api.playbooks.editing.plan import ChangeConditions, ChangePlan, ChangeResult
+from memory_api.playbooks.editing.transaction import change_playbook
+from memory_api.playbooks.models import DeltaContextItem, DeltaResult
+from memory_api.playbooks.queries import get_playbook, get_proposal
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.tables import PlaybookRow, ProposalRow
+from memory_api.runtime import Runtime
+from memory_api.tenants.audit_log import record_audit_event
+from memory_api.webhooks.outbox import WebhookEvent, add_event
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     Admin,
     CursorQuery,
     Limit,
@@ -16,17 +16,17 @@ from apps.memory_api.api.deps import (
     RuntimeDep,
     Session,
 )
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.pagination import to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.playbooks import queries
-from apps.memory_api.playbooks.deps import set_etag
-from apps.memory_api.playbooks.editing.edits import require_playbook
-from apps.memory_api.playbooks.proposals import review
-from apps.memory_api.playbooks.proposals.review import proposal_deltas
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.schemas import (
+from memory_api.api.problems import problems
+from memory_api.api.route import RedactingRoute
+from memory_api.core.pagination import to_page
+from memory_api.core.schemas import body_example
+from memory_api.playbooks import queries
+from memory_api.playbooks.deps import set_etag
+from memory_api.playbooks.editing.edits import require_playbook
+from memory_api.playbooks.proposals import review
+from memory_api.playbooks.proposals.review import proposal_deltas
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.schemas import (
     ApplyDeltasResponse,
     DecideProposalRequest,
     DryRun,
@@ -34,7 +34,7 @@ from apps.memory_api.playbooks.schemas import (
     ProposalPage,
     ProposalState,
 )
-from apps.memory_api.playbooks.tables import ProposalRow
+from memory_api.playbooks.tables import ProposalRow
 
 router = APIRouter(
     prefix="/api/v1/playbooks/{name}/proposals", tags=["playbooks"], route_class=RedactingRoute

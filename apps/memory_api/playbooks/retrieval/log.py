@@ -16,9 +16,9 @@ from uuid import UUID
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import Sessions, current_tenant_id
-from apps.memory_api.core.ids import is_signed_id
-from apps.memory_api.core.resources import load_sql
+from memory_api.core.db import Sessions, current_tenant_id
+from memory_api.core.ids import is_signed_id
+from memory_api.core.resources import load_sql
 
 INSERT_RETRIEVAL = (
     "select hansei_insert_retrieval($1, $2, $3, $4, $5, $6, $7::text[], $8::real[], $9, $10)"

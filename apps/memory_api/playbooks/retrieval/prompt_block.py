@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.llm import prompts
-from apps.memory_api.playbooks.formats.key_points import list_key_points
-from apps.memory_api.playbooks.models import parts_not_in_content
-from apps.memory_api.playbooks.sections import SectionDefinition, normalize_section_name
-from apps.memory_api.playbooks.state import sort_key
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.llm import prompts
+from memory_api.playbooks.formats.key_points import list_key_points
+from memory_api.playbooks.models import parts_not_in_content
+from memory_api.playbooks.sections import SectionDefinition, normalize_section_name
+from memory_api.playbooks.state import sort_key
+from memory_api.text.terms import estimate_tokens
 
 SHORT_CITATION_REQUEST = (
     "Key points from earlier work. When one influences you, cite its ID in brackets, "

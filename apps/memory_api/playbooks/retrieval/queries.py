@@ -9,8 +9,8 @@ from uuid import UUID
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id, tenant_transaction
-from apps.memory_api.core.resources import load_sql, read_sql
+from memory_api.core.db import current_tenant_id, tenant_transaction
+from memory_api.core.resources import load_sql, read_sql
 
 SERVED_TRACES = load_sql("playbooks/queries.sql", "served_traces")
 

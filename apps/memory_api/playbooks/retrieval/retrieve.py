@@ -10,29 +10,29 @@ from uuid import UUID
 
 import asyncpg
 
-from apps.memory_api.core.ids import new_signed_id
-from apps.memory_api.core.metrics import RENDER_DURATION, observe_duration
-from apps.memory_api.core.tracing import span
-from apps.memory_api.memories.search.query import (
+from memory_api.core.ids import new_signed_id
+from memory_api.core.metrics import RENDER_DURATION, observe_duration
+from memory_api.core.tracing import span
+from memory_api.memories.search.query import (
     PlaybookHeader,
     SearchFilters,
     SearchHit,
     SearchOptions,
 )
-from apps.memory_api.memories.search.search import TextSearch
-from apps.memory_api.playbooks.bullet_rows import BULLET_COLUMNS, FoundBullet, parse_sections
-from apps.memory_api.playbooks.effects.holdout import draw_holdout
-from apps.memory_api.playbooks.errors import PlaybookNotFound
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.retrieval.log import (
+from memory_api.memories.search.search import TextSearch
+from memory_api.playbooks.bullet_rows import BULLET_COLUMNS, FoundBullet, parse_sections
+from memory_api.playbooks.effects.holdout import draw_holdout
+from memory_api.playbooks.errors import PlaybookNotFound
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.retrieval.log import (
     RetrievalRecord,
     insert_retrieval,
     load_retrieval_secret,
 )
-from apps.memory_api.playbooks.retrieval.prompt_block import BulletFormat, PromptBlock, render_block
-from apps.memory_api.playbooks.retrieval.queries import count_unproven_harmful_verdicts
-from apps.memory_api.playbooks.usefulness import is_harmful
-from apps.memory_api.runtime import Runtime
+from memory_api.playbooks.retrieval.prompt_block import BulletFormat, PromptBlock, render_block
+from memory_api.playbooks.retrieval.queries import count_unproven_harmful_verdicts
+from memory_api.playbooks.usefulness import is_harmful
+from memory_api.runtime import Runtime
 
 DEFAULT_TOKEN_BUDGET = 2_000
 """Token budget of a render if neither the request nor the playbook sets one."""

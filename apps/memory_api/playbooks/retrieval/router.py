@@ -6,16 +6,16 @@ import hashlib
 
 from fastapi import APIRouter, Request, Response
 
-from apps.memory_api.api.deps import Reader, runtime_of
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.memories.search.query import to_search_options
-from apps.memory_api.playbooks.bullet_rows import to_bullet_list
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.retrieval import retrieve
-from apps.memory_api.playbooks.retrieval.retrieve import RenderOptions
-from apps.memory_api.playbooks.retrieval.schemas import (
+from memory_api.api.deps import Reader, runtime_of
+from memory_api.api.problems import problems
+from memory_api.api.route import RedactingRoute
+from memory_api.core.schemas import body_example
+from memory_api.memories.search.query import to_search_options
+from memory_api.playbooks.bullet_rows import to_bullet_list
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.retrieval import retrieve
+from memory_api.playbooks.retrieval.retrieve import RenderOptions
+from memory_api.playbooks.retrieval.schemas import (
     BulletHit,
     RenderPlaybookRequest,
     RenderPlaybookResponse,

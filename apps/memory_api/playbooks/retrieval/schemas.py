@@ -6,12 +6,12 @@ from uuid import UUID
 
 from pydantic import AliasChoices, Field
 
-from apps.memory_api.core.schemas import Name, ResponseModel, UnitFloat
-from apps.memory_api.memories.schemas import ScoreExplanation, SearchRequest
-from apps.memory_api.playbooks.models import SearchResult
-from apps.memory_api.playbooks.retrieval.prompt_block import BulletFormat
-from apps.memory_api.playbooks.retrieval.retrieve import DEFAULT_TOP_K
-from apps.memory_api.playbooks.schemas import MAX_TOKENS, ProjectRequest
+from memory_api.core.schemas import Name, ResponseModel, UnitFloat
+from memory_api.memories.schemas import ScoreExplanation, SearchRequest
+from memory_api.playbooks.models import SearchResult
+from memory_api.playbooks.retrieval.prompt_block import BulletFormat
+from memory_api.playbooks.retrieval.retrieve import DEFAULT_TOP_K
+from memory_api.playbooks.schemas import MAX_TOKENS, ProjectRequest
 
 
 class SearchBulletsRequest(SearchRequest):

@@ -10,21 +10,21 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.memories.schemas import MemoryStatus
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.bullet_rows import to_bullet, to_state
-from apps.memory_api.playbooks.editing.plan import ChangePlan
-from apps.memory_api.playbooks.editing.transaction import change_playbook
-from apps.memory_api.playbooks.models import Bullet, BulletStatus, DeltaContextItem
-from apps.memory_api.playbooks.proposals.review import add_proposal
-from apps.memory_api.playbooks.queries import find_bullets, list_proposals
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.playbooks.usefulness import MIN_HARMFUL_VERDICTS, harm_rate, should_quarantine
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.webhooks.outbox import WebhookEvent, add_event
+from memory_api.core.db import current_tenant_id
+from memory_api.core.resources import load_sql
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.bullet_rows import to_bullet, to_state
+from memory_api.playbooks.editing.plan import ChangePlan
+from memory_api.playbooks.editing.transaction import change_playbook
+from memory_api.playbooks.models import Bullet, BulletStatus, DeltaContextItem
+from memory_api.playbooks.proposals.review import add_proposal
+from memory_api.playbooks.queries import find_bullets, list_proposals
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.playbooks.usefulness import MIN_HARMFUL_VERDICTS, harm_rate, should_quarantine
+from memory_api.runtime import Runtime
+from memory_api.webhooks.outbox import WebhookEvent, add_event
 
 HARMFUL_BULLETS = load_sql("playbooks/queries.sql", "harmful_bullets")
 MAX_COMPARED_PROPOSALS = 200

@@ -15,36 +15,36 @@ from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncSession
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.auth.identity import Identity, KeyScope
-from apps.memory_api.core.db import call_after_commit, current_tenant_id
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.ids import new_id
-from apps.memory_api.core.metrics import VERDICTS
-from apps.memory_api.core.resources import load_sql
-from apps.memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
-from apps.memory_api.memories.index.writer import insert_memories, unindex_memories
-from apps.memory_api.memories.queries import NewLink, add_links, get_memory
-from apps.memory_api.memories.schemas import MemoryKind, MemoryStatus
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.editing.edits import bullet_not_found
-from apps.memory_api.playbooks.errors import PlaybookNotFound
-from apps.memory_api.playbooks.models import VerdictTag
-from apps.memory_api.playbooks.queries import (
+from memory_api.auth.identity import Identity, KeyScope
+from memory_api.core.db import call_after_commit, current_tenant_id
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.ids import new_id
+from memory_api.core.metrics import VERDICTS
+from memory_api.core.resources import load_sql
+from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from memory_api.memories.index.writer import insert_memories, unindex_memories
+from memory_api.memories.queries import NewLink, add_links, get_memory
+from memory_api.memories.schemas import MemoryKind, MemoryStatus
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.editing.edits import bullet_not_found
+from memory_api.playbooks.errors import PlaybookNotFound
+from memory_api.playbooks.models import VerdictTag
+from memory_api.playbooks.queries import (
     find_bullets,
     get_playbook,
     list_verdicts_of_trace,
     update_indexed_confidence,
 )
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.retrieval.log import is_retrieval_id
-from apps.memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow
-from apps.memory_api.playbooks.usefulness import usefulness
-from apps.memory_api.playbooks.verdicts.quarantine import (
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.retrieval.log import is_retrieval_id
+from memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow
+from memory_api.playbooks.usefulness import usefulness
+from memory_api.playbooks.verdicts.quarantine import (
     QUARANTINE_ACTOR,
     may_need_quarantine,
     quarantine_harmful_bullets,
 )
-from apps.memory_api.runtime import Runtime
+from memory_api.runtime import Runtime
 
 Judge = TypeAliasType(
     "Judge",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from apps.memory_api.api.deps import (
+from memory_api.api.deps import (
     CursorQuery,
     Limit,
     ProjectQuery,
@@ -14,17 +14,17 @@ from apps.memory_api.api.deps import (
     Session,
     Writer,
 )
-from apps.memory_api.api.problems import Responses, problems
-from apps.memory_api.api.route import RedactingRoute
-from apps.memory_api.core.pagination import to_page
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.playbooks import queries
-from apps.memory_api.playbooks.bullet_rows import to_bullet
-from apps.memory_api.playbooks.editing.edits import require_bullet
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.tables import BulletVerdictRow
-from apps.memory_api.playbooks.verdicts.record import NewVerdict, resolve_judge, submit_verdict
-from apps.memory_api.playbooks.verdicts.schemas import (
+from memory_api.api.problems import Responses, problems
+from memory_api.api.route import RedactingRoute
+from memory_api.core.pagination import to_page
+from memory_api.core.schemas import body_example
+from memory_api.playbooks import queries
+from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.editing.edits import require_bullet
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.tables import BulletVerdictRow
+from memory_api.playbooks.verdicts.record import NewVerdict, resolve_judge, submit_verdict
+from memory_api.playbooks.verdicts.schemas import (
     RecordVerdictRequest,
     RecordVerdictResponse,
     Verdict,

@@ -6,10 +6,10 @@ from uuid import UUID
 
 from pydantic import AliasChoices, Field
 
-from apps.memory_api.core.schemas import Metadata, Page, ResponseModel, UtcDatetime, with_examples
-from apps.memory_api.playbooks.models import MAX_TEXT, Bullet, VerdictTag
-from apps.memory_api.playbooks.schemas import EXAMPLE_ID, EXAMPLE_TIME, ProjectRequest
-from apps.memory_api.playbooks.verdicts.record import Judge, SubmittingJudge
+from memory_api.core.schemas import Metadata, Page, ResponseModel, UtcDatetime, with_examples
+from memory_api.playbooks.models import MAX_TEXT, Bullet, VerdictTag
+from memory_api.playbooks.schemas import EXAMPLE_ID, EXAMPLE_TIME, ProjectRequest
+from memory_api.playbooks.verdicts.record import Judge, SubmittingJudge
 
 _VERDICT = {
     "id": EXAMPLE_ID,

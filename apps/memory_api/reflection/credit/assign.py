@@ -11,23 +11,23 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.memories.index.drafts import PreparedMemory
-from apps.memory_api.playbooks.errors import PlaybookNotFound
-from apps.memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from apps.memory_api.playbooks.verdicts.quarantine import (
+from memory_api.memories.index.drafts import PreparedMemory
+from memory_api.playbooks.errors import PlaybookNotFound
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.verdicts.quarantine import (
     QUARANTINE_ACTOR,
     quarantine_harmful_bullets,
 )
-from apps.memory_api.playbooks.verdicts.record import NewVerdict, prepare_reasons
-from apps.memory_api.reflection.bullet_usage import UsedBullet
-from apps.memory_api.reflection.context import ReflectionInput, analyze, load_reflection_input
-from apps.memory_api.reflection.credit.judge import judge_by_rules, limit_model_verdicts
-from apps.memory_api.reflection.credit.outcome_contrast import CreditResult, record_and_compare
-from apps.memory_api.reflection.model_output import ModelVerdict
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.playbooks.verdicts.record import NewVerdict, prepare_reasons
+from memory_api.reflection.bullet_usage import UsedBullet
+from memory_api.reflection.context import ReflectionInput, analyze, load_reflection_input
+from memory_api.reflection.credit.judge import judge_by_rules, limit_model_verdicts
+from memory_api.reflection.credit.outcome_contrast import CreditResult, record_and_compare
+from memory_api.reflection.model_output import ModelVerdict
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.trace_analysis.findings import Findings
+from memory_api.traces.tables import TraceRow
 
 
 @dataclass(frozen=True)

@@ -19,19 +19,19 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
-from apps.memory_api.playbooks.citations import extract_cited_ids, resolve_citations
-from apps.memory_api.playbooks.models import VerdictTag
-from apps.memory_api.playbooks.state import parse_key
-from apps.memory_api.playbooks.verdicts.record import Judge, NewVerdict
-from apps.memory_api.reflection.bullet_usage import UsedBullet, bullet_text
-from apps.memory_api.reflection.context import Evidence
-from apps.memory_api.reflection.credit.bullet_advice import BulletAdvice, parse_bullet_advice
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.trace_analysis.findings import Findings, last_unrepaired_failure
-from apps.memory_api.trace_analysis.ground_truth import expected_actions
-from apps.memory_api.trace_analysis.parser import ParsedTrace, parse_trace
-from apps.memory_api.trace_analysis.test_reports.parse import parse_test_report
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.playbooks.citations import extract_cited_ids, resolve_citations
+from memory_api.playbooks.models import VerdictTag
+from memory_api.playbooks.state import parse_key
+from memory_api.playbooks.verdicts.record import Judge, NewVerdict
+from memory_api.reflection.bullet_usage import UsedBullet, bullet_text
+from memory_api.reflection.context import Evidence
+from memory_api.reflection.credit.bullet_advice import BulletAdvice, parse_bullet_advice
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.findings import Findings, last_unrepaired_failure
+from memory_api.trace_analysis.ground_truth import expected_actions
+from memory_api.trace_analysis.parser import ParsedTrace, parse_trace
+from memory_api.trace_analysis.test_reports.parse import parse_test_report
+from memory_api.traces.schemas import OutcomeType
 
 _REASONS = {
     "en": {

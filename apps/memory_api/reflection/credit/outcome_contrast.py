@@ -25,22 +25,22 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.statements import Statement, fetch_rows, load_statement
-from apps.memory_api.memories.index.drafts import PreparedMemory
-from apps.memory_api.memories.tables import MemoryRow
-from apps.memory_api.playbooks.models import VerdictTag
-from apps.memory_api.playbooks.queries import find_bullets, get_playbook, list_verdicts_of_trace
-from apps.memory_api.playbooks.ref import PlaybookRef
-from apps.memory_api.playbooks.tables import PlaybookRow
-from apps.memory_api.playbooks.verdicts.quarantine import may_need_quarantine
-from apps.memory_api.playbooks.verdicts.record import (
+from memory_api.core.db import current_tenant_id
+from memory_api.core.statements import Statement, fetch_rows, load_statement
+from memory_api.memories.index.drafts import PreparedMemory
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.models import VerdictTag
+from memory_api.playbooks.queries import find_bullets, get_playbook, list_verdicts_of_trace
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.tables import PlaybookRow
+from memory_api.playbooks.verdicts.quarantine import may_need_quarantine
+from memory_api.playbooks.verdicts.record import (
     NewVerdict,
     RecordedVerdict,
     record_verdicts_in_session,
     set_outcome_confirmed,
 )
-from apps.memory_api.traces.tables import TraceRow
+from memory_api.traces.tables import TraceRow
 
 MIN_ATTEMPTS_PER_SIDE = 2
 MIN_CERTAINTY = 0.99

@@ -12,18 +12,18 @@ import re
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from apps.memory_api.playbooks.models import RevisionHint
-from apps.memory_api.playbooks.usefulness import usefulness
-from apps.memory_api.playbooks.verdicts.record import NewVerdict
-from apps.memory_api.reflection.bullet_usage import UsedBullet
-from apps.memory_api.reflection.credit.judge import (
+from memory_api.playbooks.models import RevisionHint
+from memory_api.playbooks.usefulness import usefulness
+from memory_api.playbooks.verdicts.record import NewVerdict
+from memory_api.reflection.bullet_usage import UsedBullet
+from memory_api.reflection.credit.judge import (
     ACKNOWLEDGED_USES,
     ADVICE_IGNORED,
     FAILURE_OUTCOMES,
     KEPT_FROM,
 )
-from apps.memory_api.trace_analysis.findings import Findings, last_unrepaired_failure
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.trace_analysis.findings import Findings, last_unrepaired_failure
+from memory_api.traces.schemas import OutcomeType
 
 MAX_CAVEATS = 2
 PROVEN_USEFULNESS = 0.5

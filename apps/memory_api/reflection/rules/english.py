@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.rules.english_phrases import (
+from memory_api.reflection.rules.english_phrases import (
     changed,
     code,
     codes,
@@ -19,10 +19,10 @@ from apps.memory_api.reflection.rules.english_phrases import (
     quoted,
     stop,
 )
-from apps.memory_api.reflection.rules.english_structure import EnglishStructure
-from apps.memory_api.trace_analysis.arguments import is_named
-from apps.memory_api.trace_analysis.failures import is_exit_code
-from apps.memory_api.trace_analysis.findings import (
+from memory_api.reflection.rules.english_structure import EnglishStructure
+from memory_api.trace_analysis.arguments import is_named
+from memory_api.trace_analysis.failures import is_exit_code
+from memory_api.trace_analysis.findings import (
     ArgumentOrigin,
     AttemptContrast,
     Crash,
@@ -39,9 +39,9 @@ from apps.memory_api.trace_analysis.findings import (
     RepeatedCall,
     UnconfirmedChange,
 )
-from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
-from apps.memory_api.trace_analysis.structure import Dialogue, SlowestCall
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.trace_analysis.ground_truth import ActionDeviation
+from memory_api.trace_analysis.structure import Dialogue, SlowestCall
+from memory_api.traces.schemas import OutcomeType
 
 
 class EnglishNarrative(EnglishStructure):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.trace_analysis.arguments import (
+from memory_api.trace_analysis.arguments import (
     BODY_CHANGE,
     QUOTES_CHANGE,
     WHITESPACE_CHANGE,
     ArgumentChange,
     is_named,
 )
-from apps.memory_api.trace_analysis.failures import is_exit_code
+from memory_api.trace_analysis.failures import is_exit_code
 
 _ENDS = (".", "!", "?", "…", ".”", "!”", "?”", "。", "！", "？")
 

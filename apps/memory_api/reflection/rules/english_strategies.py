@@ -6,19 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from apps.memory_api.reflection.rules.english_phrases import code, codes, quoted
-from apps.memory_api.reflection.rules.english_structure import DIVERGENCE_STRATEGIES
-from apps.memory_api.reflection.rules.language import (
+from memory_api.reflection.rules.english_phrases import code, codes, quoted
+from memory_api.reflection.rules.english_structure import DIVERGENCE_STRATEGIES
+from memory_api.reflection.rules.language import (
     argument_names,
     source_entries,
     tool_entries,
     tool_of,
     without_values,
 )
-from apps.memory_api.text.advice import append_tool_list
-from apps.memory_api.text.quotations import is_safe_name, safe_quotations
-from apps.memory_api.trace_analysis.arguments import QUOTES_CHANGE, WHITESPACE_CHANGE, is_named
-from apps.memory_api.trace_analysis.findings import (
+from memory_api.text.advice import append_tool_list
+from memory_api.text.quotations import is_safe_name, safe_quotations
+from memory_api.trace_analysis.arguments import QUOTES_CHANGE, WHITESPACE_CHANGE, is_named
+from memory_api.trace_analysis.findings import (
     AttemptContrast,
     Crash,
     FailedAssertion,
@@ -32,8 +32,8 @@ from apps.memory_api.trace_analysis.findings import (
     RepeatedCall,
     UnconfirmedChange,
 )
-from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
-from apps.memory_api.trace_analysis.structure import DivergenceKind
+from memory_api.trace_analysis.ground_truth import ActionDeviation
+from memory_api.trace_analysis.structure import DivergenceKind
 
 _OBSERVED = "Observed with"
 _CHANGED = "Previously changed"

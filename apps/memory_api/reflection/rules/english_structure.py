@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from apps.memory_api.reflection.rules.english_phrases import (
+from memory_api.reflection.rules.english_phrases import (
     code,
     codes,
     counted,
@@ -12,7 +12,7 @@ from apps.memory_api.reflection.rules.english_phrases import (
     quote,
     quoted,
 )
-from apps.memory_api.trace_analysis.structure import (
+from memory_api.trace_analysis.structure import (
     AgentTeam,
     AnswerOrigin,
     Divergence,

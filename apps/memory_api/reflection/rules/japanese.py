@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.memory_api.reflection.rules.japanese_phrases import (
+from memory_api.reflection.rules.japanese_phrases import (
     cause,
     changes,
     code,
@@ -17,13 +17,13 @@ from apps.memory_api.reflection.rules.japanese_phrases import (
     quoted,
     stop,
 )
-from apps.memory_api.reflection.rules.japanese_structure import JapaneseStructure
-from apps.memory_api.trace_analysis.arguments import (
+from memory_api.reflection.rules.japanese_structure import JapaneseStructure
+from memory_api.trace_analysis.arguments import (
     ArgumentChange,
     is_named,
 )
-from apps.memory_api.trace_analysis.failures import is_exit_code
-from apps.memory_api.trace_analysis.findings import (
+from memory_api.trace_analysis.failures import is_exit_code
+from memory_api.trace_analysis.findings import (
     ArgumentOrigin,
     AttemptContrast,
     Crash,
@@ -40,9 +40,9 @@ from apps.memory_api.trace_analysis.findings import (
     RepeatedCall,
     UnconfirmedChange,
 )
-from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
-from apps.memory_api.trace_analysis.structure import Dialogue, SlowestCall
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.trace_analysis.ground_truth import ActionDeviation
+from memory_api.trace_analysis.structure import Dialogue, SlowestCall
+from memory_api.traces.schemas import OutcomeType
 
 OUTCOMES = {
     OutcomeType.SUCCESS: "成功",

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from apps.memory_api.reflection.rules.japanese_phrases import code, codes, listed, quote, quoted
-from apps.memory_api.trace_analysis.structure import (
+from memory_api.reflection.rules.japanese_phrases import code, codes, listed, quote, quoted
+from memory_api.trace_analysis.structure import (
     AgentTeam,
     AnswerOrigin,
     Divergence,

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from apps.memory_api.text.quotations import is_safe_name, safe_quotation
-from apps.memory_api.trace_analysis.arguments import ArgumentChange, is_named
-from apps.memory_api.trace_analysis.findings import (
+from memory_api.text.quotations import is_safe_name, safe_quotation
+from memory_api.trace_analysis.arguments import ArgumentChange, is_named
+from memory_api.trace_analysis.findings import (
     ArgumentOrigin,
     AttemptContrast,
     Crash,
@@ -29,8 +29,8 @@ from apps.memory_api.trace_analysis.findings import (
     RepeatedCall,
     UnconfirmedChange,
 )
-from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
-from apps.memory_api.trace_analysis.structure import (
+from memory_api.trace_analysis.ground_truth import ActionDeviation
+from memory_api.trace_analysis.structure import (
     AgentTeam,
     AnswerOrigin,
     Dialogue,
@@ -45,7 +45,7 @@ from apps.memory_api.trace_analysis.structure import (
     UnsupportedStatement,
     UnusedResult,
 )
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.traces.schemas import OutcomeType
 
 
 class NarrativeLanguage(Protocol):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from apps.memory_api.reflection.rules.language import NarrativeLanguage
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.failures import is_exit_code
-from apps.memory_api.trace_analysis.findings import (
+from memory_api.reflection.rules.language import NarrativeLanguage
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.failures import is_exit_code
+from memory_api.trace_analysis.findings import (
     AttemptContrast,
     FailedCall,
     FinalAnswer,
@@ -16,7 +16,7 @@ from apps.memory_api.trace_analysis.findings import (
     has_wrong_answer,
     last_unrepaired_failure,
 )
-from apps.memory_api.traces.schemas import ErrorInfo, OutcomeType
+from memory_api.traces.schemas import ErrorInfo, OutcomeType
 
 MAX_SENTENCES = 5
 MAX_CHARACTERS = 1_100

@@ -6,25 +6,25 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from apps.memory_api.reflection.rules.english import EnglishNarrative
-from apps.memory_api.reflection.rules.english_strategies import EnglishStrategies
-from apps.memory_api.reflection.rules.japanese import JapaneseNarrative
-from apps.memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
-from apps.memory_api.reflection.rules.language import NarrativeLanguage, StrategyLanguage
-from apps.memory_api.reflection.rules.narrative import compose_narrative
-from apps.memory_api.reflection.rules.strategy import choose_strategy
-from apps.memory_api.reflection.schemas import ReflectionResult
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.analyze import analyze_trace, source_events
-from apps.memory_api.trace_analysis.context import Attempt, ReflectionContext
-from apps.memory_api.trace_analysis.detectors.tool_errors import classify_error
-from apps.memory_api.trace_analysis.findings import Findings, has_wrong_answer
-from apps.memory_api.trace_analysis.scores import (
+from memory_api.reflection.rules.english import EnglishNarrative
+from memory_api.reflection.rules.english_strategies import EnglishStrategies
+from memory_api.reflection.rules.japanese import JapaneseNarrative
+from memory_api.reflection.rules.japanese_strategies import JapaneseStrategies
+from memory_api.reflection.rules.language import NarrativeLanguage, StrategyLanguage
+from memory_api.reflection.rules.narrative import compose_narrative
+from memory_api.reflection.rules.strategy import choose_strategy
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.analyze import analyze_trace, source_events
+from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.detectors.tool_errors import classify_error
+from memory_api.trace_analysis.findings import Findings, has_wrong_answer
+from memory_api.trace_analysis.scores import (
     calculate_confidence,
     calculate_importance,
     count_evidence,
 )
-from apps.memory_api.traces.schemas import ErrorCategory, OutcomeType
+from memory_api.traces.schemas import ErrorCategory, OutcomeType
 
 _LANGUAGES: dict[str, tuple[NarrativeLanguage, StrategyLanguage]] = {
     "en": (EnglishNarrative(), EnglishStrategies()),

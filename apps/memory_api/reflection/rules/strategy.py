@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from apps.memory_api.reflection.rules.language import StrategyLanguage
-from apps.memory_api.text.excerpts import fold_for_comparison
-from apps.memory_api.trace_analysis.arguments import is_named
-from apps.memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS, is_check
-from apps.memory_api.trace_analysis.failures import is_exit_code
-from apps.memory_api.trace_analysis.findings import (
+from memory_api.reflection.rules.language import StrategyLanguage
+from memory_api.text.excerpts import fold_for_comparison
+from memory_api.trace_analysis.arguments import is_named
+from memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS, is_check
+from memory_api.trace_analysis.failures import is_exit_code
+from memory_api.trace_analysis.findings import (
     AttemptContrast,
     FailureStreak,
     FinalAnswer,
@@ -18,8 +18,8 @@ from apps.memory_api.trace_analysis.findings import (
     has_wrong_answer,
     last_unrepaired_failure,
 )
-from apps.memory_api.trace_analysis.ground_truth import ActionDeviation
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.trace_analysis.ground_truth import ActionDeviation
+from memory_api.traces.schemas import OutcomeType
 
 _LIST = re.compile(r"[,;、\n]| and | or ")
 _TRANSIENT_KINDS = {"timeout", "network", "rate_limit"}

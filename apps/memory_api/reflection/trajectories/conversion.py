@@ -4,12 +4,12 @@ No I/O.
 
 from __future__ import annotations
 
-from apps.memory_api.reflection.trajectories.schemas import Trajectory
-from apps.memory_api.trace_analysis.answer_comparison import compare_answers
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.trace_analysis.detectors.answers import find_failed_assertions
-from apps.memory_api.trace_analysis.test_reports.parse import parse_test_report
-from apps.memory_api.traces.schemas import ErrorInfo, Event, EventType, OutcomeType
+from memory_api.reflection.trajectories.schemas import Trajectory
+from memory_api.trace_analysis.answer_comparison import compare_answers
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.detectors.answers import find_failed_assertions
+from memory_api.trace_analysis.test_reports.parse import parse_test_report
+from memory_api.traces.schemas import ErrorInfo, Event, EventType, OutcomeType
 
 STEP = "step"
 """In the metadata of an event: the number of the reasoning step, from 1."""

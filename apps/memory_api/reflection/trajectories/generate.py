@@ -9,39 +9,39 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.port import LLMRequest
-from apps.memory_api.llm.prompts import PromptMessages
-from apps.memory_api.llm.structured_output import request_structured
-from apps.memory_api.llm.wrappers import MeteredLLM
-from apps.memory_api.memories.index.drafts import fingerprint
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.reflection.context import Evidence, analyze
-from apps.memory_api.reflection.facts import collect_facts
-from apps.memory_api.reflection.model_output import (
+from memory_api.core.secret_redaction import redact
+from memory_api.core.telemetry import get_logger
+from memory_api.llm.errors import LLMError
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.port import LLMRequest
+from memory_api.llm.prompts import PromptMessages
+from memory_api.llm.structured_output import request_structured
+from memory_api.llm.wrappers import MeteredLLM
+from memory_api.memories.index.drafts import fingerprint
+from memory_api.playbooks.models import Bullet
+from memory_api.reflection.context import Evidence, analyze
+from memory_api.reflection.facts import collect_facts
+from memory_api.reflection.model_output import (
     ModelVerdict,
     borrows_from_trace,
     text_by_others,
     validate_verdicts,
 )
-from apps.memory_api.reflection.rules import reflect
-from apps.memory_api.reflection.rules.narrative import narrative_sentences
-from apps.memory_api.reflection.trajectories.conversion import trajectory_context
-from apps.memory_api.reflection.trajectories.model_output import ModelInsights, SingleVerdict
-from apps.memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
-from apps.memory_api.reflection.trajectories.schemas import (
+from memory_api.reflection.rules import reflect
+from memory_api.reflection.rules.narrative import narrative_sentences
+from memory_api.reflection.trajectories.conversion import trajectory_context
+from memory_api.reflection.trajectories.model_output import ModelInsights, SingleVerdict
+from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
     Insight,
     Trajectory,
     TrajectoryResult,
 )
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.trace_analysis.parser import parse_trace
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.parser import parse_trace
+from memory_api.traces.schemas import OutcomeType
 
 log = get_logger(__name__)
 

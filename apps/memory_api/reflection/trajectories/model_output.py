@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.llm.structured_output import json_candidates
-from apps.memory_api.playbooks.models import VerdictTag
-from apps.memory_api.reflection.model_output import valid_items
-from apps.memory_api.reflection.trajectories.schemas import BulletEvaluation, Insight
+from memory_api.core.telemetry import get_logger
+from memory_api.llm.structured_output import json_candidates
+from memory_api.playbooks.models import VerdictTag
+from memory_api.reflection.model_output import valid_items
+from memory_api.reflection.trajectories.schemas import BulletEvaluation, Insight
 
 log = get_logger(__name__)
 

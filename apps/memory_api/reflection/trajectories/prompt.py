@@ -12,19 +12,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from apps.memory_api.llm.prompts import (
+from memory_api.llm.prompts import (
     PromptMessages,
     content_hash,
     packaged_prompt_directory,
     safe_folder_name,
     split_cacheable_prefix,
 )
-from apps.memory_api.llm.structured_output import schema_text
-from apps.memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.reflection.trajectories.model_output import ModelInsights, SingleVerdict
-from apps.memory_api.reflection.trajectories.schemas import Insight, Trajectory
-from apps.memory_api.text.terms import estimate_tokens
+from memory_api.llm.structured_output import schema_text
+from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
+from memory_api.playbooks.models import Bullet
+from memory_api.reflection.trajectories.model_output import ModelInsights, SingleVerdict
+from memory_api.reflection.trajectories.schemas import Insight, Trajectory
+from memory_api.text.terms import estimate_tokens
 
 PROMPTS_DIR = "prompts/reflector"
 DEFAULT, ONE_BULLET = "default", "bullet/default"

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from apps.memory_api.api.deps import PreferHeader, RuntimeDep, Sanitized, Writer
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import LargeBodyRoute
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.reflection.foreground import (
+from memory_api.api.deps import PreferHeader, RuntimeDep, Sanitized, Writer
+from memory_api.api.problems import problems
+from memory_api.api.route import LargeBodyRoute
+from memory_api.core.schemas import body_example
+from memory_api.llm.errors import LLMError
+from memory_api.reflection.foreground import (
     ACCEPTED_RESPONSES,
     ForegroundReflection,
     reflect_in_foreground,
 )
-from apps.memory_api.reflection.pipeline import LearningStep
-from apps.memory_api.reflection.schemas import ModelFailure
-from apps.memory_api.reflection.trajectories.conversion import (
+from memory_api.reflection.pipeline import LearningStep
+from memory_api.reflection.schemas import ModelFailure
+from memory_api.reflection.trajectories.conversion import (
     trajectory_error,
     trajectory_events,
     trajectory_outcome,
 )
-from apps.memory_api.reflection.trajectories.schemas import (
+from memory_api.reflection.trajectories.schemas import (
     ReflectOnTrajectoryRequest,
     ReflectOnTrajectoryResponse,
 )
-from apps.memory_api.reflection.trajectories.step import (
+from memory_api.reflection.trajectories.step import (
     MAX_ITERATIONS,
     TRAJECTORY,
     TrajectoryLearner,
 )
-from apps.memory_api.traces.intake import StartedRun
-from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import content_external_id
+from memory_api.traces.intake import StartedRun
+from memory_api.traces.schemas import CreateTraceRequest
+from memory_api.traces.storage import content_external_id
 
 router = APIRouter(prefix="/api/v1/trajectories", tags=["reflections"], route_class=LargeBodyRoute)
 

@@ -8,9 +8,9 @@ from uuid import UUID
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.schemas import MAX_EVENTS, Name, PlaybookName, TenantRequest
-from apps.memory_api.playbooks.models import VerdictTag
-from apps.memory_api.reflection.schemas import ModelFailure
+from memory_api.core.schemas import MAX_EVENTS, Name, PlaybookName, TenantRequest
+from memory_api.playbooks.models import VerdictTag
+from memory_api.reflection.schemas import ModelFailure
 
 TrajectoryStatus = TypeAliasType("TrajectoryStatus", Literal["success", "failure"])
 

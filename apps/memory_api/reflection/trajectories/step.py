@@ -8,25 +8,25 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.memories.index.drafts import MemoryDraft
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.reflection.context import ReflectionInput, load_reflection_input
-from apps.memory_api.reflection.model_output import ModelVerdict
-from apps.memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
-from apps.memory_api.reflection.rules import reflect
-from apps.memory_api.reflection.schemas import ModelFailure
-from apps.memory_api.reflection.trajectories.generate import TrajectoryInput, analyze_trajectory
-from apps.memory_api.reflection.trajectories.prompt import BUILTIN, ReflectorPromptBuilder
-from apps.memory_api.reflection.trajectories.schemas import (
+from memory_api.llm.model_session import ModelSession
+from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.memories.schemas import MemoryKind
+from memory_api.reflection.context import ReflectionInput, load_reflection_input
+from memory_api.reflection.model_output import ModelVerdict
+from memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
+from memory_api.reflection.rules import reflect
+from memory_api.reflection.schemas import ModelFailure
+from memory_api.reflection.trajectories.generate import TrajectoryInput, analyze_trajectory
+from memory_api.reflection.trajectories.prompt import BUILTIN, ReflectorPromptBuilder
+from memory_api.reflection.trajectories.schemas import (
     Insight,
     ReflectOnTrajectoryResponse,
     Trajectory,
     TrajectoryResult,
 )
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.trace_analysis.scores import (
+from memory_api.runs.tables import RunRow
+from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.scores import (
     calculate_confidence,
     calculate_importance,
     count_evidence,

@@ -11,34 +11,34 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field, field_validator
 
-from apps.memory_api.core.secret_redaction import redact
-from apps.memory_api.core.telemetry import get_logger
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
-from apps.memory_api.llm.structured_output import request_structured, schema_text
-from apps.memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
-from apps.memory_api.llm.wrappers import MeteredLLM
-from apps.memory_api.playbooks.models import VerdictTag
-from apps.memory_api.reflection.event_text import (
+from memory_api.core.secret_redaction import redact
+from memory_api.core.telemetry import get_logger
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
+from memory_api.llm.structured_output import request_structured, schema_text
+from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
+from memory_api.llm.wrappers import MeteredLLM
+from memory_api.playbooks.models import VerdictTag
+from memory_api.reflection.event_text import (
     EventPiece,
     ShownContents,
     cited_in,
     count_tokens,
     fit_events,
 )
-from apps.memory_api.reflection.model_output import (
+from memory_api.reflection.model_output import (
     borrows_from_trace,
     text_by_others,
     valid_items,
 )
-from apps.memory_api.reflection.rules import reflect
-from apps.memory_api.reflection.rules.narrative import compose_narrative
-from apps.memory_api.text.advice import is_task_specific
-from apps.memory_api.text.terms import estimate_tokens
-from apps.memory_api.trace_analysis.context import ReflectionContext
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.traces.importers.messages import MESSAGE_NUMBER_KEY
-from apps.memory_api.traces.schemas import Event, OutcomeType
+from memory_api.reflection.rules import reflect
+from memory_api.reflection.rules.narrative import compose_narrative
+from memory_api.text.advice import is_task_specific
+from memory_api.text.terms import estimate_tokens
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.findings import Findings
+from memory_api.traces.importers.messages import MESSAGE_NUMBER_KEY
+from memory_api.traces.schemas import Event, OutcomeType
 
 log = get_logger(__name__)
 

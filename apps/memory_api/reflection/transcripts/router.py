@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from apps.memory_api.api.deps import PreferHeader, RuntimeDep, Sanitized, Writer
-from apps.memory_api.api.problems import problems
-from apps.memory_api.api.route import LargeBodyRoute
-from apps.memory_api.auth.identity import Identity
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.schemas import body_example
-from apps.memory_api.llm.errors import LLMError
-from apps.memory_api.playbooks.citations import extract_cited_ids
-from apps.memory_api.reflection.foreground import (
+from memory_api.api.deps import PreferHeader, RuntimeDep, Sanitized, Writer
+from memory_api.api.problems import problems
+from memory_api.api.route import LargeBodyRoute
+from memory_api.auth.identity import Identity
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.schemas import body_example
+from memory_api.llm.errors import LLMError
+from memory_api.playbooks.citations import extract_cited_ids
+from memory_api.reflection.foreground import (
     ACCEPTED_RESPONSES,
     ForegroundReflection,
     reflect_in_foreground,
 )
-from apps.memory_api.reflection.pipeline import LearningStep
-from apps.memory_api.reflection.schemas import ModelFailure
-from apps.memory_api.reflection.transcripts.schemas import (
+from memory_api.reflection.pipeline import LearningStep
+from memory_api.reflection.schemas import ModelFailure
+from memory_api.reflection.transcripts.schemas import (
     ReflectOnTranscriptRequest,
     ReflectOnTranscriptResponse,
 )
-from apps.memory_api.reflection.transcripts.step import (
+from memory_api.reflection.transcripts.step import (
     CITED_IDS,
     FIRST_TRACE_ID,
     RECORD_VERDICTS,
     TRANSCRIPT,
     TranscriptLearner,
 )
-from apps.memory_api.runtime import Runtime
-from apps.memory_api.traces.importers.messages import messages_to_events
-from apps.memory_api.traces.importers.session_lines import parse_messages
-from apps.memory_api.traces.intake import StartedRun
-from apps.memory_api.traces.queries import get_trace_by_external_id
-from apps.memory_api.traces.schemas import CreateTraceRequest
-from apps.memory_api.traces.storage import content_external_id, content_hash
+from memory_api.runtime import Runtime
+from memory_api.traces.importers.messages import messages_to_events
+from memory_api.traces.importers.session_lines import parse_messages
+from memory_api.traces.intake import StartedRun
+from memory_api.traces.queries import get_trace_by_external_id
+from memory_api.traces.schemas import CreateTraceRequest
+from memory_api.traces.storage import content_external_id, content_hash
 
 router = APIRouter(prefix="/api/v1/transcripts", tags=["reflections"], route_class=LargeBodyRoute)
 

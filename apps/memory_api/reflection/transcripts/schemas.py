@@ -7,17 +7,17 @@ from uuid import UUID
 
 from pydantic import AliasChoices, Field
 
-from apps.memory_api.core.schemas import (
+from memory_api.core.schemas import (
     MAX_EVENTS,
     Name,
     PlaybookName,
     ResponseModel,
     TenantRequest,
 )
-from apps.memory_api.reflection.schemas import ModelFailure
-from apps.memory_api.reflection.transcripts.generate import TranscriptTag
-from apps.memory_api.traces.schemas import OutcomeType
-from apps.memory_api.traces.tools import ToolDefinition, Tools
+from memory_api.reflection.schemas import ModelFailure
+from memory_api.reflection.transcripts.generate import TranscriptTag
+from memory_api.traces.schemas import OutcomeType
+from memory_api.traces.tools import ToolDefinition, Tools
 
 
 class ReflectOnTranscriptRequest(TenantRequest):

@@ -12,20 +12,20 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.llm.model_session import ModelSession
-from apps.memory_api.memories.index.drafts import MemoryDraft
-from apps.memory_api.memories.schemas import MemoryKind
-from apps.memory_api.playbooks.bullet_rows import sections_of, to_bullet
-from apps.memory_api.playbooks.citations import extract_cited_ids, resolve_citations
-from apps.memory_api.playbooks.models import Bullet
-from apps.memory_api.playbooks.queries import get_playbook, list_all_bullets
-from apps.memory_api.playbooks.retrieval.prompt_block import format_playbook
-from apps.memory_api.reflection.bullet_usage import MIN_OVERLAP, UsedBullet, lexical_overlap
-from apps.memory_api.reflection.context import ReflectionInput, load_reflection_input
-from apps.memory_api.reflection.model_output import ModelVerdict, validate_verdicts
-from apps.memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
-from apps.memory_api.reflection.rules import reflect
-from apps.memory_api.reflection.transcripts.generate import (
+from memory_api.llm.model_session import ModelSession
+from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.memories.schemas import MemoryKind
+from memory_api.playbooks.bullet_rows import sections_of, to_bullet
+from memory_api.playbooks.citations import extract_cited_ids, resolve_citations
+from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.queries import get_playbook, list_all_bullets
+from memory_api.playbooks.retrieval.prompt_block import format_playbook
+from memory_api.reflection.bullet_usage import MIN_OVERLAP, UsedBullet, lexical_overlap
+from memory_api.reflection.context import ReflectionInput, load_reflection_input
+from memory_api.reflection.model_output import ModelVerdict, validate_verdicts
+from memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
+from memory_api.reflection.rules import reflect
+from memory_api.reflection.transcripts.generate import (
     BUILTIN_PROMPT,
     KEY_POINTS_TEMPLATE,
     PROMPT_NAME,
@@ -36,19 +36,19 @@ from apps.memory_api.reflection.transcripts.generate import (
     analyze_transcript,
     insights_by_rules,
 )
-from apps.memory_api.reflection.transcripts.schemas import (
+from memory_api.reflection.transcripts.schemas import (
     ReflectOnTranscriptResponse,
     TranscriptInsight,
 )
-from apps.memory_api.runs.tables import RunRow
-from apps.memory_api.text.terms import estimate_tokens
-from apps.memory_api.trace_analysis.findings import Findings
-from apps.memory_api.trace_analysis.scores import (
+from memory_api.runs.tables import RunRow
+from memory_api.text.terms import estimate_tokens
+from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.scores import (
     calculate_confidence,
     calculate_importance,
     count_evidence,
 )
-from apps.memory_api.traces.schemas import Event, EventType
+from memory_api.traces.schemas import Event, EventType
 
 TRANSCRIPT = "transcript"
 """The kind of run."""

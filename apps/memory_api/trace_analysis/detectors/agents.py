@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.detectors.claims import is_empty_output
-from apps.memory_api.trace_analysis.structure import AgentTeam, RepeatedMessage, UnresolvedOutput
-from apps.memory_api.trace_analysis.team import AgentStep, Role, author_of, step_counts
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.detectors.claims import is_empty_output
+from memory_api.trace_analysis.structure import AgentTeam, RepeatedMessage, UnresolvedOutput
+from memory_api.trace_analysis.team import AgentStep, Role, author_of, step_counts
 
 _DIGITS_AND_SPACE = re.compile(r"[\d\W_]+")
 _MAX_KEY_CHARACTERS = 240

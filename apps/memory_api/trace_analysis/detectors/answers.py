@@ -6,20 +6,20 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from apps.memory_api.text.excerpts import excerpt, first_sentence, fold_for_comparison
-from apps.memory_api.trace_analysis.answer_comparison import compare_answers
-from apps.memory_api.trace_analysis.detectors.claims import final_answer
-from apps.memory_api.trace_analysis.findings import FailedAssertion, FinalAnswer, MissingOutput
-from apps.memory_api.trace_analysis.ground_truth import (
+from memory_api.text.excerpts import excerpt, first_sentence, fold_for_comparison
+from memory_api.trace_analysis.answer_comparison import compare_answers
+from memory_api.trace_analysis.detectors.claims import final_answer
+from memory_api.trace_analysis.findings import FailedAssertion, FinalAnswer, MissingOutput
+from memory_api.trace_analysis.ground_truth import (
     answer_text,
     expected_answer,
     final_answer_call,
     is_answer_call,
     missing_outputs,
 )
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
-from apps.memory_api.trace_analysis.test_reports.parse import parse_test_report
-from apps.memory_api.trace_analysis.values import fold_long_text
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+from memory_api.trace_analysis.test_reports.parse import parse_test_report
+from memory_api.trace_analysis.values import fold_long_text
 
 _WORD_REST = r"[\w'’.]*+(?:-(?![A-Z])[\w'’.]++)*+"
 """The rest of a word. A hyphen before a capital separates words, so there is one way to split."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from apps.memory_api.text.excerpts import excerpt, fold_for_comparison
-from apps.memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments
-from apps.memory_api.trace_analysis.context import Attempt
-from apps.memory_api.trace_analysis.findings import AttemptContrast, RepeatedAttempt
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
-from apps.memory_api.trace_analysis.vocabulary import Vocabulary
-from apps.memory_api.traces.schemas import OutcomeType
+from memory_api.text.excerpts import excerpt, fold_for_comparison
+from memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments
+from memory_api.trace_analysis.context import Attempt
+from memory_api.trace_analysis.findings import AttemptContrast, RepeatedAttempt
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
+from memory_api.trace_analysis.vocabulary import Vocabulary
+from memory_api.traces.schemas import OutcomeType
 
 _MAX_COMPARED_ATTEMPTS = 8
 _MAX_LISTED = 3

@@ -7,21 +7,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from apps.memory_api.text.excerpts import excerpt, fold_for_comparison
-from apps.memory_api.trace_analysis.structure import (
+from memory_api.text.excerpts import excerpt, fold_for_comparison
+from memory_api.trace_analysis.structure import (
     AnswerOrigin,
     OmittedConstraint,
     UnsupportedStatement,
 )
-from apps.memory_api.trace_analysis.team import AgentStep, Role, author_of, output_body
-from apps.memory_api.trace_analysis.values import (
+from memory_api.trace_analysis.team import AgentStep, Role, author_of, output_body
+from memory_api.trace_analysis.values import (
     FoldedText,
     missing_values,
     names_in,
     numbers_in,
     specific_values,
 )
-from apps.memory_api.trace_analysis.vocabulary import Vocabulary
+from memory_api.trace_analysis.vocabulary import Vocabulary
 
 _EMPHASIS = re.compile(r"\\boxed\{([^{}\n]{1,120})\}|\*\*([^*\n]{1,120})\*\*|\"([^\"\n]{1,120})\"")
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)

@@ -8,19 +8,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from apps.memory_api.text.excerpts import excerpt, sentence_around
-from apps.memory_api.trace_analysis.detectors.claims import Conversation, is_report
-from apps.memory_api.trace_analysis.detectors.hand_offs import file_names
-from apps.memory_api.trace_analysis.structure import AnswerOrigin, Divergence
-from apps.memory_api.trace_analysis.team import AgentStep, Role, author_of, output_body
-from apps.memory_api.trace_analysis.values import (
+from memory_api.text.excerpts import excerpt, sentence_around
+from memory_api.trace_analysis.detectors.claims import Conversation, is_report
+from memory_api.trace_analysis.detectors.hand_offs import file_names
+from memory_api.trace_analysis.structure import AnswerOrigin, Divergence
+from memory_api.trace_analysis.team import AgentStep, Role, author_of, output_body
+from memory_api.trace_analysis.values import (
     FoldedText,
     missing_values,
     names_in,
     numbers_in,
     specific_values,
 )
-from apps.memory_api.trace_analysis.vocabulary import Vocabulary
+from memory_api.trace_analysis.vocabulary import Vocabulary
 
 _LIST_NUMBER = re.compile(r"^ *(?:\w{4,8} )?\(?\d{1,2}[.):]+ ", re.MULTILINE)
 _NAME = re.compile(r"[^\W\d_][\w\-]*(?: [\w\-]+)*")

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from typing import Any
 
-from apps.memory_api.text.excerpts import excerpt, first_sentence
-from apps.memory_api.trace_analysis.arguments import as_mapping
-from apps.memory_api.trace_analysis.parser import ParsedTrace
-from apps.memory_api.trace_analysis.structure import Dialogue
+from memory_api.text.excerpts import excerpt, first_sentence
+from memory_api.trace_analysis.arguments import as_mapping
+from memory_api.trace_analysis.parser import ParsedTrace
+from memory_api.trace_analysis.structure import Dialogue
 
 _MAX_MESSAGES = 200
 _CLAUSE_END = re.compile(r"[。！？!?\n、,;:]|\.\s")

@@ -8,16 +8,16 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.detectors.claims import Conversation
-from apps.memory_api.trace_analysis.structure import Divergence
-from apps.memory_api.trace_analysis.team import AgentStep, Role, addressees
-from apps.memory_api.trace_analysis.values import (
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.detectors.claims import Conversation
+from memory_api.trace_analysis.structure import Divergence
+from memory_api.trace_analysis.team import AgentStep, Role, addressees
+from memory_api.trace_analysis.values import (
     missing_values,
     normalize_number,
     numbers_in,
 )
-from apps.memory_api.trace_analysis.vocabulary import Vocabulary
+from memory_api.trace_analysis.vocabulary import Vocabulary
 
 _FILE = re.compile(
     r"(?<![\w@])[\w\-]{1,80}\.(?:csv|tsv|txt|jsonl?|xlsx?|parquet|pdf|md|html?|xml|ya?ml|db|sqlite|"

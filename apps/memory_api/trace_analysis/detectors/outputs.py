@@ -4,15 +4,15 @@ that no later event uses.
 
 from __future__ import annotations
 
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
-from apps.memory_api.trace_analysis.structure import (
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+from memory_api.trace_analysis.structure import (
     RepeatedResult,
     SlowestCall,
     TruncatedOutput,
     UnusedResult,
 )
-from apps.memory_api.trace_analysis.values import FoldedText, names_in, numbers_in
+from memory_api.trace_analysis.values import FoldedText, names_in, numbers_in
 
 _MIN_REPEATED_CHARACTERS = 200
 _EDGE_CHARACTERS = 400

@@ -7,15 +7,15 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apps.memory_api.text.excerpts import excerpt, first_sentence, fold_for_comparison
-from apps.memory_api.trace_analysis.findings import (
+from memory_api.text.excerpts import excerpt, first_sentence, fold_for_comparison
+from memory_api.trace_analysis.findings import (
     ArgumentOrigin,
     LookupHop,
     ValueOrigin,
     ValueSource,
 )
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
-from apps.memory_api.traces.schemas import Event, EventType
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+from memory_api.traces.schemas import Event, EventType
 
 _MAX_RESPONSE_CHARACTERS = 30_000
 _CONFIRMATION = re.compile(

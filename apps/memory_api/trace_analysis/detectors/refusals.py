@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from apps.memory_api.text.excerpts import excerpt, first_sentence
-from apps.memory_api.text.similarity import wording_similarity
-from apps.memory_api.trace_analysis.findings import Refusal, UnconfirmedChange
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+from memory_api.text.excerpts import excerpt, first_sentence
+from memory_api.text.similarity import wording_similarity
+from memory_api.trace_analysis.findings import Refusal, UnconfirmedChange
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
 
 _FIRST_PERSON_REFUSAL = re.compile(
     r"\b(?:I|we)(?:(?:'m| am|'re| are) (?:unable|not able|not allowed|not permitted)"

@@ -6,16 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Collection
 
-from apps.memory_api.text.excerpts import excerpt, fold_for_comparison
-from apps.memory_api.text.similarity import wording_similarity_uncached
-from apps.memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments
-from apps.memory_api.trace_analysis.detectors.tool_errors import (
+from memory_api.text.excerpts import excerpt, fold_for_comparison
+from memory_api.text.similarity import wording_similarity_uncached
+from memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments
+from memory_api.trace_analysis.detectors.tool_errors import (
     parse_alternatives,
     strip_alternatives,
 )
-from apps.memory_api.trace_analysis.findings import FailureStreak, RepairedCall, RepeatedCall
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
-from apps.memory_api.trace_analysis.vocabulary import Vocabulary
+from memory_api.trace_analysis.findings import FailureStreak, RepairedCall, RepeatedCall
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+from memory_api.trace_analysis.vocabulary import Vocabulary
 
 _STOP_WORDS = {"of", "in", "on", "and", "for", "to", "by", "with", "or", "at", "from", "is"}
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apps.memory_api.trace_analysis.structure import Divergence
-from apps.memory_api.trace_analysis.team import AgentStep, Role
-from apps.memory_api.trace_analysis.values import normalize_number
+from memory_api.trace_analysis.structure import Divergence
+from memory_api.trace_analysis.team import AgentStep, Role
+from memory_api.trace_analysis.values import normalize_number
 
 _SEPARATORS = (re.compile(r"\|"), re.compile(r"\t| {2}"), re.compile(r"[,;]"))
 _NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w])")

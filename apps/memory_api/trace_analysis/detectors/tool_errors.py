@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import re
 
-from apps.memory_api.text.excerpts import excerpt
-from apps.memory_api.trace_analysis.arguments import as_items
-from apps.memory_api.trace_analysis.failures import error_message, most_informative_line
-from apps.memory_api.trace_analysis.findings import Crash, FailedCall
-from apps.memory_api.trace_analysis.parser import ParsedTrace, ToolCall
-from apps.memory_api.trace_analysis.vocabulary import (
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.arguments import as_items
+from memory_api.trace_analysis.failures import error_message, most_informative_line
+from memory_api.trace_analysis.findings import Crash, FailedCall
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+from memory_api.trace_analysis.vocabulary import (
     Vocabulary,
     language_of,
     load_vocabulary,
 )
-from apps.memory_api.traces.schemas import ErrorCategory
+from memory_api.traces.schemas import ErrorCategory
 
 
 def classify_error(message: str, vocabulary: Vocabulary | None = None) -> tuple[str, ErrorCategory]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from apps.memory_api.trace_analysis.test_reports.report import FailedTestCollector, TestReport
+from memory_api.trace_analysis.test_reports.report import FailedTestCollector, TestReport
 
 _RESULT = re.compile(r"^\s*--- (?P<result>PASS|FAIL|SKIP): (?P<test>\S+)(?: \([\d.]+s\))?$")
 _TEST_START = re.compile(r"^=== (?:RUN|CONT|NAME|PAUSE) +(?P<test>\S+)$")

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from apps.memory_api.trace_analysis.test_reports.report import (
+from memory_api.trace_analysis.test_reports.report import (
     FailedTestCollector,
     TestReport,
     parse_counts,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from apps.memory_api.trace_analysis.test_reports import go, javascript, python
-from apps.memory_api.trace_analysis.test_reports.report import Parser, TestReport, split_lines
+from memory_api.trace_analysis.test_reports import go, javascript, python
+from memory_api.trace_analysis.test_reports.report import Parser, TestReport, split_lines
 
 PARSERS: tuple[Parser, ...] = (
     python.parse_pytest,

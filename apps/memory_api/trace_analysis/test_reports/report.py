@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import ClassVar, Literal
 
-from apps.memory_api.text.excerpts import excerpt
+from memory_api.text.excerpts import excerpt
 
 Framework = Literal["pytest", "unittest", "jest", "go"]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.traces.importers.messages import messages_to_events
-from apps.memory_api.traces.importers.session_lines import Message, parse_messages
-from apps.memory_api.traces.schemas import Event
+from memory_api.core.errors import InvalidRequest
+from memory_api.traces.importers.messages import messages_to_events
+from memory_api.traces.importers.session_lines import Message, parse_messages
+from memory_api.traces.schemas import Event
 
 Record = Mapping[str, Any]
 Fields = dict[str, Any]

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from apps.memory_api.core.errors import InvalidRequest
-from apps.memory_api.core.schemas import MAX_NAME_LENGTH
-from apps.memory_api.traces.importers.agent_logs import Fields, Record, objects
-from apps.memory_api.traces.importers.messages import CALL_ID_KEY, messages_to_events
-from apps.memory_api.traces.importers.session_lines import parse_messages
-from apps.memory_api.traces.otlp.decoding import decode_json
-from apps.memory_api.traces.otlp.genai import SOURCE, group_spans
+from memory_api.core.errors import InvalidRequest
+from memory_api.core.schemas import MAX_NAME_LENGTH
+from memory_api.traces.importers.agent_logs import Fields, Record, objects
+from memory_api.traces.importers.messages import CALL_ID_KEY, messages_to_events
+from memory_api.traces.importers.session_lines import parse_messages
+from memory_api.traces.otlp.decoding import decode_json
+from memory_api.traces.otlp.genai import SOURCE, group_spans
 
 MAX_RUN_DEPTH = 30
 

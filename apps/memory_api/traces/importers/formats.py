@@ -13,12 +13,12 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from typing_extensions import TypeAliasType
 
-from apps.memory_api.core.errors import HanseiError, InvalidRequest, PayloadTooLarge
-from apps.memory_api.core.json_input import MAX_VALUES, have_too_many_values, parse_json
-from apps.memory_api.traces.importers import agent_logs, exports
-from apps.memory_api.traces.importers.agent_logs import Fields, Record
-from apps.memory_api.traces.ndjson import MAX_BATCH_LINES, MAX_LINE_BYTES, Line, read_batches
-from apps.memory_api.traces.storage import content_external_id
+from memory_api.core.errors import HanseiError, InvalidRequest, PayloadTooLarge
+from memory_api.core.json_input import MAX_VALUES, have_too_many_values, parse_json
+from memory_api.traces.importers import agent_logs, exports
+from memory_api.traces.importers.agent_logs import Fields, Record
+from memory_api.traces.ndjson import MAX_BATCH_LINES, MAX_LINE_BYTES, Line, read_batches
+from memory_api.traces.storage import content_external_id
 
 TraceFormat = TypeAliasType(
     "TraceFormat",

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from apps.memory_api.core.schemas import MAX_NAME_LENGTH
-from apps.memory_api.traces.importers.session_lines import (
+from memory_api.core.schemas import MAX_NAME_LENGTH
+from memory_api.traces.importers.session_lines import (
     AGENT_KEY,
     API_ERROR_ROLE,
     Message,
     is_object,
 )
-from apps.memory_api.traces.schemas import Event, EventType
+from memory_api.traces.schemas import Event, EventType
 
 _ROLES = {
     "assistant": EventType.LLM_RESPONSE,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard, cast
 
-from apps.memory_api.core.schemas import MAX_NAME_LENGTH
+from memory_api.core.schemas import MAX_NAME_LENGTH
 
 Message = Mapping[str, Any]
 """A message of a chat API: `role` and `content`. `AGENT_KEY` names its sub-agent."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from apps.memory_api.traces.otlp.decoding import Attributes, Span, parse_json_text
+from memory_api.traces.otlp.decoding import Attributes, Span, parse_json_text
 
 Message = Mapping[str, Any]
 """A message of a chat API: `role`, `content`, `tool_calls`, `tool_call_id`."""

@@ -17,8 +17,8 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from apps.memory_api.core.errors import InvalidRequest, PayloadTooLarge
-from apps.memory_api.core.json_input import parse_json, replace_unstorable
+from memory_api.core.errors import InvalidRequest, PayloadTooLarge
+from memory_api.core.json_input import parse_json, replace_unstorable
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_DECODED_BYTES = 64 * 1024 * 1024

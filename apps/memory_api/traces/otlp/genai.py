@@ -16,16 +16,16 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-from apps.memory_api.core.json_input import replace_unstorable
-from apps.memory_api.core.schemas import MAX_NAME_LENGTH
-from apps.memory_api.traces.otlp.chat_messages import (
+from memory_api.core.json_input import replace_unstorable
+from memory_api.core.schemas import MAX_NAME_LENGTH
+from memory_api.traces.otlp.chat_messages import (
     Message,
     read_graph_state,
     read_messages,
     read_tool_message,
 )
-from apps.memory_api.traces.otlp.decoding import Span
-from apps.memory_api.traces.schemas import Event, EventType, OutcomeType
+from memory_api.traces.otlp.decoding import Span
+from memory_api.traces.schemas import Event, EventType, OutcomeType
 
 SOURCE = "opentelemetry"
 """`metadata.source` of traces made of spans."""

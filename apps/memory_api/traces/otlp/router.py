@@ -11,21 +11,21 @@ from fastapi import APIRouter, Query, Request, Response
 from google.protobuf.json_format import MessageToJson
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from apps.memory_api.api.deps import RuntimeDep, Writer
-from apps.memory_api.api.request_body import (
+from memory_api.api.deps import RuntimeDep, Writer
+from memory_api.api.request_body import (
     MAX_LARGE_BODY,
     UnsupportedMediaType,
     media_type,
     read_body,
 )
-from apps.memory_api.api.route import LargeBodyRoute
-from apps.memory_api.core.errors import TooManyRequests
-from apps.memory_api.core.schemas import PlaybookName
-from apps.memory_api.traces.intake import TraceIntake
-from apps.memory_api.traces.otlp.decoding import JSON, PROTOBUF, decode_request, decompress
-from apps.memory_api.traces.otlp.genai import GroupedSpans, group_spans
-from apps.memory_api.traces.otlp.span_storage import SpanOptions, prepare_drafts, store_spans
-from apps.memory_api.traces.schemas import ReflectMode
+from memory_api.api.route import LargeBodyRoute
+from memory_api.core.errors import TooManyRequests
+from memory_api.core.schemas import PlaybookName
+from memory_api.traces.intake import TraceIntake
+from memory_api.traces.otlp.decoding import JSON, PROTOBUF, decode_request, decompress
+from memory_api.traces.otlp.genai import GroupedSpans, group_spans
+from memory_api.traces.otlp.span_storage import SpanOptions, prepare_drafts, store_spans
+from memory_api.traces.schemas import ReflectMode
 
 router = APIRouter(prefix="/v1/traces", tags=["traces"], route_class=LargeBodyRoute)
 

@@ -19,25 +19,25 @@ from sqlalchemy import ARRAY, Text, any_, literal, select
 from sqlalchemy.dialects.postgresql import UUID as PgUuid
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from apps.memory_api.auth.identity import Identity
-from apps.memory_api.core.db import current_tenant_id
-from apps.memory_api.core.schemas import MAX_EVENTS
-from apps.memory_api.traces.intake import TraceIntake
-from apps.memory_api.traces.otlp.genai import SOURCE, SpanGroup
-from apps.memory_api.traces.redaction import (
+from memory_api.auth.identity import Identity
+from memory_api.core.db import current_tenant_id
+from memory_api.core.schemas import MAX_EVENTS
+from memory_api.traces.intake import TraceIntake
+from memory_api.traces.otlp.genai import SOURCE, SpanGroup
+from memory_api.traces.redaction import (
     count_redactions,
     redact_each_event_isolated,
     redact_trace_isolated,
 )
-from apps.memory_api.traces.schemas import CreateTraceRequest, Event, EventType
-from apps.memory_api.traces.storage import (
+from memory_api.traces.schemas import CreateTraceRequest, Event, EventType
+from memory_api.traces.storage import (
     content_hash,
     events_json,
     insert_events,
     insert_traces,
     to_row,
 )
-from apps.memory_api.traces.tables import TraceEventRow, TraceRow
+from memory_api.traces.tables import TraceEventRow, TraceRow
 
 LATE_SPAN_DELAY = timedelta(seconds=10)
 """Exporters send the spans of one agent run in several requests, not always the root last."""
