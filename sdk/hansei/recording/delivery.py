@@ -60,11 +60,14 @@ class Delivery:
         self._pause = INITIAL_PAUSE_SECONDS
         self._attempts: dict[str, int] = {}
         self._last_problem = ""
+        self.refused_count = 0
+        """Traces that the service refused. They are in the folder `rejected` of the spool."""
 
     def send_ready(self) -> float | None:
         """Send all traces that have ended. Returns the seconds until the next attempt is due, or
         None if nothing is left.
         """
+        self._spool.adopt()
         while names := self._spool.list_ready()[:MAX_BATCH_LINES]:
             try:
                 remaining = self._send(names)
@@ -134,6 +137,7 @@ class Delivery:
 
     def _reject(self, name: str, reason: str) -> None:
         self._attempts.pop(name, None)
+        self.refused_count += 1
         log.error("The service refuses a recorded trace: %s", reason)
         self._spool.reject(name)
 

@@ -7,20 +7,22 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 from contextlib import suppress
+from weakref import WeakSet
 
 from hansei.client import Hansei
 from hansei.credentials import resolve_credentials
 from hansei.errors import HanseiError
 from hansei.recording.delivery import Delivery
-from hansei.recording.spool import DiskSpool, Spool, open_spool, spool_folder
+from hansei.recording.spool import Spool, open_spool, spool_folder
 
 log = logging.getLogger("hansei")
 
 WRITE_INTERVAL_SECONDS = 0.2
-"""Lines wait this long before they are written. `kill -9` loses no more than these."""
+"""Lines of a run that goes on wait this long before they are written. `kill -9` loses no more."""
 MAX_BUFFER_CHARACTERS = 4 * 1024 * 1024
 """If the buffer is larger, the thread that records an event writes it."""
 SEND_TIMEOUT_SECONDS = 30.0
@@ -31,7 +33,11 @@ EXIT_SECONDS = 2.0
 
 
 class Recorder:
-    """Records for one service and API key. Safe to share between threads."""
+    """Records for one service and API key. Safe to share between threads.
+
+    A forked child may go on using it. There, the recorder starts again with a spool, threads and
+    connections of the child; traces that began in the parent belong to the parent.
+    """
 
     def __init__(
         self,
@@ -44,18 +50,24 @@ class Recorder:
         `NotConfigured`.
         """
         found = resolve_credentials(url, api_key)
-        self.client = Hansei(found.url, found.api_key, timeout=RENDER_TIMEOUT_SECONDS)
-        """Renders playbooks, in the thread of the agent."""
-        self._sender = Hansei(found.url, found.api_key, timeout=SEND_TIMEOUT_SECONDS)
-        self._spool: Spool = open_spool(spool_folder(found.url, found.api_key, spool_dir))
-        self._delivery = Delivery(self._sender, self._spool)
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._pending: list[tuple[str, str, bool]] = []
-        self._size = 0
+        self._url, self._api_key = found.url, found.api_key
+        self._spool_folder = spool_folder(found.url, found.api_key, spool_dir)
         self._has_warned = False
         self.lost_events = 0
         """Events that found no place in memory or on the disk."""
+        self._start()
+        _recorders.add(self)
+
+    def _start(self) -> None:
+        """Open what belongs to this process."""
+        self.client = Hansei(self._url, self._api_key, timeout=RENDER_TIMEOUT_SECONDS)
+        """Renders playbooks, in the thread of the agent."""
+        self._sender = Hansei(self._url, self._api_key, timeout=SEND_TIMEOUT_SECONDS)
+        self._spool: Spool = open_spool(self._spool_folder)
+        self._delivery = Delivery(self._sender, self._spool)
+        self._lock = threading.Lock()
+        self._pending: list[tuple[str, str, bool]] = []
+        self._size = 0
         self._write_lock = threading.Lock()
         self._write_wanted = threading.Event()
         self._send_wanted = threading.Event()
@@ -70,23 +82,41 @@ class Recorder:
         ]
         for thread in self._threads:
             thread.start()
+        self._is_started = True
+        _close_when_process_ends()
+
+    def leave_parent(self) -> None:
+        """Called in a forked child: the threads and the buffer are the parent's."""
+        if self._is_started and not self._is_closed:
+            self._is_started = False
+            self._spool.leave()
+
+    def _require_started(self) -> None:
+        if not self._is_started:
+            with _start_lock:
+                if not self._is_started:
+                    self._start()
 
     def add(self, name: str, line: str, *, is_last: bool = False) -> None:
-        """Record a line of a trace. `is_last` ends the trace."""
-        if os.getpid() != self._pid:
-            return  # a forked child: the trace belongs to its parent
+        """Record a line of a trace. `is_last` ends the trace, which is then in the spool."""
+        self._require_started()
         with self._lock:
             was_empty = not self._pending
             self._pending.append((name, line, is_last))
             self._size += len(line)
             is_full = self._size > MAX_BUFFER_CHARACTERS
-        if is_full:
+        if is_full or is_last:
             self._write()
         elif was_empty:
             self._write_wanted.set()
 
-    def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until all traces that have ended are sent. Returns False after `timeout` seconds."""
+    def flush(self, timeout: float = 10.0) -> int:
+        """Wait up to `timeout` seconds until all traces that have ended are sent. Returns how many
+        are not delivered: those that still wait, and those that the service refused meanwhile.
+        """
+        if not self._is_started:
+            return 0  # nothing was recorded since the fork
+        refused = self._delivery.refused_count
         self._write()
         deadline = time.monotonic() + timeout
         with self._state:
@@ -97,12 +127,17 @@ class Recorder:
             while self._flushes_done < number:
                 seconds = deadline - time.monotonic()
                 if seconds <= 0 or not self._state.wait(seconds):
-                    return False
-        return True
+                    break
+        waiting = self._spool.count_ready()
+        return waiting + self._delivery.refused_count - refused
 
-    def close(self, timeout: float = EXIT_SECONDS) -> bool:
-        """Flush, and stop the threads. What is not sent remains in the spool."""
-        is_sent = self.flush(timeout)
+    def close(self, timeout: float = EXIT_SECONDS) -> int:
+        """Flush, and stop the threads. Returns what `flush` returns; what waits remains in the
+        spool, and the next process sends it.
+        """
+        if not self._is_started or self._is_closed:
+            return 0
+        undelivered = self.flush(timeout)
         with self._state:
             self._is_closed = True
         for event in (self._write_wanted, self._send_wanted, self._is_urgent):
@@ -110,10 +145,9 @@ class Recorder:
         for thread in self._threads:
             thread.join(JOIN_SECONDS)  # longer only if the service does not respond
         self.client.close()
-        if isinstance(self._spool, DiskSpool):
-            with suppress(OSError):
-                self._spool.close()
-        return is_sent
+        with suppress(OSError):
+            self._spool.close()
+        return undelivered
 
     def _run_writer(self) -> None:
         while True:
@@ -194,9 +228,12 @@ class Recorder:
             return SEND_TIMEOUT_SECONDS
 
 
+_recorders: WeakSet[Recorder] = WeakSet()
 _default: Recorder | None = None
 _has_warned = False
 _default_lock = threading.Lock()
+_start_lock = threading.Lock()
+_closes_at_exit = False
 
 
 def default_recorder() -> Recorder | None:
@@ -208,23 +245,45 @@ def default_recorder() -> Recorder | None:
         if _default is None and not _has_warned:
             try:
                 _default = Recorder()
-                atexit.register(_default.close)
             except HanseiError as error:
                 _has_warned = True
                 log.warning("Agent runs are not recorded. %s", error.detail)
         return _default
 
 
-def flush(timeout: float = 10.0) -> bool:
-    """Wait until the recorded traces are sent. Returns False after `timeout` seconds."""
-    return True if _default is None else _default.flush(timeout)
+def flush(timeout: float = 10.0) -> int:
+    """Wait up to `timeout` seconds until the traces of all recorders are sent. Returns how many are
+    not delivered; 0 means all are.
+    """
+    deadline = time.monotonic() + timeout
+    return sum(one.flush(max(0.0, deadline - time.monotonic())) for one in list(_recorders))
 
 
-def _reset_after_fork() -> None:
-    """A forked child has none of the threads. It opens a recorder of its own."""
-    global _default, _default_lock, _has_warned
-    _default, _default_lock, _has_warned = None, threading.Lock(), False
+def _close_all() -> None:
+    """Close each recorder that this process uses. Those of a parent are not touched."""
+    for recorder in list(_recorders):
+        recorder.close()
+
+
+def _close_when_process_ends() -> None:
+    """`atexit`, and the same for a child of `multiprocessing`, which leaves without it."""
+    global _closes_at_exit
+    if _closes_at_exit:
+        return
+    _closes_at_exit = True
+    atexit.register(_close_all)
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.Finalize(None, _close_all, exitpriority=10)
+
+
+def _leave_parent() -> None:
+    """A forked child has none of the threads, and what is open belongs to its parent."""
+    global _default_lock, _start_lock, _closes_at_exit
+    _default_lock, _start_lock, _closes_at_exit = threading.Lock(), threading.Lock(), False
+    for recorder in list(_recorders):
+        recorder.leave_parent()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
+    os.register_at_fork(after_in_child=_leave_parent)

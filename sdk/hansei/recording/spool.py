@@ -2,7 +2,7 @@
 
 Each process has a folder of its own and holds its lock while it lives. A trace is one file: `.open`
 while the agent runs, `.ready` when it has ended. A line is `T` and fields of the trace as JSON, or
-`E` and an event. A process that starts adopts the folders of processes that have ended.
+`E` and an event. A process that sends adopts the folders of processes that have ended.
 """
 
 from __future__ import annotations
@@ -48,8 +48,22 @@ class Spool(Protocol):
 
     def remove(self, name: str) -> None: ...
 
+    def count_ready(self) -> int: ...
+
     def reject(self, name: str) -> None:
         """The service refuses the trace: store it where it is not sent again, if possible."""
+        ...
+
+    def adopt(self) -> None:
+        """Take over the traces of processes that have ended."""
+        ...
+
+    def leave(self) -> None:
+        """In a forked child: let go of the parent's spool without a change."""
+        ...
+
+    def close(self) -> None:
+        """Let other processes adopt what was not sent."""
         ...
 
 
@@ -79,8 +93,20 @@ class MemorySpool:
     def remove(self, name: str) -> None:
         self._size -= len(self._ready.pop(name, ""))
 
+    def count_ready(self) -> int:
+        return len(self._ready)
+
     def reject(self, name: str) -> None:
         self.remove(name)
+
+    def adopt(self) -> None:
+        """Nothing outlives a process here."""
+
+    def leave(self) -> None:
+        """Nothing is open."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class DiskSpool:
@@ -89,14 +115,17 @@ class DiskSpool:
     def __init__(self, folder: Path) -> None:
         """Raises `OSError` if the folder cannot be written."""
         self._folder = folder
-        self._own = folder / f"{os.getpid()}-{uuid4().hex[:8]}"
-        self._own.mkdir(mode=0o700, parents=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _require_own(folder)
-        self._locks = [_take_lock(self._own)]
-        self._folders = [self._own]
+        name = f"{os.getpid()}-{uuid4().hex[:8]}"
+        unlocked = folder / f".{name}"  # hidden from other processes until it is locked
+        unlocked.mkdir(mode=0o700)
+        lock = _take_lock(unlocked)
+        self._own = unlocked.rename(folder / name)
+        self._locks = {self._own: lock}
+        """The folders whose traces this process sends."""
         self._size = 0
-        for other in _other_folders(folder, self._own):
-            self._adopt(other)
+        self.adopt()
 
     def append(self, name: str, text: str) -> None:
         data = text.encode()
@@ -121,7 +150,7 @@ class DiskSpool:
         os.replace(self._own / f"{name}.open", self._own / f"{name}.ready")
 
     def list_ready(self) -> list[str]:
-        found = [path for folder in self._folders for path in folder.glob("*.ready")]
+        found = [path for folder in self._locks for path in folder.glob("*.ready")]
         dated = sorted((path.stat().st_mtime_ns, str(path)) for path in found)
         return [path for _, path in dated]
 
@@ -142,13 +171,23 @@ class DiskSpool:
         os.replace(path, target / path.name)
         self._drop_if_empty(path.parent)
 
+    def count_ready(self) -> int:
+        return sum(1 for folder in self._locks for _ in folder.glob("*.ready"))
+
+    def adopt(self) -> None:
+        for other in _other_folders(self._folder):
+            if other not in self._locks:
+                self._adopt(other)
+
+    def leave(self) -> None:
+        for lock in self._locks.values():
+            os.close(lock)  # the parent's descriptor still holds the lock
+        self._locks = {}
+
     def close(self) -> None:
-        """Let other processes adopt what was not sent."""
         if _is_empty(self._own):
             shutil.rmtree(self._own, ignore_errors=True)
-        for lock in self._locks:
-            os.close(lock)
-        self._locks.clear()
+        self.leave()
 
     def _release(self, path: Path, size: int) -> None:
         if path.parent == self._own:
@@ -157,18 +196,17 @@ class DiskSpool:
     def _adopt(self, folder: Path) -> None:
         """Take over the traces of a process that has ended; do nothing if it runs."""
         with suppress(OSError):
-            self._locks.append(_take_lock(folder))
+            self._locks[folder] = _take_lock(folder)
             for path in folder.glob("*.open"):
                 with path.open("a", encoding="utf-8") as file:
                     file.write("\n" + INTERRUPTED)  # the last line may be cut
                 path.replace(path.with_suffix(".ready"))
-            self._folders.append(folder)
             self._drop_if_empty(folder)
 
     def _drop_if_empty(self, folder: Path) -> None:
         if folder != self._own and _is_empty(folder):
             shutil.rmtree(folder, ignore_errors=True)
-            self._folders.remove(folder)
+            os.close(self._locks.pop(folder))
 
 
 def open_spool(folder: Path) -> DiskSpool | MemorySpool:
@@ -209,9 +247,9 @@ def _is_empty(folder: Path) -> bool:
     return all(path.name == _LOCK for path in folder.iterdir())
 
 
-def _other_folders(folder: Path, own: Path) -> Iterator[Path]:
+def _other_folders(folder: Path) -> Iterator[Path]:
     for other in folder.iterdir():
-        if other != own and other.name != REJECTED_FOLDER and other.is_dir():
+        if other.name != REJECTED_FOLDER and not other.name.startswith(".") and other.is_dir():
             yield other
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime
@@ -50,6 +51,7 @@ class RecordedTrace:
         self._token: Token[RecordedTrace | None] | None = None
         self._call_count = 0
         self._has_ended = False
+        self._pid = os.getpid()
         self.update(external_id=self.external_id, _reflect=reflect, **fields)
 
     def message(
@@ -99,7 +101,7 @@ class RecordedTrace:
     ) -> None:
         """Record an event of any type (docs/events.md)."""
         recorder = self._recorder
-        if recorder is None or self._has_ended:
+        if recorder is None or self._has_ended or self._is_parents():
             return
         text = to_text(content)
         event: dict[str, Any] = {"event_type": event_type, "content": text}
@@ -160,10 +162,14 @@ class RecordedTrace:
         return block["text"]
 
     def _add_fields(self, fields: Mapping[str, Any], *, is_last: bool = False) -> None:
-        if self._recorder is None or self._has_ended:
+        if self._recorder is None or self._has_ended or self._is_parents():
             return
         self._has_ended = is_last
         self._recorder.add(self.external_id, f"T{to_json(fields)}\n", is_last=is_last)
+
+    def _is_parents(self) -> bool:
+        """Whether this is a forked child: the trace belongs to the process that began it."""
+        return os.getpid() != self._pid
 
     def _end(self, error: BaseException | None) -> None:
         fields: dict[str, Any] = {"outcome": self._outcome}

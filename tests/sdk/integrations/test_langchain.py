@@ -47,7 +47,7 @@ def test_graph_with_tools(service: StubService, tmp_path: Path) -> None:
     with hansei.trace("t", recorder=recorder):
         config: Any = {"callbacks": [HanseiCallbackHandler()]}
         graph.invoke({"messages": [("user", "Where is it?")]}, config=config)
-    assert recorder.flush()
+    assert recorder.flush() == 0
     recorder.close(0)
     (trace,) = service.traces.values()
     found = [(e["event_type"], e.get("tool_name")) for e in trace["events"]]

@@ -35,7 +35,7 @@ def recorder(service: StubService, tmp_path: Path) -> Iterator[Recorder]:
 
 
 def events(service: StubService, recorder: Recorder) -> list[tuple[str, str | None, str]]:
-    assert recorder.flush()
+    assert recorder.flush() == 0
     (trace,) = service.traces.values()
     return [(e["event_type"], e.get("tool_name"), e["content"]) for e in trace["events"]]
 

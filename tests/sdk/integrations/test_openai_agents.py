@@ -45,7 +45,7 @@ async def test_run_with_tools(
     calls = [answer("", tool_calls=(("look_up", {"number": n}),)) for n in (1, 2)]
     stub.queue(*calls, answer("It is here."))
     await Runner.run(agent, "Where is it?")
-    assert recorder.flush()
+    assert recorder.flush() == 0
     recorder.close(0)
     (trace,) = service.traces.values()
     found = [(e["event_type"], e.get("tool_name"), e["content"]) for e in trace["events"]]
@@ -74,7 +74,7 @@ async def test_failed_run_and_run_in_a_trace_block(
         await Runner.run(agent, "first")
     with hansei.trace("second", recorder=recorder):
         await Runner.run(agent, "Where is it?")
-    assert recorder.flush()
+    assert recorder.flush() == 0
     recorder.close(0)
     failed, ended = service.traces.values()
     assert failed["outcome"] == "error"

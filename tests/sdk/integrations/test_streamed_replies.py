@@ -31,7 +31,7 @@ def recorder(service: StubService, tmp_path: Path) -> Iterator[Recorder]:
 
 
 def events(service: StubService, recorder: Recorder) -> list[tuple[str, str]]:
-    assert recorder.flush()
+    assert recorder.flush() == 0
     (trace,) = service.traces.values()
     return [(e["event_type"], e["content"]) for e in trace["events"]]
 

@@ -46,7 +46,7 @@ def test_service_restarts_in_the_middle(service: StubService, recorder: Recorder
         with hansei.trace(f"run {number:02}", recorder=recorder) as t:
             for step in range(15):
                 t.tool_call("f", step, result=step)
-    assert recorder.flush()
+    assert recorder.flush() == 0
     assert names(service) == [f"run {number:02}" for number in range(20)]
     assert {len(trace["events"]) for trace in service.traces.values()} == {30}
 
@@ -67,7 +67,7 @@ def test_next_process_sends_what_a_killed_one_left(service: StubService, spool: 
         file.write('E{"event_type":"tool_ca')  # the kernel wrote half of a line
     service.faults.clear()
     recorder = Recorder(service.url, KEY, spool_dir=spool)
-    assert recorder.flush()
+    assert recorder.flush() == 0
     recorder.close(0)
     assert names(service) == ["finished", "killed"]
     by_task = {trace["task_description"]: trace for trace in service.traces.values()}
@@ -84,7 +84,7 @@ def test_traces_of_another_key_are_not_sent(service: StubService, spool: Path) -
         pass
     other.close(0)
     recorder = Recorder(service.url, KEY, spool_dir=spool)
-    assert recorder.flush()
+    assert recorder.flush() == 0
     recorder.close(0)
     assert service.traces == {}
     assert files(spool) == [".ready"]
@@ -97,11 +97,11 @@ def test_traces_of_a_running_process_are_not_adopted(
         t.message("user", "first")
         recorder._write()
         second = Recorder(service.url, KEY, spool_dir=spool)
-        assert second.flush()
+        assert second.flush() == 0
         second.close(0)
         assert service.traces == {}
         t.message("user", "second")
-    assert recorder.flush()
+    assert recorder.flush() == 0
     (stored,) = service.traces.values()
     assert len(stored["events"]) == 2
 
@@ -120,7 +120,7 @@ def test_refused_trace_does_not_block_others(
     for task in ("bad", "good"):
         with hansei.trace(task, recorder=recorder):
             pass
-    assert recorder.flush()
+    assert recorder.flush() == 0
     assert names(service) == ["good"]
     (rejected,) = spool.rglob("rejected/*.ready")
     assert "bad" in rejected.read_text()
@@ -137,7 +137,7 @@ def test_memory_is_bounded(
             t.message("user", "x" * 1_000)
             largest = max(largest, recorder._size)
     assert largest <= 10_000
-    assert recorder.flush()
+    assert recorder.flush() == 0
     (stored,) = service.traces.values()
     assert len(stored["events"]) == 200
 
@@ -151,7 +151,7 @@ def test_lines_wait_for_room_on_the_disk(
     recorder._write()
     assert service.traces == {}
     monkeypatch.undo()
-    assert recorder.flush()
+    assert recorder.flush() == 0
     assert names(service) == ["t"]
     assert recorder.lost_events == 0
 
@@ -162,7 +162,7 @@ def test_read_only_folder(service: StubService, tmp_path: Path) -> None:
     recorder = Recorder(service.url, KEY, spool_dir=tmp_path / "file")
     with hansei.trace("t", recorder=recorder):
         pass
-    assert recorder.flush()
+    assert recorder.flush() == 0
     recorder.close(0)
     assert names(service) == ["t"]
 
@@ -184,7 +184,7 @@ def test_large_trace_is_sent_in_parts(recorder: Recorder, monkeypatch: pytest.Mo
     with hansei.trace("t", recorder=recorder) as t:
         for number in range(30):
             t.message("user", str(number))
-    assert recorder.flush()
+    assert recorder.flush() == 0
     assert [event["content"] for event in stored[2:]] == [str(n) for n in range(2, 30)]
     assert closed == ["success"]
 
@@ -210,6 +210,6 @@ def test_threads_share_a_recorder(service: StubService, recorder: Recorder) -> N
         thread.start()
     for thread in threads:
         thread.join()
-    assert recorder.flush()
+    assert recorder.flush() == 0
     assert {len(trace["events"]) for trace in service.traces.values()} == {50}
     assert len(service.traces) == 8

@@ -19,7 +19,7 @@ from tests.sdk.stub_service import KEY, StubService, problem
 
 
 def sent(service: StubService, recorder: Recorder) -> dict[str, Any]:
-    assert recorder.flush()
+    assert recorder.flush() == 0
     (stored,) = service.traces.values()
     return stored
 
@@ -130,7 +130,7 @@ async def test_async_runs_at_once_have_their_own_events(
         return await look_up(order)
 
     assert await asyncio.gather(agent("A"), agent("B")) == ["state of A", "state of B"]
-    assert recorder.flush()
+    assert recorder.flush() == 0
     traces = {trace["task_description"]: trace for trace in service.traces.values()}
     assert set(traces) == {"refund A", "refund B"}
     assert traces["refund A"]["generated_answer"] == "state of A"
@@ -182,7 +182,7 @@ def test_agent_runs_without_a_service(
         with hansei.trace("t", playbook="support") as t:
             assert t.render() == ""
             t.tool_call("f", result=1)
-    assert hansei.flush()
+    assert hansei.flush() == 0
     warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
     assert len(warnings) == 1
 

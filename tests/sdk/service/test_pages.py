@@ -170,7 +170,7 @@ def run_programs(path: str, programs: list[str]) -> None:
         return
     for program in programs:
         exec(compile(program, path, "exec"), names)
-    assert hansei.flush(10)
+    assert hansei.flush(10) == 0
 
 
 @pytest.mark.parametrize("path", PAGES)
