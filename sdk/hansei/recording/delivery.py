@@ -60,8 +60,7 @@ class Delivery:
         self._pause = INITIAL_PAUSE_SECONDS
         self._attempts: dict[str, int] = {}
         self._last_problem = ""
-        self.refused_count = 0
-        """Traces that the service refused. They are in the folder `rejected` of the spool."""
+        self._refused_count = 0
 
     def send_ready(self) -> float | None:
         """Send all traces that have ended. Returns the seconds until the next attempt is due, or
@@ -77,6 +76,13 @@ class Delivery:
                 return self._wait("The service cannot store more traces now.", None)
             self._pause, self._last_problem = INITIAL_PAUSE_SECONDS, ""
         return None
+
+    def pop_refused_count(self) -> int:
+        """Traces that the service has refused since the last call. They are in the folder
+        `rejected` of the spool.
+        """
+        count, self._refused_count = self._refused_count, 0
+        return count
 
     def _wait(self, problem: str, seconds: float | None) -> float:
         if problem != self._last_problem:
@@ -137,7 +143,7 @@ class Delivery:
 
     def _reject(self, name: str, reason: str) -> None:
         self._attempts.pop(name, None)
-        self.refused_count += 1
+        self._refused_count += 1
         log.error("The service refuses a recorded trace: %s", reason)
         self._spool.reject(name)
 

@@ -112,11 +112,11 @@ class Recorder:
 
     def flush(self, timeout: float = 10.0) -> int:
         """Wait up to `timeout` seconds until all traces that have ended are sent. Returns how many
-        are not delivered: those that still wait, and those that the service refused meanwhile.
+        are not delivered: those that still wait, and those that the service has refused since the
+        last call.
         """
         if not self._is_started:
             return 0  # nothing was recorded since the fork
-        refused = self._delivery.refused_count
         self._write()
         deadline = time.monotonic() + timeout
         with self._state:
@@ -128,8 +128,7 @@ class Recorder:
                 seconds = deadline - time.monotonic()
                 if seconds <= 0 or not self._state.wait(seconds):
                     break
-        waiting = self._spool.count_ready()
-        return waiting + self._delivery.refused_count - refused
+        return self._spool.count_ready() + self._delivery.pop_refused_count()
 
     def close(self, timeout: float = EXIT_SECONDS) -> int:
         """Flush, and stop the threads. Returns what `flush` returns; what waits remains in the
