@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from hansei.client import AsyncHansei, Hansei
     from hansei.errors import HanseiError
     from hansei.recording.decorators import tool, traced
-    from hansei.recording.recorder import Recorder, flush
-    from hansei.recording.trace import RecordedTrace, current_trace, trace
+    from hansei.recording.recorder import Recorder, configure, flush
+    from hansei.recording.trace import RecordedTrace, current_trace, trace, with_trace
 
 __all__ = [
     "AsyncHansei",
@@ -20,11 +20,13 @@ __all__ = [
     "HanseiError",
     "RecordedTrace",
     "Recorder",
+    "configure",
     "current_trace",
     "flush",
     "tool",
     "trace",
     "traced",
+    "with_trace",
 ]
 
 _MODULES = {
@@ -33,11 +35,13 @@ _MODULES = {
     "HanseiError": "hansei.errors",
     "RecordedTrace": "hansei.recording.trace",
     "Recorder": "hansei.recording.recorder",
+    "configure": "hansei.recording.recorder",
     "current_trace": "hansei.recording.trace",
     "flush": "hansei.recording.recorder",
     "tool": "hansei.recording.decorators",
     "trace": "hansei.recording.trace",
     "traced": "hansei.recording.decorators",
+    "with_trace": "hansei.recording.trace",
 }
 
 

@@ -28,6 +28,9 @@ INITIAL_PAUSE_SECONDS = 0.2
 MAX_PAUSE_SECONDS = 10.0
 """A longer `Retry-After` raises the error instead of waiting."""
 
+TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+"""Retried, also if a proxy answers. Each change has an Idempotency-Key, so it happens once."""
+
 _PROBLEM_FIELDS = frozenset({"type", "title", "status", "code", "detail", "errors", "instance"})
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _HTML_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
@@ -104,13 +107,14 @@ class RequestAttempts(Generic[T]):
         )
 
     def _unexpected_response(self, response: httpx2.Response) -> HanseiError:
-        """A response that is not in Hansei's format. 429 and 503 of a proxy are still retried."""
+        """A response that is not in Hansei's format, as a proxy sends it."""
         status = response.status_code
-        error_type = error_class(status) if status in (429, 503) else UnexpectedResponse
+        is_transient = status in TRANSIENT_STATUSES
+        error_type = error_class(status) if is_transient else UnexpectedResponse
         summary = _summarize_body(response)
         return error_type(
-            f"{self._url} returned {status}{f' ({summary})' if summary else ''}, "
-            "which is not a Hansei response. Check the URL.",
+            f"{self._url} returned {status}{f' ({summary})' if summary else ''}, which is not a "
+            f"Hansei response. {'Try again later.' if is_transient else 'Check the URL.'}",
             status=status,
             retry_after=_parse_retry_after(response),
         )
@@ -129,7 +133,7 @@ def _is_transient(error: HanseiError) -> bool:
         return False
     return (
         isinstance(error, Unreachable)
-        or error.status in (429, 503)
+        or error.status in TRANSIENT_STATUSES
         or error.code == "in_progress"  # an earlier attempt whose response was lost
     )
 

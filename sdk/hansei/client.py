@@ -48,7 +48,7 @@ TIMEOUT_SECONDS = 60.0
 """How long a response may take. A reflection by a model can take many seconds."""
 CONNECT_TIMEOUT_SECONDS = 5.0
 MAX_RETRIES = 3
-"""Retries after 429, 503 or a lost connection."""
+"""Retries after 408, 429, 5xx or a lost connection."""
 LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 

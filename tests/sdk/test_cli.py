@@ -182,7 +182,7 @@ def test_file_that_is_not_json_is_an_error_message(known: StubService) -> None:
 
 def test_error_after_some_batches_says_how_to_continue(known: StubService) -> None:
     write_traces(*({"id": str(n)} for n in range(150)))
-    known.faults.extend([Fault(), problem(500, "internal_error")])
+    known.faults.extend([Fault(), *[problem(500, "internal_error")] * 4])
     result = run("reflect", "traces.jsonl")
     assert result.exit_code == 1
     assert "100 traces sent before the error. Run the command again to continue." in result.stderr
@@ -275,8 +275,8 @@ def test_traces_and_memories_are_printed(known: StubService) -> None:
     ("fault", "said"),
     [
         (problem(401, "unauthorized"), "HANSEI_API_KEY"),
-        (problem(500, "internal_error", x_request_id="r9"), "request r9"),
-        (page(502), "502 Proxy Error"),
+        (problem(501, "internal_error", x_request_id="r9"), "request r9"),
+        (page(404), "404 Proxy Error"),
         (problem(403, "forbidden"), "error: Not now."),
     ],
 )

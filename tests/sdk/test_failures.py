@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from email.utils import formatdate
 from time import time
 
@@ -40,8 +41,7 @@ SOON = {"retry_after": "0"}
         (409, Conflict),
         (413, BadRequest),
         (422, BadRequest),
-        (500, ServerError),
-        (502, ServerError),
+        (501, ServerError),
     ],
 )
 def test_problem_response_raises_its_error_class(
@@ -153,12 +153,26 @@ def test_refused_connection_is_unreachable() -> None:
 async def test_async_client_retries(async_hansei: AsyncHansei, service: StubService) -> None:
     service.faults.extend([Fault(cut="before"), problem(503, **SOON)])
     assert (await async_hansei.search_memories("x"))["results"] == [RECORDED["hit"]]
-    service.faults.append(page(502))
+    service.faults.append(page(404))
     with pytest.raises(UnexpectedResponse):
         await async_hansei.search_memories("x")
 
 
-@pytest.mark.parametrize("status", [404, 502])
+@pytest.mark.parametrize("fault", [problem, page])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_transient_status_is_retried_also_if_a_proxy_sends_it(
+    hansei: Hansei, service: StubService, status: int, fault: Callable[[int], Fault]
+) -> None:
+    service.faults.extend([fault(status)] * 3)
+    assert hansei.search_memories("x")["results"] == [RECORDED["hit"]]
+    assert len(service.calls) == 4
+    service.faults.extend([fault(status)] * 4)
+    with pytest.raises(HanseiError) as caught:
+        hansei.search_memories("x")
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize("status", [404, 405])
 def test_html_page_is_an_unexpected_response(
     hansei: Hansei, service: StubService, status: int
 ) -> None:

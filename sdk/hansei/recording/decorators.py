@@ -8,7 +8,13 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from hansei.recording.encoding import to_text
-from hansei.recording.trace import RecordedTrace, ToolCall, current_trace, trace
+from hansei.recording.trace import (
+    RecordedTrace,
+    ToolCall,
+    current_trace,
+    trace,
+    warn_outside_trace,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,7 +41,10 @@ def tool(function: Callable[..., Any] | None = None, *, name: str | None = None)
 
     def start(args: Any, kwargs: Any) -> ToolCall | None:
         current = current_trace()
-        return None if current is None else current.tool_call(tool_name, arguments(args, kwargs))
+        if current is None:
+            warn_outside_trace(tool_name)
+            return None
+        return current.tool_call(tool_name, arguments(args, kwargs))
 
     if inspect.iscoroutinefunction(function):
 

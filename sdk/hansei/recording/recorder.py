@@ -16,6 +16,13 @@ from weakref import WeakSet
 from hansei.client import Hansei
 from hansei.credentials import resolve_credentials
 from hansei.errors import HanseiError
+from hansei.recording.advice import Advice
+from hansei.recording.configuration import (
+    Mask,
+    RecordingOptions,
+    is_enabled,
+    options_from_environment,
+)
 from hansei.recording.delivery import Delivery
 from hansei.recording.spool import Spool, open_spool, spool_folder
 
@@ -26,7 +33,6 @@ WRITE_INTERVAL_SECONDS = 0.2
 MAX_BUFFER_CHARACTERS = 4 * 1024 * 1024
 """If the buffer is larger, the thread that records an event writes it."""
 SEND_TIMEOUT_SECONDS = 30.0
-RENDER_TIMEOUT_SECONDS = 5.0
 JOIN_SECONDS = 0.5
 EXIT_SECONDS = 2.0
 """A process that ends waits this long for its traces. The next one sends the rest."""
@@ -45,13 +51,21 @@ class Recorder:
         api_key: str | None = None,
         *,
         spool_dir: str | os.PathLike[str] | None = None,
+        sample_rate: float | None = None,
+        mask: Mask | None = None,
     ) -> None:
-        """`spool_dir` defaults to HANSEI_SPOOL_DIR, then to ~/.local/state/hansei/spool. Raises
+        """`spool_dir` defaults to HANSEI_SPOOL_DIR, then to ~/.local/state/hansei/spool.
+        `sample_rate` is the share of agent runs that is recorded, by default HANSEI_SAMPLE_RATE or
+        1. `mask` gets each text before it is recorded and returns what is recorded instead. Raises
         `NotConfigured`.
         """
         found = resolve_credentials(url, api_key)
         self._url, self._api_key = found.url, found.api_key
         self._spool_folder = spool_folder(found.url, found.api_key, spool_dir)
+        chosen = options_from_environment()
+        self.options = RecordingOptions(
+            chosen.sample_rate if sample_rate is None else sample_rate, mask
+        )
         self._has_warned = False
         self.lost_events = 0
         """Events that found no place in memory or on the disk."""
@@ -60,8 +74,10 @@ class Recorder:
 
     def _start(self) -> None:
         """Open what belongs to this process."""
-        self.client = Hansei(self._url, self._api_key, timeout=RENDER_TIMEOUT_SECONDS)
-        """Renders playbooks, in the thread of the agent."""
+        self.advice = Advice()
+        timeout = self.advice.max_wait
+        self.client = Hansei(self._url, self._api_key, timeout=timeout, max_retries=0)
+        """Renders playbooks, within the time that `advice` allows."""
         self._sender = Hansei(self._url, self._api_key, timeout=SEND_TIMEOUT_SECONDS)
         self._spool: Spool = open_spool(self._spool_folder)
         self._delivery = Delivery(self._sender, self._spool)
@@ -236,8 +252,12 @@ _closes_at_exit = False
 
 
 def default_recorder() -> Recorder | None:
-    """The recorder of this process. None if no service is configured, which is logged once."""
+    """The recorder of this process. None if no service is configured, which is logged once, and if
+    HANSEI_ENABLED is off.
+    """
     global _default, _has_warned
+    if not is_enabled():
+        return None
     if _default is not None:
         return _default
     with _default_lock:
@@ -248,6 +268,17 @@ def default_recorder() -> Recorder | None:
                 _has_warned = True
                 log.warning("Agent runs are not recorded. %s", error.detail)
         return _default
+
+
+def configure(*, sample_rate: float | None = None, mask: Mask | None = None) -> None:
+    """Set what `hansei.trace` and the integrations record: the share of agent runs, and a function
+    that gets each text and returns what is recorded instead. Call it once, at the start. Raises
+    `ValueError` for a share outside 0 to 1.
+    """
+    recorder = default_recorder()
+    if recorder is not None:
+        rate = recorder.options.sample_rate if sample_rate is None else sample_rate
+        recorder.options = RecordingOptions(rate, mask)
 
 
 def flush(timeout: float = 10.0) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, get_args
 from uuid import uuid4
 
-from hansei.endpoints.bullets import RenderPlaybookOptions, RenderPlaybookResponse
-from hansei.errors import HanseiError, NotFound
+from hansei.endpoints.bullets import RenderPlaybookOptions
 from hansei.recording.encoding import MAX_CONTENT_CHARACTERS, to_json, to_text
 from hansei.recording.recorder import Recorder, default_recorder
 from hansei.types import OutcomeType, ReflectMode
@@ -31,11 +33,23 @@ _EVENT_TYPES: Mapping[str, str] = {
 _STOPPED_BY_USER = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
 _current: ContextVar[RecordedTrace | None] = ContextVar("hansei_trace", default=None)
 _UNKNOWN: Any = object()
+_open_ids: set[str] = set()
+_has_warned = False
+P = ParamSpec("P")
+R = TypeVar("R")
+OUTCOMES: tuple[OutcomeType, ...] = get_args(OutcomeType)
+TRACE_FIELDS = frozenset(
+    ("external_id", "project_id", "task_key", "playbook", "parent_id", "session_id", "language",
+     "task_description", "task_goal", "query", "generated_answer", "reasoning_steps", "outcome",
+     "error", "ground_truth", "test_report", "used_bullet_keys", "retrieval_id", "tools",
+     "related_memory_ids", "metadata", "_reflect")
+)  # fmt: skip
+"""The fields of a trace that `trace` and `update` take."""
 
 
 class RecordedTrace:
-    """A trace that is being recorded. After its start, no method raises or waits for the service,
-    except `render` and `arender`, which wait up to 5 seconds.
+    """A trace that is being recorded. No method raises because of the service or waits for it,
+    except `render` and `arender`, which wait up to one second. A wrong argument is an error.
     """
 
     def __init__(
@@ -52,6 +66,7 @@ class RecordedTrace:
         self._call_count = 0
         self._has_ended = False
         self._pid = os.getpid()
+        self._is_recorded = recorder is not None and recorder.options.is_sampled()
         self.update(external_id=self.external_id, _reflect=reflect, **fields)
 
     def message(
@@ -101,9 +116,9 @@ class RecordedTrace:
     ) -> None:
         """Record an event of any type (docs/events.md)."""
         recorder = self._recorder
-        if recorder is None or self._has_ended or self._is_parents():
+        if recorder is None or not self._takes_more():
             return
-        text = to_text(content)
+        text = recorder.options.mask_text(to_text(content))
         event: dict[str, Any] = {"event_type": event_type, "content": text}
         if len(text) > MAX_CONTENT_CHARACTERS:
             event["content"] = text[:MAX_CONTENT_CHARACTERS]
@@ -113,42 +128,47 @@ class RecordedTrace:
         if tool_name:
             event["tool_name"] = str(tool_name)[:128]
         if error:
-            event["error"] = error
+            event["error"] = recorder.options.mask_fields(error)
         if agent:
             event["agent"] = str(agent)[:128]
         if metadata:
-            event["metadata"] = metadata
+            event["metadata"] = recorder.options.mask_fields(metadata)
         recorder.add(self.external_id, f"E{to_json(event)}\n")
 
     def update(self, **fields: Any) -> None:
-        """Set fields of the trace, such as `generated_answer`, `ground_truth` or `task_key`."""
+        """Set fields of the trace, such as `generated_answer`, `ground_truth` or `task_key`. Raises
+        `TypeError` for a name that a trace does not have; data of your own goes into `metadata`.
+        """
+        check_fields(fields)
         self._add_fields(fields)
 
     def set_outcome(self, outcome: OutcomeType | None, error: object = None) -> None:
         """How the agent run ended. Without it, `success` if the block ends without an exception.
         None means that it is not known yet.
         """
+        check_outcome(outcome)
         self._outcome = outcome
         if error is not None:
             self.update(error={"error_message": describe_error(error)})
 
     def render(self, query: str | None = None, **options: Unpack[RenderPlaybookOptions]) -> str:
-        """The prompt block of the playbook for the task, or for `query`. "" without a playbook,
-        if it does not exist yet, and if the service is unavailable. The trace gets its
-        `retrieval_id`.
+        """The prompt block of the playbook for the task, or for `query`. "" without a playbook and
+        before it has learned anything. If the service does not answer within a second, the last
+        block that this process got. The trace gets its `retrieval_id`.
         """
-        if self._recorder is None or self.playbook is None:
+        recorder, playbook = self._recorder, self.playbook
+        if recorder is None or playbook is None:
             return ""
         options.setdefault("project_id", self._project_id)
         text = self.task if query is None else query
-        try:
-            block = self._recorder.client.render_playbook(self.playbook, text, **options)
-        except NotFound:
-            return ""  # nothing was learned yet
-        except HanseiError as error:
-            log.warning("The agent runs without its playbook. %s", error.detail)
-            return ""
-        return self._join(block)
+        client = recorder.client
+        block = recorder.advice.render(
+            playbook, lambda: client.render_playbook(playbook, text, **options)
+        )
+        if block.retrieval_id is not None:
+            self.retrieval_id = block.retrieval_id
+            self.update(retrieval_id=self.retrieval_id)
+        return block.text
 
     async def arender(
         self, query: str | None = None, **options: Unpack[RenderPlaybookOptions]
@@ -156,20 +176,17 @@ class RecordedTrace:
         """`render` for asyncio."""
         return await asyncio.to_thread(self.render, query, **options)
 
-    def _join(self, block: RenderPlaybookResponse) -> str:
-        self.retrieval_id = block["retrieval_id"]
-        self.update(retrieval_id=self.retrieval_id)
-        return block["text"]
-
     def _add_fields(self, fields: Mapping[str, Any], *, is_last: bool = False) -> None:
-        if self._recorder is None or self._has_ended or self._is_parents():
+        recorder = self._recorder
+        if recorder is None or not self._takes_more():
             return
         self._has_ended = is_last
-        self._recorder.add(self.external_id, f"T{to_json(fields)}\n", is_last=is_last)
+        line = to_json(recorder.options.mask_fields(fields))
+        recorder.add(self.external_id, f"T{line}\n", is_last=is_last)
 
-    def _is_parents(self) -> bool:
-        """Whether this is a forked child: the trace belongs to the process that began it."""
-        return os.getpid() != self._pid
+    def _takes_more(self) -> bool:
+        """False after its end, and in a forked child: the run belongs to who began it."""
+        return self._is_recorded and not self._has_ended and os.getpid() == self._pid
 
     def _end(self, error: BaseException | None) -> None:
         fields: dict[str, Any] = {"outcome": self._outcome}
@@ -185,6 +202,7 @@ class RecordedTrace:
 
     def __enter__(self) -> Self:
         self._token = _current.set(self)
+        _open_ids.add(self.external_id)
         return self
 
     def __exit__(
@@ -194,6 +212,7 @@ class RecordedTrace:
         traceback: TracebackType | None,
     ) -> None:
         self._end(error)
+        _open_ids.discard(self.external_id)
         if self._token is not None:
             try:
                 _current.reset(self._token)
@@ -274,8 +293,9 @@ def trace(
 
     The trace is sent in the background when the block ends. Its outcome is `success`, `error` after
     an exception or `timeout` after a `TimeoutError`, unless `set_outcome` states another one.
-    `fields` are other fields of a trace, such as `query`, `tools` or `metadata`. Without a
-    configured service, nothing is recorded and the block runs as usual.
+    `fields` are other fields of a trace, such as `query`, `tools` or `metadata`; another name
+    raises `TypeError`. Without a configured service, nothing is recorded and the block runs as
+    usual.
     """
     named = {
         "task_description": to_text(task),
@@ -292,9 +312,57 @@ def trace(
     return RecordedTrace(recorder or default_recorder(), given | fields, reflect)
 
 
+def check_fields(fields: Mapping[str, Any]) -> None:
+    """Raises `TypeError` for the name of a field that a trace does not have."""
+    for name in fields:
+        if name not in TRACE_FIELDS:
+            near = get_close_matches(name, TRACE_FIELDS, 1)
+            hint = f" Did you mean `{near[0]}`?" if near else " Put your own data into `metadata`."
+            raise TypeError(f"A trace has no field `{name}`.{hint}")
+    if "outcome" in fields:
+        check_outcome(fields["outcome"])
+
+
+def check_outcome(outcome: object) -> None:
+    """Raises `ValueError` if the outcome is none of `OutcomeType`."""
+    if outcome is not None and outcome not in OUTCOMES:
+        raise ValueError(f"`outcome` must be one of {', '.join(OUTCOMES)}, not {outcome!r}.")
+
+
 def current_trace() -> RecordedTrace | None:
     """The trace of the innermost block that runs in this thread or task."""
     return _current.get()
+
+
+def with_trace(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, to be called in another thread as a part of the current trace:
+    `executor.submit(hansei.with_trace(search), query)`. A thread of an executor does not know the
+    trace otherwise.
+    """
+    outer = _current.get()
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        token = _current.set(outer)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _current.reset(token)
+
+    return call
+
+
+def warn_outside_trace(tool_name: str) -> None:
+    """Say once that a call is not recorded, if it runs in a thread while a trace is open."""
+    global _has_warned
+    if _has_warned or not _open_ids or threading.current_thread() is threading.main_thread():
+        return
+    _has_warned = True
+    log.warning(
+        "`%s` runs in a thread outside of any trace, so it is not recorded. "
+        "Submit `hansei.with_trace(function)` to record it.",
+        tool_name,
+    )
 
 
 def describe_error(error: object) -> str:

@@ -1,0 +1,81 @@
+"""An agent never waits long for advice and never fails because of it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import hansei
+from hansei.recording import advice
+from hansei.recording.recorder import Recorder
+from tests.sdk.stub_service import KEY, StubService, problem
+
+BLOCK = {"text": "# Playbook", "retrieval_id": "r-1"}
+
+
+def open_recorder(url: str, spool: Path) -> Recorder:
+    return Recorder(url, KEY, spool_dir=spool)
+
+
+def test_service_that_hangs_costs_one_second_and_then_nothing(
+    spool: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        recorder = open_recorder(f"http://127.0.0.1:{silent.getsockname()[1]}", spool)
+        since = time.monotonic()
+        with hansei.trace("t", playbook="support", recorder=recorder) as t:
+            assert t.render() == ""
+            first = time.monotonic() - since
+            assert t.render() == ""
+        total = time.monotonic() - since
+        recorder.close(0)
+    assert 0.5 < first < 3  # a second, on a busy machine
+    assert total - first < 0.5  # nothing was asked
+    assert "without new advice for 5 seconds" in caplog.text
+
+
+def test_service_that_drips_is_cut_after_the_whole_second(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timeout of the connection counts from byte to byte."""
+    monkeypatch.setenv("HANSEI_RENDER_TIMEOUT", "0.3")
+    recorder = open_recorder("http://127.0.0.1:9", spool)
+    released = threading.Event()
+    monkeypatch.setattr(recorder.client, "render_playbook", lambda *_, **__: released.wait(20))
+    since = time.monotonic()
+    with hansei.trace("t", playbook="support", recorder=recorder) as t:
+        assert t.render() == ""
+    assert time.monotonic() - since < 5
+    released.set()
+    recorder.close(0)
+
+
+def test_last_block_stands_in_while_the_service_is_away(
+    service: StubService, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hansei.trace("t", playbook="support", recorder=recorder) as t:
+        with monkeypatch.context() as patch:
+            patch.setattr(recorder.client, "render_playbook", lambda *_, **__: BLOCK)
+            assert t.render() == "# Playbook"
+        assert t.retrieval_id == "r-1"
+        service.faults.append(problem(503))
+    with hansei.trace("u", playbook="support", recorder=recorder) as u:
+        assert u.render() == "# Playbook"
+        assert u.retrieval_id is None  # it is the block of another run
+        assert u.render(query="other") == "# Playbook"  # and nothing is asked for a while
+    assert len(service.calls) == 1
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "0", "inf", "nan"])
+def test_wrong_time_limit_is_reported(
+    text: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HANSEI_RENDER_TIMEOUT", text)
+    caplog.set_level(logging.WARNING, logger="hansei")
+    assert advice.Advice().max_wait == advice.MAX_WAIT_SECONDS
+    assert "HANSEI_RENDER_TIMEOUT" in caplog.text
