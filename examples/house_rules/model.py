@@ -1,0 +1,85 @@
+"""Calls a model with the chat completions of OpenAI, which most providers and servers accept."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+from .episode import Episode
+
+RETRIES = 3
+
+
+class ModelError(Exception):
+    """The model cannot be reached, or refused the request."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """`name` may contain `{arm}`, which becomes the arm of the evaluation."""
+
+    name: str
+    base_url: str
+    timeout: float = 600.0
+
+    def complete(self, messages: list[dict[str, str]], arm: str = "") -> tuple[str, dict[str, int]]:
+        """The reply and its tokens."""
+        body = {"model": self.name.replace("{arm}", arm), "messages": messages}
+        request = urllib.request.Request(
+            f"{self.base_url.rstrip('/')}/chat/completions",
+            json.dumps(body).encode(),
+            {
+                "Content-Type": "application/json",
+                "Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', '')}",
+            },
+        )
+        document = self._send(request)
+        try:
+            text, usage = document["choices"][0]["message"]["content"], document.get("usage") or {}
+        except (KeyError, IndexError, TypeError):
+            raise ModelError(f"{self.base_url} returned no reply: {str(document)[:200]}") from None
+        tokens = [int(usage.get(f"{part}_tokens", 0)) for part in ("prompt", "completion")]
+        return text or "", {"input_tokens": tokens[0], "output_tokens": tokens[1]}
+
+    def _send(self, request: urllib.request.Request) -> Any:
+        problem = ""
+        for attempt in range(RETRIES):
+            try:
+                with urllib.request.urlopen(request, timeout=self.timeout) as response:
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                problem = f"status {error.code}: {error.read(300).decode(errors='replace')}"
+                if error.code not in (429, 500, 502, 503, 504):
+                    break
+            except (OSError, ValueError) as error:
+                problem = str(error)
+            time.sleep(2**attempt)
+        raise ModelError(f"{request.full_url}: {problem}")
+
+
+def run_task(model: Model, task_id: str, advice: str = "", arm: str = "") -> dict[str, Any]:
+    """Let a model do a task. Returns the document that `hansei eval` expects of an agent."""
+    episode = Episode(task_id)
+    messages = episode.prompt(advice)
+    total = {"input_tokens": 0, "output_tokens": 0}
+    while True:
+        reply, usage = model.complete(messages, arm)
+        total = {name: total[name] + usage[name] for name in total}
+        results = episode.say(reply)
+        if results is None:
+            break
+        messages += [
+            {"role": "assistant", "content": reply},
+            {"role": "user", "content": results},
+        ]
+    return {
+        "task_id": task_id,
+        "answer": episode.answer(),
+        "events": episode.events,
+        "usage": total,
+    }
