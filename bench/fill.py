@@ -44,7 +44,7 @@ async def prepared(
     texts: Sequence[str], kind: MemoryKind = MemoryKind.BULLET
 ) -> list[PreparedMemory]:
     return await prepare_memories(
-        StaticEmbedder(), [MemoryDraft(kind, PROJECT, text) for text in texts]
+        StaticEmbedder(), [MemoryDraft(kind, PROJECT, text, is_guarded=True) for text in texts]
     )
 
 

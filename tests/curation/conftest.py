@@ -153,7 +153,13 @@ class Book:
     async def hand_on(self, *texts: str, trace_id: UUID | None = None) -> UUID:
         """Put lessons of one trace into the inbox, as a reflection does."""
         drafts = [
-            MemoryDraft(MemoryKind.STRATEGY, self.place.project_id, text, metadata={"model": "m"})
+            MemoryDraft(
+                MemoryKind.STRATEGY,
+                self.place.project_id,
+                text,
+                is_guarded=True,
+                metadata={"model": "m"},
+            )
             for text in texts
         ]
         items = await prepare_memories(

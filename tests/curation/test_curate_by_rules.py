@@ -306,9 +306,14 @@ async def test_only_strategies_and_insights_are_lessons(book: Book) -> None:
     drafts = [
         MemoryDraft(MemoryKind.REFLECTION, "default", "The upload was too large."),
         MemoryDraft(
-            MemoryKind.STRATEGY, "default", SPLIT, tags=["upload", "strategy"], importance=0.9
+            MemoryKind.STRATEGY,
+            "default",
+            SPLIT,
+            tags=["upload", "strategy"],
+            importance=0.9,
+            is_guarded=True,
         ),
-        MemoryDraft(MemoryKind.INSIGHT, "default", CHECK, confidence=0.2),
+        MemoryDraft(MemoryKind.INSIGHT, "default", CHECK, confidence=0.2, is_guarded=True),
     ]
     items = await prepare_memories(await book.runtime.get_tenant_embedder(book.tenant_id), drafts)
     async with book.runtime.sessions.for_tenant(book.tenant_id) as session:

@@ -138,7 +138,7 @@ async def test_memory_changed_meanwhile_keeps_its_terms(
             .limit(1)
         )
     assert memory is not None
-    draft = MemoryDraft(kind=MemoryKind.INSIGHT, project_id="p", content="Something else entirely")
+    draft = MemoryDraft(MemoryKind.INSIGHT, "p", "Something else entirely", is_guarded=True)
     (item,) = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), [draft])
     async with runtime.sessions.for_tenant(tenant.id) as session:
         memory = await session.get_one(MemoryRow, (tenant.id, memory.id))

@@ -49,7 +49,7 @@ async def test_concurrent_lessons_in_nearly_the_same_words_become_one_memory(
     runtime: Runtime, tenant: TestTenant
 ) -> None:
     texts = [LONG, LONG.replace("request of the customer", "request of the client")]
-    drafts = [MemoryDraft(MemoryKind.STRATEGY, "default", text) for text in texts]
+    drafts = [MemoryDraft(MemoryKind.STRATEGY, "default", text, is_guarded=True) for text in texts]
     items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
     both = asyncio.Barrier(2)
 
@@ -67,7 +67,7 @@ async def test_different_lessons_do_not_wait_for_each_other(
     runtime: Runtime, tenant: TestTenant
 ) -> None:
     texts = ["Look before you leap", LONG, "Ask for the number of the order"]
-    drafts = [MemoryDraft(MemoryKind.STRATEGY, "default", text) for text in texts]
+    drafts = [MemoryDraft(MemoryKind.STRATEGY, "default", text, is_guarded=True) for text in texts]
     items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
     async with runtime.sessions.for_tenant(tenant.id) as session:
         await save_lessons(session, items[:1])  # the label of the model
@@ -82,7 +82,7 @@ async def test_transactions_change_known_lessons_in_one_order(
 ) -> None:
     """Each repeats the lesson that the other confirms."""
     texts = ["Look before you leap", "Ask for the number of the order"]
-    drafts = [MemoryDraft(MemoryKind.STRATEGY, "default", text) for text in texts]
+    drafts = [MemoryDraft(MemoryKind.STRATEGY, "default", text, is_guarded=True) for text in texts]
     items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
     async with runtime.sessions.for_tenant(tenant.id) as session:
         ids = [lesson.memory_id for lesson in await save_lessons(session, items)]
@@ -106,7 +106,7 @@ async def test_transactions_change_known_lessons_in_one_order(
 def test_same_lesson_has_a_common_lock() -> None:
     """For sets of terms at the bound: as few terms in common as the same lesson may have."""
     random = Random(7)
-    draft = MemoryDraft(MemoryKind.STRATEGY, "default", "x")
+    draft = MemoryDraft(MemoryKind.STRATEGY, "default", "x", is_guarded=True)
     checked = 0
     for _ in range(2_000):
         total = random.randrange(1, 120)

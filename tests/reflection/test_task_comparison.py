@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from memory_api.memories.index.drafts import prepare_memories
 from memory_api.reflection.context import TaskLesson, load_task_knowledge, load_trace_context
 from memory_api.reflection.lesson_storage import save_lessons
+from memory_api.reflection.outside_text import OutsideTexts, guard_lessons
 from memory_api.reflection.task_comparison import (
     MAX_LESSONS_PER_TASK,
     compare_attempts,
@@ -158,6 +159,7 @@ async def test_comparison_lesson_is_stored_once_and_recognized(
             material = await load_trace_context(session, trace_id)
             known = await load_task_knowledge(session, material.trace)
             drafts = comparison_drafts(material, known.lessons)
+            drafts = await guard_lessons(drafts, OutsideTexts())
         items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
         async with runtime.sessions.for_tenant(tenant.id) as session:
             kept = await save_lessons(session, items)

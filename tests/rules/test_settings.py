@@ -31,6 +31,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "worker_metrics_port": ("9321", 9321),
     "pii_redaction": ("email, phone", "email, phone"),
     "pii_phone_region": ("JP", "JP"),
+    "trusted_feedback": ("error,test_report", "error,test_report"),
     "rate_limit_key": ("5/second", "5/second"),
     "rate_limit_tenant": ("off", "off"),
     "rate_limit_failed_keys": ("7/hour", "7/hour"),

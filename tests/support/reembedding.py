@@ -63,6 +63,7 @@ def insight_drafts(count: int, start: int = 0) -> list[MemoryDraft]:
         MemoryDraft(
             kind=MemoryKind.INSIGHT,
             project_id="p",
+            is_guarded=True,
             content=f"Lesson {n}: retry page{n} with cursor",
         )
         for n in range(start, start + count)

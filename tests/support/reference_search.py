@@ -34,6 +34,7 @@ def drafts(count: int, seed: int = 0, scopes: int = 1) -> list[MemoryDraft]:
         MemoryDraft(
             kind=choose.choice(KINDS),
             project_id="p",
+            is_guarded=True,
             address=("p", "collection", f"c{choose.randrange(scopes)}"),
             content=f"{' '.join(choose.choices(WORDS, k=choose.randint(3, 14)))} no {number}",
             tags=choose.sample(TAGS, choose.randint(0, 3)),

@@ -213,6 +213,12 @@ class Settings(BaseSettings):
         description="Country of phone numbers without a country code, such as US or JP, for "
         "HANSEI_PII_REDACTION. If unset, only numbers that start with + are found.",
     )
+    trusted_feedback: str = Field(
+        "",
+        pattern="^((error|ground_truth|test_report)(,(error|ground_truth|test_report))*)?$",
+        description="Fields of a trace that your own checkers fill: some of error, ground_truth, "
+        "test_report, separated by commas. Advice that repeats them does not wait.",
+    )
     evaluators: str = Field(
         "deterministic,threshold",
         description="Evaluators of a trace, most trusted first: deterministic, threshold, llm (one "

@@ -1,15 +1,15 @@
-"""Bullets that quote outside text: they wait until a second independent trace, or a person,
-confirms them.
+"""Bullets that repeat outside text: they wait until a second independent trace, or a person,
+confirms them; one with an address, until a person does.
 
-A lesson names the passages that it quotes (`reflection/outside_text.py`). A new bullet with one of
-them is quarantined, unless two independent traces taught it. A bullet that agents already receive
-is not rewritten with a quotation from one trace. A trace is independent if it is another agent run
-with other events (`traces/duplicates.py`).
+A lesson names the passages that it repeats (`reflection/outside_text.py`). A new bullet from such a
+lesson is quarantined, unless two independent traces taught it. A bullet that agents already receive
+is not rewritten by one trace of this kind. A trace is independent if it is another agent run with
+other events (`traces/duplicates.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from memory_api.playbooks.models import Bullet, DeltaContextItem
 from memory_api.playbooks.queries import find_bullets
 from memory_api.playbooks.state import PlaybookState
 from memory_api.playbooks.verdicts.quarantine import set_status
+from memory_api.text.quotations import has_address
 from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
 
 WAITING_REASON = (
@@ -38,7 +39,7 @@ NOT_REWRITTEN_REASON = "The new wording quotes text of a tool or a user from one
 async def restrict_unconfirmed(
     session: AsyncSession, rebased: RebasedPlan, lessons: Sequence[Lesson], state: PlaybookState
 ) -> RebasedPlan:
-    """The plan without unconfirmed quotations in bullets that agents receive: such a change counts
+    """The plan without unconfirmed changes of bullets that agents receive: such a change counts
     as an observation only. A new bullet with one quarantines no other bullet.
     """
     changes: list[ProposedChange] = []
@@ -83,16 +84,23 @@ async def hold_or_confirm(
 async def _is_unconfirmed(
     session: AsyncSession, change: ProposedChange, lessons: Sequence[Lesson], state: PlaybookState
 ) -> bool:
-    """Whether a change writes a quotation that only one trace contained."""
+    """Whether a change is taught by a waiting lesson, or writes a quotation, and only one trace
+    supports it. A quotation that none of its lessons has was copied from elsewhere in the prompt.
+    """
     taught_by = [lessons[index] for index in change.lessons]
-    quotations = {quotation for lesson in taught_by for quotation in lesson.quotations}
+    own = {_fold(text) for lesson in taught_by for text in lesson.unconfirmed_quotations}
+    foreign = {_fold(text) for lesson in lessons for text in lesson.unconfirmed_quotations}
+    foreign |= set(map(_fold, change.quotations))
     targets = [key for key in (change.delta.bullet_id, *change.delta.source_ids) if key]
     present = [state.bullets[key] for key in targets if key in state.bullets]
     old = _text(b for bullet in present for b in (bullet.content, bullet.title, bullet.when_to_use))
     new = _text(_texts(change.delta))
-    if not any(text in new and text not in old for text in map(_fold, quotations)):
+    written = {text for text in own | foreign if text in new and text not in old}
+    if written - own or any(map(has_address, written)):
+        return True
+    if not written and not any(lesson.awaiting_confirmation for lesson in taught_by):
         return False
-    traces = {lesson.trace_id for lesson in taught_by if lesson.trace_id is not None}
+    traces = _present(lesson.trace_id for lesson in taught_by)
     return await count_independent_traces(session, traces) < MIN_INDEPENDENT_TRACES
 
 
@@ -103,17 +111,17 @@ async def _find_confirmed(
     rows = await find_bullets(session, scope, {lesson.key for lesson in known})
     confirmed: dict[str, Bullet] = {}
     for key, row in rows.items():
-        if not row.awaiting_confirmation:
+        if not row.awaiting_confirmation or has_address(row.searchable_text):
             continue
         new = {lessons[k.lesson].trace_id for k in known if k.key == key}
-        traces = {*await list_linked_traces(session, row.id, WITNESSED), *_present(new)}
+        traces = {*await list_linked_traces(session, row.id, WITNESSED)} | _present(new)
         if await count_independent_traces(session, traces) >= MIN_INDEPENDENT_TRACES:
             confirmed[key] = to_bullet(row)
     return confirmed
 
 
-def _present(trace_ids: Collection[UUID | None]) -> set[UUID]:
-    return {trace_id for trace_id in trace_ids if trace_id is not None}
+def _present(ids: Iterable[UUID | None]) -> set[UUID]:
+    return {id_ for id_ in ids if id_ is not None}
 
 
 def _texts(delta: DeltaContextItem) -> list[str | None]:

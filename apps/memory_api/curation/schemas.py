@@ -50,6 +50,12 @@ class Lesson(ResponseModel):
     """The number of traces that taught the lesson."""
     quotations: list[str] = Field(default_factory=list)
     """Passages of outside text that the lesson quotes."""
+    awaiting_confirmation: bool = False
+    """Whether the lesson repeats outside text that only one trace contained."""
+
+    @property
+    def unconfirmed_quotations(self) -> list[str]:
+        return self.quotations if self.awaiting_confirmation else []
 
 
 class CuratedLesson(ResponseModel):
@@ -93,6 +99,8 @@ class ProposedChange(ResponseModel):
     lessons: list[int] = Field(default_factory=list)
     contradicts: list[str] = Field(default_factory=list)
     by_model: bool = False
+    quotations: list[str] = Field(default_factory=list)
+    """Passages that a model copied from outside text in its prompt."""
     source_ids: list[UUID] = Field(default_factory=list[UUID])
     """Memories that the change was derived from, besides its lessons."""
     depends_on: str | None = None
@@ -336,5 +344,6 @@ def _lesson(row: MemoryRow) -> Lesson:
         tags=[tag for tag in row.tags if tag not in _PLAIN_TAGS],
         outcome=row.outcome,
         observation_count=row.observation_count,
+        awaiting_confirmation=row.awaiting_confirmation,
         quotations=[str(text) for text in metadata.get(QUOTATIONS) or ()],
     )

@@ -31,8 +31,10 @@ from memory_api.memories.search.search import embed_query, search_in_session
 from memory_api.reflection.context import Evidence
 from memory_api.reflection.generate import GeneratedReflection, generate_reflection
 from memory_api.reflection.lesson_storage import reflection_drafts, save_lessons
+from memory_api.reflection.outside_text import OutsideTexts, guard_lessons, outside_texts_of
 from memory_api.reflection.prompt import PROMPT_BY_OUTCOME
 from memory_api.reflection.schemas import ReflectionResult
+from memory_api.text.quotations import QUOTATIONS
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.traces.redaction import redact_fields
 
@@ -76,6 +78,7 @@ class DatabaseStore:
         self, tenant_id: UUID, project_id: str, result: ReflectionResult, session_id: str | None
     ) -> dict[str, str]:
         rows = reflection_drafts(result, project_id=project_id, session_id=session_id)
+        rows = await guard_lessons(rows, OutsideTexts())
         items = await prepare_memories(await self.models.get_embedder(tenant_id), rows)
         async with self.sessions.for_tenant(tenant_id) as session:
             saved_memories = await save_lessons(session, items)
@@ -157,7 +160,8 @@ class ReflectionEngineV2:
             raise
         if generated.result is None:
             raise NothingLearned
-        result = self._score(context, generated.result)
+        result = await _guard_result(generated.result, context, evidence or Evidence())
+        result = self._score(context, result)
         log.info(
             "reflection_generated",
             **log_fields,
@@ -237,6 +241,19 @@ class ReflectionEngineV2:
             if scorer is not None
         }
         return ReflectionResult.model_validate(result.model_dump() | scores) if scores else result
+
+
+async def _guard_result(
+    result: ReflectionResult, context: ReflectionContext, evidence: Evidence
+) -> ReflectionResult:
+    """The result with repeated instructions in quotation marks, and with `quotations` in its
+    metadata if a rule repeats the trace: its rules then wait for confirmation when they are stored.
+    """
+    drafts = reflection_drafts(result, project_id=context.project_id)
+    report, *rules = await guard_lessons(drafts, outside_texts_of(context, evidence))
+    quotations = [text for rule in rules for text in rule.metadata.get(QUOTATIONS, ())]
+    metadata = result.metadata | ({QUOTATIONS: quotations} if quotations else {})
+    return result.model_copy(update={"reflection_text": report.content, "metadata": metadata})
 
 
 class NothingLearned(ValueError):

@@ -28,6 +28,12 @@ from memory_api.memories.index.scopes import ensure_scopes
 from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.queries import NewLink, add_links, find_same_text
 from memory_api.memories.schemas import MemoryKind
+from memory_api.reflection.outside_text import (
+    Origin,
+    OutsideText,
+    OutsideTexts,
+    guard_lessons,
+)
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -207,6 +213,8 @@ async def _store(
             found.append(strategy)
         drafts += found
         sources |= {draft.id: [episodes[n - 1] for n in sorted(numbers)] for draft in found}
+    shown = [OutsideText(Origin.MEMORY, episode.content) for episode in episodes]
+    drafts = await guard_lessons(drafts, OutsideTexts(shown))
     items = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), drafts)
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         items = [item for item, is_known in await _known(session, items) if not is_known]

@@ -35,6 +35,7 @@ async def create_memory(
         kind=body.kind,
         project_id=project_id,
         actor=actor,
+        is_guarded=True,
         **body.model_dump(exclude={"tenant_id", "project_id", "kind"}),
     )
     items = await prepare_memories(await runtime.get_tenant_embedder(tenant_id), [draft])

@@ -28,10 +28,8 @@ from memory_api.reflection.model_output import (
     CauseKind,
     ModelReflection,
     ModelVerdict,
-    borrows_from_trace,
     quotations_of_input,
     reflection_class,
-    text_by_others,
     validate_verdicts,
 )
 from memory_api.reflection.prompt import (
@@ -42,6 +40,7 @@ from memory_api.reflection.prompt import (
 )
 from memory_api.reflection.rules import reflect
 from memory_api.reflection.schemas import ReflectionResult
+from memory_api.text.quotations import QUOTATIONS
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.findings import Findings
 from memory_api.traces.schemas import OutcomeType
@@ -115,13 +114,14 @@ async def generate_reflection(
             by_rules, failure=error, prompt_hash=prompt.hash, usage=metered.usage()
         )
     verdicts = validate_verdicts(answer.verdicts, messages.bullet_keys, messages.variable_text)
-    if repeats_the_trace(answer, messages, [lesson.text for lesson in evidence.lessons]):
+    copied = parts_copied_from_trace(answer, messages, [n.text for n in evidence.lessons])
+    if copied:
         log.warning("reflection_repeats_the_trace")
         answer, verdicts = _with_scores_of_rules(answer, by_rules), []
     else:
-        answer = await run(partial(_with_valid_rules, answer, context))
+        answer = _without_impossible_rules(answer)
     return GeneratedReflection(
-        _to_result(context, found, by_rules, answer, reply),
+        _to_result(context, found, by_rules, answer, reply, copied),
         "llm",
         prompt_hash=prompt.hash,
         usage=metered.usage(),
@@ -130,29 +130,25 @@ async def generate_reflection(
     )
 
 
-def repeats_the_trace(
+def parts_copied_from_trace(
     answer: ModelReflection, messages: PromptMessages, lessons: Sequence[str]
-) -> bool:
-    """Whether the root cause or the explanation is copied from the trace. Then the author of the
-    trace wrote it, and must not set the scores. Copying a known lesson is allowed.
+) -> list[str]:
+    """The root cause and the explanation, if they are copied from the trace. Then the author of the
+    trace wrote them, and must not set the scores; the rules wait for confirmation. Copying a known
+    lesson is allowed.
     """
     parts = [part for part in (answer.root_cause, answer.explanation) if part]
     copied = quotations_of_input(parts, messages.variable_text)
     if copied:
         of_lessons = quotations_of_input(copied, "\n".join(lessons))
         copied = [part for part in copied if part not in of_lessons]
-    return len(copied) == len(parts) or any(len(part) >= MIN_COPIED_LENGTH for part in copied)
+    is_copy = len(copied) == len(parts) or any(len(part) >= MIN_COPIED_LENGTH for part in copied)
+    return copied if is_copy else []
 
 
-def _with_valid_rules(answer: ModelReflection, context: ReflectionContext) -> ModelReflection:
-    """Without rules that no decision of the agent supports, or that are copied from the trace."""
-    if not answer.may_have_rules:
-        return answer.model_copy(update={"rules": []})
-    texts = text_by_others(context)
-    rules = [rule for rule in answer.rules if not borrows_from_trace(rule.to_sentence(), texts)]
-    if len(rules) < len(answer.rules):
-        log.warning("strategy_repeats_the_trace")
-    return answer.model_copy(update={"rules": rules})
+def _without_impossible_rules(answer: ModelReflection) -> ModelReflection:
+    """Without rules that no decision of the agent supports."""
+    return answer if answer.may_have_rules else answer.model_copy(update={"rules": []})
 
 
 def _confirmed_lessons(answer: ModelReflection, evidence: Evidence) -> list[UUID]:
@@ -170,7 +166,6 @@ def _with_scores_of_rules(
         "confidence": by_rules.confidence if by_rules else 0.5,
         "tags": list(by_rules.tags) if by_rules else [],
         "source_event_ids": [],
-        "rules": [],
         "task_hint": None,
         "same_as": [],
         "cause_kind": "unknown",
@@ -200,6 +195,7 @@ def _to_result(
     by_rules: ReflectionResult | None,
     answer: ModelReflection,
     reply: LLMReply,
+    copied: Sequence[str],
 ) -> ReflectionResult:
     event_ids = {event_id_of(event, number) for number, event in enumerate(context.events)}
     sources = [event_id for event_id in answer.source_event_ids if event_id in event_ids]
@@ -222,5 +218,6 @@ def _to_result(
         related_memory_ids=list(context.related_memory_ids),
         metadata=reflect.rule_metadata(context, findings)
         | {"model": reply.model}
-        | ({"second_cause_kind": answer.second_cause_kind} if answer.second_cause_kind else {}),
+        | ({"second_cause_kind": answer.second_cause_kind} if answer.second_cause_kind else {})
+        | ({QUOTATIONS: list(copied)} if copied else {}),
     )

@@ -20,7 +20,12 @@ from memory_api.core.schemas import fold_tags
 from memory_api.core.secret_redaction import redact_value
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.editing import rewrite_memory
-from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from memory_api.memories.index.drafts import (
+    ADVICE_KINDS,
+    MemoryDraft,
+    PreparedMemory,
+    prepare_memories,
+)
 from memory_api.memories.index.scopes import (
     ScopeAddress,
     find_scopes,
@@ -40,7 +45,11 @@ from memory_api.memories.search.query import EmbeddedQuery, SearchFilters, Searc
 from memory_api.memories.search.search import embed_query, search_in_session
 from memory_api.memories.tables import MemoryRow
 from memory_api.reflection.lesson_locks import MIN_TERM_OVERLAP, lock_lessons, term_overlap
-from memory_api.reflection.outside_text import confirm_quoting_advice
+from memory_api.reflection.outside_text import (
+    OutsideTexts,
+    confirm_repeated_advice,
+    guard_lessons,
+)
 from memory_api.reflection.schemas import QueryReflectionsRequest, ReflectionResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -175,9 +184,9 @@ async def save_lessons(
 async def _update_known_lesson(
     session: AsyncSession, memory_id: UUID, lesson: PreparedMemory
 ) -> None:
-    """Confirm the known lesson if it quotes outside text, and keep the hint for the task."""
-    if lesson.draft.awaiting_confirmation:
-        await confirm_quoting_advice(session, memory_id, lesson)
+    """Confirm the known lesson if it waits, and keep the hint for the task."""
+    if lesson.draft.kind in ADVICE_KINDS:
+        await confirm_repeated_advice(session, memory_id, lesson)
     if hint := lesson.draft.metadata.get("task_hint"):
         parameters = {
             "tenant": current_tenant_id(session),
@@ -292,6 +301,8 @@ async def _rewrite(session: AsyncSession, memory: MemoryRow, lesson: PreparedMem
         "source_event_ids": list(draft.source_event_ids),
         "metadata_": draft.metadata,
     }
+    if draft.awaiting_confirmation:
+        fields |= {"status": draft.status, "awaiting_confirmation": True}
     await rewrite_memory(
         session,
         memory,
@@ -318,6 +329,7 @@ async def create_reflection(
     drafts = reflection_drafts(
         result, project_id=project_id, session_id=session_id, trace_id=trace_id
     )
+    drafts = await guard_lessons(drafts, OutsideTexts())  # the client is the author
     lessons = await prepare_memories(await runtime.get_tenant_embedder(tenant_id), drafts)
     async with runtime.sessions.for_tenant(tenant_id) as session:
         return await save_lessons(session, lessons)

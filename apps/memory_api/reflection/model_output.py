@@ -12,7 +12,6 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
-from itertools import pairwise
 from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import (
@@ -29,9 +28,7 @@ from memory_api.core.telemetry import get_logger
 from memory_api.playbooks.citations import resolve_citations
 from memory_api.playbooks.models import VerdictTag
 from memory_api.reflection.schemas import CauseKind
-from memory_api.text.reuse import find_reused_text
-from memory_api.trace_analysis.context import ReflectionContext
-from memory_api.traces.schemas import EventType, OutcomeType
+from memory_api.traces.schemas import OutcomeType
 
 log = get_logger(__name__)
 
@@ -297,11 +294,6 @@ def _parse_printed_list(text: str) -> list[Any]:
 
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_SENTENCE = re.compile(r"(?<=[.!?;])[\s\"']+|[。！？\n]+")
-_MIN_SENTENCE_LENGTH = 8
-"""Characters. For scripts without spaces between words; elsewhere two words are enough."""
-_TRUSTED_EVENT_TYPES = (EventType.SYSTEM_EVENT, EventType.TOOL_CALL)
-"""Instructions come from the operator, and calls from the agent."""
 _ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -311,41 +303,6 @@ def quotations_of_input(texts: Iterable[str], shown: str) -> list[str]:
     """
     normalized = _normalize_layers(shown)
     return [text for text in texts if _normalize(text) in normalized]
-
-
-def text_by_others(context: ReflectionContext) -> list[str]:
-    """The texts of a trace that a lesson must not copy: all but instructions and calls."""
-    texts = [e.content for e in context.events if e.event_type not in _TRUSTED_EVENT_TYPES]
-    return [*texts, context.task_description or "", context.task_goal or ""]
-
-
-def borrows_from_trace(lesson: str, texts: Iterable[str]) -> bool:
-    """Whether a sentence of a lesson is copied from `texts`: literally, or with words left out or
-    reordered. Such a lesson may be an instruction by the author of the trace.
-    """
-    layers = [layer for text in texts for layer in _layers(text)]
-    if _normalize(lesson) in "\n".join(map(_normalize, layers)):
-        return True
-    passages = {str(n): passage for n, passage in enumerate(_passages(layers))}
-    return any(find_reused_text(sentence, passages) is not None for sentence in _sentences(lesson))
-
-
-def _passages(texts: Iterable[str]) -> set[str]:
-    """Each sentence of the texts, alone and joined with the next one."""
-    passages: set[str] = set()
-    for text in texts:
-        sentences = _sentences(text)
-        passages.update(sentences)
-        passages.update(map(" ".join, pairwise(sentences)))
-    return passages
-
-
-def _sentences(text: str) -> list[str]:
-    return [
-        part
-        for part in _SENTENCE.split(text)
-        if len(part.split()) > 1 or len(part) > _MIN_SENTENCE_LENGTH
-    ]
 
 
 def _normalize_layers(text: str) -> str:

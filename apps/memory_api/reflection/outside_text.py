@@ -1,88 +1,208 @@
-"""Lessons that quote what others wrote into a trace: tools, users, names of arguments.
+"""The guard of lessons: what a tool, a user or a client wrote must not become advice by being
+repeated.
 
-Anyone who can write into one event of one trace could otherwise write into the prompts of other
-agents. Such a lesson is stored as quarantined. A second independent trace with the same lesson, or
-a person, activates it (`curation/confirmation.py` does the same for bullets).
+Lessons go into the prompts of other agents, so anyone who can write into one field of one trace
+could otherwise write into those. Every step that stores lessons passes them through
+`guard_lessons`: advice that repeats outside text is quarantined until a second independent trace
+teaches it or a person confirms it (`curation/confirmation.py` does the same for bullets), and a
+report shows a repeated instruction in quotation marks. Nothing is dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
+from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.isolated_work import run_isolated
 from memory_api.memories.editing import rewrite_memory
-from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory
+from memory_api.memories.index.drafts import ADVICE_KINDS, MemoryDraft, PreparedMemory
 from memory_api.memories.queries import get_memory, list_linked_traces
-from memory_api.memories.schemas import MemoryKind, MemoryStatus
-from memory_api.reflection.context import TraceContext, input_size
-from memory_api.text.quotations import QUOTATIONS, find_quotations_of
-from memory_api.trace_analysis.arguments import as_mapping, parse_arguments
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.reflection.context import Evidence
+from memory_api.text.quotations import (
+    QUOTATIONS,
+    find_quotations_of,
+    has_address,
+    is_safe_name,
+    quote_instructions_of,
+)
+from memory_api.trace_analysis.arguments import parse_arguments
+from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
 from memory_api.traces.schemas import Event, EventType
-
-_OUTSIDE = frozenset((EventType.TOOL_RESPONSE, EventType.ERROR_EVENT, EventType.USER_MESSAGE))
-_ADVICE = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
+from memory_api.traces.tables import TraceRow
 
 
-async def hold_quoting_advice(
-    drafts: Sequence[MemoryDraft], trace_context: TraceContext
-) -> list[MemoryDraft]:
-    """The drafts; strategies and insights that quote outside text of the trace, or of the attempts
-    they were compared with, are quarantined.
+class Origin(StrEnum):
+    """Who wrote a text. `error`, `ground_truth` and `test_report` are feedback on a run, which
+    `HANSEI_TRUSTED_FEEDBACK` may name.
     """
-    context, evidence = trace_context.context, trace_context.evidence
+
+    TOOL = "tool"
+    USER = "user"
+    AGENT = "agent"
+    SYSTEM = "system"
+    ERROR = "error"
+    GROUND_TRUTH = "ground_truth"
+    TEST_REPORT = "test_report"
+    METADATA = "metadata"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True)
+class OutsideText:
+    """A text that a lesson must not pass on as its own."""
+
+    origin: Origin
+    text: str
+
+
+@dataclass(frozen=True)
+class OutsideTexts:
+    """All outside text behind some lessons. `names` of tools and agents are no quotations."""
+
+    texts: Sequence[OutsideText] = ()
+    names: Collection[str] = ()
+
+    def without(self, trusted: Collection[str]) -> OutsideTexts:
+        """Without the texts of trusted origins."""
+        return replace(self, texts=[item for item in self.texts if item.origin not in trusted])
+
+
+_ORIGIN_OF_EVENT = {
+    EventType.TOOL_RESPONSE: Origin.TOOL,
+    EventType.ERROR_EVENT: Origin.TOOL,
+    EventType.USER_MESSAGE: Origin.USER,
+    EventType.LLM_CALL: Origin.AGENT,
+    EventType.LLM_RESPONSE: Origin.AGENT,
+    EventType.SYSTEM_EVENT: Origin.SYSTEM,
+}
+
+
+def outside_texts_of(
+    context: ReflectionContext, evidence: Evidence, trace: TraceRow | None = None
+) -> OutsideTexts:
+    """The outside text of a trace and of the attempts it was compared with: every field that a
+    client or a tool can fill, except the values of calls, which the agent chose, and names that are
+    one word. Hints were noted for the task by earlier reflections, which may have copied them.
+    """
     events = [*context.events, *(e for attempt in evidence.attempts for e in attempt.events)]
-    texts = [draft.content for draft in drafts if draft.kind in _ADVICE]
-    if not texts:
-        return list(drafts)
-    names = {event.tool_name for event in events if event.tool_name}
+    fields: dict[Origin, Sequence[Any]] = {
+        Origin.USER: (context.task_description, context.task_goal),
+        Origin.ERROR: (context.error,),
+        Origin.GROUND_TRUTH: (evidence.ground_truth,),
+        Origin.TEST_REPORT: (evidence.test_report,),
+        Origin.TOOL: ([tool.description for tool in context.tools],),
+        Origin.MEMORY: (list(evidence.task_hints),),
+    }
+    if trace is not None:
+        fields[Origin.USER] = (*fields[Origin.USER], trace.query)
+        fields[Origin.AGENT] = (trace.generated_answer, trace.reasoning_steps)
+        fields[Origin.METADATA] = (trace.metadata_,)
+    texts = [
+        OutsideText(origin, text)
+        for origin, values in fields.items()
+        for value in values
+        for text in _strings(value)
+    ]
+    texts += [text for event in events for text in _texts_of_event(event)]
+    names = {name for event in events for name in _names_in(event)}
     names |= {tool.name for tool in context.tools}
-    names |= {event.agent for event in events if event.agent}
-    work = partial(find_quotations_of, texts, _outside_texts(events), names)
-    quotations = await run_isolated(work, input_size(context, evidence))
-    return [_hold(draft, quotations.get(draft.content, [])) for draft in drafts]
+    texts += [OutsideText(Origin.TOOL, name) for name in names if not is_safe_name(name)]
+    return OutsideTexts(texts, {name for name in names if is_safe_name(name)})
 
 
-def _outside_texts(events: Iterable[Event]) -> list[str]:
-    """What tools and users wrote, and names of arguments. The values are the agent's."""
-    texts: list[str] = []
-    for event in events:
-        if event.event_type in _OUTSIDE:
-            texts.append(event.content)
-        elif event.event_type == EventType.TOOL_CALL:
-            texts.append("\n".join(parse_arguments(event.content, event.tool_name or "")))
-        error: Any = event.error  # of a stored event: a mapping
-        if error is not None:
-            fields = as_mapping(error) if isinstance(error, dict) else error.model_dump()
-            texts.append(str(fields.get("error_message") or ""))
-    return texts
+def _names_in(event: Event) -> Iterator[str]:
+    named = (event.metadata.get("tool"), event.metadata.get("tool_name"))
+    for name in (event.tool_name, event.agent, *named):
+        if isinstance(name, str) and name:
+            yield name
 
 
-def _hold(draft: MemoryDraft, quotations: Sequence[str]) -> MemoryDraft:
-    if draft.kind not in _ADVICE or not quotations:
-        return draft
+def _texts_of_event(event: Event) -> Iterator[OutsideText]:
+    if event.event_type is EventType.TOOL_CALL:
+        arguments = parse_arguments(event.content, event.tool_name or "")
+        yield OutsideText(Origin.TOOL, "\n".join(arguments))
+    else:
+        yield OutsideText(_ORIGIN_OF_EVENT[event.event_type], event.content)
+    for text in _strings(event.error):
+        yield OutsideText(Origin.TOOL, text)
+    for text in _strings(event.metadata):
+        yield OutsideText(Origin.METADATA, text)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All strings in a JSON value, the names of its fields included."""
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            if item:
+                yield item
+        elif isinstance(item, BaseModel):
+            stack.append(item.model_dump())
+        elif isinstance(item, Mapping):
+            mapping = cast("Mapping[Any, Any]", item)
+            stack += [*mapping.keys(), *mapping.values()]
+        elif isinstance(item, list | tuple):
+            stack += cast("Sequence[Any]", item)
+
+
+async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) -> list[MemoryDraft]:
+    """The drafts, which may be stored now. Advice that repeats outside text, or that comes with
+    `quotations` in its metadata, waits for confirmation. Instructions that a report repeats are in
+    quotation marks.
+    """
+    texts = [item.text for item in outside.texts]
+    size = sum(len(text) + 100 for text in texts)
+    advice = [draft.content for draft in drafts if draft.kind in ADVICE_KINDS]
+    reports = [draft.content for draft in drafts if draft.kind not in ADVICE_KINDS]
+    quotations: dict[str, list[str]] = {}
+    quoted: dict[str, str] = {}
+    if texts and advice:
+        work = partial(find_quotations_of, advice, texts, outside.names)
+        quotations = await run_isolated(work, size)
+    if texts and reports:
+        quoted = await run_isolated(partial(quote_instructions_of, reports, texts), size)
+    return [
+        _hold(draft, quotations.get(draft.content, ()))
+        if draft.kind in ADVICE_KINDS
+        else replace(draft, content=quoted.get(draft.content, draft.content))
+        for draft in drafts
+    ]
+
+
+def _hold(draft: MemoryDraft, found: Sequence[str]) -> MemoryDraft:
+    known: Any = draft.metadata.get(QUOTATIONS) or ()
+    quotations = list(dict.fromkeys([*known, *found]))
+    if not quotations:
+        return replace(draft, is_guarded=True)
     return replace(
         draft,
+        is_guarded=True,
         status=MemoryStatus.QUARANTINED,
         awaiting_confirmation=True,
-        metadata=draft.metadata | {QUOTATIONS: list(quotations)},
+        metadata=draft.metadata | {QUOTATIONS: quotations},
     )
 
 
-async def confirm_quoting_advice(
+async def confirm_repeated_advice(
     session: AsyncSession, memory_id: UUID, lesson: PreparedMemory
 ) -> None:
     """Activate a waiting lesson that this trace teaches again, if the trace is independent of those
-    that taught it before.
+    that taught it before. Only a person confirms an address.
     """
     memory = await get_memory(session, memory_id, for_update=True)
     if memory is None or not memory.awaiting_confirmation or lesson.draft.trace_id is None:
+        return
+    if has_address(memory.content):
         return
     traces = {*await list_linked_traces(session, memory_id, "derived_from"), lesson.draft.trace_id}
     if await count_independent_traces(session, traces) < MIN_INDEPENDENT_TRACES:

@@ -52,7 +52,7 @@ from memory_api.reflection.lesson_storage import (
     save_lessons,
 )
 from memory_api.reflection.model_output import ModelVerdict
-from memory_api.reflection.outside_text import hold_quoting_advice
+from memory_api.reflection.outside_text import guard_lessons, outside_texts_of
 from memory_api.reflection.related_lessons import find_related_lessons
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
@@ -201,11 +201,11 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
             if not error.allows_rules:
                 raise
             lessons = replace(await self.learner.generate(input, findings, None), failure=error)
-        lessons = replace(
-            lessons,
-            memories=await hold_quoting_advice(lessons.memories, input.trace_context),
-            task_memories=await hold_quoting_advice(lessons.task_memories, input.trace_context),
-        )
+        outside = outside_texts_of(input.context, input.evidence, input.trace)
+        outside = outside.without(runtime.settings.trusted_feedback.split(","))
+        guarded = await guard_lessons([*lessons.memories, *lessons.task_memories], outside)
+        count = len(lessons.memories)
+        lessons = replace(lessons, memories=guarded[:count], task_memories=guarded[count:])
         verdicts = self._judge(input, findings, lessons)
         recordable = await prepare_verdicts(
             runtime,

@@ -6,7 +6,7 @@ quotation must not carry addresses or instructions, and advice with one needs a 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from memory_api.text.excerpts import excerpt
 
@@ -38,6 +38,8 @@ _QUOTED = re.compile(
 )
 _JAPANESE = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]")
 _TOKEN = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]|[^\W_\u3041-\u30ff\u3400-\u9fff]+")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _PATH_SEPARATOR = re.compile(r"[.\[\]]+")
 QUOTATIONS = "quotations"
 """Key of a lesson's metadata: the passages of outside text that it quotes."""
@@ -54,11 +56,7 @@ def safe_quotation(text: str) -> str:
     start = 0
     for end in (*(match.end() for match in _CLAUSE.finditer(line)), len(line)):
         clause = line[start:end].strip(" \"'“”‘’([{-*>#")
-        if (
-            _ADDRESS.search(clause)
-            or _INSTRUCTION.match(clause)
-            or _JAPANESE_INSTRUCTION.search(clause)
-        ):
+        if _ADDRESS.search(clause) or _is_instruction(clause):
             return line[:start].rstrip(" :;,、：")
         start = end
     return line
@@ -82,9 +80,10 @@ def to_safe_name(name: str) -> str:
 def find_quotations(
     text: str, outside_texts: Iterable[str], own_names: Collection[str] = ()
 ) -> list[str]:
-    """The passages of `text` that occur in outside texts: quoted or marked as code, or copied with
-    at least 5 words (12 characters of Japanese). `own_names`, such as the names of tools, are no
-    quotations. Linear in the length of the outside texts.
+    """The passages of `text` that occur in outside texts: quoted or marked as code, copied with at
+    least 5 words (12 characters of Japanese), or a whole clause that is an instruction.
+    `own_names`, such as the names of tools, are no quotations. Linear in the length of the outside
+    texts.
     """
     own = {name.casefold() for name in own_names}
     spans = {
@@ -96,10 +95,11 @@ def find_quotations(
         and any(c.isalpha() for c in span)
         and span.casefold() not in own
     }
-    size = MIN_COPIED_CHARACTERS if _JAPANESE.search(text) else MIN_COPIED_WORDS
-    passages = _passages(text, size)
+    size = _passage_size(text)
+    passages = {words: text[start:end] for words, (start, end) in _passages(text, size).items()}
+    instructions = {_words(clause): clause for clause in _clauses(text) if _is_instruction(clause)}
     found: dict[str, None] = {}
-    for outside in outside_texts:
+    for outside in _unescaped(outside_texts):
         folded = outside.casefold()
         found |= {span: None for span, needle in spans.items() if _has_words(folded, needle)}
         if passages:
@@ -107,6 +107,9 @@ def find_quotations(
             for words in zip(*(tokens[n:] for n in range(size)), strict=False):
                 if words in passages:
                     found[passages[words]] = None
+        if instructions:
+            clauses = map(_words, _clauses(outside))
+            found |= {instructions[words]: None for words in clauses if words in instructions}
         if len(found) >= MAX_QUOTATIONS:
             break
     return list(found)[:MAX_QUOTATIONS]
@@ -119,6 +122,84 @@ def find_quotations_of(
     that imports little.
     """
     return {text: find_quotations(text, outside_texts, own_names) for text in texts}
+
+
+def quote_instructions(text: str, outside_texts: Iterable[str]) -> str:
+    """A report with quotation marks around each copied passage of at least 5 words (12 characters
+    of Japanese) that has an instruction or an address, so that it reads as what another wrote.
+    """
+    size = _passage_size(text)
+    passages = _passages(text, size)
+    if not passages:
+        return text
+    copied = {
+        passages[words]
+        for outside in _unescaped(outside_texts)
+        for tokens in [_TOKEN.findall(outside.casefold())]
+        for words in zip(*(tokens[n:] for n in range(size)), strict=False)
+        if words in passages
+    }
+    quoted = [match.span() for match in _QUOTED.finditer(text)]
+    for start, end in reversed(_join(sorted(copied))):
+        is_quoted = any(left < end and start < right for left, right in quoted)
+        if not is_quoted and has_instruction(text[start:end]):
+            text = f"{text[:start]}“{text[start:end]}”{text[end:]}"
+    return text
+
+
+def quote_instructions_of(texts: Iterable[str], outside_texts: Sequence[str]) -> dict[str, str]:
+    """`quote_instructions` of each text."""
+    return {text: quote_instructions(text, outside_texts) for text in texts}
+
+
+def has_instruction(text: str) -> bool:
+    """Whether a passage has an address or a clause that is an instruction."""
+    return _ADDRESS.search(text) is not None or any(map(_is_instruction, _clauses(text)))
+
+
+def has_address(text: str) -> bool:
+    """Whether a passage has a URL, a host with a path, or an account such as `@name`."""
+    return _ADDRESS.search(text) is not None
+
+
+def _is_instruction(clause: str) -> bool:
+    return bool(_INSTRUCTION.match(clause) or _JAPANESE_INSTRUCTION.search(clause))
+
+
+def _clauses(text: str) -> Iterator[str]:
+    for clause in _CLAUSE.split(text):
+        if clause := clause.strip(" \"'“”‘’([{-*>#"):
+            yield clause
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_TOKEN.findall(text.casefold()))
+
+
+def _join(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sorted spans, with those that overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _unescaped(texts: Iterable[str]) -> Iterator[str]:
+    """Each text, and without one and two layers of JSON escapes where it has any."""
+    for text in texts:
+        yield text
+        for _ in range(2):
+            if "\\" not in text:
+                break
+            text = _ESCAPE.sub(_unescape, text)
+            yield text
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else _ESCAPED_CHARACTERS.get(match[2], match[2])
 
 
 def _has_words(text: str, words: str) -> bool:
@@ -139,12 +220,17 @@ def _is_word(character: str) -> bool:
     return character == "_" or (character.isalnum() and not _JAPANESE.match(character))
 
 
-def _passages(text: str, size: int) -> dict[tuple[str, ...], str]:
-    """Each run of `size` words of a text → the run as it is written."""
+def _passage_size(text: str) -> int:
+    return MIN_COPIED_CHARACTERS if _JAPANESE.search(text) else MIN_COPIED_WORDS
+
+
+def _passages(text: str, size: int) -> dict[tuple[str, ...], tuple[int, int]]:
+    """Each run of `size` words of a text → where it starts and ends."""
     matches = list(_TOKEN.finditer(text))
     return {
-        tuple(match[0].casefold() for match in matches[n : n + size]): text[
-            matches[n].start() : matches[n + size - 1].end()
-        ]
+        tuple(match[0].casefold() for match in matches[n : n + size]): (
+            matches[n].start(),
+            matches[n + size - 1].end(),
+        )
         for n in range(len(matches) - size + 1)
     }

@@ -255,9 +255,7 @@ async def test_rules_reflect_without_a_model(api: httpx2.AsyncClient) -> None:
     assert "test_newline" in found["error_identification"]
     memory = (await api.get(f"/api/v1/memories/{learnt['insight_ids'][0]}")).json()
     assert memory["content"] == found["key_insight"]
-    query = {"query_text": "test_newline", "kinds": ["insight"], "min_importance": 0}
-    hits = (await api.post("/api/v1/reflections/query", json=query)).json()["reflections"]
-    assert [hit["id"] for hit in hits] == learnt["insight_ids"]
+    assert memory["awaiting_confirmation"], "it names a test that only the report of one run has"
     assert await votes(api) == [(0, 0, 0), (0, 0, 0)], "one failure proves nothing on a bullet"
 
 

@@ -21,6 +21,8 @@ from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.text.terms import document_weights
 
 _NOT_ALNUM = re.compile(r"[\W_]+")
+ADVICE_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
+"""Kinds that agents read as advice and that can become bullets."""
 MAX_TERMS = 4_000
 """Maximum number of indexed terms of one memory, those with the highest weights."""
 
@@ -44,6 +46,10 @@ class MemoryDraft:
     source: str = "api"
     status: MemoryStatus = MemoryStatus.ACTIVE
     awaiting_confirmation: bool = False
+    is_guarded: bool = False
+    """Whether the guard against outside text has seen it, or a client stores it as its author.
+    Advice is not stored otherwise (`reflection/outside_text.py`).
+    """
     error_category: str | None = None
     outcome: str | None = None
     session_id: str | None = None

@@ -22,7 +22,7 @@ from memory_api.core.ids import new_id
 from memory_api.core.resources import load_sql
 from memory_api.core.schemas import fold_tags
 from memory_api.core.statements import fetch_rows, load_statement
-from memory_api.memories.index.drafts import PreparedMemory
+from memory_api.memories.index.drafts import ADVICE_KINDS, PreparedMemory
 from memory_api.memories.index.scopes import (
     KIND_IDS,
     LabelName,
@@ -95,7 +95,10 @@ IndexedPair = tuple[Indexable, PreparedMemory]
 async def insert_memories(
     session: AsyncSession, items: Sequence[PreparedMemory]
 ) -> list[InsertedMemory]:
-    """Inserts memories and indexes the active ones. The IDs are those of the drafts."""
+    """Inserts memories and indexes the active ones. The IDs are those of the drafts. Advice
+    must have passed the guard (`reflection/outside_text.py`).
+    """
+    assert all(item.draft.is_guarded or item.draft.kind not in ADVICE_KINDS for item in items)
     scopes = await ensure_scopes(session, {item.draft.scope_address for item in items})
     rows = [to_columns(session, item, scopes[item.draft.scope_address]) for item in items]
     inserted = await insert_rows(session, rows)

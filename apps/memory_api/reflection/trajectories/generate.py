@@ -23,8 +23,6 @@ from memory_api.reflection.context import Evidence, analyze
 from memory_api.reflection.facts import collect_facts
 from memory_api.reflection.model_output import (
     ModelVerdict,
-    borrows_from_trace,
-    text_by_others,
     validate_verdicts,
 )
 from memory_api.reflection.rules import reflect
@@ -135,28 +133,22 @@ async def analyze_trajectory(
     if model is None:
         insights = insights_by_rules(input.context, input.findings)
         return TrajectoryAnalysis(_to_result(input, insights, (), round_count=1))
-    others = text_by_others(input.context)
-    rounds = _RefinementRounds(input, builder, model, others)
-    return await rounds.run(max(1, max_iterations))
+    return await _RefinementRounds(input, builder, model).run(max(1, max_iterations))
 
 
 class _RefinementRounds:
-    """The model calls about one trajectory, and what they brought so far. `texts_by_others` are
-    those parts of the trajectory that the agent did not write: an insight must not copy them.
-    """
+    """The model calls about one trajectory, and what they brought so far."""
 
     def __init__(
         self,
         input: TrajectoryInput,
         builder: ReflectorPromptBuilder,
         model: ModelSession,
-        texts_by_others: Sequence[str] = (),
     ) -> None:
         self.input = input
         self.builder = builder
         self.llm = MeteredLLM(model.llm)
         self.model = replace(model, llm=self.llm)
-        self.texts_by_others = texts_by_others
         self.insights: list[Insight] = []
         self.verdicts: dict[str, ModelVerdict] = {}
         self.known_insights: set[bytes] = set()
@@ -205,11 +197,6 @@ class _RefinementRounds:
         count_before = len(self.insights)
         for insight in answer.insights:
             text_id = fingerprint(insight.key_insight)
-            if await asyncio.to_thread(
-                borrows_from_trace, insight.key_insight, self.texts_by_others
-            ):
-                log.warning("insight_repeats_the_trajectory")
-                continue
             if insight.key_insight.strip() and text_id not in self.known_insights:
                 self.known_insights.add(text_id)
                 self.insights.append(_redact(insight))

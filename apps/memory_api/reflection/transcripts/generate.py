@@ -12,7 +12,6 @@ from typing import Any, cast
 from pydantic import BaseModel, Field, field_validator
 
 from memory_api.core.secret_redaction import redact
-from memory_api.core.telemetry import get_logger
 from memory_api.llm.model_session import ModelSession
 from memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
 from memory_api.llm.structured_output import request_structured, schema_text
@@ -26,11 +25,7 @@ from memory_api.reflection.event_text import (
     count_tokens,
     fit_events,
 )
-from memory_api.reflection.model_output import (
-    borrows_from_trace,
-    text_by_others,
-    valid_items,
-)
+from memory_api.reflection.model_output import valid_items
 from memory_api.reflection.rules import reflect
 from memory_api.reflection.rules.narrative import compose_narrative
 from memory_api.text.advice import is_task_specific
@@ -39,8 +34,6 @@ from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.findings import Findings
 from memory_api.traces.importers.messages import MESSAGE_NUMBER_KEY
 from memory_api.traces.schemas import Event, OutcomeType
-
-log = get_logger(__name__)
 
 PROMPT_NAME = "transcripts/analyze"
 BUILTIN_PROMPT = """You read the transcript of a session with an AI agent and the playbook of
@@ -154,25 +147,13 @@ async def analyze_transcript(
         tag.model_copy(update={"rationale": redact(tag.rationale).text})
         for tag in answer.bullet_tags
     ]
-    insights = await asyncio.to_thread(_own_insights, answer.insights, events)
+    insights = [redact(text).text for text in answer.insights]
     redacted = ModelTranscriptAnalysis(
         analysis=redact(answer.analysis).text, bullet_tags=tags, insights=insights
     )
     return TranscriptAnalysis(
         redacted, messages.variable_text, "llm", reply.model, prompt.hash, metered.usage()
     )
-
-
-def _own_insights(insights: Sequence[str], events: Sequence[Event]) -> list[str]:
-    """The insights that the model wrote, redacted. One that copies the transcript may be an
-    instruction by an author of the transcript.
-    """
-    context = session_context(events)
-    texts = text_by_others(context)
-    own = [text for text in insights if not borrows_from_trace(text, texts)]
-    if len(own) < len(insights):
-        log.warning("insights_repeat_the_transcript", count=len(insights) - len(own))
-    return [redact(text).text for text in own]
 
 
 def session_context(events: Sequence[Event]) -> ReflectionContext:
