@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -59,37 +59,6 @@ def register(app: typer.Typer) -> None:
     keys.command("list")(key_list)
     keys.command("revoke")(key_revoke)
     app.add_typer(keys, name="key")
-    evaluations = typer.Typer(help="Measure what a playbook changes.", no_args_is_help=True)
-    evaluations.command("ace")(eval_ace)
-    app.add_typer(evaluations, name="eval")
-
-
-def eval_ace(
-    task: Annotated[Literal["finer", "formula"], typer.Option(help="The task of ACE.")],
-    model: Annotated[
-        str | None, typer.Option(help="Model that answers. Default: that of the settings.")
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder with TASK_train.jsonl and TASK_test.jsonl.", file_okay=False),
-    ] = None,
-    mode: Annotated[Literal["offline", "online", "both"], typer.Option(help="Protocol.")] = "both",
-    epochs: Annotated[int, typer.Option(min=1, help="Rounds of offline training.")] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most N samples of a set.")] = None,
-    labels: Annotated[
-        bool, typer.Option("--labels/--no-labels", help="Send the right answers with the traces.")
-    ] = True,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Scripted answers; no model is called to answer.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Run the protocol of ACE with and without a playbook on a running service, and print
-    accuracy, tokens and cost.
-    """
-    body = importlib.import_module("memory_api.commands.evaluate_ace")
-    options = body.EvaluationOptions(task, model, data, mode, epochs, limit, labels, dry_run)
-    _run("evaluate_ace", "run_evaluate_ace", options=options, as_json=json)
 
 
 def up(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hansei.client import AsyncHansei, Hansei
     from hansei.errors import HanseiError
+    from hansei.evaluation.evaluate import evaluate
     from hansei.recording.decorators import tool, traced
     from hansei.recording.recorder import Recorder, configure, flush
     from hansei.recording.trace import RecordedTrace, current_trace, trace, with_trace
@@ -22,6 +23,7 @@ __all__ = [
     "Recorder",
     "configure",
     "current_trace",
+    "evaluate",
     "flush",
     "tool",
     "trace",
@@ -33,6 +35,7 @@ _MODULES = {
     "AsyncHansei": "hansei.client",
     "Hansei": "hansei.client",
     "HanseiError": "hansei.errors",
+    "evaluate": "hansei.evaluation.evaluate",
     "RecordedTrace": "hansei.recording.trace",
     "Recorder": "hansei.recording.recorder",
     "configure": "hansei.recording.recorder",

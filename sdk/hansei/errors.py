@@ -2,6 +2,7 @@
 
 HanseiError                 base class of all errors below
 ├── NotConfigured           no usable URL or credentials
+├── EvaluationError         an evaluation cannot start or continue
 ├── Unreachable             the service cannot be reached or the connection was lost
 │   └── TimedOut            the service did not respond in time
 ├── UnexpectedResponse      the response is not from Hansei, for example a proxy's error page
@@ -55,6 +56,10 @@ class HanseiError(Exception):
 
 class NotConfigured(HanseiError):
     code = "not_configured"
+
+
+class EvaluationError(HanseiError):
+    code = "evaluation"
 
 
 class Unreachable(HanseiError):

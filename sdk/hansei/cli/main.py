@@ -24,6 +24,7 @@ from hansei.cli.audit import list_audit_log
 from hansei.cli.bootstrap import bootstrap
 from hansei.cli.budgets import budget_commands, show_usage
 from hansei.cli.collections import collection_commands
+from hansei.cli.evaluations import evaluation_commands
 from hansei.cli.hooks import hook_commands
 from hansei.cli.mcp import run_mcp
 from hansei.cli.memories import memory_commands
@@ -42,11 +43,11 @@ CLIENT_COMMANDS = frozenset(
     {
         *("reflect", "search", "playbook", "proposal", "memory", "collection", "agent"),
         *("trace", "run", "budget", "usage", "audit", "analytics", "mcp", "hooks"),
-        *("bootstrap", "webhook"),
+        *("bootstrap", "webhook", "eval"),
     }
 )
 SERVER_COMMANDS = frozenset(
-    {"up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key", "eval"}
+    {"up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key"}
 )
 
 
@@ -106,6 +107,7 @@ for group in (
     budget_commands,
     hook_commands,
     webhook_commands,
+    evaluation_commands,
 ):
     app.add_typer(group, rich_help_panel=PANEL)
 app.command("usage", rich_help_panel=PANEL)(show_usage)

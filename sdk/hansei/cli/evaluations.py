@@ -1,0 +1,238 @@
+"""`hansei eval`: measure on your own tasks whether agents get better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
+
+from hansei.cli.options import AsJson
+from hansei.cli.terminal import (
+    format_count,
+    format_usd,
+    print_json,
+    print_message,
+    print_table,
+    print_text,
+    stderr,
+)
+from hansei.errors import EvaluationError
+from hansei.evaluation import evaluate
+from hansei.evaluation.html_report import plan_line
+from hansei.evaluation.plan import Plan, Protocol, load_plan, make_plan
+from hansei.evaluation.report import build_report
+from hansei.evaluation.runner import Limits, Progress, Stopped
+from hansei.evaluation.tasks import read_tasks, score_by_match
+from hansei.evaluation.text_report import headline, sections
+from hansei.types import Json
+
+evaluation_commands = typer.Typer(
+    name="eval", help="Measure on your own tasks whether agents get better.", no_args_is_help=True
+)
+DEFAULTS, LIMITS = Protocol(), Limits()
+
+
+def parse_arms(text: str) -> tuple[Any, ...]:
+    return tuple(arm.strip() for arm in text.split(",") if arm.strip())
+
+
+@evaluation_commands.command("run")
+def run_evaluation(
+    tasks: Annotated[Path | None, typer.Option(help="Tasks as JSON lines.", metavar="FILE")] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(help="Command that answers one task, or module:function.", metavar="COMMAND"),
+    ] = None,
+    scorer: Annotated[
+        str | None,
+        typer.Option(help="Command or module:function that scores answers.", metavar="COMMAND"),
+    ] = None,
+    playbook: Annotated[
+        str | None, typer.Option(help="Start from a copy of this playbook. Default: empty.")
+    ] = None,
+    arms: Annotated[
+        str, typer.Option(help="Any of none, hansei, icl, examples, full.", metavar="A,B")
+    ] = ",".join(DEFAULTS.arms),
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tasks between two updates of the memory. Default: up to 10."),
+    ] = None,
+    held_out: Annotated[
+        int, typer.Option(min=0, help="Hold out N random tasks, which decide.")
+    ] = DEFAULTS.held_out,
+    second_pass: Annotated[
+        bool,
+        typer.Option("--second-pass/--no-second-pass", help="Answer the stream again at the end."),
+    ] = DEFAULTS.second_pass,
+    repeats: Annotated[int, typer.Option(min=1, help="Repeats with new memories.")] = 1,
+    seed: Annotated[int, typer.Option(help="Decides orders and the choice of tasks.")] = 1,
+    feedback: Annotated[
+        Literal["outcome", "text", "answer"],
+        typer.Option(help="What is learned: outcome; and text of the scorer; and right answer."),
+    ] = DEFAULTS.feedback,
+    reflect: Annotated[
+        Literal["auto", "always"], typer.Option(help="Which attempts are reflected on.")
+    ] = DEFAULTS.reflect,
+    token_budget: Annotated[
+        int | None, typer.Option(min=0, help="Of `hansei`. Default: the playbook's.")
+    ] = None,
+    icl_tokens: Annotated[int, typer.Option(min=0, help="Of `icl`.")] = DEFAULTS.icl_tokens,
+    examples: Annotated[int, typer.Option(min=1, help="Of `examples`.")] = DEFAULTS.examples,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most N tasks of each kind.")] = None,
+    parallel: Annotated[int, typer.Option(min=1, help="Calls at once.")] = LIMITS.parallel,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one call.")] = LIMITS.timeout,
+    retries: Annotated[int, typer.Option(min=0, help="Of a failed call.")] = LIMITS.retries,
+    learn_timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds for learning from one window.")
+    ] = LIMITS.learn_timeout,
+    budget_usd: Annotated[
+        float | None, typer.Option(min=0, help="Stop before the run costs more.")
+    ] = None,
+    input_price: Annotated[
+        float | None, typer.Option(min=0, help="Dollars for a million input tokens.")
+    ] = None,
+    output_price: Annotated[
+        float | None, typer.Option(min=0, help="Dollars for a million output tokens.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the run. Default: hansei-eval/ID.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the run of this folder.", metavar="FOLDER")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the tasks and show the plan; call nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer tasks with and without advice, let the service learn in between, and print what the
+    advice changed, with intervals.
+
+    The service learns in a project of its own; your playbook does not change.
+    """
+    limits = Limits(
+        parallel, timeout, retries, learn_timeout, budget_usd, input_price, output_price
+    )
+    if resume is not None:
+        _run(load_plan(resume), resume, limits, as_json=as_json)
+        return
+    if tasks is None or (agent is None and not dry_run):
+        raise typer.BadParameter("Pass --tasks and --agent, or --resume.")
+    protocol = Protocol(
+        arms=parse_arms(arms),
+        window=window,
+        held_out=held_out,
+        second_pass=second_pass,
+        repeats=repeats,
+        seed=seed,
+        feedback=feedback,
+        playbook=playbook,
+        token_budget=token_budget,
+        icl_tokens=icl_tokens,
+        examples=examples,
+        reflect=reflect,
+        limit=limit,
+    )
+    found = read_tasks(tasks, has_scorer=scorer is not None)
+    plan = make_plan(found, protocol, agent=agent or "", scorer=scorer)
+    if dry_run:
+        _show_plan(plan, as_json=as_json)
+        return
+    folder = output or evaluate.default_folder(plan)
+    evaluate.start(plan, folder)
+    _run(plan, folder, limits, as_json=as_json)
+
+
+@evaluation_commands.command("report")
+def show_report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run.")], as_json: AsJson = False
+) -> None:
+    """Print the report of a run again."""
+    report = build_report(folder)
+    print_json(report) if as_json else print_report(report)
+
+
+def _run(plan: Plan, folder: Path, limits: Limits, *, as_json: bool) -> None:
+    bar = ProgressBar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[money]}"),
+        console=stderr,
+        refresh_per_second=2,
+    )
+    first: list[int] = []
+    try:
+        with bar:
+            shown = bar.add_task("starting", total=plan.to_json()["calls"], money="")
+
+            def update(progress: Progress) -> None:
+                first.append(progress.done)
+                bar.update(
+                    shown,
+                    completed=progress.done,
+                    description=progress.status,
+                    money=_money(progress),
+                )
+
+            report = evaluate.run(plan, folder, limits=limits, on_progress=update)
+    except Stopped as error:
+        error.detail += f" All answers are in {folder}. Continue: hansei eval run --resume {folder}"
+        raise
+    except KeyboardInterrupt:
+        message = (
+            f"Stopped. All answers are in {folder}. Continue: hansei eval run --resume {folder}"
+        )
+        raise EvaluationError(message) from None
+    if as_json:
+        print_json(report)
+    else:
+        print_report(report)
+        print_text(f"Folder: {folder}. Send {folder / evaluate.HTML_FILE} to a colleague.")
+
+
+def _money(progress: Progress) -> str:
+    if progress.usd is None or not progress.done:
+        return ""
+    left = progress.usd / progress.done * (progress.total - progress.done)
+    return f"{format_usd(progress.usd)} spent, about {format_usd(left)} left"
+
+
+def print_report(report: Json) -> None:
+    print_text(headline(report), style="bold")
+    for note in report["notes"]:
+        print_text(note, style="bold red")
+    print_text(plan_line(report), style="dim")
+    for section in sections(report):
+        print_text()
+        print_text(section.title, style="bold")
+        if section.rows:
+            print_table(section.header, section.rows)
+        for line in section.lines:
+            print_text(line, style="dim")
+
+
+def _show_plan(plan: Plan, *, as_json: bool) -> None:
+    """What a run would do, and whether the right answers score as right."""
+    document = plan.to_json()
+    checked = [task for task in plan.tasks if task.expected is not None and task.match != "regex"]
+    wrong = [t.id for t in checked if score_by_match(t, t.expected, None).value < 1]
+    calls = dict.fromkeys(plan.protocol.arms, 0)
+    for block in plan.blocks():
+        for call in block.calls:
+            calls[call.arm] += 1
+    if as_json:
+        print_json(document | {"calls_by_arm": calls, "expected_scores_wrong": wrong})
+        return
+    print_text(f"{format_count(len(plan.tasks), 'task')} are valid. Nothing was called.")
+    print_table(("arm", "calls"), [[arm, str(count)] for arm, count in calls.items()])
+    print_text(
+        f"{len(checked) - len(wrong)} of {len(checked)} expected answers score as right. "
+        f"Windows of {plan.window} tasks."
+    )
+    if wrong:
+        print_message(f"These expected answers score as wrong: {', '.join(wrong[:10])}.")

@@ -1,0 +1,263 @@
+"""Calls an agent or a scorer: a command that exchanges one JSON document, or a Python function."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, cast
+
+from hansei.errors import EvaluationError
+from hansei.evaluation.tasks import Score, Task, score_by_match
+from hansei.types import Json
+
+MAX_OUTPUT_BYTES = 16 * 1024 * 1024
+MAX_STDERR_BYTES, MAX_STDERR_CHARACTERS = 1024 * 1024, 400
+READ_TIMEOUT_SECONDS = 5.0
+MAX_RETRY_PAUSE_SECONDS = 10.0
+STOPPED = "stopped"
+"""The message of a call that `Commands.stop` ended."""
+OUTCOMES = ("success", "failure", "partial", "timeout", "error")
+FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+
+Function = Callable[[Json], Any]
+Scorer = Callable[[Task, Json], Score]
+
+
+class CallFailed(Exception):
+    """One call of the agent or the scorer failed. The message is one line."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an agent returned for one task."""
+
+    answer: Any = None
+    events: list[Json] = field(default_factory=list[Json])
+    outcome: str | None = None
+    feedback: str = ""
+    usage: Json = field(default_factory=dict[str, Any])
+
+
+class Commands:
+    """Runs commands. `stop` ends all that are running."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def run(self, command: str, document: Json) -> Any:
+        """Send a document to a command and return its response. Raises `CallFailed`."""
+        try:
+            process = subprocess.Popen(
+                shlex.split(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C must not end a call that is paid for
+            )
+        except (OSError, ValueError) as error:
+            raise CallFailed(f"cannot start `{command}`: {error}") from error
+        self._running.add(process)
+        try:
+            return self._exchange(process, document)
+        finally:
+            self._running.discard(process)
+            _kill(process)
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    _close(stream)
+
+    def _exchange(self, process: subprocess.Popen[bytes], document: Json) -> Any:
+        text = json.dumps(document, ensure_ascii=False).encode() + b"\n"
+        output = _Reader(process, process.stdout, MAX_OUTPUT_BYTES)
+        errors = _Reader(process, process.stderr, MAX_STDERR_BYTES)
+        writer = threading.Thread(target=_write, args=(process.stdin, text), daemon=True)
+        for thread in (writer, output, errors):
+            thread.start()
+        try:
+            status = process.wait(timeout=self._timeout)
+        except subprocess.TimeoutExpired:
+            raise CallFailed(f"no answer within {self._timeout:g} s") from None
+        for reader in (output, errors):
+            reader.join(timeout=READ_TIMEOUT_SECONDS)
+        if self._stopped:
+            raise CallFailed(STOPPED)
+        if output.is_too_long:
+            raise CallFailed(f"printed more than {MAX_OUTPUT_BYTES // 2**20} MiB")
+        if status != 0:
+            shown = " ".join(errors.text().split())[-MAX_STDERR_CHARACTERS:]
+            raise CallFailed(f"exit status {status}: {shown or 'nothing on standard error'}")
+        return _parse_document(output.text())
+
+    def stop(self) -> None:
+        self._stopped = True
+        for process in list(self._running):
+            _kill(process)
+
+
+class _Reader(threading.Thread):
+    """Reads a stream to its end. Ends the process if it writes more than `limit` bytes."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], stream: IO[bytes] | None, limit: int
+    ) -> None:
+        super().__init__(daemon=True)
+        self._process, self._stream, self._limit = process, stream, limit
+        self._data = bytearray()
+        self.is_too_long = False
+
+    def run(self) -> None:
+        assert self._stream is not None
+        while chunk := os.read(self._stream.fileno(), 65_536):
+            self._data += chunk
+            if len(self._data) > self._limit:
+                self.is_too_long = True
+                _kill(self._process)
+                return
+
+    def text(self) -> str:
+        return bytes(self._data).decode(errors="replace")
+
+
+def _write(stream: IO[bytes] | None, text: bytes) -> None:
+    with contextlib.suppress(OSError):  # the command does not read its input
+        if stream is not None:
+            stream.write(text)
+            stream.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (OSError, AttributeError):
+        process.kill()
+
+
+def _close(stream: IO[bytes]) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        stream.close()
+
+
+def _parse_document(text: str) -> Any:
+    """The whole output, or its last line if other text precedes it."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise CallFailed("printed nothing; expected one JSON document")
+    for part in (text, lines[-1]):
+        try:
+            return json.loads(part)
+        except (ValueError, RecursionError):
+            continue
+    raise CallFailed(f"printed no JSON: {lines[-1][:80]!r}")
+
+
+def load_function(name: str) -> Function | None:
+    """The function that `module:function` names, or None if `name` is a command."""
+    if not FUNCTION.match(name):
+        return None
+    module, function = name.split(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return cast("Function", getattr(importlib.import_module(module), function))
+    except (ImportError, AttributeError) as error:
+        raise EvaluationError(f"Cannot load the function `{name}`: {error}.") from error
+    finally:
+        sys.path.pop(0)
+
+
+def make_agent(agent: str | Function, commands: Commands) -> Function:
+    function = load_function(agent) if isinstance(agent, str) else agent
+    if function is not None:
+        return function
+    command = cast("str", agent)
+    return lambda request: commands.run(command, request)
+
+
+def make_scorer(scorer: str | Callable[..., Any] | None, commands: Commands) -> Scorer:
+    """Scores with the task's own scorer, the given one, or `expected`."""
+    function = load_function(scorer) if isinstance(scorer, str) else scorer
+
+    def score(task: Task, result: Json) -> Score:
+        document = {**task.to_json(), **result, "task_id": task.id}
+        if task.scorer or (isinstance(scorer, str) and function is None):
+            return to_score(commands.run(task.scorer or cast("str", scorer), document))
+        if function is not None:
+            try:
+                return to_score(function(document))
+            except Exception as error:
+                raise CallFailed(f"{type(error).__name__}: {error}") from error
+        return score_by_match(task, result.get("answer"), result.get("outcome"))
+
+    return score
+
+
+def to_score(value: Any) -> Score:
+    """A number, a bool, a pair with feedback, or an object with `score` and `feedback`."""
+    if isinstance(value, Score):
+        return value
+    feedback: Any = ""
+    if isinstance(value, (tuple, list)) and len(cast("list[Any]", value)) == 2:
+        value, feedback = cast("list[Any]", value)
+    elif isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value)
+        value, feedback = fields.get("score"), fields.get("feedback") or ""
+    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise CallFailed(f"the scorer returned {value!r} instead of a number from 0 to 1")
+    return Score(float(value), str(feedback))
+
+
+def call_agent(agent: Function, request: Json, *, retries: int) -> tuple[Answer, int]:
+    """Returns the answer and the number of attempts. Raises `CallFailed` after the last retry."""
+    for attempt in range(retries + 1):
+        try:
+            return to_answer(agent(request), request["task_id"]), attempt + 1
+        except CallFailed as error:
+            failure = error
+        except Exception as error:
+            failure = CallFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
+        if attempt == retries or str(failure) == STOPPED:
+            raise failure
+        time.sleep(min(0.5 * 2**attempt, MAX_RETRY_PAUSE_SECONDS))
+    raise AssertionError("unreachable")
+
+
+def to_answer(value: Any, task_id: str) -> Answer:
+    """Checks a response of the agent. A string is an answer. Raises `CallFailed`."""
+    if isinstance(value, str):
+        return Answer(value)
+    if not isinstance(value, Mapping):
+        raise CallFailed(f"returned {type(value).__name__} instead of an object with `answer`")
+    fields = cast("Mapping[str, Any]", value)
+    if "answer" not in fields:
+        raise CallFailed("returned no `answer`")
+    if fields.get("task_id", task_id) != task_id:
+        raise CallFailed(f"returned an answer for task '{fields['task_id']}'")
+    events, outcome, usage = fields.get("events"), fields.get("outcome"), fields.get("usage")
+    if events is not None and not _is_list_of_objects(events):
+        raise CallFailed("`events` is no list of objects")
+    if outcome is not None and outcome not in OUTCOMES:
+        raise CallFailed(f"`outcome` is one of {', '.join(OUTCOMES)}")
+    if usage is not None and not isinstance(usage, Mapping):
+        raise CallFailed("`usage` is no object")
+    used = cast("dict[str, Any]", usage or {})
+    numbers = {name: value for name, value in used.items() if isinstance(value, (int, float))}
+    feedback = str(fields.get("feedback") or "")
+    return Answer(fields["answer"], list(events or []), outcome, feedback, numbers)
+
+
+def _is_list_of_objects(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(v, dict) for v in cast("list[Any]", value))

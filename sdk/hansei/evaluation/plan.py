@@ -1,0 +1,240 @@
+"""The plan of an evaluation. It is written before the first call, and nothing can be chosen
+afterwards: the report names its hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from hansei.errors import EvaluationError
+from hansei.evaluation.tasks import Task, parse_tasks, with_held_out
+
+Arm = Literal["none", "hansei", "icl", "examples", "full"]
+ARMS: tuple[Arm, ...] = ("none", "hansei", "icl", "examples", "full")
+SERVICE_ARMS = frozenset({"hansei", "full"})
+Phase = Literal["stream", "second", "held_out"]
+PHASES: dict[Phase, str] = {
+    "stream": "stream, first pass (learning)",
+    "second": "stream, second pass (frozen memory)",
+    "held_out": "held-out tasks (frozen memory)",
+}
+Feedback = Literal["outcome", "text", "answer"]
+PLAN_FILE, TASKS_FILE = "plan.json", "tasks.jsonl"
+MAX_WINDOW = 10
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The options that decide what is measured."""
+
+    arms: tuple[Arm, ...] = ("none", "hansei")
+    window: int | None = None
+    """Stream tasks between two updates of the memory. Default: a quarter of all, at most 10."""
+    held_out: int = 0
+    """Tasks to hold out, in addition to those with `split: held_out`."""
+    second_pass: bool = True
+    repeats: int = 1
+    seed: int = 1
+    feedback: Feedback = "answer"
+    """What the memory learns after an attempt: the outcome; also the scorer's text; also the right
+    answer."""
+    playbook: str | None = None
+    """The memory starts as a copy of this playbook. Default: empty."""
+    token_budget: int | None = None
+    icl_tokens: int = 30_000
+    examples: int = 5
+    reflect: Literal["auto", "always"] = "auto"
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    repeat: int
+    phase: Phase
+    window: int
+    task_id: str
+    arm: Arm
+
+    @property
+    def key(self) -> tuple[int, str, str, str]:
+        return self.repeat, self.phase, self.task_id, self.arm
+
+
+@dataclass(frozen=True)
+class Block:
+    """Calls in random order that see the same memory. After a window of the stream, the memory
+    learns.
+    """
+
+    repeat: int
+    phase: Phase
+    window: int
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    id: str
+    created_at: str
+    agent: str
+    scorer: str | None
+    tasks: tuple[Task, ...]
+    protocol: Protocol
+    orders: tuple[tuple[str, ...], ...]
+    """The order of the stream in each repeat."""
+
+    @property
+    def window(self) -> int:
+        count = len(self.orders[0])
+        return self.protocol.window or max(1, min(MAX_WINDOW, count // 4))
+
+    @property
+    def primary(self) -> tuple[Phase, int]:
+        """The phase that decides, and its first window. The first window of an empty memory has no
+        advice, so it does not count.
+        """
+        if any(task.split == "held_out" for task in self.tasks):
+            return "held_out", 0
+        return "stream", 0 if self.protocol.playbook or len(self.orders[0]) <= self.window else 1
+
+    def blocks(self) -> Iterator[Block]:
+        protocol = self.protocol
+        held_out = [task.id for task in self.tasks if task.split == "held_out"]
+        for repeat, order in enumerate(self.orders):
+            shuffle = random.Random(f"{protocol.seed}:{repeat}")
+            for window, start in enumerate(range(0, len(order), self.window)):
+                ids = order[start : start + self.window]
+                yield self._block(repeat, "stream", window, ids, protocol.arms, shuffle)
+            memory_arms: tuple[Arm, ...] = tuple(arm for arm in protocol.arms if arm != "none")
+            if protocol.second_pass and memory_arms:
+                yield self._block(repeat, "second", 0, order, memory_arms, shuffle)
+            if held_out:
+                yield self._block(repeat, "held_out", 0, held_out, protocol.arms, shuffle)
+
+    def _block(
+        self,
+        repeat: int,
+        phase: Phase,
+        window: int,
+        ids: Sequence[str],
+        arms: Sequence[Arm],
+        shuffle: random.Random,
+    ) -> Block:
+        calls = [Call(repeat, phase, window, task_id, arm) for task_id in ids for arm in arms]
+        shuffle.shuffle(calls)
+        return Block(repeat, phase, window, tuple(calls))
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan with its hash."""
+        lines = [json.dumps(task.to_json(), sort_keys=True) for task in self.tasks]
+        document: dict[str, Any] = {
+            "version": 1,
+            "id": self.id,
+            "created_at": self.created_at,
+            "agent": self.agent,
+            "scorer": self.scorer,
+            "tasks_sha256": _sha256("\n".join(lines)),
+            "protocol": asdict(self.protocol),
+            "window": self.window,
+            "primary": list(self.primary),
+            "orders": self.orders,
+            "calls": sum(len(block.calls) for block in self.blocks()),
+        }
+        return {**document, "sha256": _sha256(json.dumps(document, sort_keys=True))}
+
+    def comparable(self) -> Any:
+        """What a second start in the same folder must repeat."""
+        document = self.to_json()
+        return {k: v for k, v in document.items() if k not in ("id", "created_at", "sha256")}
+
+    def save(self, folder: Path) -> None:
+        lines = [json.dumps(task.to_json(), ensure_ascii=False) for task in self.tasks]
+        (folder / TASKS_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
+        (folder / PLAN_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def make_plan(
+    tasks: Sequence[Task], protocol: Protocol, *, agent: str, scorer: str | None = None
+) -> Plan:
+    """Raises `EvaluationError` if the tasks do not fit the protocol."""
+    choice = random.Random(f"{protocol.seed}:tasks")
+    chosen = [task for task in tasks if task.split == "stream"][: protocol.limit]
+    held_out = [task for task in tasks if task.split == "held_out"][: protocol.limit]
+    if protocol.held_out >= len(chosen):
+        raise EvaluationError(f"Cannot hold out {protocol.held_out} of {len(chosen)} tasks.")
+    order = list(range(len(chosen)))
+    choice.shuffle(order)
+    all_tasks = [*with_held_out(chosen, protocol.held_out, order), *held_out]
+    _check_arms(all_tasks, protocol.arms)
+    stream = [task.id for task in all_tasks if task.split == "stream"]
+    orders = tuple(
+        tuple(random.Random(f"{protocol.seed}:{repeat}:order").sample(stream, len(stream)))
+        for repeat in range(protocol.repeats)
+    )
+    now = datetime.now(UTC)
+    name = f"{now:%Y%m%dT%H%M%S}-{random.SystemRandom().randrange(16**4):04x}"
+    return Plan(
+        id=name,
+        created_at=now.isoformat(timespec="seconds"),
+        agent=agent,
+        scorer=scorer,
+        tasks=tuple(all_tasks),
+        protocol=protocol,
+        orders=orders,
+    )
+
+
+def _check_arms(tasks: Sequence[Task], arms: Sequence[Arm]) -> None:
+    if unknown := [arm for arm in arms if arm not in ARMS]:
+        raise EvaluationError(f"Unknown arm '{unknown[0]}'. Arms are {', '.join(ARMS)}.")
+    if len(set(arms)) != len(arms) or not arms:
+        raise EvaluationError("`arms` names each arm once.")
+    if "examples" in arms:
+        missing = [task.id for task in tasks if task.right_answer is None]
+        if missing:
+            raise EvaluationError(
+                f"The arm `examples` needs the right answer of every task. Task '{missing[0]}' has "
+                f"neither `expected` nor `solution` ({len(missing)} in total)."
+            )
+
+
+def load_plan(folder: Path) -> Plan:
+    """Raises `EvaluationError` if the folder has no plan, or if it was changed."""
+    try:
+        document: Any = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
+        lines = (folder / TASKS_FILE).read_bytes().splitlines()
+    except (OSError, ValueError) as error:
+        raise EvaluationError(f"{folder} has no readable evaluation: {error}.") from error
+    fields = cast("dict[str, Any]", document)
+    options = dict(fields["protocol"])
+    options["arms"] = tuple(options["arms"])
+    tasks = parse_tasks(
+        list(enumerate(lines, start=1)),
+        source=str(folder / TASKS_FILE),
+        has_scorer=False,
+        is_stored=True,
+    )
+    plan = Plan(
+        id=fields["id"],
+        created_at=fields["created_at"],
+        agent=fields["agent"],
+        scorer=fields["scorer"],
+        tasks=tuple(tasks),
+        protocol=Protocol(**options),
+        orders=tuple(tuple(order) for order in fields["orders"]),
+    )
+    if plan.to_json()["sha256"] != fields["sha256"]:
+        raise EvaluationError(f"The plan or the tasks in {folder} were changed after the start.")
+    return plan
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

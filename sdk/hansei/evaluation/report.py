@@ -1,0 +1,262 @@
+"""Computes the report of an evaluation from its files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from hansei.evaluation.plan import PHASES, Plan, load_plan
+from hansei.evaluation.records import ANSWERS_FILE, LEARNING_FILE, read_records
+from hansei.evaluation.runner import call_key
+from hansei.evaluation.statistics import mean_interval, paired_difference, wilson_interval
+from hansei.types import Json
+
+DELTA = 0.05
+"""The report states how many tasks a difference of this size needs."""
+Means = Mapping[str, float]
+
+
+def build_report(folder: Path) -> Json:
+    """Raises `EvaluationError` if the folder has no evaluation."""
+    return Report(load_plan(folder), folder).to_json()
+
+
+class Report:
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self._plan = plan
+        records = {call_key(record): record for record in read_records(folder / ANSWERS_FILE)}
+        self._answers = list(records.values())
+        self._learning = sorted(
+            read_records(folder / LEARNING_FILE), key=lambda r: (r["repeat"], r["window"])
+        )
+        self._controls = {task.id for task in plan.tasks if task.control}
+
+    def to_json(self) -> Json:
+        plan = self._plan.to_json()
+        arms = self._plan.protocol.arms
+        phase, window = self._plan.primary
+
+        def primary(record: Json) -> bool:
+            return record["phase"] == phase and record["window"] >= window
+
+        return {
+            "plan": {name: value for name, value in plan.items() if name != "orders"},
+            "tasks": {
+                "stream": sum(task.split == "stream" for task in self._plan.tasks),
+                "held_out": sum(task.split == "held_out" for task in self._plan.tasks),
+                "controls": len(self._controls),
+            },
+            "calls": {"done": len(self._answers), "planned": plan["calls"]},
+            "primary": _primary_label(phase, window),
+            "accuracy": [self._accuracy("primary", arm, self._select(arm, primary)) for arm in arms]
+            + [
+                self._accuracy(name, arm, [r for r in self._select(arm) if r["phase"] == name])
+                for name in PHASES
+                for arm in arms
+            ],
+            "comparisons": [
+                row
+                for first, second in _pairs(arms)
+                if (row := self._compare(first, second, primary)) is not None
+            ],
+            "agentcl": [self._gains(arm) for arm in arms if arm != "none" and "none" in arms],
+            "controls": [
+                row
+                for first, second in _pairs(arms)
+                if second == "none"
+                and (row := self._compare(first, second, self._is_fair_control)) is not None
+            ],
+            "advice": [self._advice(arm) for arm in arms if arm != "none"],
+            "costs": [self._costs(arm) for arm in arms],
+            "learning": self._learning_summary(),
+            "curve": self._curve(),
+            "failures": [
+                {name: r[name] for name in ("task_id", "arm", "phase", "repeat", "error")}
+                for r in self._answers
+                if r["error"]
+            ],
+            "notes": self._notes(),
+        }
+
+    def _is_fair_control(self, record: Json) -> bool:
+        return record["task_id"] in self._controls and record["phase"] != "second"
+
+    def _select(self, arm: str, choose: Callable[[Json], bool] = bool) -> list[Json]:
+        return [r for r in self._answers if r["arm"] == arm and choose(r)]
+
+    def _accuracy(self, phase: str, arm: str, records: Sequence[Json]) -> Json:
+        means = _means(records)
+        interval = wilson_interval(list(means.values()))
+        failed = sum(bool(r["error"]) for r in records)
+        counts = {"tasks": len(means), "calls": len(records), "failed": failed}
+        return {"phase": phase, "arm": arm, **counts, **asdict(interval)}
+
+    def _compare(self, first: str, second: str, choose: Callable[[Json], bool]) -> Json | None:
+        one, two = _means(self._select(first, choose)), _means(self._select(second, choose))
+        ids = [task_id for task_id in one if task_id in two]
+        if not ids:
+            return None
+        result = paired_difference([one[i] for i in ids], [two[i] for i in ids], delta=DELTA)
+        repeats = self._plan.protocol.repeats
+        return {
+            "first": first,
+            "second": second,
+            **asdict(result),
+            "repeats_needed": max(0, ceil(result.tasks_needed / len(ids) * repeats) - repeats),
+            "became_right": [i for i in ids if one[i] > two[i]],
+            "became_wrong": [i for i in ids if one[i] < two[i]],
+        }
+
+    def _gains(self, arm: str) -> Json:
+        """Plasticity: first pass minus `none`. Stability: second pass minus first pass.
+        Generalization: held-out tasks minus `none`.
+        """
+
+        def means(of: str, phase: str) -> Means:
+            return _means(self._select(of, lambda r: r["phase"] == phase))
+
+        first, base = means(arm, "stream"), means("none", "stream")
+        return {
+            "arm": arm,
+            "plasticity": _gain(first, base),
+            "stability": _gain(means(arm, "second"), first),
+            "second_pass_gain": _gain(means(arm, "second"), base),
+            "generalization": _gain(means(arm, "held_out"), means("none", "held_out")),
+        }
+
+    def _advice(self, arm: str) -> Json:
+        records = self._select(arm)
+        rendered = [r for r in records if r["advice"]]
+        is_service = any(r["retrieval_id"] for r in records)
+        learned = [r for r in rendered if r["phase"] == "stream"]
+        return {
+            "arm": arm,
+            "calls": len(records),
+            "rendered": len(rendered),
+            "cited": sum(bool(r["cited"]) for r in records) if is_service else None,
+            "followed": self._followed(learned) if is_service else None,
+            "judged": len(learned) if is_service else None,
+            "tokens": sum(r["advice_tokens"] for r in records) / len(records) if records else 0,
+        }
+
+    def _followed(self, learned: Iterable[Json]) -> int:
+        """Attempts in which a reflection found that a rendered bullet changed the result."""
+        followed = {(r["repeat"], r["window"], i) for r in self._learning for i in r["followed"]}
+        return sum((r["repeat"], r["window"], r["task_id"]) in followed for r in learned)
+
+    def _costs(self, arm: str) -> Json:
+        records = self._select(arm, lambda r: not r["error"])
+        usd = [r["usd"] for r in records]
+        has_usage = bool(records) and all(r["usage"] for r in records)
+
+        def mean(name: str) -> float | None:
+            values = [r["usage"].get(name, 0) for r in records]
+            return sum(values) / len(values) if has_usage else None
+
+        return {
+            "arm": arm,
+            "input_tokens": mean("input_tokens"),
+            "output_tokens": mean("output_tokens"),
+            "usd": sum(usd) / len(usd) if usd and None not in usd else None,
+            "seconds": sum(r["seconds"] for r in records) / len(records) if records else None,
+        }
+
+    def _learning_summary(self) -> Json | None:
+        if not self._learning:
+            return None
+        last = {record["repeat"]: record for record in self._learning}.values()
+        traces = sum(record["traces"] for record in self._learning)
+        calls = sum(record["usage"].get("calls", 0) for record in last)
+        return {
+            "traces": traces,
+            "calls": calls,
+            "calls_per_trace": calls / traces if traces else None,
+            "input_tokens": sum(r["usage"].get("input_tokens", 0) for r in last),
+            "output_tokens": sum(r["usage"].get("output_tokens", 0) for r in last),
+            "usd": sum(r["usage"].get("usd", 0.0) for r in last),
+            "unpriced_calls": sum(r["usage"].get("unpriced", 0) for r in last),
+            "bullets": sum(record["bullets"] for record in last) / len(last),
+            "seconds": sum(record["seconds"] for record in self._learning),
+            "failed_runs": [run for record in self._learning for run in record["failed_runs"]],
+            "projects": sorted({record["project"] for record in self._learning}),
+        }
+
+    def _curve(self) -> list[Json]:
+        """Accuracy of each window of the stream, and the bullets after it."""
+        windows: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for record in self._answers:
+            if record["phase"] == "stream":
+                windows[record["window"]][record["arm"]].append(record["score"])
+        bullets: dict[int, list[int]] = defaultdict(list)
+        for record in self._learning:
+            bullets[record["window"]].append(record["bullets"])
+        return [
+            {
+                "window": window + 1,
+                "arms": {arm: sum(scores) / len(scores) for arm, scores in by_arm.items()},
+                "bullets": sum(b) / len(b) if (b := bullets.get(window)) else None,
+            }
+            for window, by_arm in sorted(windows.items())
+        ]
+
+    def _notes(self) -> list[str]:
+        """What a reader must know before the figures."""
+        notes: list[str] = []
+        planned = self._plan.to_json()["calls"]
+        if len(self._answers) < planned:
+            notes.append(f"INCOMPLETE: {len(self._answers)} of {planned} calls were made.")
+        for row in (self._advice(arm) for arm in self._plan.protocol.arms if arm != "none"):
+            if row["calls"] and not row["rendered"]:
+                notes.append(
+                    f"NO ADVICE: the arm `{row['arm']}` never got any. It measures nothing."
+                )
+            elif row["cited"] == 0 and not row["followed"]:
+                notes.append(
+                    f"ADVICE NEVER USED: `{row['arm']}` got advice in {row['rendered']} of "
+                    f"{row['calls']} calls. The agent cited none of it, and no reflection found "
+                    "that it was followed."
+                )
+        learning = self._learning_summary()
+        if learning and learning["failed_runs"]:
+            count = len(learning["failed_runs"])
+            notes.append(f"LEARNING FAILED in {count} runs of the service: see `hansei run list`.")
+        if learning and not learning["bullets"]:
+            notes.append("NOTHING LEARNED: the playbook has no bullet after the last window.")
+        if learning and learning["unpriced_calls"]:
+            notes.append(f"{learning['unpriced_calls']} model calls of the service have no price.")
+        if failed := sum(bool(r["error"]) for r in self._answers):
+            notes.append(f"{failed} calls failed for good. They count as wrong.")
+        return notes
+
+
+def _means(records: Iterable[Json]) -> dict[str, float]:
+    """Task ID → mean score over repeats, in order of ID."""
+    scores: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        scores[record["task_id"]].append(record["score"])
+    return {task_id: sum(s) / len(s) for task_id, s in sorted(scores.items())}
+
+
+def _gain(first: Means, second: Means) -> Json | None:
+    ids = [task_id for task_id in first if task_id in second]
+    if not ids:
+        return None
+    return {"tasks": len(ids), **asdict(mean_interval([first[i] - second[i] for i in ids]))}
+
+
+def _pairs(arms: Sequence[str]) -> list[tuple[str, str]]:
+    """Each arm with `none`, and `hansei` with each other arm."""
+    pairs = [(arm, "none") for arm in arms if arm != "none" and "none" in arms]
+    others = [arm for arm in arms if arm not in ("none", "hansei")]
+    return pairs + ([("hansei", arm) for arm in others] if "hansei" in arms else [])
+
+
+def _primary_label(phase: Any, window: int) -> str:
+    if phase == "held_out":
+        return "held-out tasks"
+    without = ", without the first window" if window else ""
+    return f"tasks of the stream before they were learned{without}"

@@ -1,0 +1,394 @@
+"""Runs of real commands and functions, without a service: what goes wrong, and what is saved."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import hansei
+from hansei.cli.main import app
+from hansei.errors import EvaluationError
+from hansei.evaluation.runner import Stopped
+from tests.support.cases import each_case
+
+TASKS = [
+    {"id": f"t{n}", "task": f"{n} + {n}", "expected": 2 * n, "match": "number"} for n in range(12)
+]
+ADD = """
+import json, sys
+request = json.load(sys.stdin)
+with open("calls.txt", "a") as calls:
+    calls.write(f"{request['arm']} {request['task_id']}\\n")
+a, b = request["task"].split(" + ")
+"""
+ANSWER = "print(json.dumps({'answer': int(a) + int(b)}))\n"
+
+
+def write_agent(code: str) -> str:
+    Path("agent.py").write_text(ADD + code)
+    return f"{sys.executable} agent.py"
+
+
+def write_tasks(tasks: list[dict[str, Any]] = TASKS) -> str:
+    Path("tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    return "tasks.jsonl"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["eval", *arguments])
+
+
+def run_agent(code: str, *options: str) -> Result:
+    return run(
+        *("run", "--tasks", write_tasks(), "--agent", write_agent(code), "--arms", "none"),
+        *("--output", "out", "--retries", "0", *options),
+    )
+
+
+def calls() -> list[str]:
+    return Path("calls.txt").read_text().splitlines()
+
+
+def report() -> dict[str, Any]:
+    return json.loads(Path("out/report.json").read_text())
+
+
+def answer(request: dict[str, Any]) -> str:
+    first, second = request["task"].split(" + ")
+    return str(int(first) + int(second))
+
+
+def test_command_is_run_once_for_each_task_and_the_report_has_files() -> None:
+    result = run_agent(ANSWER)
+    assert result.exit_code == 0, result.output
+    assert sorted(calls()) == sorted(f"none t{n}" for n in range(12))
+    assert report()["accuracy"][0]["mean"] == 1
+    html = Path("out/report.html").read_text()
+    assert "<svg" in html
+    assert "http" not in html.replace("http-equiv", "")
+    again = run("report", "out", "--json")
+    assert json.loads(again.output) == report()
+
+
+def test_plan_is_written_before_the_first_call_and_the_report_names_its_hash() -> None:
+    code = "import os\nassert os.path.exists('out/plan.json')\n" + ANSWER
+    assert run_agent(code).exit_code == 0
+    plan = json.loads(Path("out/plan.json").read_text())
+    assert plan["sha256"] == report()["plan"]["sha256"]
+    assert plan["sha256"] in Path("out/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("print('hello')", "printed no JSON: 'hello'"),
+        ("", "printed nothing"),
+        ("print('[1]')", "returned list instead of an object with `answer`"),
+        ("print('{}')", "returned no `answer`"),
+        ("sys.exit('broken')", "exit status 1: broken"),
+        ("print('x' * 50_000_000)", "printed more than 16 MiB"),
+        ("import time; time.sleep(60)", "no answer within 0.5 s"),
+        ('print(\'{"answer": 1, "task_id": "other"}\')', "an answer for task 'other'"),
+        ('print(\'{"answer": 1, "events": [1]}\')', "`events` is no list of objects"),
+        ('print(\'{"answer": 1, "outcome": "ok"}\')', "`outcome` is one of success,"),
+    ],
+)
+def test_agent_that_always_fails_stops_the_run_with_one_line(code: str, reason: str) -> None:
+    result = run_agent(code, "--timeout", "0.5" if "sleep" in code else "60", "--parallel", "1")
+    assert result.exit_code == 1
+    assert reason in result.output
+    assert "5 calls in a row failed" in result.output
+    assert "Traceback" not in result.output
+    assert len(calls()) == 5
+
+
+def test_command_that_does_not_exist() -> None:
+    result = run(
+        *("run", "--tasks", write_tasks(), "--agent", "no-such-command", "--arms", "none"),
+        *("--output", "out", "--retries", "0"),
+    )
+    assert result.exit_code == 1
+    assert "cannot start `no-such-command`" in result.output
+
+
+def test_failed_call_counts_as_wrong_and_is_listed() -> None:
+    result = run_agent("if request['task_id'] == 't9': sys.exit('lost')\n" + ANSWER)
+    assert result.exit_code == 0
+    assert report()["failures"] == [
+        {"task_id": "t9", "arm": "none", "phase": "stream", "repeat": 0,
+         "error": "agent: exit status 1: lost"}
+    ]  # fmt: skip
+    assert report()["accuracy"][0]["mean"] == pytest.approx(11 / 12) or report()["primary"]
+    assert "1 calls failed for good" in result.output
+
+
+def test_failed_call_is_retried() -> None:
+    code = (
+        "import os\nname = 'seen-' + request['task_id']\n"
+        "if not os.path.exists(name):\n    open(name, 'w').close()\n    sys.exit('first')\n"
+    ) + ANSWER
+    result = run_agent(code, "--retries", "1", "--parallel", "8")
+    assert result.exit_code == 0
+    assert report()["failures"] == []
+    assert len(calls()) == 24
+
+
+def test_crash_at_the_tenth_task_loses_nothing_and_resume_pays_for_nothing_twice() -> None:
+    crash = (
+        "import os\nif len(open('calls.txt').readlines()) > 7 and not os.path.exists('fixed'):\n"
+        "    sys.exit('full')\n"
+    )
+    result = run_agent(crash + ANSWER, "--parallel", "1", "--window", "12")
+    assert result.exit_code == 1
+    assert "--resume out" in result.output.replace("\n", " ")
+    saved = Path("out/answers.jsonl").read_text().count('"error":null')
+    assert saved == 7
+    Path("fixed").touch()
+    before = len(calls())
+    assert run("run", "--resume", "out").exit_code == 0
+    assert len(calls()) == before + 12 - saved
+    assert report()["failures"] == []
+    again = len(calls())
+    assert run("run", "--resume", "out").exit_code == 0
+    assert len(calls()) == again
+
+
+def test_line_that_was_cut_off_is_asked_again() -> None:
+    assert run_agent(ANSWER).exit_code == 0
+    path = Path("out/answers.jsonl")
+    path.write_bytes(path.read_bytes()[:-20])
+    assert run("run", "--resume", "out").exit_code == 0
+    assert len(calls()) == 13
+    assert report()["calls"] == {"done": 12, "planned": 12}
+
+
+def test_folder_that_has_a_run_is_refused() -> None:
+    assert run_agent(ANSWER).exit_code == 0
+    result = run_agent(ANSWER)
+    assert result.exit_code == 1
+    assert "already has an evaluation" in result.output
+    assert len(calls()) == 12
+
+
+def test_budget_stops_before_it_is_exceeded() -> None:
+    code = "print(json.dumps({'answer': int(a) + int(b), 'usage': {'usd': 0.01}}))"
+    result = run_agent(code, "--budget-usd", "0.055", "--parallel", "4")
+    assert result.exit_code == 1
+    assert "The budget of $0.055 is reached: $0.0500 is spent." in result.output.replace("\n", " ")
+    assert len(calls()) == 5
+    assert run("run", "--resume", "out", "--budget-usd", "0.2").exit_code == 0
+    assert len(calls()) == 12
+
+
+def test_budget_without_known_prices_stops_after_the_first_call() -> None:
+    result = run_agent(ANSWER, "--budget-usd", "1")
+    assert result.exit_code == 1
+    assert "--input-price" in result.output
+    assert len(calls()) == 1
+
+
+def test_dry_run_calls_nothing_and_checks_expected_answers() -> None:
+    result = run("run", "--tasks", write_tasks(), "--arms", "none,icl,hansei", "--dry-run")
+    assert result.exit_code == 0
+    assert "12 tasks are valid" in result.output
+    assert "12 of 12 expected answers score as right" in result.output
+    assert not Path("hansei-eval").exists()
+
+
+def test_full_disk_is_one_line() -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with pytest.raises(Stopped, match=r"Cannot write out/answers.jsonl: File too large\."):
+            hansei.evaluate(limit_after_five, TASKS, folder="out", arms=["none"], parallel=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, old)
+    result = hansei.evaluate(limit_after_five, TASKS, folder="out", arms=["none"], parallel=1)
+    assert result["calls"] == {"done": 12, "planned": 12}
+
+
+def limit_after_five(request: dict[str, Any]) -> str:
+    path = Path("out/answers.jsonl")
+    _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if path.exists() and path.read_bytes().count(b"\n") == 5 and not Path("once").exists():
+        Path("once").touch()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 40, hard))
+    return answer(request)
+
+
+def test_interrupt_ends_after_the_running_calls_and_saves_them() -> None:
+    agent = write_agent("import time; time.sleep(1)\n" + ANSWER)
+    command = [sys.executable, "-m", "hansei", "eval", "run", "--tasks", write_tasks()]
+    options = ["--agent", agent, "--arms", "none", "--output", "out", "--parallel", "2"]
+    process = subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    while not Path("calls.txt").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "Continue: hansei eval run --resume out" in output.replace("\n", " ")
+    assert "Traceback" not in output
+    saved = Path("out/answers.jsonl").read_text().count("\n")
+    assert saved == len(calls())
+    assert 0 < saved < 12
+
+
+def test_function_with_scorer_and_all_arms_without_a_service() -> None:
+    tasks = [
+        {"id": str(n), "task": f"{n} + {n}", "solution": 200 * n, "control": n == 3}
+        for n in range(20)
+    ]
+    seen: list[dict[str, Any]] = []
+
+    def agent(request: dict[str, Any]) -> dict[str, Any]:
+        seen.append(request)
+        factor = 100 if "hundred" in request["advice"] or "Right answer" in request["advice"] else 1
+        return {"answer": factor * int(answer(request)), "usage": {"input_tokens": 10}}
+
+    def score(task: dict[str, Any]) -> tuple[bool, str]:
+        return task["answer"] == task["solution"], "The result is a hundred times the sum."
+
+    result = hansei.evaluate(
+        agent, tasks, score, folder="out", arms=["none", "icl", "examples"], feedback="text"
+    )
+    first = [r for r in seen if r["advice"] == "" and r["arm"] == "icl"]
+    assert len(first) == 5  # the first window has no memory
+    by_arm = {row["arm"]: row["mean"] for row in result["accuracy"][:3]}
+    assert by_arm == {"none": pytest.approx(1 / 15), "icl": 1, "examples": 1} or by_arm["none"] == 0
+    icl = next(c for c in result["comparisons"] if c["first"] == "icl")
+    assert icl["p"] < 0.001
+    assert len(icl["became_right"]) == icl["better"]
+    gains = {row["arm"]: row for row in result["agentcl"]}
+    assert gains["icl"]["plasticity"]["mean"] == pytest.approx(14 / 20, abs=0.06)
+    assert gains["icl"]["stability"]["mean"] == pytest.approx(5 / 20, abs=0.06)
+    assert gains["icl"]["generalization"] is None
+    assert [row["tasks"] for row in result["controls"]] == [1, 1]
+    advice = next(r["advice"] for r in reversed(seen) if r["arm"] == "icl")
+    assert "Feedback: The result is a hundred times the sum." in advice
+    assert "Right answer" not in advice
+
+
+def test_only_the_outcome_is_given_if_asked() -> None:
+    advice: list[str] = []
+
+    def agent(request: dict[str, Any]) -> str:
+        advice.append(request["advice"])
+        return "0"
+
+    hansei.evaluate(agent, TASKS, folder="out", arms=["none", "icl"], feedback="outcome")
+    text = max(advice, key=len)
+    assert "Outcome: failure" in text
+    assert "Right answer" not in text
+    assert "Feedback" not in text
+
+
+def test_icl_has_the_newest_attempts_that_fit() -> None:
+    advice: dict[str, str] = {}
+
+    def agent(request: dict[str, Any]) -> str:
+        advice[request["task_id"]] = request["advice"]
+        return "x" * 400
+
+    hansei.evaluate(
+        agent, TASKS, folder="out", arms=["icl"], window=1, icl_tokens=250, second_pass=False
+    )
+    sizes = [len(text) for text in advice.values()]
+    assert max(sizes) <= 250 * 4 + 60
+    assert sizes[0] == 0
+    ids = list(advice)
+    assert f"Task: {ids[-2][1:]} + " in advice[ids[-1]]
+
+
+def test_same_folder_with_other_tasks_is_refused() -> None:
+    hansei.evaluate(answer, TASKS, folder="out", arms=["none"])
+    with pytest.raises(EvaluationError, match="other tasks or options"):
+        hansei.evaluate(answer, TASKS[:5], folder="out", arms=["none"])
+
+
+def test_scorer_that_fails_does_not_pay_for_the_answer_again() -> None:
+    asked: list[str] = []
+
+    def agent(request: dict[str, Any]) -> str:
+        asked.append(request["task_id"])
+        return answer(request)
+
+    def broken(_task: dict[str, Any]) -> float:
+        raise RuntimeError("no scores today")
+
+    tasks = [{"id": task["id"], "task": task["task"]} for task in TASKS]
+    with pytest.raises(Stopped, match="scorer: RuntimeError: no scores today"):
+        hansei.evaluate(agent, tasks, broken, folder="out", arms=["none"], parallel=1)
+    count = len(asked)
+    with pytest.raises(Stopped):
+        hansei.evaluate(agent, tasks, broken, folder="out", arms=["none"], parallel=1)
+    assert len(asked) == count
+
+
+@each_case("value", [2, -1, "yes", None, {"points": 1}])
+def test_scorer_with_a_wrong_value(value: Any) -> None:
+    tasks = [{"id": task["id"], "task": task["task"]} for task in TASKS]
+    with pytest.raises(Stopped, match="instead of a number from 0 to 1"):
+        hansei.evaluate(answer, tasks, lambda _: value, arms=["none"])
+
+
+def test_repeats_are_averaged_for_each_task() -> None:
+    count = 0
+
+    def agent(request: dict[str, Any]) -> str:
+        nonlocal count
+        count += 1
+        return answer(request) if request["arm"] == "icl" or count % 2 else "wrong"
+
+    result = hansei.evaluate(
+        agent, TASKS, folder="out", arms=["none", "icl"], repeats=3, second_pass=False, parallel=1
+    )
+    row = result["accuracy"][0]
+    assert row["tasks"] <= 12
+    assert row["calls"] == 3 * 9
+    assert all(0 <= c["mean"] <= 1 for c in result["comparisons"])
+
+
+def test_run_that_another_process_holds_is_refused() -> None:
+    started: list[str] = []
+
+    def agent(request: dict[str, Any]) -> str:
+        if not started:
+            started.append("")
+            with pytest.raises(EvaluationError, match="Another process is running out"):
+                hansei.evaluate(agent, TASKS, folder="out", arms=["none"])
+        return answer(request)
+
+    hansei.evaluate(agent, TASKS, folder="out", arms=["none"], parallel=1)
+
+
+def test_unknown_option() -> None:
+    with pytest.raises(TypeError, match="windows"):
+        hansei.evaluate(answer, TASKS, windows=3)
+
+
+def test_function_of_a_module() -> None:
+    Path("my_agent.py").write_text("def answer(request):\n    return str(eval(request['task']))\n")
+    result = run(
+        *("run", "--tasks", write_tasks(), "--agent", "my_agent:answer", "--arms", "none"),
+        *("--output", "out"),
+    )
+    assert result.exit_code == 0, result.output
+    missing = run(
+        *("run", "--tasks", write_tasks(), "--agent", "my_agent:other", "--arms", "none"),
+    )
+    assert missing.exit_code == 1
+    assert "Cannot load the function `my_agent:other`" in missing.output

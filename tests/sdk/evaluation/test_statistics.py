@@ -1,0 +1,84 @@
+"""The statistics of evaluations against published and exactly known values."""
+
+from __future__ import annotations
+
+from math import comb
+
+import pytest
+
+from hansei.evaluation.statistics import (
+    format_p,
+    mcnemar_p,
+    mean_interval,
+    paired_difference,
+    tasks_needed,
+    wilson_interval,
+)
+from tests.support.cases import each_case
+
+
+@each_case(
+    ("right", "total", "low", "high"),
+    [
+        # Newcombe, Statistics in Medicine 17 (1998), table I, method 3 (Wilson)
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+        (20, 20, 0.8389, 1.0),
+    ],
+)
+def test_wilson_interval(right: int, total: int, low: float, high: float) -> None:
+    interval = wilson_interval([1.0] * right + [0.0] * (total - right))
+    assert interval.mean == pytest.approx(right / total)
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_interval_without_scores_is_everything() -> None:
+    assert (wilson_interval([]).low, wilson_interval([]).high) == (0, 1)
+    assert (mean_interval([]).low, mean_interval([]).high) == (-1, 1)
+
+
+@each_case(
+    ("better", "worse", "p"),
+    [(0, 0, 1.0), (1, 0, 1.0), (5, 0, 0.0625), (6, 0, 0.03125), (3, 3, 1.0), (10, 2, 158 / 4096)],
+)
+def test_mcnemar(better: int, worse: int, p: float) -> None:
+    assert mcnemar_p(better, worse) == pytest.approx(p)
+    assert mcnemar_p(worse, better) == pytest.approx(p)
+
+
+def test_mcnemar_of_many_pairs_is_a_sum_of_exact_integers() -> None:
+    tail = sum(comb(3000, k) for k in range(1401))
+    assert mcnemar_p(1600, 1400) == pytest.approx(2 * tail / 2**3000)
+
+
+def test_paired_interval_of_agresti_and_min() -> None:
+    # Agresti & Min, Statistics in Medicine 24 (2005), section 1: 53, 8, 16, 9 of 86 pairs.
+    first = [1] * 53 + [1] * 8 + [0] * 16 + [0] * 9
+    second = [1] * 53 + [0] * 8 + [1] * 16 + [0] * 9
+    result = paired_difference(second, first)
+    assert (result.better, result.worse, result.tasks) == (16, 8, 86)
+    assert result.mean == pytest.approx(8 / 86)
+    center, reach = 8 / 88, 1.96 * ((25 - 64 / 88) ** 0.5) / 88
+    assert (result.low, result.high) == pytest.approx((center - reach, center + reach), abs=1e-4)
+    assert result.p == pytest.approx(0.1516, abs=5e-5)
+
+
+def test_tasks_that_all_agree_do_not_appear_certain() -> None:
+    interval = mean_interval([1.0] * 5)
+    assert interval.mean == 1
+    assert interval.low < 0.6
+
+
+def test_tasks_needed_for_five_points() -> None:
+    # A fifth of the pairs differ: n = 7.849 * variance / delta².
+    differences = [1.0] * 10 + [-1.0] * 10 + [0.0] * 80
+    assert tasks_needed(differences) == pytest.approx(7.849 * 21 / 102 / 0.0025, abs=1)
+    assert tasks_needed(differences, delta=0.1) == pytest.approx(7.849 * 21 / 102 / 0.01, abs=1)
+    assert tasks_needed([0.0] * 10_000) >= 140  # pairs that never differ do not need zero tasks
+
+
+@each_case(("p", "text"), [(0.0004, "< .001"), (0.0312, ".031"), (1.0, "1.000")])
+def test_format_p(p: float, text: str) -> None:
+    assert format_p(p) == text
