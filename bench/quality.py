@@ -46,7 +46,7 @@ SIZES = (50, 200, 1_000, None)
 """Documents of a scope; None for the whole set."""
 LEAST_SCOPES = 8
 SEED = 0
-DEFAULT_NAME = "anchored α .4 (default)"
+DEFAULT_NAME = "anchored α .3 (default)"
 Matrix = NDArray[np.float32]
 
 
@@ -135,11 +135,13 @@ def _scores(whole: EmbeddedSet, places: NDArray[np.int64]) -> ScopeScores:
     weights = whole.document_terms[places]
     df = (weights > 0).sum(axis=0)
     idf = np.log(1 + (len(places) - df + 0.5) / (df + 0.5))
+    wanted = whole.question_terms[asked] * idf
+    sums = np.maximum(wanted.sum(axis=1, keepdims=True), 1e-9)
     return ScopeScores(
         places.tolist(),
         asked,
         (whole.questions[asked] @ whole.documents[places].T).astype(np.float64),
-        ((whole.question_terms[asked] * idf) @ weights.T).astype(np.float64),
+        (wanted @ weights.T / sums).astype(np.float64),
     )
 
 

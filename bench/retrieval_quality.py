@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.memories.search.query import RELEVANCE_ALPHA
 from memory_api.text.terms import K1, B, document_weights, query_terms, tokenize
 
 DEFAULT = Path(__file__).parents[2] / "shared/data/retrieval"
@@ -65,18 +66,23 @@ def load(folder: Path) -> RetrievalSet:
 def lexical(
     documents: Sequence[Mapping[Any, float]], queries: Sequence[Mapping[Any, float]]
 ) -> Scores:
-    """Sum over shared terms of weight × query weight × idf, df counted over these documents."""
+    """Sum over shared terms of weight × query weight × idf, df counted over these documents,
+    divided by the sum over all terms of the query of query weight × idf.
+    """
     postings: dict[Any, list[tuple[int, float]]] = defaultdict(list)
     for i, weights in enumerate(documents):
         for term, weight in weights.items():
             postings[term].append((i, weight))
     scores = np.zeros((len(queries), len(documents)))
     for row, query in zip(scores, queries, strict=True):
+        total = 0.0
         for term, frequency in query.items():
             found = postings.get(term, [])
             idf = math.log(1 + (len(documents) - len(found) + 0.5) / (len(found) + 0.5))
+            total += frequency * idf
             for i, weight in found:
                 row[i] += weight * frequency * idf
+        row /= total or 1.0
     return scores
 
 
@@ -103,9 +109,9 @@ def bm25s_default(data: RetrievalSet) -> Scores:
     return np.array([index.get_scores(tokens) for tokens in asked], np.float64)
 
 
-def anchored(dense: Scores, bm25: Scores, alpha: float = 0.4) -> Scores:
-    """Each leg divided by its maximum. A negative cosine counts as 0."""
-    return alpha * _over_max(np.maximum(dense, 0)) + (1 - alpha) * _over_max(bm25)
+def anchored(dense: Scores, bm25: Scores, alpha: float = RELEVANCE_ALPHA) -> Scores:
+    """Each leg from 0 to 1, the same for every query. `bm25` is that of `lexical`."""
+    return alpha * np.clip(dense, 0, 1) + (1 - alpha) * np.clip(bm25, 0, 1)
 
 
 def minmax(dense: Scores, bm25: Scores, alpha: float = 0.5) -> Scores:
@@ -116,11 +122,6 @@ def minmax(dense: Scores, bm25: Scores, alpha: float = 0.5) -> Scores:
 def rrf(dense: Scores, bm25: Scores, k: int = 60) -> Scores:
     """Sum of 1 / (k + rank); a document without a shared term has no lexical rank."""
     return 1 / (k + _ranks(dense)) + np.where(bm25 > 0, 1 / (k + _ranks(bm25)), 0)
-
-
-def _over_max(scores: Scores) -> Scores:
-    top = scores.max(axis=1, keepdims=True)
-    return np.divide(scores, top, out=np.zeros_like(scores), where=top > 0)
 
 
 def _stretched(scores: Scores) -> Scores:
@@ -185,7 +186,7 @@ def rankings(data: RetrievalSet) -> dict[str, Scores]:
         "Python BM25, our terms": python_bm25(data),
         "lexical leg": bm25,
         "dense leg (static)": dense,
-        "anchored α .4": anchored(dense, bm25),
+        "anchored α .3": anchored(dense, bm25),
         "minmax α .5": minmax(dense, bm25),
         "rrf 60": rrf(dense, bm25),
     }

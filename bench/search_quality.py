@@ -28,8 +28,8 @@ from memory_api.memories.search.search import embed_query
 HOWS: dict[str, SearchOptions] = {
     "lexical only": {"alpha": 0.0},
     "dense only (static)": {"alpha": 1.0},
-    "anchored α .4 (default)": {},
-    "minmax α .5 (spec 2)": {"fusion": "minmax"},
+    "anchored α .3 (default)": {},
+    "minmax α .5": {"fusion": "minmax"},
     "rrf": {"fusion": "rrf"},
 }
 

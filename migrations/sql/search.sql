@@ -1,5 +1,6 @@
 -- Hybrid search over some scopes of one tenant in one round trip: exact BM25 from postings, exact cosine from the covering
 -- index, both fused, with the rows of the results. The reasons for its form are in docs/decisions/search.md.
+-- `lexical` is the BM25 score divided by the sum of the query's term weights, so that it is comparable between queries.
 --
 -- Named parts: `-- :name` begins a part, and migrations/search.py replaces a line `--> name` by it. The statements are static, so
 -- that their generic plans are made once per connection. Joins to the tables are LATERAL … LIMIT 1 and scores are combined by GROUP BY:
@@ -12,9 +13,9 @@ create or replace function hansei_search(
     p_model text, p_query_vector halfvec, p_terms int[], p_frequencies real[],
     p_kind_ids smallint[], p_kinds text[], p_sections text[], p_error_categories text[], p_tags text[],
     p_status text, p_min_confidence real, p_min_importance real, p_since timestamptz, p_until timestamptz,
-    p_fusion text, p_alpha float8, p_top_k int, p_with_ranks boolean, p_rank_by_usefulness boolean, p_with_playbook boolean
+    p_fusion text, p_alpha float8, p_min_relevance float8, p_top_k int, p_with_ranks boolean, p_rank_by_usefulness boolean, p_with_playbook boolean
 ) returns table (
-    vector_score real, bm25_score real, combined_score real, cosine real, bm25 real, dense_rank bigint, lexical_rank bigint,
+    vector_score real, bm25_score real, combined_score real, relevance real, cosine real, bm25 real, dense_rank bigint, lexical_rank bigint,
     playbook text, id uuid, seq bigint, scope_id int, project_id text, layer text, kind text, key text, section text, title text,
     when_to_use text, content text, searchable_text text, keywords text[], tags text[], importance float8, strength float8,
     confidence float8, confidence_score float8, usefulness float8, helpful int, harmful int, neutral int, observation_count int,
@@ -30,6 +31,10 @@ declare
     v_scope_sizes bigint[];
     v_playbooks text[];
     v_total_size bigint;
+    v_pair_scope_ids int[];
+    v_pair_term_ids int[];
+    v_pair_weights float8[];
+    v_weight_sums float8[];
     v_model_label_id int;
     v_section_names text[];
     v_section_label_ids int[];
@@ -103,6 +108,11 @@ begin
                 select l.id from labels l
                 where l.tenant_id = p_tenant_id and l.type = 'tag' and lower(l.name) = any(p_tags));
         end if;
+    end if;
+
+    if cardinality(p_terms) > 0 then
+--> term_weights
+        ;
     end if;
 
     -- The bounds of the bounded scan come from shared terms, and ranks need all rows or the nearest ones.
@@ -197,19 +207,30 @@ where n.plain in (select w.plain from names w where w.wanted
             '\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]+', '_', 'g'), '_') words
     ) w
 
+-- :term_weights
+-- The weight of each term in each scope: frequency in the query times idf. One scan counts the postings of a term.
+with weights as (
+    select s.number, s.id scope_id, t.id term_id,
+           t.frequency * ln(1 + (greatest(s.size, c.count) - c.count + 0.5::float8) / (c.count + 0.5::float8)) weight
+    from unnest(v_scope_ids, v_scope_sizes) with ordinality s(id, size, number)
+    cross join unnest(p_terms, p_frequencies) t(id, frequency)
+    cross join lateral (
+        select count(*) count from postings o where o.tenant_id = p_tenant_id and o.scope_id = s.id and o.term_id = t.id
+    ) c
+),
+sums as (select w.number, sum(w.weight) weight from weights w group by w.number)
+select array_agg(w.scope_id), array_agg(w.term_id), array_agg(w.weight / s.weight),
+       (select array_agg(o.weight order by o.number) from sums o)
+into v_pair_scope_ids, v_pair_term_ids, v_pair_weights, v_weight_sums
+from weights w join sums s using (number)
+
 -- :hits
--- One row per posting of the query's terms. A separate scan counts the postings of a term, so that its idf is computed once.
-select p.seq, s.id scope_id, p.weight * i.idf part
-from unnest(v_scope_ids, v_scope_sizes) s(id, size)
-cross join unnest(p_terms, p_frequencies) t(id, frequency)
-cross join lateral (
-    select t.frequency * ln(1 + (greatest(s.size, c.count) - c.count + 0.5::float8) / (c.count + 0.5::float8)) idf
-    from (select count(*) count from postings o where o.tenant_id = p_tenant_id and o.scope_id = s.id and o.term_id = t.id) c
-    offset 0
-) i
+-- One row per posting of the query's terms.
+select p.seq, w.scope_id, p.weight * w.weight part
+from unnest(v_pair_scope_ids, v_pair_term_ids, v_pair_weights) w(scope_id, term_id, weight)
 cross join lateral (
     select o.seq, o.weight from postings o
-    where o.tenant_id = p_tenant_id and o.scope_id = s.id and o.term_id = t.id
+    where o.tenant_id = p_tenant_id and o.scope_id = w.scope_id and o.term_id = w.term_id
     offset 0
 ) p
 
@@ -246,7 +267,7 @@ with scored as materialized (
 -- :bounded_scan
 -- Large scopes: as the full scan, but only of rows that can be among the v_best_count best. The rows with the best terms get their
 -- vector scores first. `bounds` follows from them: a further row below it has a lower combined score than v_best_count of
--- these rows, whatever the largest cosine of the scopes is. So the pass over the vectors keeps few rows and loses no result.
+-- these rows. So the pass over the vectors keeps few rows and loses no result.
 with words as materialized (
     select h.seq, max(h.scope_id) scope_id, sum(h.part) lexical from (
 --> hits
@@ -266,23 +287,13 @@ near_matches as materialized (
         limit 1
     ) d
 ),
-extremes as materialized (
-    select max(w.lexical) max_lexical, case when count(*) < v_match_count then 0 else min(w.lexical) end last_lexical,
-           (select greatest(max(n.dense), 0) from near_matches n) max_dense
-    from matches w
-),
--- With M, the largest cosine, and L, the largest lexical score, a row has the score a * dense / M + (1 - a) * lexical / L. A further row
--- has at most the lexical score of the last match, so that to be among the best its dense score must be at least
---     the v_best_count-th largest of  dense + M * (1 - a) / a * (lexical - last) / L  of the matches.
--- This grows with M, which is at least the largest cosine of a match. Nearer rows than that are kept too, as one of them defines M.
--- 1e-4 covers rounding to single precision.
+-- A further row has at most the lexical score of the last match. 1e-4 covers rounding to single precision.
 bounds as materialized (
-    select least(min(b.dense), max(b.max_dense)) - 1e-4 dense
+    select (min(b.score) - (1 - p_alpha) * least(max(b.last_lexical), 1)) / greatest(p_alpha, 1e-9) - 1e-4 dense
     from (
-        select greatest(n.dense, 0) + x.max_dense * (1 - p_alpha) / greatest(p_alpha, 1e-9)
-                                      * (n.lexical - x.last_lexical) / nullif(x.max_lexical, 0) dense,
-               x.max_dense
-        from near_matches n cross join extremes x
+        select p_alpha * greatest(n.dense, 0) + (1 - p_alpha) * least(n.lexical, 1) score,
+               (select case when count(*) < v_match_count then 0 else min(w.lexical) end from matches w) last_lexical
+        from near_matches n
         order by 1 desc
         limit v_best_count
     ) b
@@ -432,12 +443,13 @@ ranks as (
 ),
 scaled as (
     select r.*,
+           (0.3 * greatest(r.dense, 0) + 0.7 * least(r.lexical, 1))::real relevance, -- RELEVANCE_ALPHA of memories/search/query.py
            case p_fusion
-               when 'anchored' then coalesce(greatest(r.dense, 0) / nullif(greatest(l.max_dense, 0), 0), 0)
+               when 'anchored' then least(greatest(r.dense, 0), 1)
                when 'minmax' then coalesce((r.dense - l.min_dense) / nullif(l.max_dense - l.min_dense, 0), 0.5)
                else coalesce(1.0 / (60 + r.dense_rank), 0) end vector_score,
            case p_fusion
-               when 'anchored' then coalesce(r.lexical / nullif(l.max_lexical, 0), 0)
+               when 'anchored' then least(r.lexical, 1)
                when 'minmax' then coalesce((r.lexical - l.min_lexical) / nullif(l.max_lexical - l.min_lexical, 0), 0.5)
                else coalesce(1.0 / (60 + r.lexical_rank), 0) end bm25_score
     from ranks r cross join limits l
@@ -445,20 +457,22 @@ scaled as (
 best as materialized (
     select s.*, (p_alpha * s.vector_score + (1 - p_alpha) * s.bm25_score)::real combined_score
     from scaled s
-    order by combined_score desc, s.seq desc
+    where s.relevance >= p_min_relevance
+    order by combined_score desc, s.lexical desc, s.seq desc
     limit v_best_count
 )
-select b.vector_score::real, b.bm25_score::real, b.combined_score, b.dense, b.lexical, b.dense_rank, b.lexical_rank,
+select b.vector_score::real, b.bm25_score::real, b.combined_score, b.relevance, b.dense,
+       (b.lexical * coalesce(v_weight_sums[array_position(v_scope_ids, m.scope_id)], 0))::real, b.dense_rank, b.lexical_rank,
        v_playbooks[array_position(v_scope_ids, m.scope_id)],
 --> columns
 from best b
 cross join lateral (select * from memories o where o.tenant_id = p_tenant_id and o.seq = b.seq limit 1) m
-order by b.combined_score * case when p_rank_by_usefulness then 0.5 + m.usefulness else 1 end desc, b.seq desc
+order by b.combined_score * case when p_rank_by_usefulness then 0.5 + m.usefulness else 1 end desc, b.lexical desc, b.seq desc
 limit p_top_k
 
 -- :listing
 -- A query without text lists the memories with the status, the most useful first.
-select 0::real, 0::real, 0::real, null::real, null::real, null::bigint, null::bigint,
+select 0::real, 0::real, 0::real, 0::real, null::real, null::real, null::bigint, null::bigint,
        v_playbooks[array_position(v_scope_ids, m.scope_id)],
 --> columns
 from memories m

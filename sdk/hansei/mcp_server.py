@@ -48,6 +48,10 @@ READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_wo
 WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 
 Playbook = Annotated[str, Field(description="Name of the playbook.")]
+MinMatch = Annotated[
+    Literal["strong", "weak"] | None,
+    Field(description="`strong`: only what fits the query well."),
+]
 Project = Annotated[str | None, Field(description="ID of the project. Default: that of the key.")]
 Outcome = Literal["success", "failure", "partial", "timeout", "error"]
 RetrievalId = Annotated[
@@ -148,12 +152,18 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
         playbook: Playbook,
         query: Annotated[str, Field(description="Empty: the most useful bullets.")] = "",
         top_k: Annotated[int, Field(ge=1, le=100)] = 10,
+        min_match: MinMatch = None,
         project_id: Project = None,
     ) -> Json:
-        """Search the bullets of a playbook, best first."""
+        """Search the bullets of a playbook, best first. `match` says how well each fits."""
         async with open_client(ctx) as client:
-            found = await client.search_bullets(playbook, query, top_k=top_k, project_id=project_id)
-        hits = [_to_hit(hit["bullet"], hit["combined_score"]) for hit in found["results"]]
+            found = await client.search_bullets(
+                playbook, query, top_k=top_k, min_match=min_match, project_id=project_id
+            )
+        hits = [
+            _to_hit(hit["bullet"], hit["combined_score"]) | {"match": hit["match"]}
+            for hit in found["results"]
+        ]
         return {"results": hits, "retrieval_id": found["retrieval_id"]}
 
     @server.tool(annotations=READ_ONLY, structured_output=False)

@@ -21,6 +21,8 @@ MemoryStatus = Literal["active", "quarantined", "archived"]
 RunState = Literal["queued", "running", "waiting", "done", "failed", "dead"]
 VerdictTag = Literal["helpful", "harmful", "neutral"]
 Fusion = Literal["anchored", "minmax", "rrf"]
+Match = Literal["strong", "weak", "none"]
+"""How well a memory fits the query."""
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -172,6 +174,7 @@ class MemoryHit(TypedDict):
     vector_score: float
     bm25_score: float
     combined_score: float
+    match: Match | None
     explain: dict[str, float | int | str | None] | None
 
 
@@ -206,6 +209,7 @@ class SearchOptions(TypedDict, total=False):
     fusion: Fusion | None
     alpha: float | None
     rank_by: Literal["score", "usefulness"] | None
+    min_match: Match | None
     explain: bool | None
 
 

@@ -93,8 +93,8 @@ async def weighed(app: FastAPI, runtime: Runtime, tenant: Any) -> AsyncIterator[
     [
         ({"fusion": "minmax"}, 0.9),
         ({"fusion": "minmax", "alpha": 0.5}, 0.5),
-        ({"fusion": "anchored"}, 0.4),
-        ({}, 0.4),
+        ({"fusion": "anchored"}, 0.3),
+        ({}, 0.3),
     ],
 )
 async def test_minmax_uses_configured_alpha(

@@ -106,6 +106,9 @@ def test_additional_filters() -> None:
 
     for name in ("mistakes_to_avoid", "MISTAKES TO AVOID", "mis"):
         assert found(section_filter=[name]) == ["1", "2"]
+        query = SearchQuery(query_text="a", section_filter=[name])
+        assert {hit.bullet.section for hit in searcher().search(query, playbook)} == {name}
+    assert [bullet.section for bullet in playbook.bullets] == [shop.section, rest.section, "OTHERS"]
     assert found(section_filter=["mis"], tags=["shop", "net"]) == ["1"]
     assert found(tags=["net"]) == []
     assert found(status="quarantined") == ["3"]

@@ -93,13 +93,14 @@ def search_by_reference(
     cosines = np.array(
         [float(item.vector.astype(np.float16).astype(np.float32) @ query) for item in kept]
     )
-    words = np.array([bm25[item.draft.id] for item in kept])
+    words = np.array([bm25[item.draft.id][0] for item in kept])
+    shares = np.array([bm25[item.draft.id][1] for item in kept])
     scale: Callable[[np.ndarray], np.ndarray] = {
         "anchored": _anchored,
         "minmax": _minmax,
         "rrf": _rrf,
     }[fusion]
-    dense, lexical = scale(cosines), scale(words)
+    dense, lexical = scale(cosines), scale(shares)
     combined = alpha * dense + (1 - alpha) * lexical
     return {
         item.draft.id: Expected(*map(float, row))
@@ -109,25 +110,28 @@ def search_by_reference(
     }
 
 
-def _bm25(items: Sequence[PreparedMemory], question: EmbeddedQuery) -> dict[UUID, float]:
-    """Per scope: df and N are counted where the memory lives."""
-    found: dict[UUID, float] = {}
+def _bm25(
+    items: Sequence[PreparedMemory], question: EmbeddedQuery
+) -> dict[UUID, tuple[float, float]]:
+    """The score, and its share of the weights of the query. Per scope: df and N are counted where
+    the memory lives.
+    """
+    found: dict[UUID, tuple[float, float]] = {}
     for item in items:
         place = item.draft.scope_address
         mates = [other for other in items if other.draft.scope_address == place]
-        total = 0.0
+        total = limit = 0.0
         for term, frequency in question.terms.items():
-            if term in item.weights:
-                df = sum(term in mate.weights for mate in mates)
-                idf = math.log(1 + (len(mates) - df + 0.5) / (df + 0.5))
-                total += item.weights[term] * frequency * idf
-        found[item.draft.id] = total
+            df = sum(term in mate.weights for mate in mates)
+            idf = math.log(1 + (len(mates) - df + 0.5) / (df + 0.5))
+            limit += frequency * idf
+            total += item.weights.get(term, 0.0) * frequency * idf
+        found[item.draft.id] = total, total / limit if limit else 0.0
     return found
 
 
 def _anchored(scores: np.ndarray) -> np.ndarray:
-    top = max(scores.max(), 0)
-    return np.maximum(scores, 0) / top if top else np.zeros_like(scores)
+    return np.clip(scores, 0, 1)
 
 
 def _minmax(scores: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from memory_api.memories.index.scopes import ScopeAddress, ScopeArea, all_collection_scopes
+from memory_api.memories.schemas import Match
 from memory_api.memories.search.query import SearchHit
 from memory_api.memories.search.search import search_memories
 from memory_api.runtime import Runtime
@@ -14,9 +15,7 @@ from memory_api.runtime import Runtime
 
 @dataclass(frozen=True)
 class Passage:
-    """A chunk that a search found. `cosine` is comparable between searches, the combined score is
-    relative to the best hit of its search.
-    """
+    """A chunk that a search found."""
 
     memory_id: UUID
     document_id: UUID
@@ -29,6 +28,7 @@ class Passage:
     content: str
     cosine: float
     combined_score: float
+    match: Match | None
 
 
 async def search_passages(
@@ -39,6 +39,7 @@ async def search_passages(
     query_text: str,
     *,
     top_k: int = 5,
+    min_match: Match = "none",
 ) -> list[Passage]:
     """The best chunks of these collections, best first; of all collections of the project if none
     is named. One round trip.
@@ -48,7 +49,13 @@ async def search_passages(
     ] or [all_collection_scopes(project_id)]
     embedder = await runtime.get_tenant_embedder(tenant_id)
     results = await search_memories(
-        runtime.sessions, embedder, tenant_id, query_text, addresses, top_k=top_k
+        runtime.sessions,
+        embedder,
+        tenant_id,
+        query_text,
+        addresses,
+        top_k=top_k,
+        min_match=min_match,
     )
     return [_to_passage(hit) for hit in results.hits if "document_id" in hit.memory.metadata_]
 
@@ -67,4 +74,5 @@ def _to_passage(hit: SearchHit) -> Passage:
         content=memory.content,
         cosine=hit.cosine or 0.0,
         combined_score=hit.combined_score,
+        match=hit.match,
     )

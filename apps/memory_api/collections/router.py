@@ -203,7 +203,13 @@ async def search_collection(
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
         row = await documents.require_collection(session, project, name)
     found = await search_passages(
-        runtime, caller.tenant_id, project, [row.name], body.query_text, top_k=body.top_k
+        runtime,
+        caller.tenant_id,
+        project,
+        [row.name],
+        body.query_text,
+        top_k=body.top_k,
+        min_match=body.min_match,
     )
     hits = [_hit_response(hit) for hit in found if hit.cosine >= body.min_score]
     return SearchCollectionResponse(results=hits)
@@ -221,6 +227,7 @@ def _hit_response(passage: Passage) -> ChunkHit:
         content=passage.content,
         cosine=passage.cosine,
         combined_score=passage.combined_score,
+        match=passage.match,
     )
 
 

@@ -17,6 +17,7 @@ from memory_api.core.schemas import (
     is_playbook_name,
     with_examples,
 )
+from memory_api.memories.schemas import Match
 
 DEFAULT_CHUNK_TOKENS = 256
 
@@ -157,6 +158,9 @@ class SearchCollectionRequest(TenantRequest):
     min_score: UnitFloat = Field(
         default=0.0, description="Leave out chunks whose cosine similarity is lower."
     )
+    min_match: Match = Field(
+        default="none", description="`strong`: only chunks that fit the query well."
+    )
 
 
 class ChunkHit(ResponseModel):
@@ -171,7 +175,8 @@ class ChunkHit(ResponseModel):
     end: int
     content: str
     cosine: float = Field(description="Cosine similarity, -1 to 1. Comparable between searches.")
-    combined_score: float = Field(description="0 to 1, relative to the best result.")
+    combined_score: float = Field(description="0 to 1. Means the same for every query.")
+    match: Match | None
 
 
 class SearchCollectionResponse(ResponseModel):
@@ -190,7 +195,8 @@ class SearchCollectionResponse(ResponseModel):
                     "end": 170,
                     "content": "A pending order cannot be refunded. Cancel it.",
                     "cosine": 0.71,
-                    "combined_score": 1.0,
+                    "combined_score": 0.73,
+                    "match": "strong",
                 }
             ]
         }

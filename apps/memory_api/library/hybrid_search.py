@@ -1,7 +1,7 @@
 """Hybrid search over a playbook in memory (S2): cosine and Okapi BM25, each scaled to 0..1, then
 combined.
 
-The service searches in SQL. This is the documented class and the reference for `fusion: "minmax"`.
+The service searches in SQL, with its own BM25 and scores. This is the documented class.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from numpy.typing import NDArray
 
 from memory_api.core.settings import Settings
 from memory_api.playbooks.models import Bullet, Playbook, SearchQuery, SearchResult
-from memory_api.playbooks.sections import DEFAULT_SECTIONS, matching_spellings
+from memory_api.playbooks.sections import (
+    DEFAULT_SECTIONS,
+    matching_spellings,
+    requested_spelling,
+)
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -157,13 +161,18 @@ def filter_candidates(query: SearchQuery, bullets: Sequence[Bullet]) -> list[Bul
     }
     tags = set(query.tags)
     return [
-        bullet
+        _with_section(bullet, section_filter)
         for bullet in bullets
         if (not section_filter or bullet.section in sections)
         and (not tags or not tags.isdisjoint(bullet.tags))
         and bullet.confidence_score >= query.min_confidence
         and bullet.status == query.status
     ]
+
+
+def _with_section(bullet: Bullet, section_filter: Sequence[str]) -> Bullet:
+    section = requested_spelling(DEFAULT_SECTIONS, bullet.section, section_filter)
+    return bullet if section == bullet.section else bullet.model_copy(update={"section": section})
 
 
 def combine_scores(vector_score: float, bm25_score: float, alpha: float) -> float:

@@ -258,9 +258,9 @@ async def search_memories(
 ) -> SearchMemoriesResponse:
     """Hybrid full-text and vector search over all layers and kinds of a project, best first.
 
-    An empty `query_text` orders by usefulness. Scores are relative to the best candidate of this
-    search; `explain` adds the cosine similarity and the BM25 score. Answers 404 for an unknown
-    `playbook`.
+    An empty `query_text` orders by usefulness. By default a score means the same for every query:
+    near 0 for a memory that has nothing to do with it. `explain` adds the cosine similarity and the
+    BM25 score. Answers 404 for an unknown `playbook`.
     """
     runtime = runtime_of(request)
     addresses = _addresses(body, caller.resolve_project(body.project_id))
@@ -314,6 +314,7 @@ def _hit_response(hit: SearchHit, explain: bool) -> MemoryHit:
         vector_score=hit.vector_score,
         bm25_score=hit.bm25_score,
         combined_score=hit.combined_score,
+        match=hit.match,
         explain=hit.explain() if explain else None,
     )
 

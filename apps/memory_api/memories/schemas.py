@@ -38,6 +38,16 @@ RankBy = TypeAliasType(
         Field(description="Whether results are ordered by relevance or by usefulness."),
     ],
 )
+Match = TypeAliasType(
+    "Match",
+    Annotated[
+        Literal["strong", "weak", "none"],
+        Field(
+            description="How well a memory fits the query: `strong` from a relevance of 0.45, "
+            "`weak` from 0.25, else `none`: it has little or nothing to do with the query."
+        ),
+    ],
+)
 SettableStatus = TypeAliasType(
     "SettableStatus",
     Annotated[
@@ -347,6 +357,9 @@ class SearchRequest(TenantRequest):
     rank_by: RankBy = Field(
         default="score", description="`usefulness` orders by combined_score × (0.5 + usefulness)."
     )
+    min_match: Match = Field(
+        default="none", description="`strong`: only results that fit the query well."
+    )
     explain: bool = Field(default=False, description="Add the parts of each score to the results.")
 
 
@@ -372,6 +385,7 @@ class MemoryHit(ResponseModel):
     vector_score: float
     bm25_score: float
     combined_score: float
+    match: Match | None = Field(default=None, description="Null for an empty query.")
     explain: ScoreExplanation | None = None
 
 

@@ -129,6 +129,16 @@ def matching_spellings(
     return [name for name in names if normalize_section_name(name) in normalized]
 
 
+def requested_spelling(
+    sections: Iterable[SectionDefinition], name: str, section_filter: Iterable[str]
+) -> str:
+    """The section of a hit as the filter that it passed has written it (S2, property 5)."""
+    definitions = tuple(sections)
+    return next(
+        (each for each in section_filter if matching_spellings(definitions, [name], each)), name
+    )
+
+
 class SectionLoader:
     """Reads sections from a YAML file: playbook name → list of `{name, description, slug?}`."""
 

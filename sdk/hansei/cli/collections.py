@@ -12,6 +12,7 @@ from hansei.cli.options import AsJson, Project
 from hansei.cli.terminal import (
     format_age,
     format_count,
+    match_words,
     open_client,
     print_json,
     print_message,
@@ -20,6 +21,7 @@ from hansei.cli.terminal import (
     truncate,
 )
 from hansei.endpoints.collections import ChunkHit, Document
+from hansei.types import Match
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -135,12 +137,17 @@ def search_collection(
     name: CollectionName,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The search query.")],
     top_k: Annotated[int, typer.Option(min=1, max=100, help="Maximum number of results.")] = 5,
+    min_match: Annotated[
+        Match | None, typer.Option(help="Only results that fit at least this well.")
+    ] = None,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
     """Search the chunks of a collection."""
     with open_client() as client:
-        response = client.search_collection(name, text, top_k=top_k, project_id=project)
+        response = client.search_collection(
+            name, text, top_k=top_k, min_match=min_match, project_id=project
+        )
     if as_json:
         print_json(response)
         return
@@ -182,5 +189,6 @@ def _print_hit(rank: int, hit: ChunkHit) -> None:
     if rank > 1:
         print_text()
     place = f"{hit['source']}, page {hit['page']}, characters {hit['start']}–{hit['end']}"
-    print_text(f"{rank}. {hit['combined_score']:.3f} · {hit['title']} · {place}", style="dim")
+    facts = [f"{rank}. {hit['combined_score']:.3f}", *match_words(hit["match"])]
+    print_text(" · ".join([*facts, hit["title"] or "", place]), style="dim")
     print_text(truncate(hit["content"], MAX_TEXT_LENGTH))

@@ -9,6 +9,7 @@ from hansei.cli.terminal import (
     format_age,
     format_count,
     format_error,
+    match_words,
     print_message,
     print_score_terms,
     print_table,
@@ -92,7 +93,8 @@ def print_hits(hits: Sequence[BulletHit]) -> None:
         print_message("No results.")
     for rank, hit in enumerate(hits, start=1):
         bullet = hit["bullet"]
-        facts = [f"{rank}. {hit['combined_score']:.3f}", *_bullet_facts(bullet), bullet["section"]]
+        facts = [f"{rank}. {hit['combined_score']:.3f}", *match_words(hit["match"])]
+        facts += [*_bullet_facts(bullet), bullet["section"]]
         if rank > 1:
             print_text()
         print_text(" · ".join(facts), style="dim")

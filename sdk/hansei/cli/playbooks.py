@@ -40,7 +40,7 @@ from hansei.cli.terminal import (
     print_text,
 )
 from hansei.errors import Stale
-from hansei.types import Fusion, VerdictTag
+from hansei.types import Fusion, Match, VerdictTag
 
 playbook_commands = typer.Typer(
     name="playbook", help="Read, render, edit and restore playbooks.", no_args_is_help=True
@@ -136,6 +136,9 @@ def search_bullets(
     min_confidence: Annotated[
         float | None, typer.Option(min=0, max=1, help="Minimum share of helpful verdicts (0.3).")
     ] = None,
+    min_match: Annotated[
+        Match | None, typer.Option(help="Only results that fit at least this well.")
+    ] = None,
     fusion: Annotated[Fusion | None, typer.Option(help="How the scores are combined.")] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the terms of each score.")
@@ -153,6 +156,7 @@ def search_bullets(
             tags=tag,
             min_confidence=min_confidence,
             fusion=fusion,
+            min_match=min_match,
             explain=explain,
             project_id=project,
         )

@@ -8,6 +8,7 @@ import typer
 
 from hansei.cli.options import AsJson, MemoryKind, Project, Tags
 from hansei.cli.terminal import (
+    match_words,
     open_client,
     print_json,
     print_message,
@@ -15,7 +16,7 @@ from hansei.cli.terminal import (
     print_text,
     truncate,
 )
-from hansei.types import Fusion, MemoryHit
+from hansei.types import Fusion, Match, MemoryHit
 
 MAX_TEXT_LENGTH = 600
 
@@ -31,6 +32,9 @@ def search(
         list[str] | None, typer.Option(help="Only this section. Repeatable.")
     ] = None,
     tag: Tags = None,
+    min_match: Annotated[
+        Match | None, typer.Option(help="Only results that fit at least this well.")
+    ] = None,
     fusion: Annotated[Fusion | None, typer.Option(help="How the scores are combined.")] = None,
     project: Project = None,
     explain: Annotated[
@@ -48,6 +52,7 @@ def search(
             section_filter=section,
             tags=tag,
             fusion=fusion,
+            min_match=min_match,
             project_id=project,
             explain=explain,
         )
@@ -62,7 +67,7 @@ def search(
 
 def _print_hit(rank: int, hit: MemoryHit) -> None:
     memory = hit["memory"]
-    facts = [f"{rank}. {hit['combined_score']:.3f}", memory["kind"]]
+    facts = [f"{rank}. {hit['combined_score']:.3f}", *match_words(hit["match"]), memory["kind"]]
     if hit["playbook"]:  # only the key of a bullet can be cited
         facts += [f"{memory['key']} of {hit['playbook']}", memory["section"] or ""]
     facts.append(f"importance {memory['importance']:.2f}")

@@ -69,6 +69,11 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     (stdout if stdout.is_terminal else unwrapped).print(table)
 
 
+def match_words(match: str | None) -> list[str]:
+    """How well a result fits the query, for its line."""
+    return [] if match is None else ["no match" if match == "none" else f"{match} match"]
+
+
 def print_score_terms(terms: Mapping[str, float | str | None]) -> None:
     for name, value in terms.items():
         shown = f"{value:.4g}" if isinstance(value, float) else value

@@ -16,7 +16,7 @@ from hansei._request import (
     query_request,
     write_request,
 )
-from hansei.types import Json, MemoryStatus, Page, SearchOptions, VerdictTag
+from hansei.types import Json, Match, MemoryStatus, Page, SearchOptions, VerdictTag
 
 DeltaType = Literal["ADD", "UPDATE", "DELETE", "MERGE", "KEEP"]
 
@@ -89,6 +89,7 @@ class BulletHit(TypedDict):
     vector_score: float
     bm25_score: float
     combined_score: float
+    match: Match | None
     explain: dict[str, float | int | str | None] | None
 
 
@@ -212,6 +213,7 @@ class RenderPlaybookOptions(TypedDict, total=False):
     top_k: int | None
     sections: Sequence[str] | None
     format: Literal["prompt", "ace"] | None
+    min_match: Match | None
     holdout_share: float | None
 
 

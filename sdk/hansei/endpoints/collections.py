@@ -19,7 +19,7 @@ from hansei._request import (
     query_request,
     write_request,
 )
-from hansei.types import Page
+from hansei.types import Match, Page
 
 MEDIA_TYPES = {".md": "text/markdown", ".markdown": "text/markdown"}
 """Suffixes that not every Python knows."""
@@ -73,6 +73,7 @@ class ChunkHit(TypedDict):
     content: str
     cosine: float
     combined_score: float
+    match: Match | None
 
 
 class SearchCollectionResponse(TypedDict):
@@ -125,10 +126,12 @@ def search_collection(
     *,
     top_k: int = 5,
     min_score: float = 0.0,
+    min_match: Match | None = None,
     project_id: str | None = None,
 ) -> Request[SearchCollectionResponse]:
     """Search the chunks of a collection by meaning and by words."""
     body = {"query_text": query_text, "top_k": top_k, "min_score": min_score}
+    body |= drop_none({"min_match": min_match})
     request: Request[SearchCollectionResponse] = query_request(
         api_path("collections", name, "search"), body
     )

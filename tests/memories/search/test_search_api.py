@@ -55,7 +55,7 @@ async def test_best_match_comes_first(api, fusion: str, alpha, query: str, first
     assert found[0]["memory"]["title"] == first
     scores = [hit["combined_score"] for hit in found]
     assert scores == sorted(scores, reverse=True)
-    weight = {"anchored": 0.4, "minmax": 0.5, "rrf": 0.5}[fusion] if alpha is None else alpha
+    weight = {"anchored": 0.3, "minmax": 0.5, "rrf": 0.5}[fusion] if alpha is None else alpha
     for hit in found:
         expected = weight * hit["vector_score"] + (1 - weight) * hit["bm25_score"]
         assert hit["combined_score"] == pytest.approx(expected, abs=1e-5)

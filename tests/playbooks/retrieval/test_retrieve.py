@@ -76,6 +76,9 @@ async def test_section_filter_accepts_any_spelling(book: Book) -> None:
     for query in ("order", ""):
         for name in ("MISTAKES TO AVOID", "mistakes_to_avoid", " Mistakes  to-avoid! ", "mis"):
             assert set(await book.search(query, section_filter=[name])) == mistakes
+            answer = await book.post("search", query_text=query, section_filter=["pat", name])
+            hits = [hit["bullet"] for hit in answer.json()["results"]]
+            assert {hit["section"] for hit in hits if hit["id"] in mistakes} == {name}
             assert set(await everywhere(book, query, section_filter=[name])) == mistakes
         assert set(await book.search(query, sections=["mis"])) == mistakes, "the other name"
         assert await book.search(query, section_filter=["no such section"]) == []

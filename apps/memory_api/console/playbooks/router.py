@@ -102,7 +102,10 @@ async def show_search(
         name=name,
         q=q,
         top_k=top_k,
-        hits=[(bullet, hit, hit.explain()) for bullet, hit in zip(bullets, hits, strict=True)],
+        hits=[
+            (bullet, hit, hit.explain(), hit.match)
+            for bullet, hit in zip(bullets, hits, strict=True)
+        ],
     )
 
 

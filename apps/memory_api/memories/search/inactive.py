@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from memory_api.memories.index.drafts import top_terms
 from memory_api.memories.search.query import (
+    MIN_RELEVANCE,
+    RELEVANCE_ALPHA,
     EmbeddedQuery,
     Found,
     SearchHit,
@@ -31,44 +33,52 @@ def rank_inactive(
     hits: Sequence[SearchHit[Found]], cosines: Scores, query: EmbeddedQuery, options: SearchOptions
 ) -> list[SearchHit[Found]]:
     """The best `top_k` hits. `cosines` are the cosines of the hits, in their order."""
-    bm25_scores = _bm25(hits, query)
+    bm25_scores, limits = _bm25(hits, query)
+    lexical = np.divide(bm25_scores, limits, out=np.zeros_like(bm25_scores), where=limits > 0)
     normalize = NORMALIZERS[options.get("fusion", "anchored")]
     alpha = vector_weight(query, options)
+    relevance = RELEVANCE_ALPHA * _anchored(cosines) + (1 - RELEVANCE_ALPHA) * _anchored(lexical)
     columns = (
         normalize(cosines),
-        normalize(bm25_scores),
+        normalize(lexical),
+        relevance,
         cosines,
         bm25_scores,
         _ranks(cosines),
-        _ranks(bm25_scores),
+        _ranks(lexical),
     )
     scored = [
         SearchHit(
             hit.memory,
             vector_score=vector,
-            bm25_score=lexical,
-            combined_score=alpha * vector + (1 - alpha) * lexical,
+            bm25_score=words,
+            combined_score=alpha * vector + (1 - alpha) * words,
+            relevance=relevant,
             cosine=cosine,
             bm25=bm25,
             dense_rank=dense_rank or None,
             lexical_rank=lexical_rank or None,
             playbook=hit.playbook,
         )
-        for hit, vector, lexical, cosine, bm25, dense_rank, lexical_rank in zip(
+        for hit, vector, words, relevant, cosine, bm25, dense_rank, lexical_rank in zip(
             hits, *(column.tolist() for column in columns), strict=True
         )
     ]
+    least = MIN_RELEVANCE[options.get("min_match", "none")]
     by_usefulness = options.get("rank_by") == "usefulness"
 
     def sort_key(hit: SearchHit[Found]) -> tuple[float, int]:
         weight = 0.5 + hit.memory.usefulness if by_usefulness else 1.0
         return -hit.combined_score * weight, -hit.memory.seq
 
-    return sorted(scored, key=sort_key)[: options.get("top_k", 10)]
+    kept = [hit for hit in scored if hit.relevance >= least]
+    return sorted(kept, key=sort_key)[: options.get("top_k", 10)]
 
 
-def _bm25(hits: Sequence[SearchHit[Found]], query: EmbeddedQuery) -> Scores:
-    """BM25 scores. N and df of a scope are counted among these hits."""
+def _bm25(hits: Sequence[SearchHit[Found]], query: EmbeddedQuery) -> tuple[Scores, Scores]:
+    """The BM25 scores, and the sum of the weights of the query's terms in each scope. N and df are
+    counted among these hits.
+    """
     weights = [top_terms(document_weights(hit.memory.searchable_text)) for hit in hits]
     sizes = Counter(hit.memory.scope_id for hit in hits)
     frequencies: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -80,22 +90,17 @@ def _bm25(hits: Sequence[SearchHit[Found]], query: EmbeddedQuery) -> Scores:
         df = frequencies[scope][term]
         return math.log(1 + (sizes[scope] - df + 0.5) / (df + 0.5))
 
-    return np.array(
-        [
-            sum(
-                terms[term] * frequency * idf(hit.memory.scope_id, term)
-                for term, frequency in query.terms.items()
-                if term in terms
-            )
-            for hit, terms in zip(hits, weights, strict=True)
-        ],
-        np.float64,
-    )
+    scores, limits = np.zeros(len(hits)), np.zeros(len(hits))
+    for row, (hit, terms) in enumerate(zip(hits, weights, strict=True)):
+        for term, frequency in query.terms.items():
+            weight = frequency * idf(hit.memory.scope_id, term)
+            limits[row] += weight
+            scores[row] += terms.get(term, 0.0) * weight
+    return scores, limits
 
 
 def _anchored(raw: Scores) -> Scores:
-    top = raw.max()
-    return np.maximum(raw, 0) / top if top > 0 else np.zeros_like(raw)
+    return np.clip(raw, 0, 1)
 
 
 def _minmax(raw: Scores) -> Scores:

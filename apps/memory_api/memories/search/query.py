@@ -24,6 +24,7 @@ from memory_api.core.schemas import fold_tags
 from memory_api.core.settings import Settings
 from memory_api.memories.index.scopes import KIND_IDS, ScopeAddress, ScopeArea
 from memory_api.memories.schemas import (
+    Match,
     MemoryKind,
     MemoryStatus,
     RankBy,
@@ -102,21 +103,29 @@ Found = TypeVar("Found", bound=FoundMemory, default=MemoryRecord)
 
 class SearchHit(NamedTuple, Generic[Found]):
     """A memory with its scores. `combined_score` is the weighted sum of the normalized
-    `vector_score` and `bm25_score`. `cosine` and `bm25` are the scores before normalization. Ranks
-    are set with `explain` and with `rrf`, and only by the search (vector or BM25) that found the
-    memory.
+    `vector_score` and `bm25_score`. `relevance` is that of the default fusion, whatever the fusion
+    of the search is. `cosine` and `bm25` are the scores before normalization. Ranks are set with
+    `explain` and with `rrf`, and only by the search (vector or BM25) that found the memory.
     """
 
     memory: Found
     vector_score: float
     bm25_score: float
     combined_score: float
+    relevance: float = 0.0
     cosine: float | None = None
     bm25: float | None = None
     dense_rank: int | None = None
     lexical_rank: int | None = None
     playbook: str | None = None
     """The playbook of a bullet; None for other memories."""
+
+    @property
+    def match(self) -> Match | None:
+        """None if there was no query."""
+        if self.cosine is None:
+            return None
+        return next(name for name, least in MIN_RELEVANCE.items() if self.relevance >= least)
 
     def explain(self) -> ScoreExplanation:
         sources = {"words": self.lexical_rank, "meaning": self.dense_rank}
@@ -184,7 +193,11 @@ _HEADER_COLUMNS = (
     "case when id is null then metadata end",
 )
 _SCORE_COLUMNS = SearchHit._fields[1:]
-DEFAULT_ALPHA = {"anchored": 0.4, "minmax": 0.5, "rrf": 0.5}
+MIN_RELEVANCE: dict[Match, float] = {"strong": 0.45, "weak": 0.25, "none": 0.0}
+"""The least relevance of each match, the best first. Calibrated by `bench relevance`."""
+RELEVANCE_ALPHA = 0.3
+"""The weight of the cosine in the relevance. `hansei_search` has the same number."""
+DEFAULT_ALPHA = {"anchored": RELEVANCE_ALPHA, "minmax": 0.5, "rrf": 0.5}
 """Default weight of the vector score for each fusion (measured, see `docs/decisions/search.md`)."""
 
 
@@ -212,6 +225,7 @@ class SearchCall(NamedTuple):
     until: datetime | None
     fusion: str
     alpha: float
+    min_relevance: float
     top_k: int
     with_ranks: bool
     rank_by_usefulness: bool
@@ -260,6 +274,8 @@ class SearchOptions(TypedDict, total=False):
     """Weight of the vector score, 0..1; None for the default of the fusion."""
     explain: bool
     """Return the ranks by vector and by BM25."""
+    min_match: Match
+    """The least match of a hit; default `none`."""
     rank_by: RankBy
     """`usefulness` sorts the best max(100, 4 × top_k) by combined_score × (0.5 + usefulness)."""
     with_header: bool
@@ -282,9 +298,7 @@ class EmbeddedQuery:
 
 
 def to_search_options(body: SearchRequest, settings: Settings) -> SearchOptions:
-    """The options of a request. Without `alpha`, the `minmax` formula of S2 uses
-    `HANSEI_SEARCH_ALPHA`.
-    """
+    """The options of a request. Without `alpha`, `minmax` uses `HANSEI_SEARCH_ALPHA`."""
     uses_configured_alpha = body.alpha is None and body.fusion == "minmax"
     return SearchOptions(
         top_k=body.top_k,
@@ -301,6 +315,7 @@ def to_search_options(body: SearchRequest, settings: Settings) -> SearchOptions:
         ),
         fusion=body.fusion,
         alpha=settings.search_alpha if uses_configured_alpha else body.alpha,
+        min_match=body.min_match,
         explain=body.explain,
         rank_by=body.rank_by,
     )
@@ -332,6 +347,7 @@ def build_call(
         until=filters.until,
         fusion=fusion,
         alpha=vector_weight(query, options),
+        min_relevance=MIN_RELEVANCE[options.get("min_match", "none")],
         top_k=options.get("top_k", 10),
         with_ranks=options.get("explain", False),
         rank_by_usefulness=options.get("rank_by") == "usefulness",
@@ -340,12 +356,12 @@ def build_call(
 
 
 def vector_weight(query: EmbeddedQuery, options: SearchOptions) -> float:
-    """The weight of the vector score: 1 for a query without known terms, 0 for one without a
-    vector.
+    """The weight of the vector score. A query without terms or without a vector is ranked by the
+    other score alone, unless scores are absolute: then the missing score is 0.
     """
-    if not query.terms:
+    alpha, fusion = options.get("alpha"), options.get("fusion", "anchored")
+    if not query.terms and (fusion != "anchored" or alpha is not None):
         return 1.0
-    if not query.vector.any():
+    if not query.vector.any() and (fusion != "anchored" or alpha is not None):
         return 0.0
-    alpha = options.get("alpha")
-    return DEFAULT_ALPHA[options.get("fusion", "anchored")] if alpha is None else alpha
+    return DEFAULT_ALPHA[fusion] if alpha is None else alpha

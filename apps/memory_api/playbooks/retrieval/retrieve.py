@@ -13,6 +13,7 @@ import asyncpg
 from memory_api.core.ids import new_signed_id
 from memory_api.core.metrics import RENDER_DURATION, observe_duration
 from memory_api.core.tracing import span
+from memory_api.memories.schemas import Match
 from memory_api.memories.search.query import (
     PlaybookHeader,
     SearchFilters,
@@ -31,6 +32,7 @@ from memory_api.playbooks.retrieval.log import (
 )
 from memory_api.playbooks.retrieval.prompt_block import BulletFormat, PromptBlock, render_block
 from memory_api.playbooks.retrieval.queries import count_unproven_harmful_verdicts
+from memory_api.playbooks.sections import SectionDefinition
 from memory_api.playbooks.usefulness import is_harmful
 from memory_api.runtime import Runtime
 
@@ -47,6 +49,8 @@ class RetrievedBullets:
     retrieval_id: UUID
     version: int
     hits: Sequence[SearchHit[FoundBullet]]
+    sections: Sequence[SectionDefinition] = ()
+    """Those of the playbook."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ class RenderOptions:
     top_k: int = DEFAULT_TOP_K
     form: BulletFormat = "prompt"
     sections: Sequence[str] = field(default_factory=tuple[str, ...])
+    min_match: Match = "none"
+    """The least match of a bullet with the query."""
     holdout: float | None = None
     """Share of renders that withhold a bullet, 0 to 1; None for the playbook's own."""
 
@@ -94,7 +100,8 @@ async def search_bullets(
         retrieval_id = new_signed_id(secret, found.header.scope_id)
         record = _record(retrieval_id, "search", query_text, found.header, hits)
         await insert_retrieval(found.connection, tenant_id, record)
-    return RetrievedBullets(retrieval_id, found.header.version, hits)
+    sections = parse_sections(found.header.settings["sections"])
+    return RetrievedBullets(retrieval_id, found.header.version, hits, sections)
 
 
 async def preview_search(
@@ -125,7 +132,9 @@ async def _render_bullets(
     runtime: Runtime, tenant_id: UUID, playbook: PlaybookRef, options: RenderOptions
 ) -> RenderedPlaybook:
     search_options = SearchOptions(
-        top_k=options.top_k, filters=SearchFilters(sections=options.sections)
+        top_k=options.top_k,
+        filters=SearchFilters(sections=options.sections),
+        min_match=options.min_match,
     )
     secret = await load_retrieval_secret(runtime.sessions, tenant_id)
     async with _search(runtime, tenant_id, playbook, options.query_text, **search_options) as found:

@@ -22,6 +22,7 @@ from memory_api.playbooks.retrieval.schemas import (
     SearchBulletsRequest,
     SearchBulletsResponse,
 )
+from memory_api.playbooks.sections import requested_spelling
 
 router = APIRouter(
     prefix="/api/v1/playbooks/{name}", tags=["playbooks"], route_class=RedactingRoute
@@ -45,7 +46,8 @@ async def search_bullets(
 ) -> SearchBulletsResponse:
     """Returns the bullets for a query, best first. An empty query orders by usefulness.
 
-    Scores are relative to the best candidate of this search. Send `retrieval_id` with the trace of
+    By default a score means the same for every query: near 0 for a bullet that has nothing to do
+    with it. `match` says how well a bullet fits. Send `retrieval_id` with the trace of
     the agent, so that Hansei knows which bullets it had. `min_confidence` is 0.3 unless given.
     """
     runtime = runtime_of(request)
@@ -55,12 +57,17 @@ async def search_bullets(
         runtime, caller.tenant_id, playbook, body.query_text, **options
     )
     bullets = to_bullet_list(hit.memory for hit in found.hits)
+    for bullet in bullets if body.section_filter else ():
+        bullet.section = requested_spelling(
+            found.sections, bullet.section, body.section_filter or ()
+        )
     results = [
         BulletHit(
             bullet=bullet,
             vector_score=hit.vector_score,
             bm25_score=hit.bm25_score,
             combined_score=hit.combined_score,
+            match=hit.match,
             explain=hit.explain() if body.explain else None,
         )
         for bullet, hit in zip(bullets, found.hits, strict=True)
@@ -97,6 +104,7 @@ async def render_playbook(
         top_k=body.top_k,
         form=body.format,
         sections=body.sections or (),
+        min_match=body.min_match,
         holdout=body.holdout_share,
     )
     rendered = await retrieve.render_playbook(runtime, caller.tenant_id, playbook, options)

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import AliasChoices, Field
 
 from memory_api.core.schemas import Name, ResponseModel, UnitFloat
-from memory_api.memories.schemas import ScoreExplanation, SearchRequest
+from memory_api.memories.schemas import Match, ScoreExplanation, SearchRequest
 from memory_api.playbooks.models import SearchResult
 from memory_api.playbooks.retrieval.prompt_block import BulletFormat
 from memory_api.playbooks.retrieval.retrieve import DEFAULT_TOP_K
@@ -23,6 +23,7 @@ class SearchBulletsRequest(SearchRequest):
 class BulletHit(SearchResult):
     """One result of a search in a playbook."""
 
+    match: Match | None = Field(default=None, description="Null for an empty query.")
     explain: ScoreExplanation | None = Field(default=None, description="The parts of the scores.")
 
 
@@ -52,6 +53,9 @@ class RenderPlaybookRequest(ProjectRequest):
         max_length=64,
         validation_alias=AliasChoices("sections", "section_filter"),
         description="Names or slugs of sections. Default: all.",
+    )
+    min_match: Match = Field(
+        default="none", description="`strong`: only bullets that fit the query well."
     )
     format: BulletFormat = Field(
         default="prompt", description="`ace`: lines `[id] helpful=… harmful=… :: text`."
