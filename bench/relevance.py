@@ -1,4 +1,4 @@
-"""Does `match` tell what fits from what does not: `python -m bench relevance`.
+"""How `match` separates what fits from what does not: `python -m bench relevance`.
 
 Each set of `bench quality` is cut into scopes of 50 and 200 documents. Three kinds of questions are
 asked in a scope: its own (the hit is the best document that answers it), those of all other sets

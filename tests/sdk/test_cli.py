@@ -202,7 +202,7 @@ def test_search_prints_the_hits(known: StubService) -> None:
     assert known.calls[0].json == {
         "query_text": "order timeout", "top_k": 3, "kinds": ["episode"], "explain": True,
     }  # fmt: skip
-    assert "1. 1.000 · episode · importance 0.60" in result.stdout
+    assert "1. 0.910 · strong match · episode · importance 0.60" in result.stdout
     assert "Fetch customer order history" in result.stdout
     assert "cosine 0.5749" in result.stdout
     assert json.loads(run("search", "x", "--json").stdout) == {"results": [RECORDED["hit"]]}

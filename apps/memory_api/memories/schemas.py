@@ -42,10 +42,7 @@ Match = TypeAliasType(
     "Match",
     Annotated[
         Literal["strong", "weak", "none"],
-        Field(
-            description="How well a memory fits the query: `strong` from a relevance of 0.45, "
-            "`weak` from 0.25, else `none`: it has little or nothing to do with the query."
-        ),
+        Field(description="How well it fits the query. `none`: it has little to do with it."),
     ],
 )
 SettableStatus = TypeAliasType(
@@ -327,9 +324,7 @@ class SearchRequest(TenantRequest):
     project_id: Name | None = Field(
         default=None, validation_alias=AliasChoices("project_id", "project")
     )
-    query_text: str = Field(
-        max_length=10_000, description="Empty: order by usefulness instead of relevance."
-    )
+    query_text: str = Field(max_length=10_000, description="Empty: order by usefulness.")
     top_k: int = Field(default=10, ge=0, le=1000, description="Maximum number of results.")
     kinds: list[MemoryKind] = Field(default_factory=list, max_length=len(MemoryKind))
     section_filter: list[Name] | None = Field(
@@ -357,9 +352,7 @@ class SearchRequest(TenantRequest):
     rank_by: RankBy = Field(
         default="score", description="`usefulness` orders by combined_score × (0.5 + usefulness)."
     )
-    min_match: Match = Field(
-        default="none", description="`strong`: only results that fit the query well."
-    )
+    min_match: Match = Field(default="none", description="Only results that fit as well.")
     explain: bool = Field(default=False, description="Add the parts of each score to the results.")
 
 
@@ -372,8 +365,8 @@ class SearchMemoriesRequest(SearchRequest):
     )
     related: bool = Field(
         default=False,
-        description="Add memories that mention the same tools, errors, files or libraries as the "
-        "best results, or are in a cluster with them: at most `top_k`, in `related`.",
+        description="Add, in `related`, at most `top_k` memories that mention the same tools, "
+        "errors, files or libraries as the best results, or are in a cluster with them.",
     )
 
 

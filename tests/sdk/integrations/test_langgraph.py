@@ -12,7 +12,14 @@ from hansei.integrations.langgraph import build_reflection_graph
 from tests.sdk.stub_service import Call, Reply, StubService, refusal, run
 
 BULLET = {"id": "str-00001", "section": "s", "content": "Check the order's state."}
-HIT = {"bullet": BULLET, "vector_score": 1, "bm25_score": 1, "combined_score": 1, "explain": None}
+HIT = {
+    "bullet": BULLET,
+    "vector_score": 1,
+    "bm25_score": 1,
+    "combined_score": 1,
+    "match": "strong",
+    "explain": None,
+}
 INSIGHT = {"key_insight": "Ask for the order number."}
 
 
