@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
 
-.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check openapi docs
+.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check freeze openapi docs
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ lint: setup-dev ## check formatting, code, layers, types and prose
 format: setup-dev ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+freeze: setup-dev ## record the hashes of the migrations, after a change of one that is not released
+	$(BIN)/python -m tests.migrations.test_frozen
 
 openapi: setup-dev ## write openapi.json from the code
 	$(BIN)/python -m memory_api openapi openapi.json

@@ -24,6 +24,6 @@ def part(name: str) -> str:
     return re.sub(r"^--> (\w+)\n", lambda line: part(line[1]), text, flags=re.MULTILINE)
 
 
-def definition() -> str:
+def search_function() -> str:
     """The statement `create or replace function hansei_search …`."""
     return part("function")

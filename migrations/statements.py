@@ -11,7 +11,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "sql"
 
 
-def statements(name: str) -> Iterator[str]:
+def read_statements(name: str) -> Iterator[str]:
     """The statements of `sql/<name>.sql`. A semicolon at the end of a line ends a statement, except
     inside $$ … $$.
     """

@@ -1,6 +1,4 @@
--- Agent runs for analysts: the confidence as a column, because a login must not read answers.
-alter table agent_runs add column confidence double precision
-    generated always as ((result ->> 'calibrated_confidence')::double precision) stored;
+-- Agent runs for analysts.
 
 -- Without the view `days`: an agent run needs no playbook.
 create view analytics.agent_runs with (security_invoker = true) as

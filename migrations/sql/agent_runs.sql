@@ -1,4 +1,5 @@
--- Runs of GRACE, the agent. A row holds all of a run's state, so a wait for a person needs no memory, connection or task.
+-- Runs of GRACE, the agent. A row holds all of a run's state, so a wait for a person needs no memory, connection or task. `confidence` is a column
+-- because analysts must not read answers.
 create table agent_runs (
     tenant_id uuid not null,
     id uuid not null,
@@ -10,6 +11,7 @@ create table agent_runs (
     plan jsonb,
     retrieval_id uuid,
     result jsonb,
+    confidence double precision generated always as ((result ->> 'calibrated_confidence')::double precision) stored,
     error jsonb,
     options jsonb default '{}' not null,
     active_run_id uuid,

@@ -3,49 +3,6 @@
 -- index on `created_at`.
 create schema analytics;
 
--- What each revision did. The service does not write this column: the trigger compares a revision with the one before it.
-alter table memory_revisions add column change_type text default 'created' not null;
-
-create function memory_revision_type() returns trigger language plpgsql as $$
-declare
-    before text;
-begin
-    select r.status into before from public.memory_revisions r
-    where r.tenant_id = new.tenant_id and r.memory_id = new.memory_id and r.revision < new.revision
-    order by r.revision desc limit 1;
-    new.change_type := case
-        when before is null or before = new.status then 'changed'
-        when new.status <> 'active' then new.status
-        when before = 'quarantined' then 'released'
-        else 'restored' end;
-    return new;
-end $$;
-
--- The revisions that exist. Each tenant is bound in turn, because the owner too sees one tenant at a time.
-do $$
-declare
-    owner_tenant uuid;
-begin
-    for owner_tenant in select id from tenants loop
-        perform set_config('hansei.tenant_id', owner_tenant::text, true);
-        update memory_revisions r set change_type = case
-            when b.status = r.status then 'changed'
-            when r.status <> 'active' then r.status
-            when b.status = 'quarantined' then 'released'
-            else 'restored' end
-        from memory_revisions b
-        where r.tenant_id = owner_tenant and b.tenant_id = owner_tenant and b.memory_id = r.memory_id and b.revision = r.revision - 1;
-    end loop;
-    perform set_config('hansei.tenant_id', '', true);
-end $$;
-
-create trigger memory_revision_type before insert on memory_revisions for each row
-when (new.revision > 1) execute function memory_revision_type();
-
-create index bullet_verdicts_created_at_idx on bullet_verdicts (tenant_id, created_at);
-create index bullet_verdicts_helpful_idx on bullet_verdicts (tenant_id, bullet_id, created_at) where tag = 'helpful';
-create index curated_lessons_scope_id_created_at_idx on curated_lessons (tenant_id, scope_id, created_at);
-
 -- The days from the one before the first playbook of a tenant until today, with the moments at which a day starts and ends.
 create view analytics.days with (security_invoker = true) as
 select f.tenant_id, d.midnight::date as day, d.midnight at time zone 'UTC' as starts_at,

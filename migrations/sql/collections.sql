@@ -12,7 +12,7 @@ create table collections (
     updated_at timestamptz default now() not null,
     constraint collections_pkey primary key (tenant_id, id),
     constraint collections_tenant_id_scope_id_key unique (tenant_id, scope_id),
-    constraint collections_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id),
+    constraint collections_tenant_id_scope_id_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id),
     constraint collections_chunk_tokens_check check (chunk_tokens between 64 and 2048),
     constraint collections_state_check check (state in ('active', 'deleting'))
 );

@@ -1,23 +1,75 @@
--- Budgets per project and purpose, in dollars and tokens; running totals; alerts; replies that a run has paid for.
--- '' in project_id and purpose means all of them.
-alter table budgets
-    add column project_id text default '' not null,
-    add column purpose text default '' not null,
-    add column limit_tokens bigint,
-    add column when_spent text default 'refuse' not null;
-alter table budgets alter column limit_usd drop not null;
-alter table budgets drop constraint budgets_pkey;
-alter table budgets add constraint budgets_pkey primary key (tenant_id, period, project_id, purpose);
-alter table budgets add constraint budgets_limit_check check (limit_usd is not null or limit_tokens is not null);
-alter table budgets add constraint budgets_limit_tokens_check check (limit_tokens >= 0);
-alter table budgets add constraint budgets_when_spent_check check (when_spent in ('refuse', 'rules'));
+-- Calls of models and their cost: budgets per project and purpose, running totals, alerts, and replies that a run has paid for.
 
-alter table llm_calls add column project_id text;
+-- Every attempt to call a model. No foreign key to runs: the cost stays known after a run is erased.
+create table llm_calls (
+    tenant_id uuid not null,
+    id uuid not null,
+    run_id uuid,
+    project_id text,
+    provider text not null,
+    model text not null,
+    purpose text not null,
+    prompt_hash text,
+    status text not null,
+    error text,
+    error_detail text,
+    finish_reason text,
+    input_tokens integer,
+    output_tokens integer,
+    cached_tokens integer,
+    cache_write_tokens integer,
+    cost_usd numeric,
+    latency_ms integer not null,
+    request_id text,
+    created_at timestamptz default now() not null,
+    constraint llm_calls_pkey primary key (tenant_id, id)
+);
 
-alter table budget_reservations
-    add column project_id text default '' not null,
-    add column amount_tokens bigint default 0 not null,
-    add column is_expired boolean default false not null;
+create index llm_calls_created_at_idx on llm_calls (tenant_id, created_at desc, id desc);
+create index llm_calls_run_id_idx on llm_calls (tenant_id, run_id);
+
+-- A retention period is at least a day. Younger calls cannot be deleted, so that nobody spends more than a budget by deleting them.
+create policy llm_calls_retention on llm_calls as restrictive for delete to hansei_app, hansei_worker
+using (created_at < now() - interval '1 day');
+
+-- What a tenant may spend on models per day or month (UTC), in US dollars or tokens. '' in project_id and purpose means all of them.
+create table budgets (
+    tenant_id uuid not null,
+    period text not null,
+    project_id text default '' not null,
+    purpose text default '' not null,
+    limit_usd numeric,
+    limit_tokens bigint,
+    allow_unknown_price boolean default false not null,
+    when_spent text default 'refuse' not null,
+    updated_at timestamptz default now() not null,
+    constraint budgets_pkey primary key (tenant_id, period, project_id, purpose),
+    constraint budgets_period_check check (period in ('day', 'month')),
+    constraint budgets_limit_check check (limit_usd is not null or limit_tokens is not null),
+    constraint budgets_limit_usd_check check (limit_usd >= 0),
+    constraint budgets_limit_tokens_check check (limit_tokens >= 0),
+    constraint budgets_when_spent_check check (when_spent in ('refuse', 'rules'))
+);
+
+-- The maximum cost of a call before it is made, and its actual cost once `settled_at` is set. `amount_usd` is null if no price is known.
+create table budget_reservations (
+    tenant_id uuid not null,
+    id uuid not null,
+    run_id uuid,
+    project_id text default '' not null,
+    provider text not null,
+    model text not null,
+    purpose text not null,
+    amount_usd numeric,
+    amount_tokens bigint default 0 not null,
+    created_at timestamptz default now() not null,
+    expires_at timestamptz not null,
+    settled_at timestamptz,
+    is_expired boolean default false not null,
+    constraint budget_reservations_pkey primary key (tenant_id, id)
+);
+
+create index budget_reservations_created_at_idx on budget_reservations (tenant_id, created_at) include (amount_usd, expires_at, settled_at);
 create index budget_reservations_open_idx on budget_reservations (tenant_id, expires_at) where settled_at is null;
 
 -- What one period has cost, by project and purpose. A call changes the rows of its day and its month.
@@ -33,6 +85,8 @@ create table budget_totals (
     reserved_tokens bigint default 0 not null,
     constraint budget_totals_pkey primary key (tenant_id, period, starts_on, project_id, purpose)
 );
+
+create index budget_totals_starts_on_idx on budget_totals (tenant_id, starts_on);
 
 -- One row for each threshold that a budget has reached in a period.
 create table budget_alerts (
@@ -106,23 +160,3 @@ cross join lateral (
 where m.trace_id is not null and m.kind in ('reflection', 'strategy', 'insight');
 
 grant select on llm_call_details, playbook_costs, lesson_costs to hansei_app, hansei_worker;
-
--- The totals of the current day and month from the calls that are recorded. Each tenant is bound in turn: the owner too sees one at a time.
-do $$
-declare
-    owner_tenant uuid;
-begin
-    for owner_tenant in select id from tenants loop
-        perform set_config('hansei.tenant_id', owner_tenant::text, true);
-        insert into budget_totals (tenant_id, period, starts_on, project_id, purpose, spent_usd, reserved_usd)
-        select r.tenant_id, p.period, date_trunc(p.period, now() at time zone 'UTC')::date, '', case when p.per_purpose then r.purpose else '' end,
-               coalesce(sum(r.amount_usd) filter (where r.settled_at is not null), 0),
-               coalesce(sum(r.amount_usd) filter (where r.settled_at is null), 0)
-        from budget_reservations r
-        cross join (values ('day', false), ('day', true), ('month', false), ('month', true)) as p (period, per_purpose)
-        where r.tenant_id = owner_tenant
-          and r.created_at >= date_trunc(p.period, now() at time zone 'UTC') at time zone 'UTC'
-        group by r.tenant_id, p.period, 5;
-    end loop;
-    perform set_config('hansei.tenant_id', '', true);
-end $$;

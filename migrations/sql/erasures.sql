@@ -1,4 +1,4 @@
--- Retention per project, erasure with tombstones, and links of memories to what they mention.
+-- Retention per project, and erasure with tombstones.
 
 -- How many days the data of a project is stored. '' in project_id: all projects without a row. Null: without limit.
 create table retention_policies (
@@ -45,21 +45,6 @@ create table erasures (
 );
 
 create index erasures_created_at_idx on erasures (tenant_id, created_at desc, id desc);
-
-alter table traces add column events_deleted_at timestamptz;
-
--- The traces whose events a retention period still has to delete, and those of a person.
-create index traces_events_created_at_idx on traces (tenant_id, project_id, created_at) where events_deleted_at is null and state = 'closed';
-
-create index traces_subject_idx on traces (tenant_id, (metadata ->> 'subject')) where (metadata ->> 'subject') is not null;
-
-create index memories_subject_idx on memories (tenant_id, (metadata ->> 'subject')) where (metadata ->> 'subject') is not null;
-
-grant delete on llm_calls to hansei_app, hansei_worker;
-
--- A retention period is at least a day. Younger calls cannot be deleted, so that nobody spends more than a budget by deleting them.
-create policy llm_calls_retention on llm_calls as restrictive for delete to hansei_app, hansei_worker
-using (created_at < now() - interval '1 day');
 
 -- The service cannot change history. These two functions, with the owner's rights, are the only way, and only for the tenant that the
 -- transaction is bound to. The first removes the texts of memories from their history; a bullet disappears from earlier versions.

@@ -42,3 +42,22 @@ create trigger memory_keep_insert after insert on memories for each row execute 
 
 create trigger memory_keep_update after update on memories for each row
 when (old.revision is distinct from new.revision or old.playbook_version is distinct from new.playbook_version) execute function memory_keep();
+
+-- What each revision did. The service does not write this column: the trigger compares a revision with the one before it.
+create function memory_revision_type() returns trigger language plpgsql as $$
+declare
+    before text;
+begin
+    select r.status into before from public.memory_revisions r
+    where r.tenant_id = new.tenant_id and r.memory_id = new.memory_id and r.revision < new.revision
+    order by r.revision desc limit 1;
+    new.change_type := case
+        when before is null or before = new.status then 'changed'
+        when new.status <> 'active' then new.status
+        when before = 'quarantined' then 'released'
+        else 'restored' end;
+    return new;
+end $$;
+
+create trigger memory_revision_type before insert on memory_revisions for each row
+when (new.revision > 1) execute function memory_revision_type();

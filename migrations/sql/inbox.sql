@@ -13,7 +13,7 @@ create table inbox_lessons (
     last_reason text,
     created_at timestamptz default now() not null,
     constraint inbox_lessons_pkey primary key (tenant_id, scope_id, id),
-    constraint inbox_lessons_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id)
+    constraint inbox_lessons_tenant_id_scope_id_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id)
 );
 
 -- Which run curates a playbook now, and which one takes the next lessons. Its row lock orders the two.
@@ -27,5 +27,5 @@ create table playbook_curations (
     consolidated_count integer default 0 not null,
     consolidated_at timestamptz,
     constraint playbook_curations_pkey primary key (tenant_id, scope_id),
-    constraint playbook_curations_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id)
+    constraint playbook_curations_tenant_id_scope_id_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id)
 );

@@ -77,6 +77,9 @@ CREATE INDEX pgqueuer_queue_manager_id_idx ON pgqueuer USING btree (queue_manage
 
 CREATE UNIQUE INDEX pgqueuer_statistics_unique_count ON pgqueuer_statistics USING btree (priority, date_trunc('sec'::text, timezone('UTC'::text, created)), status, entrypoint);
 
+-- The ticket of a run, by its key.
+CREATE INDEX pgqueuer_payload_idx ON pgqueuer (payload) WHERE status IN ('queued', 'picked');
+
 CREATE UNIQUE INDEX pgqueuer_unique_dedupe_key ON pgqueuer USING btree (dedupe_key) WHERE ((status = ANY (ARRAY['queued'::pgqueuer_status, 'picked'::pgqueuer_status])) AND (dedupe_key IS NOT NULL));
 
 CREATE FUNCTION fn_pgqueuer_changed() RETURNS TRIGGER AS $$

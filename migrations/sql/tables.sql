@@ -57,6 +57,9 @@ create table runs (
 create index runs_created_at_idx on runs (tenant_id, created_at desc, id desc);
 create index runs_state_created_at_idx on runs (tenant_id, state, created_at desc, id desc);
 create index runs_trace_id_idx on runs (tenant_id, trace_id) where trace_id is not null;
+-- The runs that upkeep compares with the queue.
+create index runs_unfinished_idx on runs (tenant_id, updated_at) where state in ('queued', 'running');
+create index runs_kind_finished_at_idx on runs (tenant_id, kind, finished_at desc) where kind in ('upkeep', 'cleanup', 'maintenance');
 
 -- The response stored for an Idempotency-Key, or a lease while the first request is being handled.
 create table idempotency_keys (
@@ -71,6 +74,8 @@ create table idempotency_keys (
     created_at timestamptz default now() not null,
     constraint idempotency_keys_pkey primary key (tenant_id, route, key)
 );
+
+create index idempotency_keys_created_at_idx on idempotency_keys (tenant_id, created_at);
 
 -- One run of an agent: an attempt at `task_key` if it has one.
 create table traces (
@@ -90,6 +95,7 @@ create table traces (
     query text,
     generated_answer text,
     reasoning_steps jsonb,
+    tools jsonb,
     ground_truth jsonb,
     test_report text,
     used_bullet_keys text[] default '{}' not null,
@@ -103,6 +109,7 @@ create table traces (
     created_at timestamptz default now() not null,
     updated_at timestamptz default now() not null,
     closed_at timestamptz,
+    events_deleted_at timestamptz,
     constraint traces_pkey primary key (tenant_id, id),
     constraint traces_tenant_id_project_id_external_id_key unique (tenant_id, project_id, external_id)
 );
@@ -111,6 +118,9 @@ create index traces_updated_at_idx on traces (tenant_id, updated_at) where state
 create index traces_project_id_task_key_created_at_idx on traces (tenant_id, project_id, task_key, created_at) where task_key is not null;
 create index traces_project_id_created_at_idx on traces (tenant_id, project_id, created_at desc, id desc);
 create index traces_retrieval_id_idx on traces (tenant_id, retrieval_id) where retrieval_id is not null;
+-- The traces whose events a retention period still has to delete, and those of a person.
+create index traces_events_created_at_idx on traces (tenant_id, project_id, created_at) where events_deleted_at is null and state = 'closed';
+create index traces_subject_idx on traces (tenant_id, (metadata ->> 'subject')) where (metadata ->> 'subject') is not null;
 
 create table trace_events (
     tenant_id uuid not null,
@@ -208,6 +218,7 @@ create table memories (
     revision integer default '1' not null,
     playbook_version integer,
     position integer,
+    awaiting_confirmation boolean default false not null,
     change_reason text,
     change_actor text,
     change_run_id uuid,
@@ -215,7 +226,7 @@ create table memories (
     updated_at timestamptz default now() not null,
     constraint memories_pkey primary key (tenant_id, id),
     constraint memories_tenant_id_seq_key unique (tenant_id, seq),
-    constraint memories_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id),
+    constraint memories_tenant_id_scope_id_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id),
     constraint memories_importance_check check (importance between 0 and 1),
     constraint memories_status_check check (status in ('active', 'quarantined', 'archived', 'deleted'))
 );
@@ -226,6 +237,10 @@ create index memories_trace_id_idx on memories (tenant_id, trace_id) where trace
 create index memories_scope_id_fingerprint_idx on memories (tenant_id, scope_id, fingerprint);
 create index memories_scope_id_seq_idx on memories (tenant_id, scope_id, seq) where status = 'quarantined';
 create index memories_tokenizer_idx on memories (tenant_id, tokenizer);
+create index memories_subject_idx on memories (tenant_id, (metadata ->> 'subject')) where (metadata ->> 'subject') is not null;
+-- The episodes of a session, which a session summary reads.
+create index memories_session_id_idx on memories (tenant_id, project_id, session_id, created_at)
+    where session_id is not null and kind = 'episode';
 
 -- One row per active memory and embedding model. The covering key answers an exact search without reading the table.
 create table memory_vectors (
@@ -277,7 +292,7 @@ create table memory_links (
 
 create index memory_links_target_id_idx on memory_links (tenant_id, target_id);
 
--- A memory after one change. Only the history trigger writes here.
+-- A memory after one change. Only the history triggers write here; `change_type` says what differs from the revision before it.
 create table memory_revisions (
     tenant_id uuid not null,
     memory_id uuid not null,
@@ -297,6 +312,7 @@ create table memory_revisions (
     change_reason text,
     change_actor text,
     change_run_id uuid,
+    change_type text default 'created' not null,
     created_at timestamptz default now() not null,
     constraint memory_revisions_pkey primary key (tenant_id, memory_id, revision)
 );
@@ -334,7 +350,7 @@ create table playbooks (
     deleted_at timestamptz,
     constraint playbooks_pkey primary key (tenant_id, scope_id),
     constraint playbooks_tenant_id_project_id_name_key unique (tenant_id, project_id, name),
-    constraint playbooks_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id),
+    constraint playbooks_tenant_id_scope_id_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id),
     constraint playbooks_review_mode_check check (review_mode in ('off', 'required')),
     constraint playbooks_holdout_share_check check (holdout_share between 0 and 1)
 );
@@ -355,7 +371,7 @@ create table playbook_versions (
     run_id uuid,
     created_at timestamptz default now() not null,
     constraint playbook_versions_pkey primary key (tenant_id, scope_id, version),
-    constraint playbook_versions_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references playbooks (tenant_id, scope_id)
+    constraint playbook_versions_tenant_id_scope_id_fkey foreign key(tenant_id, scope_id) references playbooks (tenant_id, scope_id)
 );
 
 create index playbook_versions_scope_id_created_at_idx on playbook_versions (tenant_id, scope_id, created_at);
@@ -377,7 +393,7 @@ create table playbook_proposals (
     decided_at timestamptz,
     created_at timestamptz default now() not null,
     constraint playbook_proposals_pkey primary key (tenant_id, id),
-    constraint playbook_proposals_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references playbooks (tenant_id, scope_id),
+    constraint playbook_proposals_tenant_id_scope_id_fkey foreign key(tenant_id, scope_id) references playbooks (tenant_id, scope_id),
     constraint playbook_proposals_state_check check (state in ('waiting', 'accepted', 'rejected'))
 );
 
@@ -435,6 +451,8 @@ create table bullet_verdicts (
 );
 
 create index bullet_verdicts_bullet_id_idx on bullet_verdicts (tenant_id, bullet_id);
+create index bullet_verdicts_created_at_idx on bullet_verdicts (tenant_id, created_at);
+create index bullet_verdicts_helpful_idx on bullet_verdicts (tenant_id, bullet_id, created_at) where tag = 'helpful';
 
 -- The bullets that one search or render returned.
 create table retrievals (
@@ -468,9 +486,11 @@ create table curated_lessons (
     created_at timestamptz default now() not null,
     updated_at timestamptz default now() not null,
     constraint curated_lessons_pkey primary key (tenant_id, scope_id, fingerprint),
-    constraint curated_lessons_tenant_id_scope_fkey foreign key(tenant_id, scope_id) references playbooks (tenant_id, scope_id),
+    constraint curated_lessons_tenant_id_scope_id_fkey foreign key(tenant_id, scope_id) references playbooks (tenant_id, scope_id),
     constraint curated_lessons_decision_check check (decision in ('added', 'updated', 'merged', 'already_known', 'proposed', 'rejected'))
 );
+
+create index curated_lessons_scope_id_created_at_idx on curated_lessons (tenant_id, scope_id, created_at);
 
 -- The models for which a tenant has vectors: one row, or two or three while it moves from one to another.
 create table embedding_models (
@@ -488,62 +508,6 @@ create table embedding_models (
 
 create unique index embedding_models_active_idx on embedding_models (tenant_id) where state = 'active';
 create unique index embedding_models_filling_idx on embedding_models (tenant_id) where state = 'filling';
-
--- Every attempt to call a model. No foreign key to runs: the cost stays known after a run is erased.
-create table llm_calls (
-    tenant_id uuid not null,
-    id uuid not null,
-    run_id uuid,
-    provider text not null,
-    model text not null,
-    purpose text not null,
-    prompt_hash text,
-    status text not null,
-    error text,
-    error_detail text,
-    finish_reason text,
-    input_tokens integer,
-    output_tokens integer,
-    cached_tokens integer,
-    cache_write_tokens integer,
-    cost_usd numeric,
-    latency_ms integer not null,
-    request_id text,
-    created_at timestamptz default now() not null,
-    constraint llm_calls_pkey primary key (tenant_id, id)
-);
-
-create index llm_calls_created_at_idx on llm_calls (tenant_id, created_at desc, id desc);
-create index llm_calls_run_id_idx on llm_calls (tenant_id, run_id);
-
--- What a tenant may spend on models per day or month (UTC), in US dollars.
-create table budgets (
-    tenant_id uuid not null,
-    period text not null,
-    limit_usd numeric not null,
-    allow_unknown_price boolean default false not null,
-    updated_at timestamptz default now() not null,
-    constraint budgets_pkey primary key (tenant_id, period),
-    constraint budgets_period_check check (period in ('day', 'month')),
-    constraint budgets_limit_usd_check check (limit_usd >= 0)
-);
-
--- The maximum cost of a call before it is made, and its actual cost once `settled_at` is set. `amount_usd` is null if no price is known.
-create table budget_reservations (
-    tenant_id uuid not null,
-    id uuid not null,
-    run_id uuid,
-    provider text not null,
-    model text not null,
-    purpose text not null,
-    amount_usd numeric,
-    created_at timestamptz default now() not null,
-    expires_at timestamptz not null,
-    settled_at timestamptz,
-    constraint budget_reservations_pkey primary key (tenant_id, id)
-);
-
-create index budget_reservations_created_at_idx on budget_reservations (tenant_id, created_at) include (amount_usd, expires_at, settled_at);
 
 -- The share of successes among some runs and its 95 % interval (Wilson 1927). All null without runs. It returns a set, because
 -- PostgreSQL inlines no other function in FROM.

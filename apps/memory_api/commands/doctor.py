@@ -25,6 +25,7 @@ from memory_api.commands.database import (
 from memory_api.commands.database_checks import (
     check_clock,
     check_disk,
+    check_functions,
     check_row_security,
     check_table_indexes,
 )
@@ -85,6 +86,7 @@ async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckRe
         "extension": _check_extension,
         "schema": _check_schema,
         "isolation": _with_sessions(check_row_security),
+        "functions": _check_functions,
         "table indexes": _with_sessions(check_table_indexes),
         "distribution": _with_sessions(check_distribution),
         "clock": _with_sessions(check_clock),
@@ -122,6 +124,7 @@ _FIXES = {
     "extension": "Run `create extension vector;` as a superuser.",
     "schema": "Run `hansei migrate`.",
     "isolation": "Run `hansei migrate`.",
+    "functions": "Run `hansei migrate`.",
     "table indexes": "Run `hansei migrate`.",
     "clock": "Check the connection to the database.",
     "disk": "Check the connection to the database.",
@@ -183,6 +186,11 @@ def _with_sessions(check: Callable[[Sessions], Awaitable[CheckResult]]) -> Check
             return await check(sessions)
 
     return run_check
+
+
+async def _check_functions(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    async with _open_sessions(urls.owner or urls.app) as sessions:
+        return await check_functions(sessions)
 
 
 async def _check_disk(settings: Settings, urls: DatabaseUrls) -> CheckResult:

@@ -27,7 +27,7 @@ from memory_api.commands.database import (
     open_database,
 )
 from memory_api.commands.tenants import owner_sessions
-from memory_api.core.migrations import head_revision, upgrade
+from memory_api.core.migrations import UnknownRevision, head_revision, upgrade
 from memory_api.core.settings import Settings
 
 ROLES = ("hansei_app", "hansei_worker")
@@ -55,6 +55,8 @@ async def migrate_and_grant(urls: DatabaseUrls, revision: str = "head") -> None:
         await upgrade(owner, revision)
         if urls.embedded is None:
             await set_role_passwords(owner, (urls.app, urls.worker))
+    except UnknownRevision as error:
+        raise CommandFailed(str(error)) from error
     except (OSError, asyncpg.PostgresError) as error:
         raise CommandFailed(f"The migration failed: {error}") from error
 

@@ -162,14 +162,14 @@ def _choose_worker_metrics_port(settings: Settings) -> int | None:
 
 async def _is_prepared(owner_url: str, key: str) -> bool:
     """Whether the newest migration has run and the database has the stored key. It may be a new
-    database. The name of a migration's file starts with its revision.
+    database. A migration's file is named after its revision.
     """
-    newest = max(path.name for path in packaged_path("migrations").glob("versions/[0-9]*.py"))
+    newest = max(path.stem for path in packaged_path("migrations").glob("versions/[0-9]*.py"))
     tenant_id, secret_hash = parse_key(key)
     connection: asyncpg.Connection = await asyncpg.connect(owner_url)
     try:
         revision = await connection.fetchval("select version_num from alembic_version")
-        if not newest.startswith(f"{revision}_"):
+        if revision != newest:
             return False
         async with connection.transaction():
             await connection.execute(f"set local hansei.tenant_id = '{tenant_id}'")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -13,6 +15,10 @@ from sqlalchemy.pool import NullPool
 
 from memory_api.core.db import driver_url
 from memory_api.core.resources import packaged_path
+
+
+class UnknownRevision(Exception):
+    """The database was migrated by another version. The message says what to do."""
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
@@ -30,11 +36,50 @@ def head_revision() -> str:
     return ScriptDirectory.from_config(alembic_config()).get_current_head() or ""
 
 
+_FUNCTION = re.compile(r"create (?:or replace )?function ([\w.]{1,100})\(", re.IGNORECASE)
+
+
+def function_statements() -> dict[str, str]:
+    """The `create function` statement of each database function, by its name, as the newest
+    migration that defines it has it.
+    """
+    script = ScriptDirectory.from_config(alembic_config())
+    found: dict[str, str] = {}
+    for revision in reversed(list(script.walk_revisions())):
+        for statement in revision.module.statements():
+            lines = (line for line in statement.splitlines() if not line.startswith("--"))
+            if match := _FUNCTION.match(next((line for line in lines if line), "")):
+                found[match[1]] = statement
+    return found
+
+
 async def upgrade(owner_url: str, revision: str = "head") -> None:
     """Run all pending migrations in one transaction. An advisory lock makes a second caller
     wait.
     """
-    await _run(owner_url, lambda c: command.upgrade(alembic_config(c), revision))
+
+    def migrate(connection: Connection) -> None:
+        _reject_unknown_revision(connection)
+        command.upgrade(alembic_config(connection), revision)
+
+    await _run(owner_url, migrate)
+
+
+def _reject_unknown_revision(connection: Connection) -> None:
+    current = MigrationContext.configure(connection).get_current_revision()
+    script = ScriptDirectory.from_config(alembic_config())
+    if current is None or current in {known.revision for known in script.walk_revisions()}:
+        return
+    if re.fullmatch(r"00[01]\d|002[0-4]", current):
+        raise UnknownRevision(
+            f"The database has the schema of a version before 0.1.0 (revision {current}), which"
+            " was never released and cannot be upgraded. Export your playbooks with that version"
+            " and start with an empty database."
+        )
+    raise UnknownRevision(
+        f"The database has revision {current}, which this release does not know. Use the release"
+        " that migrated it, or a newer one."
+    )
 
 
 async def downgrade(owner_url: str, revision: str) -> None:

@@ -26,7 +26,7 @@ from memory_api.memories.search.query import (
     build_call,
 )
 from memory_api.memories.search.search import embed_query, search_in_session, search_once
-from migrations.search import definition, part
+from migrations.search import part, search_function
 from tests.support.reference_search import drafts, write
 
 ADDRESS = ("p", "collection", "c0")
@@ -90,12 +90,12 @@ async def test_database_has_current_search_function(runtime: Any) -> None:
     """After a change of hybrid.sql a new migration has to install it."""
     async with runtime.sessions.raw_connection() as driver:
         source = await driver.fetchval("select prosrc from pg_proc where proname = 'hansei_search'")
-    assert source in definition()
+    assert source in search_function()
 
 
 def test_function_returns_selected_columns() -> None:
     """It names its columns twice: in what it returns and in what it selects."""
-    returned = definition().split("returns table (")[1].split(") language")[0]
+    returned = search_function().split("returns table (")[1].split(") language")[0]
     names = [column.split()[0].strip('"') for column in returned.split(",")]
     selected = re.findall(r"m\.(\w+)", part("columns"))
     assert names[-len(selected) :] == selected
