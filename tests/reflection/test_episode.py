@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from memory_api.reflection.episode import episode_text
+from memory_api.core.ids import new_id
+from memory_api.reflection.context import Evidence, TraceContext
+from memory_api.reflection.episode import episode_draft, episode_text
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.traces.tables import TraceRow
 from tests.support.runs import call, run, user
 
 
@@ -11,3 +15,12 @@ def test_a_call_and_its_response_are_one_call() -> None:
     rows += call("search", {"q": "d"}, "e")
     text = episode_text(None, None, "success", run(rows).events)
     assert "Tools: search ×2, open ×1." in text
+
+
+def test_episode_has_the_category_that_the_client_stated() -> None:
+    error = {"error_category": "timeout_error", "error_message": "gave up"}
+    context = ReflectionContext.model_validate(
+        {"tenant_id": "t", "events": [], "outcome": "failure", "error": error}
+    )
+    trace = TraceRow(id=new_id(), project_id="p", outcome="failure")
+    assert episode_draft(TraceContext(trace, context, Evidence())).error_category == "timeout_error"

@@ -1,8 +1,9 @@
 """The task `dreaming`: reflects on the recent episodes of each project together (spec 5).
 
 The episodes of the time window with enough importance are read as one trace with the outcome
-`partial`. A model looks for themes; without a model, counts of outcomes and error categories are
-reported. Reflections and strategies are linked to the episodes that they come from.
+`partial`, and a model looks for themes. Without a model nothing is stored: the episodes are a
+sample, so their counts are no statement about all runs, and analytics counts those. Reflections and
+strategies are linked to the episodes that they come from.
 """
 
 from __future__ import annotations
@@ -116,9 +117,8 @@ async def dream(runtime: Runtime, run: RunRow) -> StepResult:
         failure = answered.error or failure
         usages.update({k: v for k, v in (answered.usage or {}).items() if _is_number(v)})
         if answered.answer is None:
-            themes = count_themes(episodes)
-        else:
-            themes, engine, prompt_hash = answered.answer.themes, "llm", answered.prompt_hash
+            continue
+        themes, engine, prompt_hash = answered.answer.themes, "llm", answered.prompt_hash
         stored = await _store(runtime, run, project, episodes, themes)
         data["projects"][project] = {"episodes": len(episodes), "memories": stored}
     return StepResult(
@@ -132,42 +132,6 @@ async def dream(runtime: Runtime, run: RunRow) -> StepResult:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def count_themes(episodes: Sequence[Episode]) -> list[Theme]:
-    """What can be said without a model: how many episodes failed with the same error category."""
-    by_category: dict[str, list[int]] = {}
-    for number, episode in enumerate(episodes, start=1):
-        if episode.error_category is not None:
-            by_category.setdefault(episode.error_category, []).append(number)
-    failed = [
-        number
-        for number, episode in enumerate(episodes, start=1)
-        if episode.outcome not in (None, OutcomeType.SUCCESS.value)
-    ]
-    themes = [
-        Theme(
-            reflection=f"{len(numbers)} of {len(episodes)} recent agent runs had an error of"
-            f" category {category}.",
-            episodes=numbers,
-            importance=round(0.5 + 0.5 * len(numbers) / len(episodes), 2),
-            confidence=0.9,
-            tags=[category],
-        )
-        for category, numbers in sorted(by_category.items())
-        if len(numbers) >= MIN_EPISODES_OF_THEME
-    ]
-    if not themes and len(failed) >= MIN_EPISODES_OF_THEME:
-        themes.append(
-            Theme(
-                reflection=f"{len(failed)} of {len(episodes)} recent agent runs did not succeed."
-                " They have no common error category.",
-                episodes=failed,
-                importance=0.5,
-                confidence=0.9,
-            )
-        )
-    return themes[:MAX_THEMES]
 
 
 async def _store(

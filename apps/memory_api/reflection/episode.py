@@ -68,6 +68,7 @@ def episode_draft(trace_context: TraceContext, importance: float | None = None) 
         content=text,
         importance=by_outcome if importance is None else importance,
         source="trace",
+        error_category=context.error.error_category.value if context.error else None,
         outcome=trace.outcome,
         session_id=trace.session_id,
         trace_id=trace.id,

@@ -79,13 +79,32 @@ def test_bullets_are_ordered_by_section_and_key() -> None:
         "## PATTERNS & APPROACHES\n"
         "- [pat-00001] line one\n  line two\n\n"
         "## OTHERS\n"
-        "- [oth-00002] Second: (when: always) two\n"
+        "- [oth-00002] Second. Always: two\n"
         "- [oth-00010] ten\n\n"
         "## Own section\n"
         "- [zzz-1] own"
     )
     assert done.keys == ("pat-00001", "oth-00002", "oth-00010", "zzz-1")
     assert render_block(bullets[::-1], DEFAULT_SECTIONS, template="{key_points}") == done
+
+
+@each_case(
+    ("title", "when", "expected"),
+    [
+        (
+            "Rates as decimals:",
+            "When the formula has no × 100",
+            "Rates as decimals. When the formula has no × 100: x",
+        ),
+        ("", "an export is large.", "When an export is large: x"),
+        ("", "before a refund", "Before a refund: x"),
+        ("", "It fails. Not verified for `b`.", "When it fails. Not verified for `b`. x"),
+        ("返品", "返品のとき", "返品. 返品のとき: x"),
+    ],
+)
+def test_bullet_is_title_condition_and_advice(title: str, when: str, expected: str) -> None:
+    one = bullet("oth-1", "x", title=title, when_to_use=when)
+    assert render_block([one], template="{key_points}").text == f"## OTHERS\n- [oth-1] {expected}"
 
 
 def test_bullet_cannot_imitate_heading_or_other_bullet() -> None:
@@ -168,7 +187,7 @@ def test_estimate_of_tokens(text: str, tokens: int) -> None:
 
 
 def test_condition_is_rendered_once() -> None:
-    """A rule that begins with its condition does not have it in brackets too."""
+    """A rule that begins with its condition does not have it twice."""
     condition = "When about to refund"
     whole = Bullet(
         id="pat-1", section="s", content=f"{condition}, ask first.", when_to_use=condition
@@ -176,7 +195,7 @@ def test_condition_is_rendered_once() -> None:
     apart = Bullet(id="pat-2", section="s", content="Ask first.", when_to_use=condition)
     text = render_block([whole, apart], token_budget=500).text
     assert "- [pat-1] When about to refund, ask first." in text
-    assert "- [pat-2] (when: When about to refund) Ask first." in text
+    assert "- [pat-2] When about to refund: Ask first." in text
 
 
 def test_title_contained_in_content_is_not_repeated() -> None:
@@ -184,4 +203,4 @@ def test_title_contained_in_content_is_not_repeated() -> None:
     narrow = bullet("oth-2", "When it rains, stay.", when_to_use="When it rains. Not at sea.")
     text = render_block([cut, narrow], template="{key_points}").text
     assert "- [oth-1] Settle origin and date before a booking." in text
-    assert "- [oth-2] (when: Not at sea.) When it rains, stay." in text
+    assert "- [oth-2] When it rains, stay. Not at sea." in text

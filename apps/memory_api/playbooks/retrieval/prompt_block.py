@@ -4,6 +4,7 @@ cite them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,8 +21,8 @@ from memory_api.playbooks.state import sort_key
 from memory_api.text.terms import estimate_tokens
 
 SHORT_CITATION_REQUEST = (
-    "Key points from earlier work. When one influences you, cite its ID in brackets, "
-    "like [pat-001].\n\n{key_points}\n"
+    "Read these key points before you act, and follow those that apply. When one influences you, "
+    "cite its ID in brackets, like [pat-001].\n\n{key_points}\n"
 )
 """Replaces prompts/retrieval/prompt_block.txt if the file is missing or would take more than half
 of the token budget.
@@ -72,6 +73,14 @@ class PromptBlock:
     left_out: int = 0
 
 
+_CONDITION_WORDS = frozenset(
+    (
+        *("when", "whenever", "if", "before", "after", "while", "once", "unless", "until"),
+        *("during", "always", "for", "in", "on", "at", "as", "with", "without"),
+    )
+)
+"""Words that a condition starts with; any other one follows `When`."""
+_SENTENCE_END = re.compile(r"[.!?]\s")
 _Line = tuple[ShownBullet, str]
 """A bullet and its text in the block."""
 
@@ -141,10 +150,27 @@ def _format_for_prompt(bullet: ShownBullet) -> str:
     """
     text = bullet.content
     if bullet.when_to_use and (when := parts_not_in_content(bullet.when_to_use, bullet.content)):
-        text = f"(when: {when}) {text}"
+        is_whole = when == bullet.when_to_use.strip()
+        text = f"{_format_condition(when)} {text}" if is_whole else f"{text} {when}"
     if bullet.title and (title := parts_not_in_content(bullet.title, bullet.content)):
-        text = f"{title}: {text}"
+        text = f"{_end_with(title, '.')} {text}"
     return f"- [{bullet.id}] {_indent(text, '  ')}"
+
+
+def _format_condition(when: str) -> str:
+    """`When an export is large:`, whether or not the condition starts so."""
+    first = when.split(maxsplit=1)[0]
+    if first.casefold() in _CONDITION_WORDS:
+        when = when[0].upper() + when[1:]
+    elif first.isascii():
+        when = f"When {when[0].lower() if when[1:2].islower() else when[0]}{when[1:]}"
+    return _end_with(when, "." if _SENTENCE_END.search(when) else ":")
+
+
+def _end_with(text: str, mark: str) -> str:
+    """The text with this mark at its end, unless a sentence ends there that needs another one."""
+    bare = text.rstrip(" .:,;、")
+    return bare if bare.endswith(("。", "!", "?", "！", "？")) else f"{bare}{mark}"
 
 
 def _format_for_ace(bullet: ShownBullet) -> str:
