@@ -57,9 +57,9 @@ create table runs (
 create index runs_created_at_idx on runs (tenant_id, created_at desc, id desc);
 create index runs_state_created_at_idx on runs (tenant_id, state, created_at desc, id desc);
 create index runs_trace_id_idx on runs (tenant_id, trace_id) where trace_id is not null;
--- The runs that upkeep compares with the queue.
+-- The runs that upkeep compares with the queue, and those that it deletes a day after their end.
 create index runs_unfinished_idx on runs (tenant_id, updated_at) where state in ('queued', 'running');
-create index runs_kind_finished_at_idx on runs (tenant_id, kind, finished_at desc) where kind in ('upkeep', 'cleanup', 'maintenance');
+create index runs_kind_finished_at_idx on runs (tenant_id, kind, finished_at desc) where kind in ('upkeep', 'cleanup', 'maintenance', 'webhook', 'budget_alert', 'erasure');
 
 -- The response stored for an Idempotency-Key, or a lease while the first request is being handled.
 create table idempotency_keys (
@@ -76,6 +76,19 @@ create table idempotency_keys (
 );
 
 create index idempotency_keys_created_at_idx on idempotency_keys (tenant_id, created_at);
+
+-- The IDs that a stored response names, so that erasing a trace or a memory reads only the responses that name it.
+create table response_mentions (
+    tenant_id uuid not null,
+    route text not null,
+    key text not null,
+    mentioned_id uuid not null,
+    constraint response_mentions_pkey primary key (tenant_id, route, key, mentioned_id),
+    constraint response_mentions_tenant_id_route_key_fkey foreign key (tenant_id, route, key)
+        references idempotency_keys (tenant_id, route, key) on delete cascade
+);
+
+create index response_mentions_mentioned_id_idx on response_mentions (tenant_id, mentioned_id);
 
 -- One run of an agent: an attempt at `task_key` if it has one.
 create table traces (

@@ -8,6 +8,8 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
+from memory_api.api import idempotency
+from memory_api.core.db_errors import NoFreeConnection
 from tests.support.api_calls import NDJSON, count, ndjson, trace
 from tests.support.problems import assert_problem
 
@@ -35,7 +37,7 @@ async def test_response_of_rolled_back_request_is_not_stored(
     first = await api.post("/api/v1/traces", json=trace(), headers=KEY)
     assert_problem(first, 500, "internal_error")
     rows = await count(runtime, tenant.id)
-    assert (rows["traces"], rows["idempotency_keys"]) == (0, 0)
+    assert rows["traces"] == 0
     await no_commit.execute("drop function refuse_commit cascade")
     second = await api.post("/api/v1/traces", json=trace(), headers=KEY)
     assert second.status_code == 201
@@ -93,3 +95,32 @@ async def test_request_with_other_key_is_stored(api, tenant, runtime) -> None:
         headers = NDJSON | {"Idempotency-Key": key}
         await api.post("/api/v1/traces", content=ndjson([trace()] * 2), headers=headers)
     assert (await count(runtime, tenant.id))["traces"] == 4
+
+
+async def test_repetition_after_failure_behind_a_commit_is_the_same_trace(
+    api, tenant, runtime, monkeypatch
+) -> None:
+    """The trace and its run are committed; then the request fails. The client repeats it."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise NoFreeConnection
+
+    with monkeypatch.context() as patched:
+        patched.setattr(idempotency, "store_response", fail)
+        first = await api.post("/api/v1/reflections/generate", json=trace(), headers=KEY)
+    assert first.status_code == 503
+    before = await count(runtime, tenant.id)
+    assert (before["traces"], before["idempotency_keys"]) == (1, 1)
+    second = await api.post("/api/v1/reflections/generate", json=trace(), headers=KEY)
+    assert (second.status_code, second.json()["duplicate"]) == (200, True)
+    after = await count(runtime, tenant.id)
+    assert (after["traces"], after["runs"]) == (1, before["runs"])
+
+
+async def test_ids_in_a_response_are_stored_once(api, tenant, runtime) -> None:
+    answer = await api.post("/api/v1/traces", json=trace(), headers=KEY)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        found = await session.scalars(text("select mentioned_id::text from response_mentions"))
+        assert set(found) >= {answer.json()["trace_id"]}
+        await session.execute(text("delete from idempotency_keys"))
+        assert await session.scalar(text("select count(*) from response_mentions")) == 0

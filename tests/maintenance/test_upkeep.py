@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -202,8 +202,12 @@ async def test_expired_responses_and_upkeep_runs_are_deleted(
             for _ in range(9):
                 await age(runtime, tenant.id, IdempotencyKeyRow, "created_at")
     await run_upkeep_round()
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        for kind in ("maintenance", "webhook", "budget_alert", "erasure", "evaluate"):
+            run = lifecycle.new_run(session, kind, project_id="default")
+            run.state, run.finished_at = "done", datetime.now(UTC)
     for _ in range(9):
-        await age(runtime, tenant.id, RunRow, "created_at")
+        await age(runtime, tenant.id, RunRow, "created_at", "finished_at")
     await run_upkeep_round()
     async with runtime.sessions.for_tenant(tenant.id) as session:
         kept = await session.scalars(
@@ -211,6 +215,9 @@ async def test_expired_responses_and_upkeep_runs_are_deleted(
         )
         assert list(kept) == ["new"]
     assert len(await runs_of(runtime, tenant.id, upkeep.UPKEEP)) == 1
+    for kind in ("webhook", "budget_alert", "erasure"):
+        assert await runs_of(runtime, tenant.id, kind) == []
+    assert len(await runs_of(runtime, tenant.id, "evaluate")) == 1
 
 
 async def test_expired_retrievals_are_deleted_in_batches(
@@ -259,9 +266,9 @@ async def test_each_retrieval_is_counted_once(
 async def test_dead_upkeep_run_is_kept(runtime, tenant, run_upkeep_round) -> None:
     async with runtime.sessions.for_tenant(tenant.id) as session:
         run = lifecycle.new_run(session, upkeep.UPKEEP, project_id="default")
-        run.state = "dead"
+        run.state, run.finished_at = "dead", datetime.now(UTC)
     for _ in range(9):
-        await age(runtime, tenant.id, RunRow, "created_at")
+        await age(runtime, tenant.id, RunRow, "created_at", "finished_at")
     await run_upkeep_round()
     states = {run.state for run in await runs_of(runtime, tenant.id, upkeep.UPKEEP)}
     assert states == {"dead", "done"}

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Index, delete, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    ColumnElement,
+    ForeignKeyConstraint,
+    Index,
+    Uuid,
+    delete,
+    func,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -34,9 +46,31 @@ class IdempotencyKeyRow(Base):
     created_at: Mapped[Now]
 
 
+class ResponseMentionRow(Base):
+    """An ID that a stored response names."""
+
+    __tablename__ = "response_mentions"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "route", "key"],
+            ["idempotency_keys.tenant_id", "idempotency_keys.route", "idempotency_keys.key"],
+            ondelete="cascade",
+        ),
+        Index("response_mentions_mentioned_id_idx", "tenant_id", "mentioned_id"),
+    )
+
+    tenant_id: Mapped[TenantId]
+    route: Mapped[Str] = mapped_column(primary_key=True)
+    key: Mapped[Str] = mapped_column(primary_key=True)
+    mentioned_id: Mapped[UUID] = mapped_column(primary_key=True)
+
+
 RETENTION = timedelta(hours=24)
 LEASE = timedelta(seconds=60)
 """After this time without an extension, another request may take the key over."""
+
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class IdempotencyKeyReused(InvalidRequest):
@@ -121,12 +155,7 @@ async def extend_reservation(session: AsyncSession, route: str, key: str) -> Non
     """Extend the lease of a key whose request is still executed."""
     await session.execute(
         update(IdempotencyKeyRow)
-        .where(
-            IdempotencyKeyRow.tenant_id == current_tenant_id(session),
-            IdempotencyKeyRow.route == route,
-            IdempotencyKeyRow.key == key,
-            IdempotencyKeyRow.response_status.is_(None),
-        )
+        .where(IdempotencyKeyRow.tenant_id == current_tenant_id(session), *_is_reserved(route, key))
         .values(lease_until=func.now() + LEASE)
     )
 
@@ -134,11 +163,39 @@ async def extend_reservation(session: AsyncSession, route: str, key: str) -> Non
 async def store_response(
     session: AsyncSession, route: str, key: str, response: StoredResponse
 ) -> None:
-    row = await session.get(IdempotencyKeyRow, (current_tenant_id(session), route, key))
-    if row is not None:
-        row.response_status, row.response_body = response.status, response.body
-        row.response_headers = response.headers
-        row.lease_until = None
+    """Store the response of a request, with the IDs in it."""
+    tenant_id = current_tenant_id(session)
+    stored = await session.scalar(
+        update(IdempotencyKeyRow)
+        .where(
+            IdempotencyKeyRow.tenant_id == tenant_id,
+            IdempotencyKeyRow.route == route,
+            IdempotencyKeyRow.key == key,
+        )
+        .values(
+            response_status=response.status,
+            response_body=response.body,
+            response_headers=response.headers,
+            lease_until=None,
+        )
+        .returning(IdempotencyKeyRow.key)
+    )
+    ids = {UUID(found) for found in _UUID.findall(json.dumps(response.body))}
+    if stored is None or not ids:
+        return
+    await session.execute(
+        insert(ResponseMentionRow)
+        .from_select(
+            ["tenant_id", "route", "key", "mentioned_id"],
+            select(
+                literal(tenant_id),
+                literal(route),
+                literal(key),
+                func.unnest(literal(list(ids), ARRAY(Uuid()))),
+            ),
+        )
+        .on_conflict_do_nothing()
+    )
 
 
 async def release_key(session: AsyncSession, route: str, key: str) -> None:
@@ -147,9 +204,25 @@ async def release_key(session: AsyncSession, route: str, key: str) -> None:
     """
     await session.execute(
         delete(IdempotencyKeyRow).where(
-            IdempotencyKeyRow.tenant_id == current_tenant_id(session),
-            IdempotencyKeyRow.route == route,
-            IdempotencyKeyRow.key == key,
-            IdempotencyKeyRow.response_status.is_(None),
+            IdempotencyKeyRow.tenant_id == current_tenant_id(session), *_is_reserved(route, key)
         )
+    )
+
+
+async def end_lease(session: AsyncSession, route: str, key: str) -> None:
+    """End the lease of a request that failed and may have committed something. A repetition gets
+    the same reservation, and finds what was committed.
+    """
+    await session.execute(
+        update(IdempotencyKeyRow)
+        .where(IdempotencyKeyRow.tenant_id == current_tenant_id(session), *_is_reserved(route, key))
+        .values(lease_until=func.now())
+    )
+
+
+def _is_reserved(route: str, key: str) -> tuple[ColumnElement[bool], ...]:
+    return (
+        IdempotencyKeyRow.route == route,
+        IdempotencyKeyRow.key == key,
+        IdempotencyKeyRow.response_status.is_(None),
     )

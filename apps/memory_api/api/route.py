@@ -36,6 +36,7 @@ from memory_api.api.request_body import (
 )
 from memory_api.api.spooled_response import spool_large_response
 from memory_api.auth.identity import Identity
+from memory_api.core.commit_watch import watch_commits
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.json_input import ParsedJson
 from memory_api.core.log_context import bind_log_context
@@ -133,12 +134,14 @@ class ApiRoute(APIRoute):
                     "`Idempotency-Key` must be 1 to 255 printable ASCII characters.",
                     field="Idempotency-Key",
                 )
-            whole = (
+            request_with_body = (
                 request
                 if isinstance(request, ReadRequest)
                 else await read_body(request, self.max_body)
             )
-            idempotent = _IdempotentRequest(runtime, caller, key, whole, self.path_format)
+            idempotent = _IdempotentRequest(
+                runtime, caller, key, request_with_body, self.path_format
+            )
             return await idempotent.execute_once(run_route)
 
         return handle
@@ -196,14 +199,18 @@ class _IdempotentRequest:
         if isinstance(reserved, StoredResponse):
             return _replay(reserved)
         self.request.state.reserved = reserved
-        try:
-            async with self._extend_periodically():
-                response = await _collect_body(await run_route(self.request))
-            await self._store(_to_stored_response(response))
-        except BaseException:
-            async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
-                await idempotency.release_key(session, self.route, self.key)
-            raise
+        with watch_commits() as commits:
+            try:
+                async with self._extend_periodically():
+                    response = await _collect_body(await run_route(self.request))
+                await self._store(_to_stored_response(response))
+            except BaseException:
+                done = (
+                    idempotency.end_lease if commits.may_have_committed else idempotency.release_key
+                )
+                async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
+                    await done(session, self.route, self.key)
+                raise
         return response
 
     async def _store(self, response: StoredResponse) -> None:

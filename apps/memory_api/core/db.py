@@ -31,6 +31,7 @@ from sqlalchemy.orm import DeclarativeBase, mapped_column
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, NullPool
 from sqlalchemy.util import greenlet_spawn
 
+from memory_api.core.commit_watch import note_commit
 from memory_api.core.db_errors import (
     DatabaseUnavailable,
     NoFreeConnection,
@@ -296,6 +297,7 @@ class Sessions:
             yield session
             if self.before_commit is not None:
                 await self.before_commit(session)
+            note_commit()
         for callback in session.info.get(AFTER_COMMIT_KEY, ()):
             callback()
 
@@ -311,6 +313,7 @@ class Sessions:
         open_connection = self.raw_connection()
         async with open_connection as driver, tenant_transaction(driver, tenant_id, "READ WRITE"):
             yield driver
+            note_commit()
 
     def raw_connection(self) -> AbstractAsyncContextManager[asyncpg.Connection[Any]]:
         """Open the driver's connection outside a transaction and without a tenant: for statements

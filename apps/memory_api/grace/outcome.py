@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -156,7 +157,7 @@ async def _store_trace(
     body = CreateTraceRequest.model_validate(
         {
             "external_id": f"agent-run:{agent_run.id}",
-            "task_key": f"question:{agent_run.query}"[:128],
+            "task_key": f"question:{hashlib.sha256(agent_run.query.encode()).hexdigest()}",
             "playbook": agent_run.playbook,
             "task_description": agent_run.query,
             "query": agent_run.query,

@@ -14,7 +14,7 @@ from memory_api.budgets.reservations import settle_expired
 from memory_api.core.db import current_tenant_id, transaction_time
 from memory_api.core.ids import new_id
 from memory_api.core.resources import load_sql
-from memory_api.curation.cleanup import CLEANUP, enqueue_cleanups
+from memory_api.curation.cleanup import enqueue_cleanups
 from memory_api.embeddings.port import EmbedderUnavailable
 from memory_api.maintenance.reindexing import delete_old_vectors, retokenize_tenant
 from memory_api.maintenance.retention.expiry import delete_expired_rows
@@ -111,8 +111,7 @@ async def run_upkeep(runtime: Runtime, run: RunRow) -> None:
     async with runtime.sessions.for_tenant(tenant_id) as session:
         result["tasks_started"] = await start_due_tasks(runtime, session)
         result[USES_COUNTED_UNTIL] = await count_new_uses(session)
-        for kind in (UPKEEP, CLEANUP):
-            await delete_finished_runs(session, kind, datetime.now(UTC) - UPKEEP_RUN_RETENTION)
+        await delete_finished_runs(session, datetime.now(UTC) - UPKEEP_RUN_RETENTION)
         await delete_finished_deliveries(session, datetime.now(UTC) - DELIVERY_RETENTION)
         await finish_upkeep(session, tenant_id, started_at, await next_upkeep(session, run.id))
         await lifecycle.finish_run(session, run, StepResult(data=result))

@@ -37,6 +37,8 @@ from memory_api.traces.schemas import ErrorInfo, OutcomeType
 from memory_api.traces.tables import TraceRow
 from memory_api.traces.tools import ToolDefinition, recorded_tools, to_tools
 
+MAX_TASK_ATTEMPTS = 200
+"""The newest attempts at a task, whose lessons are known."""
 MAX_TASK_LESSONS = 20
 MAX_TASK_HINTS = 1
 MIN_COPY_SIMILARITY = 0.85
@@ -189,6 +191,7 @@ async def load_task_knowledge(session: AsyncSession, trace: TraceRow) -> TaskKno
         "tenant": current_tenant_id(session),
         "project": trace.project_id,
         "task": trace.task_key,
+        "max_attempts": MAX_TASK_ATTEMPTS,
         "max_lessons": MAX_TASK_LESSONS,
         "max_hints": MAX_TASK_HINTS,
     }

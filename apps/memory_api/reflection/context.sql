@@ -1,9 +1,13 @@
 -- name: task_knowledge
--- What was learnt from the attempts of a task, newest first: lessons, and the newest hints that reflections noted for this task only, also those
+-- What was learnt from the newest attempts of a task (`max_attempts`), newest first: lessons, and the newest hints that reflections noted for this task only, also those
 -- of `keep_task_hint`. A newer hint replaces the older ones. `of_group` says that a lesson was learnt from several attempts together. OFFSET 0: one look-up by key per attempt, whatever the statistics say.
 with learnt as materialized (
     select m.*
-    from traces t
+    from (
+        select a.id from traces a
+        where a.tenant_id = :tenant and a.project_id = :project and a.task_key = :task
+        order by a.created_at desc limit :max_attempts
+    ) t
     cross join lateral (
         select o.id, o.seq, o.kind, o.created_at, coalesce((o.metadata ->> 'of_group')::boolean, false) of_group,
                case when o.kind in ('reflection', 'episode') then o.metadata ->> 'task_hint' else o.content end content
@@ -11,7 +15,7 @@ with learnt as materialized (
         where o.tenant_id = :tenant and o.trace_id = t.id and o.status = 'active' and o.kind in ('reflection', 'strategy', 'insight', 'episode')
         offset 0
     ) m
-    where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task and m.content is not null
+    where m.content is not null
 )
 (select id, kind, content, of_group from learnt where kind not in ('reflection', 'episode') order by created_at desc, seq desc limit :max_lessons)
 union all

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Interval, bindparam, delete, insert, select
+from sqlalchemy import Interval, bindparam, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
@@ -19,6 +19,7 @@ from memory_api.runs.lifecycle import NOW, NextStep
 from memory_api.runs.tables import RunRow
 
 INSERT_QUEUED_RUNS = load_sql("runs/queries.sql", "insert_queued_runs")
+DELETE_FINISHED_RUNS = load_sql("runs/queries.sql", "delete_finished_runs")
 _RUN = select(RunRow).where(RunRow.tenant_id == bindparam("tenant"), RunRow.id == bindparam("run"))
 _INSERT_STARTED = (
     insert(RunRow)
@@ -95,15 +96,12 @@ async def list_unfinished_runs(session: AsyncSession, kind: str) -> Sequence[Run
     return rows.all()
 
 
-async def delete_finished_runs(session: AsyncSession, kind: str, before: datetime) -> None:
-    """Delete runs of a kind that is worth keeping only while it is new. Dead ones stay."""
+async def delete_finished_runs(session: AsyncSession, before: datetime) -> None:
+    """Delete a batch of the runs that are no work on a trace or a playbook and were done before a
+    time. Dead ones stay.
+    """
     await session.execute(
-        delete(RunRow).where(
-            RunRow.tenant_id == current_tenant_id(session),
-            RunRow.kind == kind,
-            RunRow.state == "done",
-            RunRow.created_at < before,
-        )
+        DELETE_FINISHED_RUNS, {"tenant": current_tenant_id(session), "before": before}
     )
 
 

@@ -12,3 +12,11 @@ set state = 'done', result = cast(:result as jsonb), error = cast(:error as json
     prompt_hash = :prompt_hash, usage = cast(:usage as jsonb), lease_until = null, lease_owner = null, finished_at = now(), updated_at = now()
 where r.tenant_id = :tenant and r.id = :run and r.lease_owner = :owner and r.state = 'running'
 returning r.id
+
+-- name: delete_finished_runs
+delete from runs r
+where r.tenant_id = :tenant and r.id = any(array(
+    select o.id from runs o
+    where o.tenant_id = :tenant and o.kind in ('upkeep', 'cleanup', 'maintenance', 'webhook', 'budget_alert', 'erasure')
+      and o.finished_at < :before and o.state = 'done'
+    limit 10000))

@@ -40,7 +40,9 @@ class RunRow(Base):
             "tenant_id",
             "kind",
             text("finished_at desc"),
-            postgresql_where=text("kind in ('upkeep', 'cleanup', 'maintenance')"),
+            postgresql_where=text(
+                "kind in ('upkeep', 'cleanup', 'maintenance', 'webhook', 'budget_alert', 'erasure')"
+            ),
         ),
     )
 

@@ -16,7 +16,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import Base, Sessions, current_tenant_id
 
 ROWS_PER_PAGE = 200
-LEFT_OUT = {"memory_vectors", "postings", "scope_stats", "idempotency_keys", "llm_replies"}
+LEFT_OUT = {
+    "memory_vectors",
+    "postings",
+    "scope_stats",
+    "idempotency_keys",
+    "response_mentions",
+    "llm_replies",
+}
 """The search index, which follows from the memories, and rows that live for hours."""
 SECRET_COLUMNS = {"password", "secret", "secret_hash"}
 

@@ -25,6 +25,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
@@ -79,29 +80,42 @@ _ATTEMPTS = (
     TraceRow.task_key == bindparam("task"),
     TraceRow.created_at < bindparam("before"),
 )
-_EARLIER_ATTEMPTS = (
+MAX_EARLIER_ATTEMPTS = 200
+"""The newest earlier attempts at a task, which are searched for duplicates, failures and attempts
+to compare. A task may have any number of attempts.
+"""
+_NEWEST_ATTEMPT = aliased(
+    TraceRow,
     select(TraceRow)
-    .where(
-        *_ATTEMPTS,
-        TraceRow.state == literal_column("'closed'"),
-        TraceRow.outcome.is_not(None),
-        TraceRow.duplicate_of.is_(None),
-    )
+    .where(*_ATTEMPTS)
     .order_by(TraceRow.created_at.desc())
+    .limit(literal_column(str(MAX_EARLIER_ATTEMPTS)))
+    .subquery("newest"),
+)
+_EARLIER_ATTEMPTS = (
+    select(_NEWEST_ATTEMPT)
+    .where(
+        _NEWEST_ATTEMPT.state == literal_column("'closed'"),
+        _NEWEST_ATTEMPT.outcome.is_not(None),
+        _NEWEST_ATTEMPT.duplicate_of.is_(None),
+    )
+    .order_by(_NEWEST_ATTEMPT.created_at.desc())
     .limit(bindparam("limit"))
 )
 _DUPLICATE_CANDIDATES = compile_statement(
     _EARLIER_ATTEMPTS.where(
-        TraceRow.outcome == bindparam("outcome"),
-        TraceRow.event_count == bindparam("event_count"),
-        TraceRow.playbook.is_not_distinct_from(bindparam("playbook")),
-        TraceRow.retrieval_id.is_not_distinct_from(bindparam("retrieval_id")),
-        TraceRow.test_report.is_not_distinct_from(bindparam("test_report")),
-        or_(bindparam("is_unnamed", type_=Boolean), TraceRow.external_id.is_(None)),
-    ).with_only_columns(TraceRow.id, TraceRow.ground_truth, TraceRow.used_bullet_keys)
+        _NEWEST_ATTEMPT.outcome == bindparam("outcome"),
+        _NEWEST_ATTEMPT.event_count == bindparam("event_count"),
+        _NEWEST_ATTEMPT.playbook.is_not_distinct_from(bindparam("playbook")),
+        _NEWEST_ATTEMPT.retrieval_id.is_not_distinct_from(bindparam("retrieval_id")),
+        _NEWEST_ATTEMPT.test_report.is_not_distinct_from(bindparam("test_report")),
+        or_(bindparam("is_unnamed", type_=Boolean), _NEWEST_ATTEMPT.external_id.is_(None)),
+    ).with_only_columns(
+        _NEWEST_ATTEMPT.id, _NEWEST_ATTEMPT.ground_truth, _NEWEST_ATTEMPT.used_bullet_keys
+    )
 )
 _HAS_FAILED_ATTEMPT = compile_statement(
-    select(exists().where(*_ATTEMPTS, TraceRow.outcome != bindparam("success")))
+    select(exists().where(_NEWEST_ATTEMPT.outcome != bindparam("success")))
 )
 MAX_PAGE_BYTES = 1024 * 1024
 """Bytes of the events of one page."""
@@ -258,7 +272,7 @@ async def list_earlier_attempts(
 
 
 MAX_FIRST_EVENTS, MAX_LAST_EVENTS = 100, 300
-"""Of an earlier attempt: its beginning and its end are compared, not what lies between."""
+"""Only these events of an earlier attempt are compared: the first ones and the last ones."""
 MAX_ATTEMPT_CONTENT = 20_000
 """Characters of an event of an earlier attempt."""
 
@@ -321,7 +335,7 @@ def _attempt_parameters(session: AsyncSession, trace: TraceRow) -> dict[str, Any
 
 
 async def has_failed_attempt(session: AsyncSession, trace: TraceRow) -> bool:
-    """Whether an earlier attempt at the same task did not succeed."""
+    """Whether one of the newest earlier attempts at the same task did not succeed."""
     if trace.task_key is None:
         return False
     parameters = _attempt_parameters(session, trace) | {"success": OutcomeType.SUCCESS.value}

@@ -51,9 +51,12 @@ where r.tenant_id = :tenant
 
 -- name: erase_responses
 -- Deletes stored responses that name one of these IDs.
+with named as materialized (
+    select distinct m.route, m.key from response_mentions m where m.tenant_id = :tenant and m.mentioned_id = any(cast(:ids as uuid[]))
+)
 delete from idempotency_keys k
-where k.tenant_id = :tenant
-  and exists (select from unnest(cast(:ids as uuid[])) e(id) where position(e.id::text in k.response_body::text) > 0)
+using named n
+where k.tenant_id = :tenant and k.route = n.route and k.key = n.key
 
 -- name: delete_traces
 -- Deletes traces with their events and evaluations.
