@@ -1,0 +1,131 @@
+"""Evaluations against the real service: rendering, learning, resuming, and a service that dies."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansei
+from hansei import Hansei
+from hansei.evaluation.runner import Stopped
+from tests.conftest import TestTenant
+
+TASKS = [
+    {"id": f"t{n}", "task": f"Refund order {n}", "expected": f"lock {n}, refund {n}"}
+    for n in range(12)
+]
+
+
+def agent(request: dict[str, Any]) -> dict[str, Any]:
+    """Locks an order only if the advice says so, and cites it."""
+    number = request["task"].rsplit(" ", 1)[1]
+    if "Lock the order" not in request["advice"]:
+        return {"answer": f"refund {number}", "events": []}
+    key = re.search(r"[a-z]+-\d{5}", request["advice"])
+    assert key
+    said = {"event_type": "llm_response", "content": f"I lock it first [{key.group()}]."}
+    return {"answer": f"lock {number}, refund {number}", "events": [said]}
+
+
+@pytest.fixture
+async def client(live: str, tenant: TestTenant) -> AsyncIterator[Hansei]:
+    with Hansei(live, tenant.keys["admin"]) as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(
+    client: Hansei, tenant: TestTenant, drain: Callable[..., Awaitable[int]]
+) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Evaluate while a worker works."""
+
+    async def evaluate(*arguments: Any, **options: Any) -> dict[str, Any]:
+        task = asyncio.create_task(
+            asyncio.to_thread(hansei.evaluate, *arguments, client=client, **options)
+        )
+        while not task.done():
+            await drain(tenant.id)
+            await asyncio.sleep(0.05)
+        return await task
+
+    return evaluate
+
+
+def make_playbook(client: Hansei) -> None:
+    client.replace_playbook("support", {"bullets": []})
+    client.create_bullet("support", "Lock the order before a refund.", section="MISTAKES TO AVOID")
+
+
+async def test_advice_of_a_copied_playbook_is_rendered_cited_and_learned_from(
+    client: Hansei, run: Any
+) -> None:
+    await asyncio.to_thread(make_playbook, client)
+    report = await run(
+        agent, TASKS, folder="out", arms=["none", "hansei", "full"], playbook="support", held_out=4
+    )
+    by_arm = {row["arm"]: row["mean"] for row in report["accuracy"] if row["phase"] == "primary"}
+    assert by_arm == {"none": 0, "hansei": 1, "full": 1}
+    assert report["primary"] == "held-out tasks"
+    for row in report["advice"]:
+        assert row["calls"] == row["rendered"] == row["cited"] == 8 + 8 + 4
+    learning = report["learning"]
+    assert learning["traces"] == 8
+    assert learning["bullets"] >= 1
+    assert learning["calls"] == 0  # the rules engine
+    [project] = learning["projects"]
+    traces = await asyncio.to_thread(lambda: list(client.list_traces(project_id=project)))
+    assert len(traces) == 8
+    assert {trace["outcome"] for trace in traces} == {"success"}
+    source = await asyncio.to_thread(client.get_playbook, "support")
+    assert source["version"] == 2  # the evaluation did not change it
+
+
+async def test_empty_memory_is_said_loudly(run: Any) -> None:
+    report = await run(agent, TASKS, folder="out")
+    assert any("NO ADVICE: the arm `hansei`" in note for note in report["notes"])
+    assert report["learning"]["traces"] == 12
+
+
+async def test_service_that_is_lost_stops_the_run_and_resume_sends_no_trace_twice(
+    client: Hansei, run: Any
+) -> None:
+    asked: list[str] = []
+
+    def counting(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request["task_id"])
+        if len(asked) == 9:
+            client._http.base_url = "http://127.0.0.1:9"
+        return agent(request)
+
+    url = client._http.base_url
+    with pytest.raises(Stopped, match=r"127\.0\.0\.1"):
+        await run(counting, TASKS, folder="out", window=6, parallel=1)
+    saved = Path("out/answers.jsonl").read_text().count("\n")
+    assert saved == len(asked) >= 9
+    client._http.base_url = url
+    Path("out/learning.jsonl").unlink(missing_ok=True)
+    report = await run(counting, TASKS, folder="out", window=6, parallel=1)
+    assert len(asked) == report["calls"]["planned"] == report["calls"]["done"]
+    [project] = report["learning"]["projects"]
+    traces = await asyncio.to_thread(lambda: list(client.list_traces(project_id=project)))
+    assert len(traces) == 12
+    assert len({trace["external_id"] for trace in traces}) == 12
+
+
+async def test_worker_that_does_not_run_stops_the_run_in_time(
+    client: Hansei, tenant: TestTenant
+) -> None:
+    with pytest.raises(Stopped, match=r"not learned from 3 of 3 traces within 0\.5 s"):
+        await asyncio.to_thread(
+            hansei.evaluate, agent, TASKS, folder="out", client=client, learn_timeout=0.5
+        )
+
+
+async def test_playbook_that_does_not_exist(run: Any) -> None:
+    with pytest.raises(Stopped, match="not found"):
+        await run(agent, TASKS, folder="out", playbook="nothing")
