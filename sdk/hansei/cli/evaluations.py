@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,19 +14,21 @@ from hansei.cli.options import AsJson
 from hansei.cli.terminal import (
     format_count,
     format_usd,
+    open_client,
     print_json,
     print_message,
     print_table,
     print_text,
     stderr,
 )
-from hansei.errors import EvaluationError
-from hansei.evaluation import evaluate
+from hansei.errors import EvaluationError, HanseiError
+from hansei.evaluation import demo, evaluate
 from hansei.evaluation.html_report import plan_line
 from hansei.evaluation.plan import Plan, Protocol, load_plan, make_plan
+from hansei.evaluation.presets import ACE_WINDOW, load_preset
 from hansei.evaluation.report import build_report
 from hansei.evaluation.runner import Limits, Progress, Stopped
-from hansei.evaluation.tasks import read_tasks, score_by_match
+from hansei.evaluation.tasks import Task, read_tasks, score_by_match
 from hansei.evaluation.text_report import headline, sections
 from hansei.types import Json
 
@@ -42,6 +45,12 @@ def parse_arms(text: str) -> tuple[Any, ...]:
 @evaluation_commands.command("run")
 def run_evaluation(
     tasks: Annotated[Path | None, typer.Option(help="Tasks as JSON lines.", metavar="FILE")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Instead of --tasks: ace-formula or ace-finer.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the data of the preset.", metavar="FOLDER")
+    ] = None,
     agent: Annotated[
         str | None,
         typer.Option(help="Command that answers one task, or module:function.", metavar="COMMAND"),
@@ -81,7 +90,10 @@ def run_evaluation(
     ] = None,
     icl_tokens: Annotated[int, typer.Option(min=0, help="Of `icl`.")] = DEFAULTS.icl_tokens,
     examples: Annotated[int, typer.Option(min=1, help="Of `examples`.")] = DEFAULTS.examples,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most N tasks of each kind.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most N tasks of the stream.")] = None,
+    limit_held_out: Annotated[
+        int | None, typer.Option(min=1, help="At most N tasks with `split: held_out`.")
+    ] = None,
     parallel: Annotated[int, typer.Option(min=1, help="Calls at once.")] = LIMITS.parallel,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one call.")] = LIMITS.timeout,
     retries: Annotated[int, typer.Option(min=0, help="Of a failed call.")] = LIMITS.retries,
@@ -119,11 +131,11 @@ def run_evaluation(
     if resume is not None:
         _run(load_plan(resume), resume, limits, as_json=as_json)
         return
-    if tasks is None or (agent is None and not dry_run):
-        raise typer.BadParameter("Pass --tasks and --agent, or --resume.")
+    if (tasks is None) == (preset is None) or (agent is None and not dry_run):
+        raise typer.BadParameter("Pass --agent and one of --tasks and --preset, or --resume.")
     protocol = Protocol(
         arms=parse_arms(arms),
-        window=window,
+        window=window or (ACE_WINDOW if preset else None),
         held_out=held_out,
         second_pass=second_pass,
         repeats=repeats,
@@ -135,8 +147,12 @@ def run_evaluation(
         examples=examples,
         reflect=reflect,
         limit=limit,
+        limit_held_out=limit_held_out,
     )
-    found = read_tasks(tasks, has_scorer=scorer is not None)
+    if tasks is not None:
+        found = read_tasks(tasks, has_scorer=scorer is not None)
+    else:
+        found, scorer = load_preset(preset or "", data)
     plan = make_plan(found, protocol, agent=agent or "", scorer=scorer)
     if dry_run:
         _show_plan(plan, as_json=as_json)
@@ -153,6 +169,32 @@ def show_report(
     """Print the report of a run again."""
     report = build_report(folder)
     print_json(report) if as_json else print_report(report)
+
+
+@evaluation_commands.command("demo")
+def run_demo(
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the run. Default: hansei-eval/ID.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """See all of this in less than a minute: 40 tasks and a scripted agent, without a key.
+
+    With a running service, Hansei learns from the agent too. It shows the tool, not a gain.
+    """
+    print_message(demo.TITLE)
+    protocol = demo.PROTOCOL
+    try:
+        with open_client(timeout=5) as client:
+            client.get_health()
+    except HanseiError as error:
+        print_message(f"No service: {error.detail} The demonstration runs without `hansei`.")
+        protocol = replace(protocol, arms=("none", "icl", "examples"))
+    tasks = [Task(**task) for task in demo.make_tasks()]
+    plan = make_plan(tasks, protocol, agent=demo.AGENT)
+    folder = output or evaluate.default_folder(plan)
+    evaluate.start(plan, folder)
+    _run(plan, folder, LIMITS, as_json=as_json)
 
 
 def _run(plan: Plan, folder: Path, limits: Limits, *, as_json: bool) -> None:

@@ -48,7 +48,7 @@ def plan_line(report: Json) -> str:
     plan, tasks = report["plan"], report["tasks"]
     protocol = plan["protocol"]
     counts = f"{tasks['stream']} tasks in the stream, {tasks['held_out']} held out"
-    options = f"{protocol['repeats']} repeats; seed {protocol['seed']}"
+    options = f"repeats: {protocol['repeats']}; seed {protocol['seed']}"
     return (
         f"{counts}, {tasks['controls']} controls; windows of {plan['window']}; {options}; "
         f"feedback: {protocol['feedback']}; agent: {plan['agent']}. The plan was written on "

@@ -52,6 +52,8 @@ class Protocol:
     examples: int = 5
     reflect: Literal["auto", "always"] = "auto"
     limit: int | None = None
+    limit_held_out: int | None = None
+    """At most so many tasks of the stream, and of those with `split: held_out`."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def make_plan(
     """Raises `EvaluationError` if the tasks do not fit the protocol."""
     choice = random.Random(f"{protocol.seed}:tasks")
     chosen = [task for task in tasks if task.split == "stream"][: protocol.limit]
-    held_out = [task for task in tasks if task.split == "held_out"][: protocol.limit]
+    held_out = [task for task in tasks if task.split == "held_out"][: protocol.limit_held_out]
     if protocol.held_out >= len(chosen):
         raise EvaluationError(f"Cannot hold out {protocol.held_out} of {len(chosen)} tasks.")
     order = list(range(len(chosen)))

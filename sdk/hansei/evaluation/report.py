@@ -9,6 +9,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from hansei.evaluation import demo
 from hansei.evaluation.plan import PHASES, Plan, load_plan
 from hansei.evaluation.records import ANSWERS_FILE, LEARNING_FILE, read_records
 from hansei.evaluation.runner import call_key
@@ -205,7 +206,7 @@ class Report:
 
     def _notes(self) -> list[str]:
         """What a reader must know before the figures."""
-        notes: list[str] = []
+        notes = [demo.TITLE] if self._plan.agent == demo.AGENT else []
         planned = self._plan.to_json()["calls"]
         if len(self._answers) < planned:
             notes.append(f"INCOMPLETE: {len(self._answers)} of {planned} calls were made.")

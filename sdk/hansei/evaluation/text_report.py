@@ -59,7 +59,8 @@ def _accuracy(report: Json) -> Section:
     rows = [
         [names[r["phase"]], r["arm"], str(r["tasks"]), _percent(r["mean"]),
          f"{_percent(r['low'])} to {_percent(r['high'])}", str(r["failed"])]
-        for r in report["accuracy"] if r["tasks"]
+        for r in report["accuracy"]
+        if r["tasks"] and not (r["phase"] == "held_out" and report["primary"] == "held-out tasks")
     ]  # fmt: skip
     header = ("phase", "arm", "tasks", "right", "95 % interval", "failed calls")
     return Section("Accuracy", header, rows)
@@ -213,7 +214,7 @@ def _number(value: Any, digits: int = 0) -> str:
 
 
 def _usd(value: float | None) -> str:
-    return "unknown" if value is None else f"${value:.4f}"
+    return "unknown" if value is None else f"${value:.6f}"
 
 
 def _ids(ids: Sequence[str]) -> str:
