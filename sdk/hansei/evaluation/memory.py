@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from hansei.errors import EvaluationError, HanseiError, NotFound
+from hansei.errors import EvaluationError, NotFound
 from hansei.evaluation.plan import SERVICE_ARMS, Block, Call, Plan
 from hansei.evaluation.tasks import Task
 from hansei.recording.encoding import to_text
@@ -23,6 +23,8 @@ MAX_QUERY_CHARACTERS = 10_000
 FULL_TOKENS, FULL_BULLETS = 1_000_000, 1000
 MAX_ATTEMPT_CHARACTERS = 4_000
 PLAYBOOK = "evaluation"
+READING_JUDGES = ("llm", "rules")
+"""Judges that read what the agent did. `outcome` knows only how it ended."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ class Memory:
                     f"The service has not learned from {len(unfinished)} of {len(run_ids)} traces "
                     f"within {timeout:g} s. See `hansei run list`."
                 )
-        verdicts: Counter[str] = Counter()
+        judged: set[str] = set()
         followed: set[str] = set()
         failed: list[Json] = []
         for run in client._finished_runs(run_ids, project_id=project):  # pyright: ignore[reportPrivateUsage]
@@ -208,16 +210,17 @@ class Memory:
                 failed.append({"run_id": run["id"], "kind": run["kind"], "error": run["error"]})
             result: Any = run["result"] or {}
             for verdict in cast("list[Json]", result.get("verdicts") or []):
-                verdicts[verdict["tag"]] += 1
-                if verdict["tag"] != "neutral" and run["trace_id"] in task_of:
-                    followed.add(task_of[run["trace_id"]])
+                if verdict["judge"] in READING_JUDGES and run["trace_id"] in task_of:
+                    judged.add(task_of[run["trace_id"]])
+                    if verdict["tag"] != "neutral":
+                        followed.add(task_of[run["trace_id"]])
         return {
             "repeat": block.repeat,
             "window": block.window,
             "project": project,
             "traces": len(receipts),
             "failed_runs": failed,
-            "verdicts": dict(verdicts),
+            "judged": sorted(judged),
             "followed": sorted(followed),
             "bullets": len(
                 list(client.list_bullets(PLAYBOOK, status="active", project_id=project))
@@ -228,10 +231,7 @@ class Memory:
 
     def usage(self, repeat: int) -> Json:
         """Model calls of the service for a repeat until now."""
-        try:
-            rows = list(self._service().list_usage(("project",), project_id=self.project(repeat)))
-        except HanseiError as error:
-            return {"error": error.detail}
+        rows = list(self._service().list_usage(("project",), project_id=self.project(repeat)))
         names = ("calls", "unpriced", "input_tokens", "output_tokens", "usd")
         return {name: sum(row[name] for row in rows) for name in names}
 

@@ -133,21 +133,22 @@ class Report:
         records = self._select(arm)
         rendered = [r for r in records if r["advice"]]
         is_service = any(r["retrieval_id"] for r in records)
-        learned = [r for r in rendered if r["phase"] == "stream"]
+        judged = self._count(rendered, "judged")
         return {
             "arm": arm,
             "calls": len(records),
             "rendered": len(rendered),
             "cited": sum(bool(r["cited"]) for r in records) if is_service else None,
-            "followed": self._followed(learned) if is_service else None,
-            "judged": len(learned) if is_service else None,
+            "followed": self._count(rendered, "followed") if judged else None,
+            "judged": judged,
             "tokens": sum(r["advice_tokens"] for r in records) / len(records) if records else 0,
         }
 
-    def _followed(self, learned: Iterable[Json]) -> int:
-        """Attempts in which a reflection found that a rendered bullet changed the result."""
-        followed = {(r["repeat"], r["window"], i) for r in self._learning for i in r["followed"]}
-        return sum((r["repeat"], r["window"], r["task_id"]) in followed for r in learned)
+    def _count(self, rendered: Iterable[Json], name: str) -> int:
+        """Attempts of the stream whose bullets a reflection judged, or found to be `followed`."""
+        found = {(r["repeat"], r["window"], i) for r in self._learning for i in r[name]}
+        stream = [r for r in rendered if r["phase"] == "stream"]
+        return sum((r["repeat"], r["window"], r["task_id"]) in found for r in stream)
 
     def _costs(self, arm: str) -> Json:
         records = self._select(arm, lambda r: not r["error"])
@@ -217,14 +218,19 @@ class Report:
                 )
             elif row["cited"] == 0 and not row["followed"]:
                 notes.append(
-                    f"ADVICE NEVER USED: `{row['arm']}` got advice in {row['rendered']} of "
-                    f"{row['calls']} calls. The agent cited none of it, and no reflection found "
-                    "that it was followed."
+                    f"ADVICE NEVER CITED: `{row['arm']}` got advice in {row['rendered']} of "
+                    f"{row['calls']} calls, and the agent named no bullet. "
+                    + ("No reflection found that one was followed." if row["judged"] else "")
                 )
         learning = self._learning_summary()
         if learning and learning["failed_runs"]:
             count = len(learning["failed_runs"])
             notes.append(f"LEARNING FAILED in {count} runs of the service: see `hansei run list`.")
+        if learning and not learning["calls"]:
+            notes.append(
+                "NO MODEL: the service learned by its rules, which find little. Set an API key for "
+                "`hansei up`."
+            )
         if learning and not learning["bullets"]:
             notes.append("NOTHING LEARNED: the playbook has no bullet after the last window.")
         if learning and learning["unpriced_calls"]:
@@ -259,5 +265,4 @@ def _pairs(arms: Sequence[str]) -> list[tuple[str, str]]:
 def _primary_label(phase: Any, window: int) -> str:
     if phase == "held_out":
         return "held-out tasks"
-    without = ", without the first window" if window else ""
-    return f"tasks of the stream before they were learned{without}"
+    return f"stream{' after its first window' if window else ''}"

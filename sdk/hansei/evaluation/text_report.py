@@ -130,10 +130,8 @@ def _advice(report: Json) -> Section:
          f"{r['tokens']:,.0f}"]
         for r in report["advice"]
     ]  # fmt: skip
-    header = ("arm", "calls", "with advice", "cited", "changed the result", "advice tokens a call")
-    note = (
-        "“Changed the result”: of the attempts of the stream that had advice, by the reflections."
-    )
+    header = ("arm", "calls", "with advice", "cited", "followed", "advice tokens a call")
+    note = "Followed: of the attempts of the stream whose bullets a reflection judged."
     return Section("Was the advice used?", header, rows, [note] if rows else [])
 
 
