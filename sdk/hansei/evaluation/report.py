@@ -71,6 +71,7 @@ class Report:
                 if second == "none"
                 and (row := self._compare(first, second, self._is_fair_control)) is not None
             ],
+            "groups": self._groups(primary),
             "advice": [self._advice(arm) for arm in arms if arm != "none"],
             "costs": [self._costs(arm) for arm in arms],
             "learning": self._learning_summary(),
@@ -111,6 +112,18 @@ class Report:
             "became_right": [i for i in ids if one[i] > two[i]],
             "became_wrong": [i for i in ids if one[i] < two[i]],
         }
+
+    def _groups(self, choose: Callable[[Json], bool]) -> list[Json]:
+        """Accuracy of each `group` of tasks, for each arm."""
+        group_of = {task.id: task.group for task in self._plan.tasks if task.group}
+        scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for record in filter(choose, self._answers):
+            if group := group_of.get(record["task_id"]):
+                scores[group][record["arm"]].append(record["score"])
+        return [
+            {"group": group, "arms": {arm: sum(s) / len(s) for arm, s in by_arm.items()}}
+            for group, by_arm in sorted(scores.items())
+        ]
 
     def _gains(self, arm: str) -> Json:
         """Plasticity: first pass minus `none`. Stability: second pass minus first pass.

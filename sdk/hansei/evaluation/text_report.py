@@ -30,6 +30,7 @@ def sections(report: Json) -> list[Section]:
         _comparisons(report),
         _gains(report),
         _controls(report),
+        _groups(report),
         _advice(report),
         _costs(report),
         _learning(report),
@@ -121,6 +122,12 @@ def _controls(report: Json) -> Section:
     ]  # fmt: skip
     header = ("difference", "controls", "points", "95 % interval", "p", "harmed")
     return Section("Controls: tasks that need no advice", header, rows)
+
+
+def _groups(report: Json) -> Section:
+    arms = report["plan"]["protocol"]["arms"]
+    rows = [[r["group"], *(_percent(r["arms"].get(arm)) for arm in arms)] for r in report["groups"]]
+    return Section(f"Accuracy by group: {report['primary']}", ("group", *arms), rows)
 
 
 def _advice(report: Json) -> Section:

@@ -249,7 +249,13 @@ def test_interrupt_ends_after_the_running_calls_and_saves_them() -> None:
 
 def test_function_with_scorer_and_all_arms_without_a_service() -> None:
     tasks = [
-        {"id": str(n), "task": f"{n} + {n}", "solution": 200 * n, "control": n == 3}
+        {
+            "id": str(n),
+            "task": f"{n} + {n}",
+            "solution": 200 * n,
+            "control": n == 3,
+            "group": "sums",
+        }
         for n in range(20)
     ]
     seen: list[dict[str, Any]] = []
@@ -277,6 +283,7 @@ def test_function_with_scorer_and_all_arms_without_a_service() -> None:
     assert gains["icl"]["stability"]["mean"] == pytest.approx(5 / 20, abs=0.06)
     assert gains["icl"]["generalization"] is None
     assert [row["tasks"] for row in result["controls"]] == [1, 1]
+    assert result["groups"] == [{"group": "sums", "arms": by_arm}]
     advice = next(r["advice"] for r in reversed(seen) if r["arm"] == "icl")
     assert "Feedback: The result is a hundred times the sum." in advice
     assert "Right answer" not in advice
