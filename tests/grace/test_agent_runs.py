@@ -207,7 +207,7 @@ def step(number: int, action: str = "counter", *depends_on: int, **more: Any) ->
         "step_id": number,
         "action": action,
         "description": f"Step {number}",
-        "query": f"q{number}",
+        "query": None if action == "reasoning" else f"q{number}",
         "depends_on": list(depends_on),
     } | more
 

@@ -196,3 +196,34 @@ async def test_limit_of_tokens_ends_the_run(agent: Agent, model: Model) -> None:
     run = await agent.ask(QUERY, interactive=False)
     assert run["state"] == "failed"
     assert "GRACE_EXECUTOR_MAX_TOKENS_PER_RUN" in run["error"]["message"]
+
+
+def answer_prompts(model: Model) -> list[str]:
+    return [call.user for call in model.calls if "Answer the question from the sources" in
+            f"{call.system}\n{call.user}"]  # fmt: skip
+
+
+async def test_a_step_answers_its_own_query(agent: Agent, model: Model) -> None:
+    plan = planned(("rag_search", []), ("reasoning", [1]), ("reasoning", [1, 2]))
+    plan["steps"][0]["query"] = "pending order"
+    plan["steps"][1]["query"] = "What happens to pending orders?"
+    plan["steps"][2]["query"] = "Who pays?"
+    model.answers["plan"] = [plan]
+    agent.config = config(executor={"max_replans": 0}, intervention={"max_rounds": 0})
+    run = await agent.ask(HARD, interactive=False)
+    assert run["steps"][0]["query"] == "pending order", "the planner's words, no others"
+    first, second = answer_prompts(model)
+    assert "What happens to pending orders?" in first
+    assert "Who pays?" in second
+    assert "Step 2 (reasoning)" in second, "an earlier answer is known, though it has sources"
+
+
+async def test_words_of_a_person_reach_the_answer(agent: Agent, model: Model) -> None:
+    agent.config = config(executor={"max_replans": 0})
+    words = "I send 3 parcels to Norway, which take working days."
+    run = await agent.ask("Are batteries recycled in winter?")
+    assert run["state"] == "waiting"
+    await agent.go_on(run, "input", words)
+    (prompt,) = answer_prompts(model)
+    assert "Are batteries recycled in winter?" in prompt
+    assert words in prompt

@@ -12,7 +12,6 @@ from memory_api.grace.confidence import (
     ConfidenceFactors,
     Groundedness,
     adjust_thresholds,
-    aggregate,
     agreement,
     calibrate,
     decide,
@@ -69,12 +68,6 @@ def test_contradiction_caps_the_answer() -> None:
     assert wrong.penalties == ("contradiction",)
     neutral = score_grounded(Groundedness(0, 0, 5, 1.0, 1.0), 1.0, 0, CONFIG)
     assert decide(neutral.score, CONFIG.thresholds).level == "escalate"
-
-
-def test_aggregation() -> None:
-    assert aggregate([0.6, 0.9], CONFIG).score == 0.8
-    assert aggregate([0.2, 0.8], CONFIG).penalties == ("critical_step",)
-    assert aggregate([], CONFIG).score == 0
 
 
 def test_agreement() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from memory_api.grace.tools.port import Source
-from memory_api.grace.tools.reasoning import extract_answer
+from memory_api.grace.tools.rag_search import relevance_scores
+from memory_api.grace.tools.reasoning import MAX_UNCHECKED, extract_answer
 
 
 def test_repeated_sentence_is_quoted_once() -> None:
@@ -13,3 +14,42 @@ def test_repeated_sentence_is_quoted_once() -> None:
     result = extract_answer(question, [Source("doc", text, 0.8)])
     assert result.output.count(rule) == 1
     assert "by card" in result.output
+
+
+def test_rows_of_a_table_are_quoted_with_their_heading() -> None:
+    head = "| version | support ends |\n|---|---|"
+    rows = ["| 16 | November 2028 |", "| 17 | November 2029 |", "| 18 | November 2030 |"]
+    text = "Releases.\n\n" + "\n".join([head, *rows]) + "\n\nAn upgrade takes an hour."
+    result = extract_answer("When does the support of version 17 end?", [Source("doc", text, 0.8)])
+    assert head in result.output
+    assert rows[1] in result.output
+    quoted = [line for line in result.output.splitlines() if line.startswith("|")]
+    assert {line.removesuffix(" [1]") for line in quoted} <= {*head.splitlines(), *rows}
+
+
+def test_an_unchecked_passage_is_never_silent() -> None:
+    text = "A pending order cannot be refunded."
+    result = extract_answer(text, [Source("doc", text, 1.0)])
+    assert result.output.startswith("The passage that fits best: ")
+    assert not result.is_checked
+    assert result.sources[0].score == MAX_UNCHECKED < 0.9
+
+
+def test_confidence_is_about_the_question() -> None:
+    """A source that was found with other words scores by the words of the question."""
+    found_by_other_words = Source("doc", "Parcels to Norway need a customs form.", 0.98)
+    result = extract_answer("What is the warranty of the batteries?", [found_by_other_words])
+    assert result.sources[0].score < 0.1
+
+
+def test_scores_do_not_depend_on_other_passages() -> None:
+    question = "What is the warranty period of the Falcon drill?"
+    souvenirs = "The warranty period of souvenirs is five days."
+    right = "The warranty period of the Falcon drill is three years."
+    alone, beside = (
+        relevance_scores(question, [souvenirs]),
+        relevance_scores(question, [souvenirs] * 4),
+    )
+    assert alone[0] < 0.7
+    assert beside[0] < 0.7
+    assert relevance_scores(question, [souvenirs, right])[1] > 0.9

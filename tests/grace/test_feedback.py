@@ -71,6 +71,7 @@ async def kinds_of(agent: Agent, run: dict[str, Any]) -> list[str]:
 
 
 async def test_sure_success_is_learned_from_and_feedback_overrules_it(agent: Agent) -> None:
+    agent.config = config(thresholds={"silent": 0.7})
     run = await agent.ask(KNOWN, interactive=False)
     assert (await read_trace(agent, run))["outcome"] == "success"
     learned = await kinds_of(agent, run)

@@ -18,7 +18,6 @@ from memory_api.grace.confidence import (
     ConfidenceFactors,
     Groundedness,
     adjust_thresholds,
-    aggregate,
     decide,
     score_grounded,
     score_step,
@@ -109,9 +108,6 @@ WITHOUT_A_RUN: dict[str, tuple[str, Result]] = {
         GraceConfig().thresholds, WRONG, c)),
     "replan.partial_threshold": ("0.3", lambda c: _strategy(c, "low_confidence", 3)),
     "replan.full_share": ("0.9", lambda c: _strategy(c, "step_failed", 3)),
-    "aggregation.method": ("min", lambda c: aggregate([0.6, 0.9], c)),
-    "aggregation.critical_below": ("0.1", lambda c: aggregate([0.2, 0.9], c)),
-    "aggregation.critical_factor": ("0.1", lambda c: aggregate([0.2, 0.9], c)),
 }  # fmt: skip
 """Setting → another value, and a result that depends on it."""
 

@@ -92,7 +92,7 @@ async def test_second_replan_waits_for_the_cooldown(agent: Agent, counter: Count
     counter.failures = 9
     agent.config = config(executor={"cooldown_seconds": 3600})
     steps = [step(1, fallback="rag_search", query=KNOWN),
-             step(2, "counter", 1, fallback="reasoning")]  # fmt: skip
+             step(2, "counter", 1, query=KNOWN, fallback="reasoning")]  # fmt: skip
     run_id = await agent.start(KNOWN, plan={"steps": steps}, interactive=False)
     await agent.work()
     run = await agent.get(run_id)

@@ -1,4 +1,4 @@
-"""How sure a step and a run are: factors, weights, penalties, levels, groundedness, aggregation and
+"""How sure a step and a run are: factors, weights, penalties, levels, groundedness and
 calibration (S3.34–S3.42). Pure: the factors are computed by the tools.
 """
 
@@ -191,23 +191,6 @@ def decide(score: float, thresholds: ThresholdSection) -> ActionDecision:
     if score >= thresholds.notify:
         return ActionDecision("notify", score)
     return ActionDecision("confirm" if score >= thresholds.confirm else "escalate", score)
-
-
-def aggregate(scores: Sequence[float], config: GraceConfig) -> ConfidenceScore:
-    """The confidence in a whole run. A step below the critical score lowers the mean."""
-    if not scores:
-        return ConfidenceScore(0.0)
-    rules = config.aggregation
-    if rules.method == "min":
-        result = min(scores)
-    elif rules.method == "mean":
-        result = sum(scores) / len(scores)
-    else:
-        weights = range(1, len(scores) + 1)
-        result = sum(w * s for w, s in zip(weights, scores, strict=True)) / sum(weights)
-    if min(scores) < rules.critical_below:
-        return ConfidenceScore(_round(result * rules.critical_factor), {}, ("critical_step",))
-    return ConfidenceScore(_round(result))
 
 
 def agreement(vectors: Sequence[Sequence[float]]) -> float:

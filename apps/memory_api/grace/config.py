@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -25,7 +25,7 @@ Unit = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class LLMSection(_Section):
@@ -36,7 +36,7 @@ class LLMSection(_Section):
 
 class PlannerSection(_Section):
     max_steps: Annotated[int, Field(ge=1, le=20)] = 20
-    simple_below: Unit = 0.7
+    simple_below: Unit = 0.35
     complexity_by_model: bool = False
     confirm_above: Annotated[float, Field(ge=0)] = 1.01
 
@@ -126,12 +126,6 @@ class ReplanSection(_Section):
     confirm_all: bool = False
 
 
-class AggregationSection(_Section):
-    method: Literal["mean", "min", "weighted"] = "weighted"
-    critical_below: Unit = 0.3
-    critical_factor: Unit = 0.7
-
-
 class WebSearchSection(_Section):
     url: str = ""
 
@@ -150,7 +144,6 @@ class GraceConfig(_Section):
     threshold_adjustment: AdjustmentSection = AdjustmentSection()
     intervention: InterventionSection = InterventionSection()
     replan: ReplanSection = ReplanSection()
-    aggregation: AggregationSection = AggregationSection()
     web_search: WebSearchSection = WebSearchSection()
 
 

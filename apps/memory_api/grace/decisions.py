@@ -21,6 +21,7 @@ from memory_api.grace.interventions import (
     ACCEPTED,
     PENDING_QUESTION,
     PENDING_REPLAN,
+    PERSON_INPUTS,
     describe_doubt,
 )
 from memory_api.grace.leg import Leg
@@ -54,6 +55,9 @@ def decide_next(
         _plan_again(agent_run, "low_confidence", step, f"Not found: {result.output[:500]}")
         return
     accepted = ACCEPTED in agent_run.options and CONTRADICTION not in result.penalties
+    if leg.model is None and result.found and step.action in ANSWER_ACTIONS:
+        # The person was asked already, and the rules cannot do better with the same words.
+        accepted = accepted or PERSON_INPUTS in agent_run.options
     if accepted or result.level not in ("confirm", "escalate"):
         return
     is_search = step.action in SEARCH_ACTIONS

@@ -127,7 +127,18 @@ class ExecutionState:
             for step in self.plan.steps
             if self.states[step.step_id] in ("pending", "running")
             and all(self.states[each] in USABLE for each in step.depends_on)
+            and not self._waits_for_search(step)
         ]
+
+    def _waits_for_search(self, step: PlanStep) -> bool:
+        """An answer without dependencies uses all earlier results: it waits for the searches."""
+        return step.action in ANSWER_ACTIONS and any(
+            each.step_id < step.step_id
+            and each.action in SEARCH_ACTIONS
+            and self.states[each.step_id] not in FINISHED
+            for each in self.plan.steps
+            if not step.depends_on
+        )
 
     @property
     def is_finished(self) -> bool:

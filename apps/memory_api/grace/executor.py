@@ -45,6 +45,7 @@ from memory_api.grace.execution_plan import (
 from memory_api.grace.interventions import (
     PENDING_QUESTION,
     PENDING_REPLAN,
+    PERSON_INPUTS,
     PersonQuestion,
     ask_person,
 )
@@ -183,7 +184,7 @@ async def _run_step(
     leg: Leg, agent_run: AgentRunRow, state: ExecutionState, step: PlanStep
 ) -> None:
     started = time.monotonic()
-    inputs = step.depends_on or [n for n in state.results if n < step.step_id]
+    inputs = step.depends_on or [n for n in sorted(state.results) if n < step.step_id]
     outputs = {n: state.results[n] for n in inputs if n in state.results}
     context = ToolContext(
         leg.runtime,
@@ -197,6 +198,7 @@ async def _run_step(
         leg.bullets,
         leg.tools,
         leg.corrections,
+        agent_run.options.get(PERSON_INPUTS, ()),
     )
     timed_out = False
     timeout = step.timeout_seconds or leg.config.executor.step_timeout_seconds
@@ -241,6 +243,8 @@ def _to_step_result(
     level = decide(own, leg.thresholds).level
     if CONTRADICTION in score.penalties:
         level = "escalate"  # however sure the search is
+    elif level == "silent" and not result.is_checked:
+        level = "notify"
     return PlanStepResult(
         step_id=step.step_id,
         status=result.status,

@@ -29,8 +29,9 @@ from memory_api.webhooks.outbox import WebhookEvent, add_event
 AGENT = "agent"
 """The kind of run. Its input has the `agent_run_id`."""
 PENDING_REPLAN, PENDING_QUESTION, ACCEPTED = "pending_replan", "pending_question", "accepted"
+PERSON_INPUTS = "person_inputs"
 """Keys of `options`: a replan or a question that was decided and is not made yet; whether a person
-accepted a low confidence, or skipped such a step.
+accepted a low confidence, or skipped such a step; what persons have added, oldest first.
 """
 Kind = Literal["plan", "step", "question", "interrupted"]
 Action = Literal["proceed", "modify", "cancel", "input", "retry", "skip"]
@@ -147,6 +148,9 @@ async def apply_answer(
                                     "timed_out": actor is None})],
     )  # fmt: skip
     agent_run.state = "queued"
+    if action in NEEDS_INPUT and given:
+        said = [*agent_run.options.get(PERSON_INPUTS, ()), given[:MAX_MESSAGE_LENGTH]]
+        agent_run.options = agent_run.options | {PERSON_INPUTS: said}
     if action == "cancel":
         agent_run.cancel_requested = True
     elif row.kind == "plan":

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import asyncpg_connection
 from memory_api.grace import queries
-from memory_api.grace.confidence import aggregate, calibrate
+from memory_api.grace.confidence import calibrate
 from memory_api.grace.config import GraceConfig
 from memory_api.grace.execution_plan import (
     ANSWER_ACTIONS,
@@ -67,12 +67,16 @@ async def finish_agent_run(
         steps = await queries.load_steps(session, agent_run) if agent_run.plan else ()
     result = None
     if agent_run.plan is not None:
-        result = combine_results(agent_run, steps, config, temperature)
+        result = combine_results(agent_run, steps, temperature)
         if status == "cancelled":
-            result = result.model_copy(update={"overall_status": "cancelled"})
+            result = result.model_copy(
+                update={"overall_status": "cancelled", "final_answer": None, "sources": []}
+            )
         elif error is not None and result.final_answer is None:
             result = result.model_copy(update={"overall_status": "failed"})
         agent_run.result = result.model_dump(mode="json")
+    if locked is None:
+        _skip_open_steps(steps)
     agent_run.error = {"message": error[:2_000]} if error else None
     overall = result.overall_status if result else status or "failed"
     agent_run.state = {"cancelled": "cancelled", "failed": "failed"}.get(overall, "done")
@@ -101,23 +105,22 @@ async def finish_agent_run(
     return result
 
 
+def _skip_open_steps(steps: Sequence[AgentStepRow]) -> None:
+    for row in steps:
+        if row.state in ("pending", "running"):
+            row.state, row.finished_at = "skipped", datetime.now(UTC)
+
+
 def combine_results(
-    agent_run: AgentRunRow,
-    steps: Sequence[AgentStepRow],
-    config: GraceConfig,
-    temperature: float,
+    agent_run: AgentRunRow, steps: Sequence[AgentStepRow], temperature: float
 ) -> ExecutionResult:
-    """The answer of the last answering step that has one, and the confidence in the run."""
+    """The answer of the last answering step that has one, and its confidence."""
     plan = ExecutionPlan.model_validate(agent_run.plan)
     results = [PlanStepResult.model_validate(row.result) for row in steps if row.result]
     usable = [each for each in results if each.status in USABLE]
     answers = [each for each in usable if each.action in ANSWER_ACTIONS]
     final = answers[-1] if answers else None
-    confidence = aggregate([each.confidence for each in usable], config).score
-    if final is None:
-        confidence = 0.0  # whatever its searches have found
-    elif not final.found:
-        confidence = min(confidence, final.confidence)
+    confidence = final.confidence if final else 0.0  # the answer's own, whatever was found
     if final is None or not usable:
         overall = "failed"
     elif len(usable) == len(steps) and final.found and final.status == "success":

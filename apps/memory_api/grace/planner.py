@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ START, LONG_SHARE = 0.3, 0.1
 LONG_QUERIES = (100, 200)
 """A query longer than each of these is .1 more complex."""
 CUES: tuple[tuple[float, tuple[str, ...]], ...] = (
+    (0.1, (" and ", " or ", " than ", "both", "並びに", "および", "また", "それぞれ")),
     (0.15, ("比較", "compare", "comparison", " versus ", " vs ")),
     (0.15, ("違い", "difference", "differ ")),
     (0.2, ("複数", "several", "multiple")),
@@ -37,8 +37,6 @@ CUES: tuple[tuple[float, tuple[str, ...]], ...] = (
 )
 """Cue words in Japanese and English with what each group adds."""
 TEMPLATE_COMPLEXITY = 0.5
-_NAME = re.compile(r"[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?:[-'’.&]\w+|,\d{3})*")
-"""A word between spaces or punctuation. Japanese text has neither, and is no word."""
 
 
 class PlannedStep(BaseModel):
@@ -91,6 +89,7 @@ def estimate_complexity(query: str) -> float:
     """The complexity by cue words and length, 0.3 to 1."""
     folded = f" {query.lower()} "
     score = START + sum(weight for weight, words in CUES if any(word in folded for word in words))
+    score += LONG_SHARE * (folded.count("?") + folded.count("？") > 1)
     score += sum(LONG_SHARE for length in LONG_QUERIES if len(query) > length)
     return round(min(1.0, score), 3)
 
@@ -157,9 +156,7 @@ async def _plan_by_model(
             step.model_dump()
             | {
                 "collection": step.collection if step.collection in names else None,
-                "query": keep_keywords(step.query, context.query)
-                if step.action in ("rag_search", "web_search")
-                else step.query,
+                "query": (step.query or "").strip()[:4_000] or context.query[:4_000],
             }
         )
         for step in planned.steps
@@ -233,16 +230,3 @@ def template_plan(context: PlanningContext, complexity: float) -> ExecutionPlan:
         requires_confirmation=complexity >= context.config.planner.confirm_above,
         cited_bullets=cited,
     )
-
-
-def keep_keywords(planned: str | None, query: str) -> str:
-    """The planned search query with the names and numbers of the question that it lacks."""
-    if not planned or not planned.strip():
-        return query[:4_000]
-    names = [word for word in dict.fromkeys(_NAME.findall(query)) if _is_name(word)]
-    missing = [name for name in names[:10] if name.lower() not in planned.lower()]
-    return " ".join([planned, *missing])[:4_000]
-
-
-def _is_name(word: str) -> bool:
-    return len(word) > 1 and (word[0].isupper() or word[0].isdigit())

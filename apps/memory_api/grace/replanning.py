@@ -27,7 +27,7 @@ FROM_THE_START = re.compile(
     r"最初から|やり直し|はじめから|from the (?:beginning|start)|start over", re.IGNORECASE
 )
 FEEDBACK_WORDS = re.compile(
-    r"違う|間違|修正|変更|やり直|wrong|incorrect|change|instead", re.IGNORECASE
+    r"違う|間違|修正|変更|やり直|\b(?:wrong|incorrect|change|instead)\b", re.IGNORECASE
 )
 """Words by which an input on a step is taken as feedback on the plan."""
 

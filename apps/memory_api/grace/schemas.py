@@ -37,7 +37,7 @@ InterventionAction = TypeAliasType(
 class CreateAgentRunRequest(TenantRequest):
     """A question for the agent."""
 
-    query: str = Field(min_length=1, max_length=10_000)
+    query: str = Field(min_length=1, max_length=10_000, pattern=r"\S")
     project_id: Name | None = Field(
         default=None, validation_alias=AliasChoices("project_id", "project")
     )

@@ -22,7 +22,7 @@ from memory_api.grace import queries
 from memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
 from memory_api.grace.config import GraceConfig, ThresholdSection, load_config
 from memory_api.grace.corrections import Correction, find_corrections
-from memory_api.grace.execution_plan import ExecutionPlan, ExecutionState
+from memory_api.grace.execution_plan import SEARCH_ACTIONS, ExecutionPlan, ExecutionState
 from memory_api.grace.executor import (
     AgentRunCancelled,
     find_next_steps,
@@ -379,7 +379,11 @@ async def _ask(leg: Leg) -> bool:
                     mode="json"
                 )
                 return True
-            steps = "; ".join(f"{s.step_id}. {s.action}: {s.description}" for s in plan.steps)
+            steps = "; ".join(
+                f"{s.step_id}. {s.action}: {s.description}"
+                + (f" (search: {s.query})" if s.action in SEARCH_ACTIONS and s.query else "")
+                for s in plan.steps
+            )
             question = PersonQuestion("plan", "confirm", f"Carry out this plan? {steps}")
         await ask_person(leg.runtime, session, current, question, leg.config)
     return False

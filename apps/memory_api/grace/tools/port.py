@@ -58,6 +58,8 @@ class ToolResult:
     grounded: Groundedness | None = None
     found: bool = True
     error: str | None = None
+    is_checked: bool = True
+    """False if nobody has compared the output with the question: its level is `notify` at most."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class ToolContext:
     query: str
     """The question of the run."""
     collections: Sequence[str]
-    """Collections of the run, in the order in which they are tried; empty: all of the project."""
+    """Collections of the run; empty: all of the project."""
     outputs: Mapping[int, PlanStepResult]
     model: AgentModel | None = None
     bullets: str = ""
@@ -81,6 +83,8 @@ class ToolContext:
     tools: Mapping[str, Tool] = field(default_factory=dict[str, "Tool"])
     corrections: Sequence[Correction] = ()
     """Those of the bullets that correct a question."""
+    person_inputs: Sequence[str] = ()
+    """What a person has added to the question, oldest first."""
 
     @property
     def sources(self) -> list[Source]:

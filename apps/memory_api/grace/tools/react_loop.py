@@ -113,5 +113,5 @@ class LegacyAgentTool(Tool):
         )
         if apologizes or context.model is None:
             return ToolResult(answer, "partial", cited, factors, found=False)
-        grounded = await judge_answer(context, context.model, answer, cited)
+        grounded = await judge_answer(context, context.model, context.query, answer, cited)
         return ToolResult(answer, sources=cited, factors=factors, grounded=grounded)

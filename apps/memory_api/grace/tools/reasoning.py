@@ -1,7 +1,7 @@
 """`reasoning`: answers from sources and cites them; says when they do not suffice (S3.31).
 
 With a model, a second call compares the claims of the answer with the sources. Without one, the
-answer consists of the sources' own sentences.
+answer is the passage that fits best, in the source's own sentences.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.confidence import ConfidenceFactors, Groundedness
 from memory_api.grace.corrections import Correction, choose_correction
+from memory_api.grace.execution_plan import SEARCH_ACTIONS
 from memory_api.grace.tools.port import (
     Source,
     Tool,
@@ -24,7 +25,7 @@ from memory_api.grace.tools.port import (
     ToolResult,
     fence_sources,
 )
-from memory_api.grace.tools.rag_search import search_factors
+from memory_api.grace.tools.rag_search import relevance_scores, search_factors
 from memory_api.llm.untrusted_text import fence_text, fit_text
 from memory_api.text.excerpts import detect_language
 from memory_api.text.sentences import split_sentences
@@ -40,6 +41,14 @@ NOT_FOUND = {
     "en": "The sources do not answer this question.",
     "ja": "この質問の答えは情報源に見つかりませんでした。",
 }
+FITS_BEST = {"en": "The passage that fits best: ", "ja": "最もよく合う箇所: "}
+MAX_UNCHECKED = 0.89
+"""The highest confidence in a passage that no model has compared with the question."""
+_ROW = re.compile(r"[ \t]*\|[^\n]*(?:\n|$)")
+_TABLE = re.compile(
+    r"^(?P<head>[ \t]*\|[^\n]*\n[ \t]*\|[ \t:|-]+(?:\n|$))(?P<rows>(?:[ \t]*\|[^\n]*(?:\n|$))*)",
+    re.MULTILINE,
+)
 _CITATION = re.compile(r"\[(\d{1,3})\]")
 
 
@@ -71,7 +80,12 @@ class ReasoningTool(Tool):
         sources = context.sources
         if context.model is None:
             recalled = None if sources else recall_answer(context.query, context.corrections)
-            return recalled or extract_answer(context.query, sources)
+            learned = choose_correction(given.query, context.corrections, ["search-words"])
+            # A person has confirmed that these words find the answer to this question.
+            question = given.query if learned is None else learned[0].text
+            asked = " ".join([question, *context.person_inputs])
+            language = detect_language([given.query])
+            return recalled or extract_answer(asked, sources, language)
         return await self._ask(context, context.model, given, sources)
 
     async def _ask(
@@ -81,14 +95,15 @@ class ReasoningTool(Tool):
             "bullets": context.bullets,
             "context": _format_context(context),
             "sources": fence_sources(sources),
-            "query": fence_text(context.query, label="question"),
+            "person": _format_inputs(context),
+            "query": fence_text(given.query, label="question"),
         }
         temperature = context.config.llm.temperature
         answer = await model.ask(SourcedAnswer, "answer", values, temperature=temperature)
         cited = cited_sources(answer.answer, sources)
         if not answer.sufficient:
             return ToolResult(answer.answer, "partial", cited, _factors(cited), found=False)
-        grounded = await judge_answer(context, model, answer.answer, cited or sources)
+        grounded = await judge_answer(context, model, given.query, answer.answer, cited or sources)
         return ToolResult(
             answer.answer,
             sources=cited,
@@ -103,14 +118,19 @@ def _factors(sources: Sequence[Source]) -> ConfidenceFactors:
 
 
 def _format_context(context: ToolContext) -> str:
-    """Outputs of earlier steps that are no searches: those are in the sources."""
+    """The outputs of earlier steps. Those of searches are in the sources."""
     texts = [
         f"Step {number} ({result.action}):\n"
         + fence_text(fit_text(result.output, MAX_CONTEXT_TOKENS), label="result")
         for number, result in context.outputs.items()
-        if not result.sources and result.output
+        if result.action not in SEARCH_ACTIONS and result.output
     ]
     return "\n\n".join(texts)
+
+
+def _format_inputs(context: ToolContext) -> str:
+    """What a person has added, fenced: it explains the question and is no source to cite."""
+    return "\n".join(fence_text(each, label="person") for each in context.person_inputs)
 
 
 def cited_sources(answer: str, sources: Sequence[Source]) -> list[Source]:
@@ -120,7 +140,7 @@ def cited_sources(answer: str, sources: Sequence[Source]) -> list[Source]:
 
 
 async def judge_answer(
-    context: ToolContext, model: AgentModel, answer: str, sources: Sequence[Source]
+    context: ToolContext, model: AgentModel, query: str, answer: str, sources: Sequence[Source]
 ) -> Groundedness:
     """Compare the claims of an answer with the sources: by the model, or by the rules if the
     configuration says so.
@@ -129,7 +149,7 @@ async def judge_answer(
         return judge_by_rules(answer, sources)
     values = {
         "sources": fence_sources(sources),
-        "query": fence_text(context.query, label="question"),
+        "query": fence_text(query, label="question"),
         "answer": fence_text(answer, label="answer"),
     }
     judged = await model.ask(AnswerJudgment, "judge", values, temperature=0)
@@ -176,38 +196,68 @@ def recall_answer(query: str, corrections: Sequence[Correction]) -> ToolResult |
     return ToolResult(f"{found.text} [1]", sources=[source], factors=factors)
 
 
-def extract_answer(query: str, sources: Sequence[Source]) -> ToolResult:
-    """The sentences of the best source that have most of the query's words, in their order."""
-    if not sources:
-        text = NOT_FOUND[detect_language([query])]
-        return ToolResult(
-            text, "partial", factors=ConfidenceFactors(is_search_step=True), found=False
-        )
-    best = sources[0]
-    spans = _best_sentences(query, best.content)
-    quoted = " ".join(best.content[start:end].strip() for start, end in spans)
+def extract_answer(query: str, sources: Sequence[Source], language: str = "en") -> ToolResult:
+    """The sentences of the best source that have most of the query's words, in their order: the
+    passage that fits best, which need not be an answer. The score is about this query, also if the
+    source was found with other words.
+    """
+    scores = relevance_scores(query, [f"{each.title or ''}\n{each.content}" for each in sources])
+    ranked = sorted(zip(sources, scores, strict=True), key=lambda each: -each[1])
+    if not ranked:
+        factors = ConfidenceFactors(is_search_step=True)
+        return ToolResult(NOT_FOUND[language], "partial", factors=factors, found=False)
+    best, score = ranked[0]
+    spans = _best_spans(query, best.content)
+    parts = [best.content[start:end].strip() for start, end in spans]
+    quoted = ("\n" if parts[0].startswith("|") else " ").join(parts)
     offset = best.start or 0
     cited = replace(
         best,
-        content=best.content,
+        score=min(score, MAX_UNCHECKED),
         start=offset + spans[0][0] if best.start is not None else None,
         end=offset + spans[-1][1] if best.start is not None else None,
     )
-    factors = replace(search_factors(sources), is_search_step=True)
-    return ToolResult(f"{quoted} [1]", sources=[cited], factors=factors)
+    factors = replace(search_factors([cited]), is_search_step=True)
+    text = f"{FITS_BEST[language]}{quoted} [1]"
+    return ToolResult(text, sources=[cited], factors=factors, is_checked=False)
 
 
-def _best_sentences(query: str, text: str) -> list[tuple[int, int]]:
-    """The spans of at most `MAX_SENTENCES` different sentences, in the order of the text."""
+def _best_spans(query: str, text: str) -> list[tuple[int, int]]:
+    """The spans of at most `MAX_SENTENCES` different sentences or rows of a table, in the order of
+    the text. Before rows, there is the heading of their table.
+    """
     terms = query_terms(query)
+    heads = _table_heads(text)
     first: dict[str, tuple[int, int]] = {}
-    for start, end in split_sentences(text):
+    for start, end in _split_units(text):
         first.setdefault(text[start:end].strip(), (start, end))
     first.pop("", None)
-    spans = list(first.values()) or [(0, len(text))]
+    spans = [span for span in first.values() if span not in heads.values()] or [(0, len(text))]
     known = [document_weights(text[a:b]) for a, b in spans]
     scores = [sum(w for term, w in terms.items() if term in each) for each in known]
     ranked = sorted(range(len(spans)), key=lambda n: (-scores[n], n))
     best = scores[ranked[0]]
-    chosen = [n for n in ranked[:MAX_SENTENCES] if scores[n] >= 0.5 * best]
-    return [spans[n] for n in sorted(chosen)]
+    chosen = [spans[n] for n in ranked[:MAX_SENTENCES] if scores[n] >= 0.5 * best]
+    return sorted({*chosen, *(heads[each] for each in chosen if each in heads)})
+
+
+def _split_units(text: str) -> list[tuple[int, int]]:
+    """Sentences, and the heading and each row of a Markdown table as a whole."""
+    units: list[tuple[int, int]] = []
+    end = 0
+    for table in _TABLE.finditer(text):
+        units += [(end + a, end + b) for a, b in split_sentences(text[end : table.start()])]
+        units.append(table.span("head"))
+        rows = table.start("rows")
+        units += [(rows + m.start(), rows + m.end()) for m in _ROW.finditer(table["rows"])]
+        end = table.end()
+    return units + [(end + a, end + b) for a, b in split_sentences(text[end:])]
+
+
+def _table_heads(text: str) -> dict[tuple[int, int], tuple[int, int]]:
+    """The span of the heading of each row of a table."""
+    return {
+        (table.start("rows") + row.start(), table.start("rows") + row.end()): table.span("head")
+        for table in _TABLE.finditer(text)
+        for row in _ROW.finditer(table["rows"])
+    }
