@@ -44,11 +44,6 @@ NOT_FOUND = {
 FITS_BEST = {"en": "The passage that fits best: ", "ja": "最もよく合う箇所: "}
 MAX_UNCHECKED = 0.89
 """The highest confidence in a passage that no model has compared with the question."""
-_ROW = re.compile(r"[ \t]*\|[^\n]*(?:\n|$)")
-_TABLE = re.compile(
-    r"^(?P<head>[ \t]*\|[^\n]*\n[ \t]*\|[ \t:|-]+(?:\n|$))(?P<rows>(?:[ \t]*\|[^\n]*(?:\n|$))*)",
-    re.MULTILINE,
-)
 _CITATION = re.compile(r"\[(\d{1,3})\]")
 
 
@@ -245,19 +240,30 @@ def _split_units(text: str) -> list[tuple[int, int]]:
     """Sentences, and the heading and each row of a Markdown table as a whole."""
     units: list[tuple[int, int]] = []
     end = 0
-    for table in _TABLE.finditer(text):
-        units += [(end + a, end + b) for a, b in split_sentences(text[end : table.start()])]
-        units.append(table.span("head"))
-        rows = table.start("rows")
-        units += [(rows + m.start(), rows + m.end()) for m in _ROW.finditer(table["rows"])]
-        end = table.end()
+    for table in _find_tables(text):
+        start = table[0][0]
+        units += [(end + a, end + b) for a, b in split_sentences(text[end:start])]
+        units += table
+        end = table[-1][1]
     return units + [(end + a, end + b) for a, b in split_sentences(text[end:])]
 
 
 def _table_heads(text: str) -> dict[tuple[int, int], tuple[int, int]]:
     """The span of the heading of each row of a table."""
-    return {
-        (table.start("rows") + row.start(), table.start("rows") + row.end()): table.span("head")
-        for table in _TABLE.finditer(text)
-        for row in _ROW.finditer(table["rows"])
-    }
+    return {row: table[0] for table in _find_tables(text) for row in table[1:]}
+
+
+def _find_tables(text: str) -> list[list[tuple[int, int]]]:
+    """The spans of each Markdown table: its heading of two lines, and its rows."""
+    tables: list[list[tuple[int, int]]] = []
+    lines, start = list[tuple[int, int]](), 0
+    for line in [*text.splitlines(keepends=True), ""]:
+        span = (start, start + len(line))
+        start = span[1]
+        if line.lstrip().startswith("|"):
+            lines.append(span)
+            continue
+        if len(lines) > 1 and not text[slice(*lines[1])].strip(" \t\r\n|:-"):
+            tables.append([(lines[0][0], lines[1][1]), *lines[2:]])
+        lines = []
+    return tables
