@@ -6,8 +6,7 @@ The labeled runs of several agents in `tests/recordings/teams` and `tests/record
 through the API and the steps evaluate and reflect, each in a project of its own, without `blamed`
 and `blamed_reason`. The model's answers are those that a reader wrote to these prompts: the
 `recordings.jsonl` of each folder. A row counts the runs whose label is the first, or among the
-first three or five, of the `source_event_ids` that the service returns; "rules" is the same without
-a model.
+first three or five, of the `source_event_ids` that the service returns.
 
 A prompt that differs from the recorded one gets the answer that is recorded for the run. The bench
 counts such prompts and prints the lines that differ. `--record URL` asks an OpenAI-compatible
@@ -34,7 +33,6 @@ import uvloop
 from bench.ingest import new_tenant, send
 from bench.recordings import PATIENCE_SECONDS, without_fence_numbers
 from bench.report import Report
-from bench.rules import blamed_ranks
 from bench.server import ROOT, MeasuredServer, api, measured_server
 from memory_api.auth.identity import to_tenant_id
 from memory_api.bootstrap import open_runtime
@@ -60,9 +58,7 @@ METHOD = (
     "a time, knew neither the labels nor earlier answers, and changed no answer afterwards. In "
     "three runs with two candidates (12 of `teams`, run01 and run15 of `blind_teams`), it also "
     "considered which step the author had probably meant. The prompts contain the right answer of "
-    "the task, which the rules get too. Each run has one clear error; runs of real teams are "
-    "harder. The rules were tuned on `teams`. In `blind_teams`, they had 10 first and 12 among the "
-    "first three before false facts in these prompts were corrected."
+    "the task. Each run has one clear error; runs of real teams are harder."
 )
 
 
@@ -240,10 +236,6 @@ def rank_labels(folder: Path, named: Mapping[str, Sequence[str]]) -> dict[str, i
     return ranks
 
 
-def rank_labels_by_rules(folder: Path) -> dict[str, int | None]:
-    return {name.removesuffix(".json"): rank for name, rank, _ in blamed_ranks(folder)}
-
-
 def missed(ranks: Mapping[str, int | None], most: int) -> list[str]:
     """The runs whose label is not among the first `most` named events."""
     return [name for name, rank in ranks.items() if rank is None or rank > most]
@@ -260,19 +252,14 @@ def to_report(
         f"{': ' if changed else ''}{', '.join(changed)}.",
     )
     report.table(
-        *("blame", "Is the blamed step among the named events?", "set", "engine", "runs"),
+        *("blame", "Is the blamed step among the named events?", "set", "runs"),
         *("first", "first three", "first five", "not first", "not among the first three"),
     )
     for name in models:
-        folder = RECORDINGS / name
-        engines = {
-            "model": rank_labels(folder, named[name]),
-            "rules": rank_labels_by_rules(folder),
-        }
-        for engine, ranks in engines.items():
-            shares = (_share(ranks, most) for most in (1, 3, 5))
-            misses = (" ".join(missed(ranks, most)) or "none" for most in (1, 3))
-            report.row("blame", name, engine, len(ranks), *shares, *misses)
+        ranks = rank_labels(RECORDINGS / name, named[name])
+        shares = (_share(ranks, most) for most in (1, 3, 5))
+        misses = (" ".join(missed(ranks, most)) or "none" for most in (1, 3))
+        report.row("blame", name, len(ranks), *shares, *misses)
     return report
 
 

@@ -1,183 +1,222 @@
-"""Checks the sentences of the rules engine against the recorded events, without the engine's code.
+"""Checks the facts of a trace against the recorded events, by definitions of their own.
 
-A statement is a part of a text that the trace confirms or contradicts: an event ID, a quotation, a
-count, "no response contains …", "failed", a changed argument. Parts that no check covers are not
-counted.
+A statement is a part of a fact that the recorded events confirm or contradict. Nothing of the
+service's code is used: an event is a mapping as it was recorded.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 Raw = dict[str, Any]
-_EVENT_ID = re.compile(r"(?<![\w`“])e\d{2,6}(?!\w)")
-_QUOTATION = re.compile(r"“([^”]{4,400})”|「([^」]{4,400})」")
-_REPEATED = re.compile(r"was sent (\d+) times unchanged|同じ内容で(\d+)回実行")
-_CALL_COUNT = re.compile(r"The run made (\d+) tool calls?|呼び出しは(\d+)回：")
-_NOWHERE = re.compile(r"No tool response contains the given or the expected answer word for word")
-_CONTAINS = re.compile(
-    r"The response to `.+?` \((e\d+)\) contains (this answer|the expected answer|the given answer)"
-)
-_FAILED = re.compile(r"`[^`]+` \((e\d+)\) failed|`（(e\d+)）が失敗した")
-_ENDS = re.compile(r"The trace ends with tool call (\d+),|トレースは(\d+)回目の呼び出し")
-_CHANGED = re.compile(r"`([\w.\[\]]+)` changed from `([^`…]+)` to `([^`…]+)`")
-_VERDICT = re.compile(r"judged the answer “[^”]*” \((e\d+)\) (correct|wrong)")
-_ANSWER = re.compile(r"(?:[Tt]he answer (?:was )?|回答は?)[“「]([^”」]{1,200})[”」]")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+class StatedFact(Protocol):
+    """A fact as `analyze_trace` returns it."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def event_ids(self) -> Sequence[str]: ...
+    @property
+    def values(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A checked part of a text."""
+    """A checked part of a fact."""
 
     kind: str
     text: str
     is_true: bool
 
 
-def check_statements(text: str, raw: Raw, known_texts: Iterable[str] = ()) -> Iterator[Statement]:
-    """All statements of `text` that can be checked against a recorded trace. `known_texts`: other
-    texts that may be quoted (earlier attempts, a test report).
-    """
-    events: list[Raw] = raw["events"]
-    by_id = {event["event_id"]: n for n, event in enumerate(events)}
-    calls = [event for event in events if event["event_type"] == "tool_call"]
-    for event_id in _EVENT_ID.findall(text):
-        yield Statement("event ID", event_id, event_id in by_id)
-    sources = _fold(
-        "\n".join(
-            [*(str(e["content"]) for e in events), *(_plain(e) for e in events), *known_texts]
-            + [str(raw.get(key)) for key in ("task_description", "task_goal", "ground_truth")]
-            + [str(e.get("error")) for e in events if e.get("error")]
-        )
-    )
-    for groups in _QUOTATION.findall(text):
-        quoted = next(filter(None, groups))
-        parts = [_fold(part) for part in quoted.split("…")]
-        yield Statement("quotation", quoted, all(part in sources for part in parts if part))
-    for match in _CALL_COUNT.finditer(text):
-        yield Statement("count of calls", match.group(), int(_first(match)) == len(calls))
-    for match in _REPEATED.finditer(text):
-        counts = [sum(_key(c) == _key(other) for other in calls) for c in calls]
-        yield Statement("repetition", match.group(), int(_first(match)) in counts)
-    for match in _ENDS.finditer(text):
-        at_end = events[-1]["event_type"] in ("tool_call", "tool_response", "system_event")
-        yield Statement("end", match.group(), at_end and int(_first(match)) == len(calls))
-    for match in _FAILED.finditer(text):
-        position = by_id.get(_first(match), -1)
-        yield Statement("failure", match.group(), position >= 0 and _has_failed(events, position))
-    for match in _VERDICT.finditer(text):
-        response = _response(events, by_id.get(match[1], len(events)))
-        is_correct = "INCORRECT" not in response and "不正解" not in response
-        yield Statement("verdict", match.group(), is_correct == (match[2] == "correct"))
-    for match in _CHANGED.finditer(text):
-        values = {_fold(match[2]), _fold(match[3])}
-        contents = _fold("\n".join(_plain(call) for call in calls))
-        yield Statement("changed argument", match.group(), all(v in contents for v in values))
-    yield from _check_answers(text, raw, by_id)
+def check_facts(
+    facts: Iterable[StatedFact], raw: Raw, attempts: Sequence[Raw] = ()
+) -> Iterator[Statement]:
+    """All statements that can be checked against a recorded trace and earlier attempts."""
+    run = _Run(raw, attempts)
+    for fact in facts:
+        for event_id in fact.event_ids:
+            yield Statement("event ID", event_id, event_id in run.positions)
+        if all(event_id in run.positions for event_id in fact.event_ids):
+            check = _CHECKS.get(str(fact.kind))
+            for is_true in check(run, fact) if check else ():
+                text = f"{list(fact.event_ids)} {dict(fact.values)}"
+                yield Statement(str(fact.kind), text[:300], is_true)
 
 
-def _check_answers(text: str, raw: Raw, by_id: dict[str, int]) -> Iterator[Statement]:
-    events: list[Raw] = raw["events"]
-    truth = raw.get("ground_truth")
-    expected = str(truth.get("answer", "")) if isinstance(truth, dict) else str(truth or "")
-    given = next((m[1] for m in _ANSWER.finditer(text)), "")
-    responses = [
-        _words(e["content"])
-        for e in events
-        if e["event_type"] == "tool_response" and not e["content"].startswith("Answer is")
-    ]
-    if _NOWHERE.search(text):
-        found = any(
-            f" {_words(answer).strip()} " in response
-            for answer in (given, re.sub(r"\s*\([^)]*\)\s*$", "", expected))
-            for response in responses
-            if _words(answer).strip()
-        )
-        yield Statement("no response contains", given, not found)
-    for match in _CONTAINS.finditer(text):
-        answer = expected if match[2] == "the expected answer" else given
-        words = _words(re.sub(r"\s*\([^)]*\)\s*$", "", answer)).strip().rstrip("…")
-        response = _words(_response(events, by_id.get(match[1], len(events))))
-        yield Statement("response contains", match.group(), bool(words) and words in response)
+class _Run:
+    def __init__(self, raw: Raw, attempts: Sequence[Raw]) -> None:
+        self.raw, self.attempts = raw, attempts
+        self.events: list[Raw] = raw["events"]
+        self.positions = {event["event_id"]: n for n, event in enumerate(self.events)}
+        self.calls = [e for e in self.events if e["event_type"] == "tool_call"]
+
+    def event(self, event_id: str) -> Raw:
+        return self.events[self.positions[event_id]]
+
+    def response(self, event_id: str) -> Raw:
+        """The event after a call that answers it; {} if the next event is another call."""
+        rest = self.events[self.positions[event_id] + 1 :]
+        answers = ("tool_response", "error_event")
+        return next((e for e in rest[:1] if e["event_type"] in answers), {})
 
 
-def _first(match: re.Match[str]) -> str:
-    return next(filter(None, match.groups()))
+def _quotes(text: str | None, *sources: Any) -> bool:
+    """Whether each part of an excerpt occurs in one of the sources."""
+    folded = _fold("\n".join(str(source) for source in sources))
+    return all(part in folded for part in map(_fold, (text or "").split("…")))
 
 
 def _fold(text: str) -> str:
-    plain = unicodedata.normalize("NFKC", text).replace("\\n", " ")
-    return re.sub(r"[\s*#`>\u200b\u2028]+", "", plain).casefold()
+    plain = unicodedata.normalize("NFKC", text).replace("\\n", " ").replace('\\"', '"')
+    return re.sub(r"[\s*#`>\\\u200b\u2028]+", "", plain).casefold()
 
 
-def _words(text: str) -> str:
+def _counts(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    yield fact.values["events"] == len(run.events)
+    yield fact.values["calls"] == len(run.calls)
+    kinds = [event["event_type"] for event in run.events]
+    yield fact.values["user_messages"] == kinds.count("user_message")
+    yield fact.values["agent_messages"] == kinds.count("llm_response")
+
+
+def _has_envelope(event: Raw) -> bool:
+    """Whether an event is reported as an error, apart from its text."""
+    metadata = event.get("metadata") or {}
+    status = next((metadata[k] for k in ("status_code", "http_status") if k in metadata), 0)
+    return bool(
+        event.get("error")
+        or event.get("event_type") == "error_event"
+        or metadata.get("is_error")
+        or (isinstance(status, int) and status >= 400)
+        or metadata.get("exit_code") not in (None, 0)
+    )
+
+
+def _failed_call(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    for event_id in fact.event_ids:
+        response = run.response(event_id)
+        if response:
+            yield _has_envelope(response) or _has_envelope(run.event(event_id))
+
+
+def _corrected_call(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    worked, failed = (run.event(event_id) for event_id in fact.event_ids[:2])
+    yield worked.get("tool_name") == failed.get("tool_name")
+    if run.response(fact.event_ids[0]):
+        yield not _has_envelope(run.response(fact.event_ids[0]))
+    yield bool(fact.values["changes"]) == (_values(worked) != _values(failed))
+
+
+def _values(event: Raw) -> str:
+    content = event["content"]
+    try:
+        return json.dumps(json.loads(content), sort_keys=True)
+    except ValueError:
+        return content.strip()
+
+
+def _repeated_call(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    keys = {(run.event(i).get("tool_name"), _values(run.event(i))) for i in fact.event_ids}
+    yield len(keys) == 1
+    same = [c for c in run.calls if (c.get("tool_name"), _values(c)) in keys]
+    yield 1 < fact.values["count"] <= len(same)
+
+
+def _quotation(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    event_id = fact.event_ids[0]
+    yield _quotes(fact.values["text"], run.event(event_id)["content"], _texts(run))
+
+
+def _texts(run: _Run) -> str:
+    return "\n".join(str(event["content"]) for event in run.events)
+
+
+def _error(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    sources = [event for event in run.events if _has_envelope(event)]
+    yield _quotes(fact.values["message"], run.raw.get("error"), *sources)
+
+
+def _unsourced(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    end = run.positions[fact.event_ids[0]]
+    earlier = [str(event["content"]) for event in run.events[:end]]
+    known = {
+        number
+        for text in [*earlier, str(run.raw.get("task_description"))]
+        for number in map(_to_number, _NUMBER.findall(text))
+    }
+    for number in fact.values["numbers"]:
+        yield _to_number(number) not in known
+
+
+def _to_number(text: str) -> float | str:
+    """1,250.50 as 1250.5; what cannot be read stays as it is."""
+    try:
+        return float(re.sub(r",(?=\d{3}(?!\d))", "", text))
+    except ValueError:
+        return text
+
+
+def _expectation(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    values = fact.values
+    truth = run.raw.get("ground_truth")
+    if values["what"] == "answer":
+        yield _quotes(values["expected"], truth)
+        given, expected = _words(values["given"] or ""), _words(values["expected"])
+        if values["met"] is not None and "…" not in f"{values['given']}{values['expected']}":
+            yield values["met"] == (given == expected)
+    if values["what"] == "call" and values["deviation"] == "missing":
+        tools = [action["name"] for action in truth["actions"]] if isinstance(truth, dict) else []
+        yield values["tool"] in tools
+    if values["what"] == "output" and values["met"] is False:
+        said = " ".join(e["content"] for e in run.events if e["event_type"] == "llm_response")
+        yield _fold(values["expected"]) not in _fold(said)
+
+
+def _words(text: str) -> list[str]:
     plain = unicodedata.normalize("NFKC", text).casefold().replace("'", "").replace("’", "")
     words = re.sub(r"[^\w\s]|_", " ", plain).split()
-    return f" {' '.join(w for w in words if w not in {'the', 'a', 'an'})} "
+    return [word for word in words if word not in {"the", "a", "an"}]
 
 
-def _plain(event: Raw) -> str:
-    """The values of a call's arguments, as they would be printed."""
-    content = event["content"]
-    if event["event_type"] != "tool_call" or content[:1] not in "{[":
-        return content
-    try:
-        value = json.loads(content)
-    except ValueError:
-        try:
-            value = ast.literal_eval(content)
-        except (ValueError, SyntaxError):
-            return content
-    return "\n".join(_values(value))
+def _difference(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    values = fact.values
+    if values["aspect"] != "tool":
+        return
+    sides = {"successful": 0, "failed": 0}
+    for raw in (*run.attempts, run.raw):
+        side = {"success": "successful", "failure": "failed", "timeout": "failed"}
+        if raw["outcome"] in side:
+            used = any(e.get("tool_name") == values["tool"] for e in raw["events"])
+            sides[side[raw["outcome"]]] += used
+    other = "failed" if values["side"] == "successful" else "successful"
+    yield sides[values["side"]] == values[values["side"]]
+    yield sides[other] == 0
 
 
-def _values(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from _values(item)
-    elif isinstance(value, list):
-        yield ", ".join(sorted(str(item) for item in value))
-        for item in value:
-            yield from _values(item)
-    elif isinstance(value, bool) or value is None:
-        yield str(value).lower()
-    else:
-        yield str(value)
-        if isinstance(value, str) and value[:1] == "[":
-            try:
-                yield from _values(ast.literal_eval(value))
-            except (ValueError, SyntaxError):
-                return
+def _user_rule(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    said, before = (run.event(event_id) for event_id in fact.event_ids)
+    yield said["event_type"] == "user_message" and before["event_type"] == "llm_response"
+    yield " ".join(said["content"].split()) == fact.values["text"]
 
 
-def _key(call: Raw) -> tuple[str | None, str]:
-    return call.get("tool_name"), "".join(str(call["content"]).split())
-
-
-def _response(events: list[Raw], position: int) -> str:
-    for event in events[position + 1 :]:
-        if event["event_type"] in ("tool_response", "error_event"):
-            return event["content"]
-    return ""
-
-
-def _has_failed(events: list[Raw], position: int) -> bool:
-    if events[position].get("error"):
-        return True
-    for event in events[position + 1 :]:
-        if event["event_type"] in ("tool_response", "error_event"):
-            return bool(
-                event.get("error")
-                or event["event_type"] == "error_event"
-                or re.match(
-                    r"\W{0,3}(?:error|exception|traceback|\w*Error:|fatal)", event["content"], re.I
-                )
-                or "Traceback" in event["content"]
-            )
-    return False
+_CHECKS = {
+    "counts": _counts,
+    "failed_call": _failed_call,
+    "corrected_call": _corrected_call,
+    "repeated_call": _repeated_call,
+    "quotation": _quotation,
+    "error": _error,
+    "unsourced": _unsourced,
+    "expectation": _expectation,
+    "difference": _difference,
+    "user_rule": _user_rule,
+}

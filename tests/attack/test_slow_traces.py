@@ -44,7 +44,7 @@ async def test_large_input_leaves_the_process(isolation: None) -> None:
         "collections.chunking",
         "collections.extraction",
         "evaluation.evaluators.deterministic",
-        "reflection.rules.reflect",
+        "reflection.rules",
         "text.quotations",
         "trace_analysis.analyze",
         "traces.redaction",

@@ -25,7 +25,6 @@ from memory_api.reflection.outside_text import OutsideTexts, guard_lessons, outs
 from memory_api.reflection.prompt import build_messages
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
-from memory_api.trace_analysis.findings import Findings
 from tests.reflection.trajectories.test_trajectories_api import body, playbook, reflect, votes
 from tests.support.cases import each_case
 from tests.support.model_service import GOOD, Service, trace
@@ -310,12 +309,10 @@ async def test_verdicts_are_limited_to_bullets_of_run(stub: StubProvider) -> Non
 def test_operator_prompt_without_bullet_placeholder_gets_one() -> None:
     context = ReflectionContext.model_validate(trace() | {"tenant_id": "t"})
     prompt = Prompt("x", "Ours: {events}", "", "given")
-    asked = build_messages(
-        prompt, context, Evidence(bullets=SHOWN), Findings("en", ""), budget=4000
-    )
+    asked = build_messages(prompt, context, Evidence(bullets=SHOWN), [], budget=4000)
     assert "[pat-00001] (cited): Ask for the report" in asked.variable_text
     assert asked.bullet_keys == ("pat-00001", "pat-00002")
-    bare = build_messages(prompt, context, Evidence(), Findings("en", ""), budget=4000)
+    bare = build_messages(prompt, context, Evidence(), [], budget=4000)
     assert "bullets" not in bare.variable_text.casefold()
 
 
@@ -339,7 +336,7 @@ def test_attempts_of_one_task_are_compared() -> None:
         Prompt("x", "{evidence} {events}", "", "given"),
         run("failure", "refund"),
         Evidence(attempts=attempts),
-        Findings("en", ""),
+        [],
         budget=4000,
     )
     apart = re.search(
@@ -353,7 +350,7 @@ def test_bullets_not_in_prompt_have_no_verdict() -> None:
     many = [PromptBullet(f"pat-{n:05d}", "word " * 50) for n in range(100)]
     context = ReflectionContext.model_validate(trace() | {"tenant_id": "t"})
     prompt = Prompt("x", "{events} {bullets}", "", "given")
-    asked = build_messages(prompt, context, Evidence(bullets=many), Findings("en", ""), budget=1500)
+    asked = build_messages(prompt, context, Evidence(bullets=many), [], budget=1500)
     assert 5 < len(asked.bullet_keys) < 25
     assert all(key in asked.variable_text for key in asked.bullet_keys)
     assert many[50].key not in asked.variable_text

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from memory_api.reflection.rules.reflect import reflect
+from memory_api.reflection.rules import reflect
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
-from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.facts import Fact, FactKind
 
 Row = dict[str, Any]
 
@@ -42,8 +42,12 @@ def run(rows: list[Row], outcome: str = "failure", **more: Any) -> ReflectionCon
     )
 
 
-def findings(rows: list[Row], outcome: str = "failure", **more: Any) -> Findings:
-    return analyze_trace(run(rows, outcome, **more))
+def facts(
+    rows: list[Row], *kinds: FactKind, outcome: str = "failure", **evidence: Any
+) -> list[Fact]:
+    """The facts of these kinds; all without kinds."""
+    found = analyze_trace(run(rows, outcome), **evidence)
+    return [fact for fact in found if not kinds or fact.kind in kinds]
 
 
 def reflection(rows: list[Row], outcome: str = "failure", **more: Any) -> ReflectionResult | None:

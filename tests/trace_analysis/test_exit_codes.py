@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from memory_api.reflection.facts import collect_facts
 
 from memory_api.evaluation.evaluators.deterministic import efficiency
-from memory_api.reflection.facts import collect_facts
 from memory_api.trace_analysis.exit_codes import exit_code_from_output, is_result
 from memory_api.trace_analysis.parser import parse_trace
 from tests.support.cases import each_case

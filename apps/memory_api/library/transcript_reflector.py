@@ -15,11 +15,11 @@ from memory_api.llm.registry import open_configured_models
 from memory_api.llm.wrappers import FallbackLLM, RetryingLLM
 from memory_api.playbooks.formats.key_points import list_key_points
 from memory_api.playbooks.retrieval.prompt_block import format_playbook
+from memory_api.reflection.rules import fact_text
 from memory_api.reflection.transcripts.generate import (
     BUILTIN_PROMPT,
     KEY_POINTS_TEMPLATE,
     PROMPT_NAME,
-    analysis_by_rules,
     analyze_transcript,
     session_context,
 )
@@ -95,7 +95,7 @@ def analyze_by_rules(events: Sequence[Event]) -> str:
     if not events:
         return ""
     context = session_context(events)
-    return analysis_by_rules(context, analyze_trace(context), is_outcome_known=False)
+    return fact_text(context, analyze_trace(context))
 
 
 _COUNTED_TAGS = ("helpful", "harmful")

@@ -26,7 +26,7 @@ from memory_api.text.reuse import find_reused_text
 from memory_api.text.similarity import wording_similarity
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
-from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.event_cache import EVENT_CACHE
 from memory_api.traces.queries import (
     get_trace,
@@ -134,8 +134,8 @@ async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceCont
     return TraceContext(trace, context, Evidence(attempts, trace.ground_truth, trace.test_report))
 
 
-async def analyze(context: ReflectionContext, evidence: Evidence) -> Findings:
-    """`analyze_trace`, in a process of its own if the input is large. Raises `WorkTimeout`."""
+async def analyze(context: ReflectionContext, evidence: Evidence) -> Sequence[Fact]:
+    """The facts of a trace, in a process of its own if the input is large. Raises `WorkTimeout`."""
     analyze = partial(
         analyze_trace,
         context,

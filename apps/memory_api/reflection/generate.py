@@ -20,6 +20,7 @@ from memory_api.llm.port import LLMReply
 from memory_api.llm.prompts import PromptMessages
 from memory_api.llm.structured_output import request_structured
 from memory_api.llm.wrappers import MeteredLLM
+from memory_api.reflection import rules
 from memory_api.reflection.context import Evidence, analyze, input_size
 from memory_api.reflection.event_text import event_id_of
 from memory_api.reflection.model_output import (
@@ -38,11 +39,10 @@ from memory_api.reflection.prompt import (
     load_reflection_prompt,
     omitted_fields,
 )
-from memory_api.reflection.rules import reflect
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.text.quotations import QUOTATIONS
 from memory_api.trace_analysis.context import ReflectionContext
-from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.traces.schemas import OutcomeType
 
 T = TypeVar("T")
@@ -77,18 +77,18 @@ async def generate_reflection(
     evidence: Evidence,
     model: ModelSession | None = None,
     *,
-    findings: Findings | None = None,
+    facts: Sequence[Fact] | None = None,
 ) -> GeneratedReflection:
-    """Reflect by the rules, or by a model if there is one. `findings` are those of this context and
+    """Reflect by the rules, or by a model if there is one. `facts` are those of this context and
     evidence, if they are known already. Raises the model's `LLMError` unless rules may stand in.
     """
-    found = await analyze(context, evidence) if findings is None else findings
+    found = await analyze(context, evidence) if facts is None else facts
     size = input_size(context, evidence)
 
     async def run(work: Callable[[], T]) -> T:
         return work() if size <= MAX_SIZE_WITHOUT_THREAD else await asyncio.to_thread(work)
 
-    by_rules = await run_isolated(partial(reflect.reflect_by_rules, context, found), size)
+    by_rules = await run_isolated(partial(rules.reflect_by_rules, context, found), size)
     if model is None:
         return GeneratedReflection(by_rules)
     prompt = load_reflection_prompt(model, context.outcome)
@@ -175,15 +175,14 @@ def _with_scores_of_rules(
 
 
 def _claimed_cause(
-    context: ReflectionContext, findings: Findings, answer: ModelReflection
+    context: ReflectionContext, facts: Sequence[Fact], answer: ModelReflection
 ) -> CauseKind | None:
     """The cause that the model names. None for a decision of the agent in a successful run without
     a failed attempt at its task or a failed call that was repaired: without a comparison, nothing
     shows that the decision determined the outcome.
     """
-    is_compared = bool(
-        findings.attempt_contrast or findings.earlier_failure_count or findings.repaired_calls
-    )
+    compared = facts_of(facts, FactKind.DIFFERENCE, FactKind.CORRECTED_CALL)
+    is_compared = any(fact.values.get("aspect") != "same_calls" for fact in compared)
     if context.outcome is OutcomeType.SUCCESS and not is_compared:
         return answer.cause_kind if answer.cause_kind in _CAUSES_WITHOUT_COMPARISON else None
     return answer.cause_kind
@@ -191,7 +190,7 @@ def _claimed_cause(
 
 def _to_result(
     context: ReflectionContext,
-    findings: Findings,
+    facts: Sequence[Fact],
     by_rules: ReflectionResult | None,
     answer: ModelReflection,
     reply: LLMReply,
@@ -201,22 +200,22 @@ def _to_result(
     sources = [event_id for event_id in answer.source_event_ids if event_id in event_ids]
     sources = sources or (by_rules.source_event_ids if by_rules else [])
     tools = {event.tool_name for event in context.events if event.tool_name}
-    rules = [redact(text).text for text in answer.rule_texts(tools)]
+    texts = [redact(text).text for text in answer.rule_texts(tools)]
     return ReflectionResult(
         reflection_text=redact(answer.reflection).text,
-        strategy_text=rules[0] if rules else None,
+        strategy_text=texts[0] if texts else None,
         root_cause=redact(answer.root_cause).text or None,
         explanation=redact(answer.explanation).text or None,
-        cause_kind=_claimed_cause(context, findings, answer),
-        rules=rules,
+        cause_kind=_claimed_cause(context, facts, answer),
+        rules=texts,
         task_hint=redact(answer.task_hint).text if answer.task_hint else None,
         importance=answer.importance,
         confidence=answer.confidence,
         tags=answer.tags or (by_rules.tags if by_rules else []),
-        error_category=reflect.error_category_of(findings, context),
+        error_category=rules.error_category_of(facts, context),
         source_event_ids=sources[:MAX_SOURCE_EVENTS],
         related_memory_ids=list(context.related_memory_ids),
-        metadata=reflect.rule_metadata(context, findings)
+        metadata=rules.rule_metadata(context, facts)
         | {"model": reply.model}
         | ({"second_cause_kind": answer.second_cause_kind} if answer.second_cause_kind else {})
         | ({QUOTATIONS: list(copied)} if copied else {}),

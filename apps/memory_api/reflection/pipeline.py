@@ -54,11 +54,12 @@ from memory_api.reflection.lesson_storage import (
 from memory_api.reflection.model_output import ModelVerdict
 from memory_api.reflection.outside_text import guard_lessons, outside_texts_of
 from memory_api.reflection.related_lessons import find_related_lessons
+from memory_api.reflection.rules import context_language
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime, open_model_session
-from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.event_cache import EVENT_CACHE
 
 log = structlog.get_logger()
@@ -126,7 +127,7 @@ class Learner(ABC, Generic[Input, Learned]):
 
     @abstractmethod
     async def generate(
-        self, input: Input, findings: Findings, model: ModelSession | None
+        self, input: Input, facts: Sequence[Fact], model: ModelSession | None
     ) -> Learned:
         """Lessons of a model, or of the rules without one. Raises the model's `LLMError`, unless
         the session says that the rules stand in.
@@ -152,7 +153,7 @@ class PreparedLessons(Generic[Input, Learned]):
     """Everything that `LearningStep.save` writes, embedded."""
 
     input: Input
-    findings: Findings
+    facts: Sequence[Fact]
     lessons: Learned
     verdicts: Sequence[NewVerdict]
     recordable: PreparedVerdicts
@@ -191,22 +192,22 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         self, runtime: Runtime, run: RunRow, input: Input
     ) -> PreparedLessons[Input, Learned]:
         model = self._open_model(runtime, input)
-        findings = await analyze(input.context, input.trace_context.evidence)
+        facts = await analyze(input.context, input.trace_context.evidence)
         if model is not None and self.learner.shows_related_lessons:
             related = await find_related_lessons(runtime, input.trace_context)
             input = replace(input, related_lessons=related)
         try:
-            lessons = await self.learner.generate(input, findings, model)
+            lessons = await self.learner.generate(input, facts, model)
         except LLMOverBudget as error:
             if not error.allows_rules:
                 raise
-            lessons = replace(await self.learner.generate(input, findings, None), failure=error)
+            lessons = replace(await self.learner.generate(input, facts, None), failure=error)
         outside = outside_texts_of(input.context, input.evidence, input.trace)
         outside = outside.without(runtime.settings.trusted_feedback.split(","))
         guarded = await guard_lessons([*lessons.memories, *lessons.task_memories], outside)
         count = len(lessons.memories)
         lessons = replace(lessons, memories=guarded[:count], task_memories=guarded[count:])
-        verdicts = self._judge(input, findings, lessons)
+        verdicts = self._judge(input, facts, lessons)
         recordable = await prepare_verdicts(
             runtime,
             run.tenant_id,
@@ -223,7 +224,7 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         task_end = own_end + len(lessons.task_memories)
         return PreparedLessons(
             input,
-            findings,
+            facts,
             lessons,
             verdicts,
             recordable,
@@ -284,10 +285,10 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
             fallback_to_rules=self.fall_back_to_rules,
         )
 
-    def _judge(self, input: Input, findings: Findings, lessons: Learned) -> list[NewVerdict]:
+    def _judge(self, input: Input, facts: Sequence[Fact], lessons: Learned) -> list[NewVerdict]:
         bullets = input.used_bullets if lessons.tagged_bullets is None else lessons.tagged_bullets
         verdicts = [
-            *verdicts_by_rules(input, findings),
+            *verdicts_by_rules(input, facts),
             *verdicts_by_model(input, lessons.tags, bullets),
         ]
         trace_id = self.learner.verdict_trace_id(input)
@@ -314,7 +315,8 @@ def _lessons_for_playbook(
     hints = revision_hints(
         input.used_bullets,
         output.verdicts,
-        output.findings,
+        output.facts,
+        context_language(output.input.context),
         input.context.outcome,
         trace_id=input.trace.id,
     )

@@ -4,8 +4,8 @@ outside is redacted, shortened to a token budget and fenced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memory_api.core.secret_redaction import redact
@@ -19,7 +19,6 @@ from memory_api.llm.prompts import (
 )
 from memory_api.llm.structured_output import schema_text
 from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
-from memory_api.reflection.attempt_comparison import comparison_lines
 from memory_api.reflection.attempt_text import fold_attempts, render_attempts
 from memory_api.reflection.context import Evidence, PromptBullet, PromptLesson
 from memory_api.reflection.event_text import (
@@ -30,18 +29,20 @@ from memory_api.reflection.event_text import (
     fit_events,
     to_json,
 )
-from memory_api.reflection.facts import (
-    StatedError,
-    collect_facts,
-    fact_lines,
-    stated_error,
-)
+from memory_api.reflection.fact_text import fact_sentences
 from memory_api.reflection.model_output import reflection_class
-from memory_api.reflection.right_answer_facts import recorded_result
+from memory_api.reflection.rules import context_language
 from memory_api.text.terms import estimate_tokens
-from memory_api.trace_analysis.context import Attempt, ReflectionContext
-from memory_api.trace_analysis.findings import Findings
-from memory_api.trace_analysis.ground_truth import expected_actions, states_answer
+from memory_api.trace_analysis.arguments import as_mapping
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
+from memory_api.trace_analysis.ground_truth import (
+    MAX_RATING,
+    expected_actions,
+    find_ratings,
+    number_of,
+    states_answer,
+)
 from memory_api.trace_analysis.parser import ParsedTrace, parse_trace
 from memory_api.traces.schemas import OutcomeType
 from memory_api.traces.tools import ToolDefinition
@@ -100,7 +101,13 @@ Bullets of the playbook that the agent had. Give a verdict on each in `verdicts`
 """
 """Appended to a prompt file with `{events}` but without `{bullets}`, if there are bullets."""
 
-_LANGUAGES = {"en": "English", "ja": "Japanese"}
+_LANGUAGES = {"ja": "Japanese"}
+_SHOWN_KINDS = frozenset(FactKind) - {
+    *(FactKind.COUNTS, FactKind.QUOTATION, FactKind.ERROR, FactKind.DIFFERENCE)
+}
+"""Kinds of facts in the list of facts. The events are shown; the error and the comparison of the
+attempts have sections of their own.
+"""
 _NONE = "(none)"
 """What a template of an operator shows in place of an empty value."""
 
@@ -160,7 +167,7 @@ def build_messages(
     prompt: Prompt,
     context: ReflectionContext,
     evidence: Evidence,
-    findings: Findings,
+    facts: Sequence[Fact],
     *,
     budget: int,
 ) -> PromptMessages:
@@ -170,7 +177,7 @@ def build_messages(
     template = prompt.text
     if evidence.bullets and "{bullets}" not in template:
         template += BULLETS_TEMPLATE
-    parts = _PromptParts(context, evidence, findings, budget)
+    parts = _PromptParts(context, evidence, facts, budget)
     values = parts.values()
     if "{if " not in template:
         values = {name: value or _NONE for name, value in values.items()}
@@ -183,19 +190,18 @@ class _PromptParts:
     """
 
     def __init__(
-        self, context: ReflectionContext, evidence: Evidence, findings: Findings, budget: int
+        self, context: ReflectionContext, evidence: Evidence, facts: Sequence[Fact], budget: int
     ) -> None:
-        self.context, self.evidence, self.findings = context, evidence, findings
+        self.context, self.evidence = context, evidence
         trace = parse_trace(
             context.events, context.task_description, context.task_goal, context.tools
         )
-        self.error = _stated_error(context, trace)
+        self.error = _stated_error(context, facts)
         shown = ShownContents()
         keys = {bullet.key for bullet in evidence.bullets}
         self.events = event_pieces(context.events, shown, bullet_keys=keys)
         attempts = evidence.attempts_in_order
         self.attempts = fold_attempts(attempts, context.events, shown)
-        this = Attempt(context.outcome, context.events, tools=context.tools)
         truth = _as_text(evidence.ground_truth)
         is_goal = context.task_description == context.task_goal
         self.texts = {
@@ -207,12 +213,8 @@ class _PromptParts:
             "ground_truth": truth if states_answer(evidence.ground_truth) else "",
             "recorded_result": recorded_result(evidence.ground_truth),
             "test_report": evidence.test_report or "",
-            "findings": "\n".join(
-                fact_lines(collect_facts(context, trace, findings, evidence.ground_truth))
-            ),
-            "comparison": "\n".join(
-                f"- {line}" for line in comparison_lines(attempts, this, evidence.ground_truth)
-            ),
+            "findings": _fact_lines(f for f in facts if f.kind in _SHOWN_KINDS),
+            "comparison": _fact_lines(facts_of(facts, FactKind.DIFFERENCE)),
             "task_hints": "\n".join(f"- {_one_line(hint)}" for hint in evidence.task_hints),
             "lessons": "\n".join(
                 f"[{name}] {_one_line(lesson.text)}"
@@ -249,9 +251,9 @@ class _PromptParts:
             "events": _fenced_events(self.events, self.budget["events"]),
             "schema": schema_text(reflection_class(self.context.outcome)),
             "outcome": self.context.known_outcome or "unknown",
-            "language": _LANGUAGES.get(self.findings.language, self.findings.language),
+            "language": _LANGUAGES.get(context_language(self.context), ""),
         }
-        error = self.error or StatedError("", "", {})
+        error = self.error or _StatedError("", "", {})
         return values | {
             "evidence": _evidence_text(values),
             "error_category": error.category,
@@ -289,15 +291,25 @@ _LABELS = {
 """Labels of the fences, where they are not the name of the placeholder."""
 
 
-def _stated_error(context: ReflectionContext, trace: ParsedTrace) -> StatedError | None:
-    """An error that a successful run overcame is not the error of the run."""
-    error = stated_error(context, trace)
-    if context.error is None and context.outcome is OutcomeType.SUCCESS:
-        return None
-    return error
+@dataclass(frozen=True)
+class _StatedError:
+    """The error of the run: as the client reported it, or of the last event that has one."""
+
+    category: str
+    message: str
+    context: Mapping[str, object]
+    event_id: str | None = None
 
 
-def _error_text(error: StatedError | None) -> str:
+def _stated_error(context: ReflectionContext, facts: Sequence[Fact]) -> _StatedError | None:
+    if context.error is not None:
+        error = context.error
+        return _StatedError(error.error_category.value, error.error_message, error.context)
+    fact = next(facts_of(facts, FactKind.ERROR), None)
+    return None if fact is None else _StatedError("", fact.values["message"], {}, fact.event_ids[0])
+
+
+def _error_text(error: _StatedError | None) -> str:
     if error is None:
         return ""
     lines = [f"category: {error.category}"] if error.category else []
@@ -308,6 +320,33 @@ def _error_text(error: StatedError | None) -> str:
     lines.append(f"message: {error.message}")
     if set(error.context) - {"message"}:
         lines.append(f"context: {to_json(error.context)}")
+    return "\n".join(lines)
+
+
+def _fact_lines(facts: Iterable[Fact]) -> str:
+    """A line for each fact. The sentences quote the trace, so a prompt has to fence them."""
+    return "\n".join(f"- {line}" for line in fact_sentences(facts, "en", names_attempts=True))
+
+
+def recorded_result(ground_truth: Any) -> str:
+    """What the client recorded about the result, with the scale of its ratings; '' for a right
+    answer.
+    """
+    if ground_truth is None or states_answer(ground_truth):
+        return ""
+    result = as_mapping(ground_truth)
+    ratings = find_ratings(result)
+    others = [
+        name
+        for name, value in result.items()
+        if name not in ratings and number_of(value) is not None
+    ]
+    lines = [to_json(ground_truth)]
+    if ratings:
+        names = ", ".join(ratings)
+        lines.append(f"{names}: a rating from 1 (worst) to {MAX_RATING} (best).")
+    if others:
+        lines.append(f"The client stated no scale for {', '.join(others)}.")
     return "\n".join(lines)
 
 

@@ -27,17 +27,18 @@ from memory_api.reflection.lesson_storage import (
 )
 from memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
 from memory_api.reflection.prompt import BUILTIN_DATA, BUILTIN_PROMPT, DATA_PROMPT
+from memory_api.reflection.rules import error_category_of
 from memory_api.reflection.schemas import (
     GenerateReflectionResponse,
     ReflectionResult,
     StrategySummary,
     VerdictSummary,
 )
-from memory_api.reflection.task_comparison import comparison_drafts
+from memory_api.reflection.task_lessons import comparison_drafts, user_rule_drafts
 from memory_api.runs.chain import IMPORTANCE, REFLECT
 from memory_api.runs.tables import RunRow
 from memory_api.text.advice import is_task_specific
-from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.facts import Fact
 
 log = structlog.get_logger()
 
@@ -66,9 +67,9 @@ class TraceLearner(Learner[ReflectionInput, TraceLessons]):
         return replace(input, task_lessons=known.lessons, task_hints=known.hints)
 
     async def generate(
-        self, input: ReflectionInput, findings: Findings, model: ModelSession | None
+        self, input: ReflectionInput, facts: Sequence[Fact], model: ModelSession | None
     ) -> TraceLessons:
-        reflection = await _generate(input, findings, model)
+        reflection = await _generate(input, facts, model)
         memories: list[MemoryDraft] = []
         if reflection.result is not None:
             memories = reflection_drafts(
@@ -81,12 +82,16 @@ class TraceLearner(Learner[ReflectionInput, TraceLessons]):
             )
         # A model has seen the differences between the attempts.
         by_rules = reflection.engine == "rules"
-        task_memories = _comparison_drafts(input, memories) if by_rules else []
+        task_memories = _task_drafts(input, facts, memories) if by_rules else []
         strategies = [*memories[1:], *task_memories]
         return TraceLessons(
             memories,
             task_memories,
-            episode_draft(input.trace_context, input.run.input.get(IMPORTANCE)),
+            episode_draft(
+                input.trace_context,
+                error_category_of(facts, input.context),
+                input.run.input.get(IMPORTANCE),
+            ),
             playbook_lessons=[draft.id for draft in strategies if _fits_playbook(draft)],
             tags=reflection.verdicts,
             confirmed_lessons=reflection.confirmed_lessons,
@@ -129,7 +134,7 @@ class TraceLearner(Learner[ReflectionInput, TraceLessons]):
 
 
 async def _generate(
-    input: ReflectionInput, findings: Findings, model: ModelSession | None
+    input: ReflectionInput, facts: Sequence[Fact], model: ModelSession | None
 ) -> GeneratedReflection:
     context = input.context
     ids = {"tenant_id": context.tenant_id, "project_id": context.project_id}
@@ -140,7 +145,7 @@ async def _generate(
         event_count=len(context.events),
     )
     try:
-        reflection = await generate_reflection(context, input.evidence, model, findings=findings)
+        reflection = await generate_reflection(context, input.evidence, model, facts=facts)
     except (LLMCircuitOpen, LLMOverBudget):
         raise  # every waiting run raises this; its cause is logged once
     except Exception as error:
@@ -176,16 +181,20 @@ def drop_reused_strategy(
     return replace(reflection, result=result.model_copy(update=update))
 
 
-def _comparison_drafts(
-    input: ReflectionInput, memories: Sequence[MemoryDraft]
+def _task_drafts(
+    input: ReflectionInput, facts: Sequence[Fact], memories: Sequence[MemoryDraft]
 ) -> list[MemoryDraft]:
-    """Lessons from comparing the attempts at the task, without those that `memories` contain. A run
-    that replaces degraded lessons adds none: the degraded run stored them.
+    """Lessons from comparing the attempts at the task, and rules that the user stated, without
+    those that `memories` contain. A run that replaces degraded lessons adds none: the degraded run
+    stored them.
     """
     if degraded_run_of(input.run) is not None:
         return []
     texts = {draft.content for draft in memories}
-    drafts = comparison_drafts(input.trace_context, input.task_lessons, input.run.id)
+    drafts = [
+        *comparison_drafts(input.trace_context, facts, input.task_lessons, input.run.id),
+        *user_rule_drafts(input.trace_context, facts, input.run.id),
+    ]
     return [d for d in drafts if d.content not in texts and not input.is_reused(d.content)]
 
 

@@ -268,9 +268,9 @@ def is_answer_call(call: ToolCall) -> bool:
 
 
 def final_answer_call(calls: Sequence[ToolCall]) -> ToolCall | None:
-    """The last call with an answer, by its tool's name or because the environment judged it."""
+    """The last call with an answer, by its tool's name."""
     for call in reversed(calls):
-        if call.is_correct is not None or (is_answer_call(call) and call.arguments):
+        if is_answer_call(call) and call.arguments:
             return call
     return None
 

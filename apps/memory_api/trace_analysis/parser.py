@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-from memory_api.text.excerpts import excerpt, first_line, sentence_around, without_greeting
+from memory_api.text.excerpts import detect_language, excerpt, first_line, without_greeting
 from memory_api.text.quotations import to_safe_name
 from memory_api.trace_analysis.arguments import Arguments, format_call, parse_arguments
 from memory_api.trace_analysis.exit_codes import (
@@ -21,14 +22,12 @@ from memory_api.trace_analysis.exit_codes import (
 )
 from memory_api.trace_analysis.failures import (
     Failure,
-    FailureSource,
     detect_failure,
     error_message,
     exit_code_failure,
     most_informative_line,
 )
-from memory_api.trace_analysis.team import AgentStep, Role, output_body, parse_steps
-from memory_api.trace_analysis.vocabulary import Vocabulary, language_of, load_vocabulary
+from memory_api.trace_analysis.vocabulary import load_vocabulary
 from memory_api.traces.schemas import Event, EventType
 from memory_api.traces.tools import ToolDefinition, recorded_tools
 
@@ -41,10 +40,8 @@ class ToolCall:
     """One tool call with its response. `position` and `response_position` are indexes into the
     events of the trace.
 
-    `failure_message` is empty unless the call failed; `failure_source` is what shows it.
-    `exit_code` is what the trace states for the call; other codes than 0 are failures, unless they
-    are results of the command. `is_correct`: whether the environment accepted the call's answer,
-    None if it did not say.
+    `failure_message` is empty unless the call failed. `exit_code` is what the trace states
+    for the call; other codes than 0 are failures, unless they are results of the command.
     `writes`: whether the tool can change anything, by the `tools` of the trace, None if they do not
     say. A name proves nothing.
     """
@@ -57,19 +54,14 @@ class ToolCall:
     response_position: int | None = None
     response: str = ""
     failure_message: str = ""
-    failure_source: FailureSource = "tool"
     exit_code: int | None = None
-    is_correct: bool | None = None
     duration_seconds: float | None = None
     writes: bool | None = None
     _summary: str = ""
 
     @property
     def has_response(self) -> bool:
-        """Whether a response is recorded. A call without one is paired with the agent's next
-        message.
-        """
-        return self.response_position is not None and self.failure_source != "message"
+        return self.response_position is not None
 
     @property
     def summary(self) -> str:
@@ -110,40 +102,24 @@ class ToolCall:
 class ParsedTrace:
     """A trace as tool calls and messages. The `…_positions` are indexes into `events`, ascending.
 
-    Instructions and lessons are system events; lessons hold text of this memory service. `steps`
-    is empty unless several agents took part. `tools`: those that the agent could call; without a
-    list of them, those that it called.
+    Instructions and lessons are system events; lessons hold text of this memory service. `tools`:
+    those that the agent could call; without a list of them, those that it called.
     """
 
     events: Sequence[Event]
     event_ids: list[str]
-    vocabulary: Vocabulary
     calls: list[ToolCall] = field(default_factory=list)
     user_positions: list[int] = field(default_factory=list)
     reply_positions: list[int] = field(default_factory=list)
     error_positions: list[int] = field(default_factory=list)
     instruction_positions: list[int] = field(default_factory=list)
     lesson_positions: list[int] = field(default_factory=list)
-    steps: list[AgentStep] = field(default_factory=list)
     task: str = ""
     full_task: str = ""
     tools: Sequence[ToolDefinition] = ()
 
-    @property
-    def language(self) -> str:
-        return self.vocabulary.language
-
     def content_at(self, position: int) -> str:
         return self.events[position].content
-
-    def last_before(self, positions: list[int], position: int) -> int | None:
-        """The last of the ascending `positions` before `position`."""
-        latest = None
-        for candidate in positions:
-            if candidate >= position:
-                break
-            latest = candidate
-        return latest
 
 
 def parse_trace(
@@ -151,18 +127,13 @@ def parse_trace(
     task: str | None = None,
     goal: str | None = None,
     tools: Sequence[ToolDefinition] = (),
-    *,
-    vocabulary: Vocabulary | None = None,
 ) -> ParsedTrace:
     """Parses a trace in one pass. Pairs calls with responses by call ID, else in order. `tools` are
-    those that the agent could call. Without a `vocabulary`, that of the trace's language.
+    those that the agent could call.
     """
-    vocabulary = vocabulary or select_vocabulary(events, task)
     writes = {tool.name: tool.writes for tool in tools}
     trace = ParsedTrace(
-        events,
-        [event.event_id or f"e{index:04d}" for index, event in enumerate(events)],
-        vocabulary,
+        events, [event.event_id or f"e{index:04d}" for index, event in enumerate(events)]
     )
     calls_by_id: dict[str, ToolCall] = {}
     open_calls: deque[ToolCall] = deque()
@@ -176,7 +147,7 @@ def parse_trace(
             if call_id := _call_id(event):
                 calls_by_id[call_id] = call
         elif kind is EventType.TOOL_RESPONSE:
-            _attach_response(event, position, calls_by_id, open_calls, vocabulary)
+            _attach_response(event, position, calls_by_id, open_calls)
         elif kind is EventType.USER_MESSAGE:
             trace.user_positions.append(position)
         elif kind is EventType.ERROR_EVENT:
@@ -184,15 +155,14 @@ def parse_trace(
             _attach_error(event, position, trace.calls, calls_by_id)
         elif kind is EventType.LLM_RESPONSE:
             trace.reply_positions.append(position)
-            _attach_message(event.content, position, open_calls, vocabulary)
+            open_calls.clear()
         elif kind is EventType.SYSTEM_EVENT:
             _add_system_event(trace, event, position)
-    trace.task = _describe_task(trace, task, goal)
+    trace.task = describe_task(events, task, goal)
     trace.tools = tools or recorded_tools(call.tool for call in trace.calls)
     trace.full_task = task or trace.task
-    _add_exit_codes(trace)
-    trace.steps = parse_steps(events, trace.event_ids, trace.full_task)
-    _add_code_calls(trace)
+    for call in trace.calls:
+        _add_exit_code(trace, call)
     return trace
 
 
@@ -241,7 +211,6 @@ def _attach_response(
     position: int,
     calls_by_id: dict[str, ToolCall],
     open_calls: deque[ToolCall],
-    vocabulary: Vocabulary,
 ) -> None:
     call_id = _call_id(event)
     call = calls_by_id.pop(call_id, None) if call_id else None
@@ -255,11 +224,8 @@ def _attach_response(
     duration_seconds = _duration_seconds(event)
     if duration_seconds is not None:
         call.duration_seconds = duration_seconds
-    call.is_correct = _parse_correctness(event.content, vocabulary)
-    if call.is_correct is None and not call.failure_message:
-        _set_failure(call, detect_failure(event, vocabulary))
-    elif call.is_correct is False and event.error:
-        call.failure_message = error_message(event.error)
+    if not call.failure_message:
+        _set_failure(call, detect_failure(event, load_vocabulary("en")))
 
 
 def _attach_error(
@@ -275,18 +241,15 @@ def _attach_error(
         call.failure_message = message or error_message(event.error or {}) or "error"
 
 
-def _add_exit_codes(trace: ParsedTrace) -> None:
-    """Sets the exit codes of calls. Another code than 0 reports a failure, even one that only a
-    phrase showed, unless it is a result of the command.
+def _add_exit_code(trace: ParsedTrace, call: ToolCall) -> None:
+    """Sets the exit code of a call. Another code than 0 is a failure, unless it is a result of the
+    command.
     """
-    for call in trace.calls:
-        call.exit_code = _find_exit_code(trace, call)
-        if call.exit_code in (0, None) or call.is_correct is not None:
-            continue
-        if call.failure_message and call.failure_source == "tool":
-            continue
-        if not is_result(call.tool, call.command, call.exit_code):
-            _set_failure(call, exit_code_failure(call.exit_code, call.response, trace.vocabulary))
+    call.exit_code = _find_exit_code(trace, call)
+    if call.exit_code in (0, None) or call.failure_message:
+        return
+    if not is_result(call.tool, call.command, call.exit_code):
+        _set_failure(call, exit_code_failure(call.exit_code, call.response, load_vocabulary("en")))
 
 
 def _find_exit_code(trace: ParsedTrace, call: ToolCall) -> int | None:
@@ -307,48 +270,7 @@ def _find_exit_code(trace: ParsedTrace, call: ToolCall) -> int | None:
 
 def _set_failure(call: ToolCall, failure: Failure | None) -> None:
     if failure:
-        call.failure_message, call.failure_source = failure.message, failure.source
-
-
-def _attach_message(
-    text: str, position: int, open_calls: deque[ToolCall], vocabulary: Vocabulary
-) -> None:
-    """Pairs a call that has no response with the agent's next message."""
-    while open_calls and open_calls[0].response_position is not None:
-        open_calls.popleft()
-    if not open_calls:
-        return
-    call = open_calls.pop()
-    open_calls.clear()
-    call.response_position, call.response, call.failure_source = position, "", "message"
-    match = vocabulary.search("failure_reply", text[:1_500])
-    if match:
-        call.failure_message = sentence_around(text[:1_500], match.start())
-
-
-def _parse_correctness(text: str, vocabulary: Vocabulary) -> bool | None:
-    if len(text) > 120:
-        return None
-    if vocabulary.search("wrong_answer", text):
-        return False
-    return True if vocabulary.search("correct_answer", text) else None
-
-
-def _add_code_calls(trace: ParsedTrace) -> None:
-    """Adds a call for each code block that an output follows. Its tool is the language."""
-    for step, output in zip(trace.steps, trace.steps[1:], strict=False):
-        if not step.code or output.role is not Role.OUTPUT:
-            continue
-        tool = step.language or "code"
-        call = ToolCall(
-            step.position, step.event_id, tool, step.code, {"": step.code}, output.position
-        )
-        call.response, call.exit_code = output_body(output.text), output.exit_code
-        if call.exit_code not in (0, None) and not is_result(tool, step.code, call.exit_code):
-            _set_failure(call, exit_code_failure(call.exit_code, call.response, trace.vocabulary))
-        trace.calls.append(call)
-    if trace.steps:
-        trace.calls.sort(key=lambda call: call.position)
+        call.failure_message = failure.message
 
 
 def _add_system_event(trace: ParsedTrace, event: Event, position: int) -> None:
@@ -361,23 +283,18 @@ def _add_system_event(trace: ParsedTrace, event: Event, position: int) -> None:
         trace.instruction_positions.append(position)
 
 
-def select_vocabulary(
-    events: Sequence[Event], task: str | None, without_dataset: str | None = None
-) -> Vocabulary:
-    """The vocabulary of a trace's language. For `without_dataset` see `load_vocabulary`."""
-    return load_vocabulary(language_of(_language_sample(events, task)), without_dataset)
-
-
-def _language_sample(events: Sequence[Event], task: str | None) -> Iterator[str]:
-    """The task and the first messages, else the first events."""
-    if task:
-        yield task
+def language_of(events: Sequence[Event], task: str | None) -> str:
+    """The language in which Hansei writes about a trace: `ja` by its script, else `en`."""
     spoken = [e.content for e in events[:_SAMPLED_EVENTS] if e.event_type in _SPOKEN_TYPES]
-    yield from spoken or [event.content for event in events[:10]]
+    return detect_language(
+        [*filter(None, [task]), *(spoken or [event.content for event in events[:10]])]
+    )
 
 
-def _describe_task(trace: ParsedTrace, task: str | None, goal: str | None) -> str:
-    user_messages = [trace.content_at(position) for position in trace.user_positions[:3]]
+def describe_task(events: Sequence[Event], task: str | None, goal: str | None) -> str:
+    """The first line of the task, of a user message or of the goal, without a greeting."""
+    spoken = (e.content for e in events if e.event_type is EventType.USER_MESSAGE)
+    user_messages = list(islice(spoken, 3))
     for text in (task, *user_messages, goal):
         body = without_greeting(text) if text else ""
         if len(body) >= 10:

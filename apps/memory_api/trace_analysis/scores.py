@@ -1,19 +1,20 @@
-"""Importance and confidence of a reflection, calculated from counted evidence.
+"""Importance and confidence of a reflection, calculated from counted facts.
 
-Importance = base(outcome) + sum of weight * n / (n + half) over the kinds of evidence in
-`EVIDENCE_WEIGHTS`, at most 1. It estimates how much this knowledge helps the next run.
+Importance = base(outcome) + sum of weight * n / (n + half) over the kinds of facts in `WEIGHTS`, at
+most 1. It estimates how much this knowledge helps the next run.
 
 Confidence = 1 - .72 * product of (1 - strength) ** (n / (n + half)), at most .97. Statements of the
-environment and the ground truth have the most strength, observations in text the least.
+environment and of the client have the most strength, observations in text the least.
 
 Neither falls when a count rises.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
 
-from memory_api.trace_analysis.findings import Findings, has_wrong_answer
+from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.traces.schemas import OutcomeType
 
 BASE_IMPORTANCE = {
@@ -24,92 +25,54 @@ BASE_IMPORTANCE = {
     OutcomeType.SUCCESS: 0.28,
 }
 
-
-@dataclass(frozen=True, slots=True)
-class EvidenceCounts:
-    """The number of findings of each kind."""
-
-    answer_checks: int = 0
-    action_deviations: int = 0
-    failed_assertions: int = 0
-    crashes: int = 0
-    failed_calls: int = 0
-    repetitions: int = 0
-    repaired_calls: int = 0
-    contrasts: int = 0
-    refusals: int = 0
-    value_sources: int = 0
-    calls: int = 0
-
-
 # (weight in importance, strength in confidence, count at which half of each is reached)
-EVIDENCE_WEIGHTS: dict[str, tuple[float, float, float]] = {
-    "answer_checks": (0.07, 0.45, 0.5),
-    "action_deviations": (0.16, 0.60, 1.0),
-    "failed_assertions": (0.14, 0.60, 1.0),
-    "crashes": (0.12, 0.40, 0.5),
-    "failed_calls": (0.12, 0.35, 3.0),
-    "repetitions": (0.08, 0.25, 2.0),
-    "repaired_calls": (0.20, 0.50, 1.0),
-    "contrasts": (0.18, 0.40, 1.0),
-    "refusals": (0.05, 0.12, 2.0),
-    "value_sources": (0.05, 0.30, 1.0),
-    "calls": (0.06, 0.15, 12.0),
+WEIGHTS: dict[FactKind, tuple[float, float, float]] = {
+    FactKind.EXPECTATION: (0.16, 0.60, 1.0),
+    FactKind.TEST: (0.14, 0.60, 1.0),
+    FactKind.ERROR: (0.12, 0.40, 0.5),
+    FactKind.FAILED_CALL: (0.12, 0.35, 3.0),
+    FactKind.REPEATED_CALL: (0.08, 0.25, 2.0),
+    FactKind.CORRECTED_CALL: (0.20, 0.50, 1.0),
+    FactKind.DIFFERENCE: (0.18, 0.40, 1.0),
+    FactKind.USER_RULE: (0.20, 0.30, 1.0),
+    FactKind.COUNTS: (0.06, 0.15, 12.0),
 }
 
 
-def count_evidence(findings: Findings) -> EvidenceCounts:
-    answer = findings.final_answer
-    seen_answers = (
-        0
-        if answer is None
-        else sum(
-            x is not None for x in (answer.expected_answer_event_id, answer.given_answer_event_id)
-        )
-    )
-    return EvidenceCounts(
-        answer_checks=int(
-            answer is not None and (answer.is_correct is not None or has_wrong_answer(findings))
-        )
-        + (len(findings.dialogue.ratings) if findings.dialogue else 0),
-        action_deviations=len(findings.action_deviations) + len(findings.missing_outputs),
-        failed_assertions=len(findings.failed_assertions),
-        crashes=int(findings.crash is not None),
-        failed_calls=findings.failed_call_count,
-        repetitions=(findings.repeated_attempt.earlier_count if findings.repeated_attempt else 0)
-        + sum(r.count for r in findings.repeated_calls)
-        + sum(s.count for s in findings.failure_streaks),
-        repaired_calls=len([r for r in findings.repaired_calls if r.argument_changes]),
-        contrasts=findings.attempt_contrast.other_attempt_count if findings.attempt_contrast else 0,
-        refusals=len(findings.refusals) + len(findings.unconfirmed_changes),
-        value_sources=seen_answers
-        + len(findings.lookup_hops)
-        + (
-            1
-            if findings.argument_origin
-            and (findings.argument_origin.from_tools or findings.argument_origin.reused_arguments)
-            else 0
-        ),
-        calls=findings.call_count + (findings.dialogue.reply_count if findings.dialogue else 0),
-    )
+def _count(fact: Fact) -> int:
+    """What a fact counts for: the calls it is about, else 1. An expectation that was met says
+    nothing about the cause of an outcome.
+    """
+    if fact.kind is FactKind.COUNTS:
+        return int(fact.values["calls"])
+    if fact.kind is FactKind.EXPECTATION:
+        return int(not fact.values["met"])
+    is_of_calls = fact.kind in (FactKind.FAILED_CALL, FactKind.REPEATED_CALL)
+    return int(fact.values["count"]) if is_of_calls else 1
 
 
-def calculate_importance(outcome: OutcomeType, evidence: EvidenceCounts) -> float:
+def _counts(facts: Iterable[Fact]) -> Counter[FactKind]:
+    counts = Counter[FactKind]()
+    for fact in facts:
+        counts[fact.kind] += _count(fact)
+    return counts
+
+
+def calculate_importance(outcome: OutcomeType, facts: Iterable[Fact]) -> float:
     """0 to 1; for the formula see the module docstring."""
-    gain = sum(
-        weight * _saturation(getattr(evidence, name), half_count)
-        for name, (weight, _, half_count) in EVIDENCE_WEIGHTS.items()
-    )
+    counts = _counts(facts)
+    gain = sum(w * _saturation(counts[kind], half) for kind, (w, _, half) in WEIGHTS.items())
     return round(min(1.0, BASE_IMPORTANCE[outcome] + gain), 3)
 
 
-def calculate_confidence(evidence: EvidenceCounts) -> float:
+def calculate_confidence(facts: Iterable[Fact]) -> float:
     """0 to 0.97; for the formula see the module docstring."""
+    counts = _counts(facts)
     doubt = 0.72
-    for name, (_, strength, half_count) in EVIDENCE_WEIGHTS.items():
-        doubt *= (1 - strength) ** _saturation(getattr(evidence, name), half_count)
+    for kind, (_, strength, half) in WEIGHTS.items():
+        doubt *= (1 - strength) ** _saturation(counts[kind], half)
     return round(min(0.97, 1 - doubt), 3)
 
 
-def _saturation(count: int, half_count: float) -> float:
-    return count / (count + half_count)
+def _saturation(count: int, half: float) -> float:
+    return count / (count + half)

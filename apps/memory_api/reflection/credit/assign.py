@@ -26,7 +26,7 @@ from memory_api.reflection.credit.outcome_contrast import CreditResult, record_a
 from memory_api.reflection.model_output import ModelVerdict
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.tables import TraceRow
 
 
@@ -41,13 +41,13 @@ class PreparedVerdicts:
     reasons: Mapping[str, PreparedMemory] = field(default_factory=dict[str, PreparedMemory])
 
 
-def verdicts_by_rules(input: ReflectionInput, findings: Findings) -> list[NewVerdict]:
+def verdicts_by_rules(input: ReflectionInput, facts: Sequence[Fact]) -> list[NewVerdict]:
     """Verdicts of tests and rules, and of the outcome if the client reported one."""
     verdicts = judge_by_rules(
         input.used_bullets,
         input.context,
         input.trace_context.evidence,
-        findings,
+        facts,
         trace_id=input.trace.id,
         run_id=input.run.id,
     )
@@ -96,8 +96,8 @@ async def prepare_credit(runtime: Runtime, run: RunRow) -> PreparedVerdicts | No
         return None
     verdicts: list[NewVerdict] = []
     if input.used_bullets:
-        findings = await analyze(input.context, input.trace_context.evidence)
-        verdicts = verdicts_by_rules(input, findings)
+        facts = await analyze(input.context, input.trace_context.evidence)
+        verdicts = verdicts_by_rules(input, facts)
     return await prepare_verdicts(runtime, run.tenant_id, input.playbook, verdicts)
 
 

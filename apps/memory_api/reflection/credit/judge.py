@@ -1,8 +1,9 @@
 """Verdicts on the bullets that a run used, without a model, and limits on those of a model.
 
     test     a test or the ground truth names a tool that the bullet recommends or advises against
-    rules    the trace shows that the run followed the bullet's advice on a tool, or did not, where
-             the tool failed or made a difference to other attempts
+    rules    of the attempts at the task, those with a call of a tool that the bullet names succeeded
+             more often, or less often, than those without, with the certainty that the outcome
+             verdicts need (`outcome_contrast`)
     outcome  the outcome of the run. Evidence only, until other attempts at the task
              confirm it (`outcome_contrast`)
 
@@ -26,11 +27,13 @@ from memory_api.playbooks.verdicts.record import Judge, NewVerdict
 from memory_api.reflection.bullet_usage import UsedBullet, bullet_text
 from memory_api.reflection.context import Evidence
 from memory_api.reflection.credit.bullet_advice import BulletAdvice, parse_bullet_advice
+from memory_api.reflection.credit.outcome_contrast import AttemptCounts, outcome_tag
+from memory_api.reflection.rules import context_language
+from memory_api.trace_analysis.attempts import count_tool_use
 from memory_api.trace_analysis.context import ReflectionContext
-from memory_api.trace_analysis.findings import Findings, last_unrepaired_failure
+from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.trace_analysis.ground_truth import expected_actions
 from memory_api.trace_analysis.parser import ParsedTrace, parse_trace
-from memory_api.trace_analysis.test_reports.parse import parse_test_report
 from memory_api.traces.schemas import OutcomeType
 
 _REASONS = {
@@ -42,10 +45,10 @@ _REASONS = {
             "broken": "The run did not follow the advice on `{tool}`. The ground truth or a failing test supports the advice.",
         },
         "rules": {
-            "followed_right": "The bullet recommends `{tool}`. The run called it and succeeded; the call followed an error or was not made in failed attempts.",
-            "followed_wrong": "The bullet recommends `{tool}`. The run called it and failed; the call returned errors or was not made in a successful attempt.",
-            "kept_from": "The bullet advises against `{tool}`. The run followed it and failed; a successful attempt called the tool.",
-            "broken": "The run did not follow the advice on `{tool}`. An error or a successful attempt supports the advice.",
+            "followed_right": "The bullet recommends `{tool}`. The run called it and succeeded; attempts at this task with this call succeed more often.",
+            "followed_wrong": "The bullet recommends `{tool}`. The run called it and failed; attempts at this task with this call fail more often.",
+            "kept_from": "The bullet advises against `{tool}`. The run followed it and failed; attempts at this task with this call succeed more often.",
+            "broken": "The run did not follow the advice on `{tool}`. The outcomes of the attempts at this task support the advice.",
         },
     },
     "ja": {
@@ -56,10 +59,10 @@ _REASONS = {
             "broken": "実行は `{tool}` についての助言に従わなかった。正解データまたは失敗したテストは助言と一致する。",
         },
         "rules": {
-            "followed_right": "このバレットは `{tool}` を推奨している。実行はこの助言に従って成功した。この呼び出しはエラーの後に行われたか、失敗した試行では行われていない。",
-            "followed_wrong": "このバレットは `{tool}` を推奨している。実行はこの助言に従って失敗した。この呼び出しはエラーを返したか、成功した試行では行われていない。",
-            "kept_from": "このバレットは `{tool}` を避けるよう助言している。実行はこの助言に従って失敗し、成功した試行はこのツールを呼び出している。",
-            "broken": "実行は `{tool}` についての助言に従わなかった。エラーまたは成功した試行は助言と一致する。",
+            "followed_right": "このバレットは `{tool}` を推奨している。実行はこの助言に従って成功した。このタスクの試行は、この呼び出しがある場合のほうが多く成功している。",
+            "followed_wrong": "このバレットは `{tool}` を推奨している。実行はこの助言に従って失敗した。このタスクの試行は、この呼び出しがある場合のほうが多く失敗している。",
+            "kept_from": "このバレットは `{tool}` を避けるよう助言している。実行はこの助言に従って失敗した。このタスクの試行は、この呼び出しがある場合のほうが多く成功している。",
+            "broken": "実行は `{tool}` についての助言に従わなかった。このタスクの試行の結果は助言と一致する。",
         },
     },
 }  # fmt: skip
@@ -118,28 +121,29 @@ def judge_by_rules(
     used: Sequence[UsedBullet],
     context: ReflectionContext,
     evidence: Evidence,
-    findings: Findings,
+    facts: Sequence[Fact],
     *,
     trace_id: UUID,
     run_id: UUID | None = None,
 ) -> list[NewVerdict]:
-    """The verdicts on all used bullets, at most one per judge. `findings` are those on the same
+    """The verdicts on all used bullets, at most one per judge. `facts` are those of the same
     context and evidence.
     """
     if not used:
         return []
     run = parse_trace(context.events, context.task_description, context.task_goal, context.tools)
-    by_tests = _tools_by_tests(run, context.outcome, evidence, findings)
-    by_trace = _tools_by_trace(run, context.outcome, findings)
+    language = context_language(context)
+    by_tests = _tools_by_tests(run, context.outcome, evidence, facts)
+    by_attempts = _tools_by_attempts(run, context.outcome, evidence)
     verdicts: list[NewVerdict] = []
     for bullet in used:
         sources: list[tuple[Judge, ToolVerdicts]] = [("test", by_tests)]
         if bullet.usage in ACKNOWLEDGED_USES:
-            sources.append(("rules", by_trace))
+            sources.append(("rules", by_attempts))
         for judge, tools in sources:
             if bullet.usage == "cited":
                 tools = tools.limit_calls(_tools_after_citation(run, bullet.key))
-            verdict = _verdict_on(bullet, judge, tools, findings.language, trace_id, run_id)
+            verdict = _verdict_on(bullet, judge, tools, language, trace_id, run_id)
             if verdict is not None:
                 verdicts.append(verdict)
         verdicts.append(outcome_verdict(bullet, context.outcome, trace_id, run_id))
@@ -212,20 +216,23 @@ def limit_model_verdicts(
 
 
 def _tools_by_tests(
-    run: ParsedTrace, outcome: OutcomeType, evidence: Evidence, findings: Findings
+    run: ParsedTrace, outcome: OutcomeType, evidence: Evidence, facts: Sequence[Fact]
 ) -> ToolVerdicts:
     """Tools by the expected actions of the ground truth and the messages of failing tests."""
     called = {call.tool for call in run.calls if call.tool}
+    deviations: dict[str, set[str]] = {}
+    for fact in facts_of(facts, FactKind.EXPECTATION):
+        if fact.values["what"] == "call":
+            deviations.setdefault(fact.values["deviation"], set()).add(fact.values["tool"])
     right: set[str] = set()
-    wrong = {d.tool for d in findings.action_deviations if d.kind == "extra"}
-    missing = {d.tool for d in findings.action_deviations if d.kind == "missing"}
+    wrong, missing = deviations.get("extra", set()), deviations.get("missing", set())
     expected = expected_actions(evidence.ground_truth)
     if expected:
         right = {action.tool for action in expected if action.tool in called}
-        right -= {d.tool for d in findings.action_deviations}
-    if outcome in FAILURE_OUTCOMES and evidence.test_report:
-        messages = " ".join(t.message for t in parse_test_report(evidence.test_report).failed_tests)
-        wrong |= {tool for tool in called if _is_distinctive(tool) and tool in messages}
+        right -= set[str]().union(*deviations.values())
+    if outcome in FAILURE_OUTCOMES:
+        messages = " ".join(f.values["message"] for f in facts_of(facts, FactKind.TEST))
+        wrong = wrong | {tool for tool in called if _is_distinctive(tool) and tool in messages}
     return _disjoint(right, wrong, missing - called)
 
 
@@ -247,32 +254,24 @@ def _is_distinctive(tool: str) -> bool:
     return len(tool) > 5 and ("_" in tool or "." in tool)
 
 
-def _tools_by_trace(run: ParsedTrace, outcome: OutcomeType, findings: Findings) -> ToolVerdicts:
-    """Tools by the trace and by earlier attempts at its task."""
+def _tools_by_attempts(run: ParsedTrace, outcome: OutcomeType, evidence: Evidence) -> ToolVerdicts:
+    """Tools by the outcomes of the attempts at the task with and without a call of them."""
     right: set[str] = set()
     wrong: set[str] = set()
     missing: set[str] = set()
-    succeeded = {
-        call.tool for call in run.calls if not call.failure_message and call.is_correct is None
-    }
-    if outcome is OutcomeType.SUCCESS:
-        for retry in findings.repaired_calls:
-            right |= {tool for tool in (retry.source_tool, retry.tool) if tool}
-    elif outcome in FAILURE_OUTCOMES:
-        last = last_unrepaired_failure(findings)
-        wrong |= {streak.tool for streak in findings.failure_streaks} - succeeded
-        wrong |= {last.tool} - succeeded if last else set()
-    if findings.attempt_contrast:
-        contrast = findings.attempt_contrast
-        if contrast.this_succeeded:
-            right |= set(contrast.tools_only_in_this)
-        elif outcome in FAILURE_OUTCOMES:
-            missing |= set(contrast.tools_only_in_other)
-            wrong |= (
-                {contrast.write_tool_only_in_failed}
-                if contrast.write_tool_only_in_failed
-                else set()
+    called = {call.tool for call in run.calls}
+    for tool, use in count_tool_use(run, outcome, evidence.attempts_in_order).items():
+        tag = outcome_tag(
+            AttemptCounts(
+                use.with_count, use.with_successes, use.without_count, use.without_successes
             )
+        )
+        if tag == "helpful" and outcome is OutcomeType.SUCCESS and tool in called:
+            right.add(tool)
+        elif tag == "helpful" and outcome in FAILURE_OUTCOMES and tool not in called:
+            missing.add(tool)
+        elif tag == "harmful" and outcome in FAILURE_OUTCOMES and tool in called:
+            wrong.add(tool)
     return _disjoint(right, wrong, missing)
 
 

@@ -22,7 +22,7 @@ from memory_api.reflection.credit.judge import (
     FAILURE_OUTCOMES,
     KEPT_FROM,
 )
-from memory_api.trace_analysis.findings import Findings, last_unrepaired_failure
+from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.traces.schemas import OutcomeType
 
 MAX_CAVEATS = 2
@@ -52,7 +52,8 @@ _CAVEAT = re.compile(
 def revision_hints(
     used: Sequence[UsedBullet],
     verdicts: Iterable[NewVerdict],
-    findings: Findings,
+    facts: Sequence[Fact],
+    language: str,
     outcome: OutcomeType,
     *,
     trace_id: UUID | None = None,
@@ -71,16 +72,20 @@ def revision_hints(
         given = by_key.get(bullet.key, [])
         broken = any(verdict.evidence.get("why") == ADVICE_IGNORED for verdict in given)
         if bullet.usage in ACKNOWLEDGED_USES and not broken and not bullet.bullet.pinned:
-            hints.append(_hint(bullet, given, findings, trace_id))
+            hints.append(_hint(bullet, given, _failing_tool(facts), language, trace_id))
     return hints
 
 
 def _hint(
-    used: UsedBullet, given: Sequence[NewVerdict], findings: Findings, trace_id: UUID | None
+    used: UsedBullet,
+    given: Sequence[NewVerdict],
+    failing_tool: str,
+    language: str,
+    trace_id: UUID | None,
 ) -> RevisionHint:
     harm = next((v for v in given if v.tag == "harmful"), None)
-    tool = str(harm.evidence.get("step", "")) if harm else _failing_tool(findings)
-    caveat = _caveat(tool, findings.language, harm)
+    tool = str(harm.evidence.get("step", "")) if harm else failing_tool
+    caveat = _caveat(tool, language, harm)
     proven = usefulness(used.bullet.helpful, used.bullet.harmful) > PROVEN_USEFULNESS
     before = used.bullet.when_to_use
     if caveat is None or caveat in before or (proven and harm is None):
@@ -102,12 +107,10 @@ def add_caveat(when_to_use: str, caveat: str) -> str:
     return " ".join(part for part in (base, *kept) if part)
 
 
-def _failing_tool(findings: Findings) -> str:
-    """The tool with a series of errors, else that of the last error without a later success."""
-    if findings.failure_streaks:
-        return findings.failure_streaks[0].tool
-    last = last_unrepaired_failure(findings)
-    return last.tool if last else ""
+def _failing_tool(facts: Sequence[Fact]) -> str:
+    """The tool of the last failed call after which its tool did not work any more; "" if none."""
+    failed = [f for f in facts_of(facts, FactKind.FAILED_CALL) if not f.values["works_later"]]
+    return str(failed[-1].values["tool"]) if failed else ""
 
 
 def _caveat(tool: str, language: str, harm: NewVerdict | None) -> str | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from memory_api.reflection.trajectories.schemas import Trajectory
 from memory_api.trace_analysis.answer_comparison import compare_answers
 from memory_api.trace_analysis.context import ReflectionContext
-from memory_api.trace_analysis.detectors.answers import find_failed_assertions
 from memory_api.trace_analysis.test_reports.parse import parse_test_report
 from memory_api.traces.schemas import ErrorInfo, Event, EventType, OutcomeType
 
@@ -33,9 +32,7 @@ def trajectory_outcome(
     is unknown.
     """
     report = parse_test_report(test_report)
-    if report.failed_or_error_count or (
-        not report.executed_count and find_failed_assertions(test_report)
-    ):
+    if report.failed_or_error_count:
         return OutcomeType.FAILURE
     if report.executed_count:
         return OutcomeType.SUCCESS

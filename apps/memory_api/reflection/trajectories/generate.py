@@ -20,13 +20,12 @@ from memory_api.llm.wrappers import MeteredLLM
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.playbooks.models import Bullet
 from memory_api.reflection.context import Evidence, analyze
-from memory_api.reflection.facts import collect_facts
+from memory_api.reflection.fact_text import fact_sentences
 from memory_api.reflection.model_output import (
     ModelVerdict,
     validate_verdicts,
 )
-from memory_api.reflection.rules import reflect
-from memory_api.reflection.rules.narrative import narrative_sentences
+from memory_api.reflection.rules import context_language, reflect_by_rules
 from memory_api.reflection.trajectories.conversion import trajectory_context
 from memory_api.reflection.trajectories.model_output import ModelInsights, SingleVerdict
 from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
@@ -37,9 +36,7 @@ from memory_api.reflection.trajectories.schemas import (
     TrajectoryResult,
 )
 from memory_api.trace_analysis.context import ReflectionContext
-from memory_api.trace_analysis.findings import Findings
-from memory_api.trace_analysis.parser import parse_trace
-from memory_api.traces.schemas import OutcomeType
+from memory_api.trace_analysis.facts import Fact
 
 log = get_logger(__name__)
 
@@ -50,34 +47,33 @@ MAX_SINGLE_VERDICT_CALLS = 20
 MAX_CONCURRENT_CALLS = 4
 
 
-def insights_by_rules(context: ReflectionContext, findings: Findings) -> list[Insight]:
-    """One insight from the strongest finding; none if no strategy follows from the trajectory."""
-    result = reflect.reflect_by_rules(context, findings)
-    if result is None or not result.strategy_text:
+def insights_by_rules(context: ReflectionContext, facts: Sequence[Fact]) -> list[Insight]:
+    """One insight for each strategy that follows from the facts. They show no root cause."""
+    result = reflect_by_rules(context, facts)
+    if result is None:
         return []
-    language = reflect.narrative_language(findings.language)
-    sentences = narrative_sentences(findings, context.outcome, context.error, language)
-    error = "" if context.outcome is OutcomeType.SUCCESS else sentences[0]
+    error = context.error.error_message if context.error else ""
     return [
         Insight(
             reasoning=result.reflection_text,
             error_identification=error,
-            root_cause_analysis=language.space.join(sentences[1:] or sentences),
-            correct_approach=result.strategy_text,
-            key_insight=result.strategy_text,
+            root_cause_analysis="",
+            correct_approach=strategy,
+            key_insight=strategy,
         )
+        for strategy in result.rules
     ]
 
 
 @dataclass(frozen=True)
 class TrajectoryInput:
-    """What is analyzed. `bullets` are those that the trajectory used; `context` and `findings` are
-    the analysis of its trace; `lessons` are known lessons of similar tasks.
+    """What is analyzed. `bullets` are those that the trajectory used; `context` and `found` are
+    its trace and the facts of it; `lessons` are known lessons of similar tasks.
     """
 
     trajectory: Trajectory
     context: ReflectionContext
-    findings: Findings
+    found: Sequence[Fact]
     ground_truth: str = ""
     test_report: str = ""
     dataset: str = ""
@@ -87,9 +83,7 @@ class TrajectoryInput:
     @property
     def facts(self) -> list[str]:
         """What the code knows about the trajectory, as sentences."""
-        context = self.context
-        trace = parse_trace(context.events, context.task_description, context.task_goal)
-        return collect_facts(context, trace, self.findings)
+        return fact_sentences(self.found, context_language(self.context))
 
 
 async def trajectory_input(
@@ -101,10 +95,8 @@ async def trajectory_input(
 ) -> TrajectoryInput:
     """The input for a trajectory without a stored trace."""
     context = trajectory_context(trajectory, ground_truth, test_report)
-    findings = await analyze(context, Evidence((), ground_truth or None, test_report or None))
-    return TrajectoryInput(
-        trajectory, context, findings, ground_truth, test_report, dataset, bullets
-    )
+    found = await analyze(context, Evidence((), ground_truth or None, test_report or None))
+    return TrajectoryInput(trajectory, context, found, ground_truth, test_report, dataset, bullets)
 
 
 @dataclass(frozen=True)
@@ -131,7 +123,7 @@ async def analyze_trajectory(
     nothing. Raises the model's `LLMError`.
     """
     if model is None:
-        insights = insights_by_rules(input.context, input.findings)
+        insights = insights_by_rules(input.context, input.found)
         return TrajectoryAnalysis(_to_result(input, insights, (), round_count=1))
     return await _RefinementRounds(input, builder, model).run(max(1, max_iterations))
 

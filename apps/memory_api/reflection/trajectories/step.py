@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -11,10 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.memories.schemas import MemoryKind
+from memory_api.reflection import rules
 from memory_api.reflection.context import ReflectionInput, load_reflection_input
 from memory_api.reflection.model_output import ModelVerdict
 from memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
-from memory_api.reflection.rules import reflect
 from memory_api.reflection.schemas import ModelFailure
 from memory_api.reflection.trajectories.generate import TrajectoryInput, analyze_trajectory
 from memory_api.reflection.trajectories.prompt import BUILTIN, ReflectorPromptBuilder
@@ -25,12 +25,8 @@ from memory_api.reflection.trajectories.schemas import (
     TrajectoryResult,
 )
 from memory_api.runs.tables import RunRow
-from memory_api.trace_analysis.findings import Findings
-from memory_api.trace_analysis.scores import (
-    calculate_confidence,
-    calculate_importance,
-    count_evidence,
-)
+from memory_api.trace_analysis.facts import Fact
+from memory_api.trace_analysis.scores import calculate_confidence, calculate_importance
 
 TRAJECTORY = "trajectory"
 """The kind of run."""
@@ -62,16 +58,16 @@ class TrajectoryLearner(Learner[ReflectionInput, TrajectoryLessons]):
         return replace(input, used_bullets=used)
 
     async def generate(
-        self, input: ReflectionInput, findings: Findings, model: ModelSession | None
+        self, input: ReflectionInput, facts: Sequence[Fact], model: ModelSession | None
     ) -> TrajectoryLessons:
         analysis = await analyze_trajectory(
-            _trajectory_input(input, findings),
+            _trajectory_input(input, facts),
             _prompt_builder(model),
             model,
             max_iterations=input.run.input.get(MAX_ITERATIONS, 1),
         )
         insights = [i for i in analysis.result.insights if not input.is_reused(i.key_insight)]
-        drafts = [_draft(input, findings, insight, analysis.engine) for insight in insights]
+        drafts = [_draft(input, facts, insight, analysis.engine) for insight in insights]
         return TrajectoryLessons(
             drafts,
             playbook_lessons=[draft.id for draft in drafts],
@@ -107,7 +103,7 @@ class TrajectoryLearner(Learner[ReflectionInput, TrajectoryLessons]):
         )
 
 
-def _trajectory_input(input: ReflectionInput, findings: Findings) -> TrajectoryInput:
+def _trajectory_input(input: ReflectionInput, facts: Sequence[Fact]) -> TrajectoryInput:
     trace = input.trace
     trajectory = Trajectory(
         query=trace.query or "",
@@ -119,7 +115,7 @@ def _trajectory_input(input: ReflectionInput, findings: Findings) -> TrajectoryI
     return TrajectoryInput(
         trajectory,
         input.context,
-        findings,
+        facts,
         trace.ground_truth or "",
         trace.test_report or "",
         trace.playbook or "",
@@ -140,20 +136,19 @@ def _prompt_builder(model: ModelSession | None) -> ReflectorPromptBuilder:
 
 
 def _draft(
-    input: ReflectionInput, findings: Findings, insight: Insight, engine: str
+    input: ReflectionInput, facts: Sequence[Fact], insight: Insight, engine: str
 ) -> MemoryDraft:
     """Scores and tags come from the rules, because the trajectory could dictate a model's."""
     trace, context = input.trace, input.context
-    evidence = count_evidence(findings)
-    category = reflect.error_category_of(findings, context)
-    tags = reflect.rule_tags(findings, context)
+    category = rules.error_category_of(facts, context)
+    tags = rules.rule_tags(facts, context)
     return MemoryDraft(
         kind=MemoryKind.INSIGHT,
         project_id=trace.project_id,
         content=insight.key_insight,
         tags=tags if trace.outcome else tags[1:],  # the first tag is the outcome
-        importance=calculate_importance(context.outcome, evidence),
-        confidence=calculate_confidence(evidence),
+        importance=calculate_importance(context.outcome, facts),
+        confidence=calculate_confidence(facts),
         source=SOURCE,
         error_category=category.value if category else None,
         outcome=trace.outcome,

@@ -26,12 +26,10 @@ from memory_api.reflection.event_text import (
     fit_events,
 )
 from memory_api.reflection.model_output import valid_items
-from memory_api.reflection.rules import reflect
-from memory_api.reflection.rules.narrative import compose_narrative
-from memory_api.text.advice import is_task_specific
+from memory_api.reflection.rules import reflect_by_rules
 from memory_api.text.terms import estimate_tokens
 from memory_api.trace_analysis.context import ReflectionContext
-from memory_api.trace_analysis.findings import Findings
+from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.importers.messages import MESSAGE_NUMBER_KEY
 from memory_api.traces.schemas import Event, OutcomeType
 
@@ -158,7 +156,12 @@ async def analyze_transcript(
 
 def session_context(events: Sequence[Event]) -> ReflectionContext:
     """The context of a session that is not stored. Its outcome is not known."""
-    return ReflectionContext(events=list(events), outcome=OutcomeType.PARTIAL, tenant_id="session")
+    return ReflectionContext(
+        events=list(events),
+        outcome=OutcomeType.PARTIAL,
+        outcome_is_known=False,
+        tenant_id="session",
+    )
 
 
 def build_messages(
@@ -212,18 +215,7 @@ def _piece(event: Event, shown: ShownContents) -> EventPiece:
     )
 
 
-def analysis_by_rules(
-    context: ReflectionContext, findings: Findings, *, is_outcome_known: bool
-) -> str:
-    """The findings as text; "" if they explain nothing. An unknown outcome is not mentioned."""
-    language = reflect.narrative_language(findings.language)
-    return compose_narrative(
-        findings, context.outcome, context.error, language, outcome_is_known=is_outcome_known
-    )
-
-
-def insights_by_rules(context: ReflectionContext, findings: Findings) -> list[str]:
-    """The strategy that follows from the findings, if it is general enough for a playbook."""
-    result = reflect.reflect_by_rules(context, findings)
-    text = result.strategy_text if result else None
-    return [text] if text and not is_task_specific(text) else []
+def insights_by_rules(context: ReflectionContext, facts: Sequence[Fact]) -> list[str]:
+    """The strategies that follow from the facts."""
+    result = reflect_by_rules(context, facts)
+    return result.rules if result else []

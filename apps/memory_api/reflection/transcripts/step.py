@@ -20,11 +20,12 @@ from memory_api.playbooks.citations import extract_cited_ids, resolve_citations
 from memory_api.playbooks.models import Bullet
 from memory_api.playbooks.queries import get_playbook, list_all_bullets
 from memory_api.playbooks.retrieval.prompt_block import format_playbook
+from memory_api.reflection import rules
 from memory_api.reflection.bullet_usage import MIN_OVERLAP, UsedBullet, lexical_overlap
 from memory_api.reflection.context import ReflectionInput, load_reflection_input
 from memory_api.reflection.model_output import ModelVerdict, validate_verdicts
 from memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
-from memory_api.reflection.rules import reflect
+from memory_api.reflection.task_lessons import user_rule_drafts
 from memory_api.reflection.transcripts.generate import (
     BUILTIN_PROMPT,
     KEY_POINTS_TEMPLATE,
@@ -32,7 +33,6 @@ from memory_api.reflection.transcripts.generate import (
     ModelTranscriptAnalysis,
     TranscriptAnalysis,
     TranscriptTag,
-    analysis_by_rules,
     analyze_transcript,
     insights_by_rules,
 )
@@ -42,12 +42,8 @@ from memory_api.reflection.transcripts.schemas import (
 )
 from memory_api.runs.tables import RunRow
 from memory_api.text.terms import estimate_tokens
-from memory_api.trace_analysis.findings import Findings
-from memory_api.trace_analysis.scores import (
-    calculate_confidence,
-    calculate_importance,
-    count_evidence,
-)
+from memory_api.trace_analysis.facts import Fact
+from memory_api.trace_analysis.scores import calculate_confidence, calculate_importance
 from memory_api.traces.schemas import Event, EventType
 
 TRANSCRIPT = "transcript"
@@ -117,10 +113,10 @@ class TranscriptLearner(Learner[TranscriptInput, TranscriptLessons]):
         )
 
     async def generate(
-        self, input: TranscriptInput, findings: Findings, model: ModelSession | None
+        self, input: TranscriptInput, facts: Sequence[Fact], model: ModelSession | None
     ) -> TranscriptLessons:
         overlap = await asyncio.to_thread(lexical_overlap, input.context.events, input.bullets)
-        analysis = await _analyze(input, overlap, findings, model)
+        analysis = await _analyze(input, overlap, facts, model)
         tagged_bullets = _taggable_bullets(input, overlap)
         tags = [
             ModelVerdict(key=tag.name, tag=tag.tag, reason=tag.rationale)
@@ -128,12 +124,15 @@ class TranscriptLearner(Learner[TranscriptInput, TranscriptLessons]):
         ]
         keys = [bullet.key for bullet in tagged_bullets]
         insights = [
-            _insight_draft(input, findings, text, analysis)
+            _insight_draft(input, facts, text, analysis)
             for text in analysis.answer.insights
             if not input.is_reused(text)
         ]
+        if analysis.engine == "rules":
+            quoted = user_rule_drafts(input.trace_context, facts, input.run.id)
+            insights += [replace(draft, kind=MemoryKind.INSIGHT) for draft in quoted]
         has_text = analysis.answer.analysis.strip()
-        reflections = [_reflection_draft(input, findings, analysis)] if has_text else []
+        reflections = [_reflection_draft(input, facts, analysis)] if has_text else []
         return TranscriptLessons(
             [*reflections, *insights],
             playbook_lessons=[draft.id for draft in insights if self.records_verdicts(input)],
@@ -201,14 +200,13 @@ def find_citations(events: Sequence[Event], slugs: Sequence[str] = ()) -> list[s
 async def _analyze(
     input: TranscriptInput,
     overlap: Mapping[str, float],
-    findings: Findings,
+    facts: Sequence[Fact],
     model: ModelSession | None,
 ) -> TranscriptAnalysis:
     """The analysis; a model's tags only on bullets that it was shown."""
     if model is None:
-        is_outcome_known = input.trace.outcome is not None
-        text = analysis_by_rules(input.context, findings, is_outcome_known=is_outcome_known)
-        insights = insights_by_rules(input.context, findings)
+        text = rules.fact_text(input.context, facts)
+        insights = insights_by_rules(input.context, facts)
         return TranscriptAnalysis(ModelTranscriptAnalysis(analysis=text, insights=insights))
     shown = _choose_bullets(input, overlap, int(model.prompt_tokens * PLAYBOOK_SHARE))
     analysis = await analyze_transcript(
@@ -272,41 +270,40 @@ def _taggable_bullets(input: TranscriptInput, overlap: Mapping[str, float]) -> l
 
 
 def _reflection_draft(
-    input: TranscriptInput, findings: Findings, analysis: TranscriptAnalysis
+    input: TranscriptInput, facts: Sequence[Fact], analysis: TranscriptAnalysis
 ) -> MemoryDraft:
-    draft = _draft(input, findings)
+    draft = _draft(input, facts)
     return replace(draft, kind=MemoryKind.REFLECTION, content=analysis.answer.analysis)
 
 
 def _insight_draft(
-    input: TranscriptInput, findings: Findings, text: str, analysis: TranscriptAnalysis
+    input: TranscriptInput, facts: Sequence[Fact], text: str, analysis: TranscriptAnalysis
 ) -> MemoryDraft:
-    draft = _draft(input, findings)
+    draft = _draft(input, facts)
     metadata = draft.metadata | {"engine": analysis.engine}
     if analysis.engine == "llm":
         metadata |= {"model": analysis.model}
     return replace(draft, content=text, metadata=metadata)
 
 
-def _draft(input: TranscriptInput, findings: Findings) -> MemoryDraft:
+def _draft(input: TranscriptInput, facts: Sequence[Fact]) -> MemoryDraft:
     """An insight without text. Scores and tags come from the rules, because the transcript could
     dictate a model's.
     """
     trace, context = input.trace, input.context
-    evidence = count_evidence(findings)
-    tags = reflect.rule_tags(findings, context)
+    tags = rules.rule_tags(facts, context)
     return MemoryDraft(
         kind=MemoryKind.INSIGHT,
         project_id=trace.project_id,
         content="",
         tags=tags if trace.outcome else tags[1:],  # the first tag is the outcome
-        importance=calculate_importance(context.outcome, evidence),
-        confidence=calculate_confidence(evidence),
+        importance=calculate_importance(context.outcome, facts),
+        confidence=calculate_confidence(facts),
         source=SOURCE,
         outcome=trace.outcome,
         session_id=trace.session_id,
         trace_id=trace.id,
-        metadata=reflect.rule_metadata(context, findings) | {"playbook": trace.playbook},
+        metadata=rules.rule_metadata(context, facts) | {"playbook": trace.playbook},
         actor=f"engine:{SOURCE}",
         run_id=input.run.id,
     )

@@ -1,0 +1,90 @@
+"""Facts and strategies as sentences, for people and for models: one template for each language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.facts import Fact
+from memory_api.trace_analysis.failures import is_exit_code
+
+_FOLDER = Path(__file__).parent / "templates"
+LANGUAGES = ("en", "ja")
+_LINE_BREAK = re.compile(r"[ \t]*\n[ \t]*")
+_FULL_STOP = re.compile(r"[.!?。！？…]$")
+
+
+def fact_sentences(
+    facts: Iterable[Fact], language: str, *, names_attempts: bool = False
+) -> list[str]:
+    """Each fact as one or two sentences. `names_attempts`: events of earlier attempts may be named
+    (`a1.e0003`), because the reader is shown them.
+    """
+    sentences = (
+        render(language, fact.kind.value, fact.values, fact.event_ids, names_attempts)
+        for fact in facts
+    )
+    return [sentence for sentence in sentences if sentence]
+
+
+def opening(task: str, outcome: str | None, language: str) -> str:
+    """The task and the outcome, if they are known."""
+    return render(language, "opening", task, outcome)
+
+
+def join_sentences(sentences: Iterable[str], language: str) -> str:
+    return ("" if language == "ja" else " ").join(sentences)
+
+
+def render(language: str, macro: str, *arguments: Any) -> str:
+    """A macro of a language's template, as one line."""
+    text = str(getattr(_macros(language if language in LANGUAGES else "en"), macro)(*arguments))
+    return _LINE_BREAK.sub("" if language == "ja" else " ", text.strip())
+
+
+@cache
+def _macros(language: str) -> Any:
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        undefined=StrictUndefined,
+        autoescape=False,  # plain text, not HTML
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    left, right = "「」" if language == "ja" else "“”"
+
+    def quote(text: str) -> str:
+        return f"{left}{_one_line(text)}{right}"
+
+    environment.filters.update(
+        code=_code,
+        quote=quote,
+        sentence=partial(_sentence, language=language),
+    )
+    environment.tests["exit_code"] = is_exit_code
+    return environment.get_template(f"facts.{language}.j2").module
+
+
+def _one_line(text: str) -> str:
+    return " ".join(str(text).split())
+
+
+def _code(text: str) -> str:
+    return f"`{_one_line(text).replace('`', '')}`"
+
+
+def _sentence(text: str, language: str) -> str:
+    line = excerpt(text, 180)
+    return line if _FULL_STOP.search(line) else line + ("。" if language == "ja" else ".")
+
+
+def values_with(fact: Fact, **more: Any) -> Mapping[str, Any]:
+    """The values of a fact and others, for a template."""
+    return {**fact.values, **more}

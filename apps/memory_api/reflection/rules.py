@@ -1,0 +1,343 @@
+"""A reflection without a model: the facts of the trace, and the strategies that follow from their
+structure alone. Pure and deterministic.
+
+A strategy has one of four reasons: an identical call was repeated without effect; a call that
+failed worked after its arguments changed; successful attempts at the task did something that failed
+ones did not; the client stated the category of the error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memory_api.reflection.fact_text import (
+    fact_sentences,
+    join_sentences,
+    opening,
+    render,
+    values_with,
+)
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.text.advice import append_tool_list
+from memory_api.text.excerpts import excerpt
+from memory_api.text.quotations import is_safe_name, safe_quotation, safe_quotations
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.error_categories import classify_error
+from memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
+from memory_api.trace_analysis.facts import Fact, FactKind, facts_of, has_wrong_result
+from memory_api.trace_analysis.failures import is_exit_code
+from memory_api.trace_analysis.parser import describe_task, language_of
+from memory_api.trace_analysis.scores import calculate_confidence, calculate_importance
+from memory_api.traces.schemas import ErrorCategory, EventType, OutcomeType
+
+MAX_STRATEGIES = 3
+MAX_SOURCE_EVENTS = 5
+_MAX_SENTENCES = 8
+_MAX_CHARACTERS = 1_500
+_MAX_TAGS = 10
+_MAX_TOOLS = 4
+_MAX_TASK_LENGTH = 4_000
+_MIN_SAME_RESPONSES = 3
+"""Identical calls with the same response from which a strategy follows. Two may be a check."""
+_TAG = re.compile(r"[^\w.\-]+")
+_NOTABLE = (
+    *(FactKind.CORRECTED_CALL, FactKind.DIFFERENCE, FactKind.USER_RULE, FactKind.REPEATED_CALL),
+    *(FactKind.ERROR, FactKind.FAILED_CALL, FactKind.TEST, FactKind.EXPECTATION),
+)
+_NOTABLE_IN_SUCCESS = _NOTABLE[:3]
+
+
+def reflect(
+    context: ReflectionContext,
+    *,
+    attempts: Sequence[Attempt] = (),
+    ground_truth: Any = None,
+    test_report: str | None = None,
+) -> ReflectionResult | None:
+    """The reflection on a run; None if nothing is notable. Arguments as in `analyze_trace`."""
+    facts = analyze_trace(
+        context, attempts=attempts, ground_truth=ground_truth, test_report=test_report
+    )
+    return reflect_by_rules(context, facts)
+
+
+def reflect_by_rules(context: ReflectionContext, facts: Sequence[Fact]) -> ReflectionResult | None:
+    """The reflection from facts; None if they tell nothing but counts and how the run ended, unless
+    the client reported that it did not succeed.
+    """
+    text = fact_text(context, facts)
+    if not text:
+        return None
+    strategies = [s.text for s in find_strategies(context, facts)][:MAX_STRATEGIES]
+    return ReflectionResult(
+        reflection_text=text,
+        strategy_text=strategies[0] if strategies else None,
+        rules=strategies,
+        importance=calculate_importance(context.outcome, facts),
+        confidence=calculate_confidence(facts),
+        tags=rule_tags(facts, context)[0 if context.outcome_is_known else 1 :],
+        error_category=error_category_of(facts, context),
+        source_event_ids=source_events(facts, context.outcome),
+        related_memory_ids=list(context.related_memory_ids),
+        metadata=rule_metadata(context, facts),
+    )
+
+
+def fact_text(context: ReflectionContext, facts: Sequence[Fact]) -> str:
+    """Task, outcome and facts as text; '' if nothing is notable."""
+    if not _is_notable(context, facts):
+        return ""
+    language = context_language(context)
+    task = describe_task(context.events, context.task_description, context.task_goal)
+    text = opening(task, context.known_outcome, language)
+    for sentence in fact_sentences(_told(context, facts), language)[:_MAX_SENTENCES]:
+        longer = join_sentences([text, sentence], language) if text else sentence
+        if len(longer) > _MAX_CHARACTERS:
+            break
+        text = longer
+    return text
+
+
+def _is_notable(context: ReflectionContext, facts: Sequence[Fact]) -> bool:
+    known = context.known_outcome
+    if known is not None and known is not OutcomeType.SUCCESS:
+        return any(fact.kind is not FactKind.COUNTS for fact in facts)
+    kinds = _NOTABLE_IN_SUCCESS if known else _NOTABLE
+    if known and all(f.values["aspect"] == "same_calls" for f in facts_of(facts, *kinds[1:2])):
+        kinds = (kinds[0], *kinds[2:])
+    return any(True for _ in facts_of(facts, *kinds))
+
+
+def _told(context: ReflectionContext, facts: Sequence[Fact]) -> list[Fact]:
+    """The facts for a reader, the counts last. A call that a correction tells of is not told twice;
+    exit codes of 0 say nothing, and a session of unknown outcome may go on.
+    """
+    corrected = {i for f in facts_of(facts, FactKind.CORRECTED_CALL) for i in f.event_ids}
+    told: list[Fact] = []
+    for fact in facts:
+        is_known = fact.kind is FactKind.FAILED_CALL and set(fact.event_ids) <= corrected
+        is_silent = fact.kind is FactKind.EXIT_CODE or (
+            fact.kind is FactKind.QUOTATION
+            and fact.values.get("is_end")
+            and not context.known_outcome
+        )
+        if fact.kind is not FactKind.COUNTS and not is_known and not is_silent:
+            told.append(fact)
+    return [*told, *facts_of(facts, FactKind.COUNTS)]
+
+
+def context_language(context: ReflectionContext) -> str:
+    return language_of(context.events, context.task_description)
+
+
+def rule_metadata(context: ReflectionContext, facts: Sequence[Fact]) -> dict[str, Any]:
+    """The metadata of a reflection by rules or by a model."""
+    task = context.task_description
+    is_long = task is not None and len(task) > _MAX_TASK_LENGTH
+    return {
+        "outcome": context.known_outcome,
+        "task_description": excerpt(task, _MAX_TASK_LENGTH) if task and is_long else task,
+        "event_count": len(context.events),
+        "session_id": str(context.session_id) if context.session_id else None,
+        "language": context_language(context),
+        "tools": _tools(context),
+        "facts": [fact.to_json() for fact in facts],
+    }
+
+
+def _tools(context: ReflectionContext) -> list[str]:
+    """The tools that were called, in order of use."""
+    calls = (e for e in context.events if e.event_type is EventType.TOOL_CALL)
+    return list(dict.fromkeys(e.tool_name for e in calls if e.tool_name))
+
+
+def error_category_of(facts: Sequence[Fact], context: ReflectionContext) -> ErrorCategory | None:
+    """The category that the client stated, else that of the reported error message; None for a
+    success without a reported error.
+    """
+    stated = context.error.error_category if context.error else None
+    if stated and stated is not ErrorCategory.UNKNOWN_ERROR:
+        return stated
+    if context.error and context.error.error_message:
+        return classify_error(context.error.error_message) or stated
+    if context.outcome is OutcomeType.SUCCESS:
+        return stated
+    if context.outcome is OutcomeType.TIMEOUT:
+        return ErrorCategory.TIMEOUT_ERROR
+    if has_wrong_result(facts):
+        return ErrorCategory.VALIDATION_ERROR
+    for fact in facts_of(facts, FactKind.ERROR):
+        return classify_error(fact.values["message"]) or ErrorCategory.UNKNOWN_ERROR
+    failed = [f for f in facts_of(facts, FactKind.FAILED_CALL) if not f.values["works_later"]]
+    if failed:
+        return classify_error(failed[-1].values["message"]) or ErrorCategory.TOOL_ERROR
+    is_failure = context.outcome in (OutcomeType.ERROR, OutcomeType.FAILURE)
+    return ErrorCategory.UNKNOWN_ERROR if is_failure else stated
+
+
+def rule_tags(facts: Sequence[Fact], context: ReflectionContext) -> list[str]:
+    """Outcome, category of the error, kinds of facts, then tools; lower case, at most 10."""
+    category = error_category_of(facts, context)
+    unmet = [f for f in facts_of(facts, FactKind.EXPECTATION) if f.values["met"] is False]
+    kinds = {f.kind for f in facts}
+    succeeded = context.outcome is OutcomeType.SUCCESS
+    shown = {
+        (category.value.removesuffix("_error") if category else ""): not succeeded
+        and category not in (ErrorCategory.UNKNOWN_ERROR, ErrorCategory.TOOL_ERROR),
+        "wrong-answer": any(f.values["what"] == "answer" for f in unmet),
+        "wrong-action": any(f.values["what"] == "call" for f in unmet),
+        "test-failure": FactKind.TEST in kinds,
+        "loop": FactKind.REPEATED_CALL in kinds,
+        "recovered": FactKind.CORRECTED_CALL in kinds and succeeded,
+        "contrast": any(
+            f.values["aspect"] == "compared" for f in facts_of(facts, FactKind.DIFFERENCE)
+        ),
+        "correction": FactKind.USER_RULE in kinds,
+        "several-agents": any(f.values["agents"] for f in facts_of(facts, FactKind.COUNTS)),
+    }
+    named = [
+        f.values["tool"] for f in facts_of(facts, FactKind.FAILED_CALL, FactKind.CORRECTED_CALL)
+    ]
+    tools = [t for t in dict.fromkeys([*reversed(named), *_tools(context)]) if t][:_MAX_TOOLS]
+    tags = [context.outcome.value, *(name for name, is_true in shown.items() if is_true)]
+    tags += [_TAG.sub("-", tool.casefold()).strip("-.")[:64] for tool in tools]
+    return list(dict.fromkeys(tag for tag in tags if tag))[:_MAX_TAGS]
+
+
+def source_events(facts: Sequence[Fact], outcome: OutcomeType) -> list[str]:
+    """IDs of the events that the facts are about, the most telling facts first; at most five."""
+    ordered = [
+        FactKind.CORRECTED_CALL,
+        FactKind.DIFFERENCE,
+        FactKind.USER_RULE,
+        FactKind.REPEATED_CALL,
+    ]
+    if outcome is not OutcomeType.SUCCESS:
+        ordered = [FactKind.USER_RULE, FactKind.EXPECTATION, FactKind.FAILED_CALL, FactKind.ERROR]
+        ordered += [FactKind.DIFFERENCE, FactKind.REPEATED_CALL, FactKind.CORRECTED_CALL]
+    event_ids: list[str] = []
+    for kind in (*ordered, FactKind.QUOTATION):
+        for fact in facts_of(facts, kind):
+            if kind is FactKind.EXPECTATION and fact.values["met"]:
+                continue
+            if kind is FactKind.FAILED_CALL and fact.values["works_later"]:
+                continue
+            event_ids += fact.event_ids[:2]
+            response = fact.values.get("response") if kind is FactKind.FAILED_CALL else None
+            event_ids += [response] if response else []
+    return list(dict.fromkeys(event_ids))[:MAX_SOURCE_EVENTS]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A strategy and the fact that it follows from; None for a stated category."""
+
+    text: str
+    fact: Fact | None = None
+
+    @property
+    def kind(self) -> str:
+        if self.fact is None:
+            return "category"
+        return str(self.fact.values.get("aspect", self.fact.kind.value))
+
+
+def find_strategies(context: ReflectionContext, facts: Sequence[Fact]) -> list[Strategy]:
+    """The strategies for other tasks: corrected calls, repeated calls, the stated category. Those
+    from a comparison of attempts are `find_differences`.
+    """
+    language = context_language(context)
+    found = [*_from_corrections(facts, language)]
+    if context.outcome is not OutcomeType.SUCCESS:
+        found += [*_from_repetitions(facts, language), *_from_category(context, facts, language)]
+    return list({strategy.text: strategy for strategy in found}.values())
+
+
+def _from_corrections(facts: Iterable[Fact], language: str) -> Iterator[Strategy]:
+    """Not for another command or program: that is another text, not another argument."""
+    for fact in facts_of(facts, FactKind.CORRECTED_CALL):
+        values = fact.values
+        changes: list[dict[str, str]] = [c for c in values["changes"] if c["name"][:1] != "~"]
+        names: list[str] = [c["name"] for c in changes]
+        if not changes or not set(names).isdisjoint(COMMAND_ARGUMENTS):
+            continue
+        if not all(is_safe_name(name) for name in [values["tool"], *filter(None, names)]):
+            continue
+        pairs = [(c["before"], c["after"]) for c in changes if c["before"] and c["after"]]
+        shown = [p for p in pairs if len(safe_quotations(p)) == 2][:2]
+        source: Mapping[str, str] = values["source"] or {}
+        message = "" if is_exit_code(values["message"]) else safe_quotation(values["message"])
+        text = render(
+            language,
+            "strategy_corrected",
+            values_with(
+                fact,
+                message=message.rstrip(" .。"),
+                names=list(filter(None, names)),
+                source_tool=source.get("tool", ""),
+                examples=[render(language, "example", *pair) for pair in shown],
+            ),
+        )
+        yield Strategy(text, fact)
+
+
+def _from_repetitions(facts: Iterable[Fact], language: str) -> Iterator[Strategy]:
+    """Not for tests: those that fail again call for another program, not for another call."""
+    for fact in facts_of(facts, FactKind.REPEATED_CALL):
+        values = fact.values
+        is_enough = values["has_failed"] or values["count"] >= _MIN_SAME_RESPONSES
+        if is_enough and not values["is_check"]:
+            rule = render(language, "strategy_repeated", values)
+            yield Strategy(_with_tool(rule, values["tool"], language), fact)
+
+
+def _from_category(
+    context: ReflectionContext, facts: Iterable[Fact], language: str
+) -> Iterator[Strategy]:
+    if context.error is None:
+        return
+    rule = render(language, "strategy_category", context.error.error_category.value)
+    tools = [f.values["tool"] for f in facts_of(facts, FactKind.FAILED_CALL)]
+    if rule:
+        yield Strategy(_with_tool(rule, tools[-1] if tools else "", language))
+
+
+def _with_tool(rule: str, tool: str, language: str) -> str:
+    """The rule with a list of one tool at its end, so that it is the same for other tools."""
+    is_named = bool(tool) and is_safe_name(tool)
+    label = render(language, "observed_label")
+    return append_tool_list(rule, label, {tool: ()}) if is_named else rule
+
+
+def find_differences(language: str, facts: Iterable[Fact]) -> list[Strategy]:
+    """The strategies for the next attempt at the same task: tools, arguments and the order of
+    calls. A tool that only failed attempts called is named only if it is known to change something.
+    """
+    found: dict[str, Strategy] = {}
+    for fact in facts_of(facts, FactKind.DIFFERENCE):
+        values = fact.values
+        names = [values.get(name, "") for name in ("tool", "first", "second")]
+        if values["aspect"] not in ("tool", "argument", "order") or not all(
+            is_safe_name(name) for name in filter(None, names)
+        ):
+            continue
+        if values.get("side") == "failed" and not values["writes"]:
+            continue
+        pairs = _pairs(values) if values["aspect"] == "argument" else []
+        if values["aspect"] == "argument" and not pairs:
+            continue
+        text = render(language, "strategy_difference", values_with(fact, pairs=pairs))
+        found.setdefault(text, Strategy(text, fact))
+    return list(found.values())
+
+
+def _pairs(values: Any) -> list[str]:
+    """`name=value` of the arguments of the successful attempts; none if one is a long text."""
+    changes = values["changes"]
+    pairs = [f"{c['name']}={c['successful']}" for c in changes if c["name"] and c["successful"]]
+    is_short = len(pairs) == len(changes) == len(safe_quotations(pairs)) and len(pairs) <= 4
+    return pairs if is_short else []

@@ -1,0 +1,237 @@
+"""Facts about the calls of a run: how many there are, which failed, which worked after that, and
+which were repeated.
+
+A call has failed if its envelope says so (`failures.py`). The text of a response is only quoted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from memory_api.text.excerpts import excerpt, fold_for_comparison
+from memory_api.trace_analysis.agents import agent_steps
+from memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments
+from memory_api.trace_analysis.facts import Fact, FactKind
+from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+
+MAX_PER_KIND = 6
+MAX_LISTED_IDS = 5
+_MAX_TOOLS = 12
+_MAX_CALLS_BETWEEN = 12
+_MIN_SOURCED_LENGTH = 3
+"""Characters. Shorter values occur everywhere."""
+_MAX_SEARCHED_CHARACTERS = 50_000
+"""Of one response."""
+_MIN_SECONDS, _MIN_TIME_SHARE = 5.0, 0.5
+
+
+def find_counts(trace: ParsedTrace) -> Iterator[Fact]:
+    if not trace.events:
+        return
+    values: dict[str, Any] = {
+        "events": len(trace.events),
+        "calls": len(trace.calls),
+        "failed_count": sum(bool(call.failure_message) for call in trace.calls),
+        "user_messages": len(trace.user_positions),
+        "agent_messages": len(trace.reply_positions),
+        "tools": dict(Counter(c.tool for c in trace.calls if c.tool).most_common(_MAX_TOOLS)),
+        "agents": agent_steps(trace.events),
+        "has_responses": any(call.has_response for call in trace.calls),
+    }
+    yield Fact(FactKind.COUNTS, (), values)
+
+
+def find_failed_calls(trace: ParsedTrace) -> Iterator[Fact]:
+    """The failed calls, those with the same tool and message as one fact. `works_later`: a later
+    call of the tool did not fail. `is_last`: the run ended with it.
+    """
+    last_success = {c.tool: c.position for c in trace.calls if not c.failure_message}
+    groups: dict[tuple[str, str], list[ToolCall]] = {}
+    for call in trace.calls:
+        if call.failure_message:
+            groups.setdefault((call.tool, excerpt(call.failure_message)), []).append(call)
+    latest = sorted(groups.items(), key=lambda item: item[1][-1].position)[-MAX_PER_KIND:]
+    for (tool, message), calls in latest:
+        last = calls[-1]
+        yield Fact(
+            FactKind.FAILED_CALL,
+            tuple(call.event_id for call in calls[:MAX_LISTED_IDS]),
+            {
+                "tool": tool,
+                "message": message,
+                "call": last.summary,
+                "count": len(calls),
+                "response": _response_id(trace, last),
+                "works_later": last_success.get(tool, -1) > last.position,
+                "is_last": last is trace.calls[-1],
+            },
+        )
+
+
+def _response_id(trace: ParsedTrace, call: ToolCall) -> str | None:
+    return None if call.response_position is None else trace.event_ids[call.response_position]
+
+
+def find_corrected_calls(trace: ParsedTrace) -> Iterator[Fact]:
+    """Failed calls with the next call of their tool that worked, if it is a retry: at most 12
+    calls later, and with an argument in common, or with another value of its only argument.
+    """
+    open_calls: dict[str, list[tuple[int, ToolCall]]] = {}
+    count = 0
+    for number, call in enumerate(trace.calls):
+        if call.failure_message:
+            open_calls.setdefault(call.tool, []).append((number, call))
+            continue
+        if not call.has_response or not call.tool:
+            continue
+        failed = [
+            (n, other)
+            for n, other in open_calls.get(call.tool, [])
+            if number - n <= _MAX_CALLS_BETWEEN and _is_retry(other, call)
+        ]
+        if failed and count < MAX_PER_KIND:
+            count += 1
+            yield _to_corrected(trace, [other for _, other in failed], call)
+        if failed:
+            open_calls.pop(call.tool)
+
+
+def _is_retry(failed: ToolCall, call: ToolCall) -> bool:
+    """Whether a call tries again what failed: the same arguments, one value in common, or
+    another value of the only argument. Free text must share a word.
+    """
+    old, new = failed.arguments, call.arguments
+    if old == new:
+        return True
+    if "" in old or "" in new:
+        words = set(fold_for_comparison(old.get("", "")).split())
+        return any(len(w) > 2 for w in words & set(fold_for_comparison(new.get("", "")).split()))
+    if old.keys() == new.keys() and len(old) == 1:
+        return True
+    return any(new.get(name) == value for name, value in old.items()) or not old
+
+
+def _to_corrected(trace: ParsedTrace, failed: Sequence[ToolCall], call: ToolCall) -> Fact:
+    last = failed[-1]
+    changes = diff_arguments(last.arguments, call.arguments)[:MAX_PER_KIND]
+    return Fact(
+        FactKind.CORRECTED_CALL,
+        (call.event_id, last.event_id),
+        {
+            "tool": call.tool,
+            "message": excerpt(last.failure_message, 120),
+            "failed_count": len(failed),
+            "failed_call": last.summary,
+            "call": call.summary,
+            "changes": [change_values(change) for change in changes],
+            "source": _source_of(trace, call, changes),
+        },
+    )
+
+
+def change_values(change: ArgumentChange) -> dict[str, Any]:
+    return {"name": change.name, "before": change.before, "after": change.after}
+
+
+def _source_of(
+    trace: ParsedTrace, call: ToolCall, changes: Sequence[ArgumentChange]
+) -> dict[str, str] | None:
+    """The latest earlier response that contains the new value of a changed argument."""
+    new_values = [(c.name, call.arguments.get(c.name, "")) for c in changes if c.after]
+    for other in reversed([c for c in trace.calls if c.position < call.position]):
+        if other.failure_message or other.response_position is None:
+            continue
+        text = other.response[:_MAX_SEARCHED_CHARACTERS]
+        for name, value in new_values:
+            if name and _MIN_SOURCED_LENGTH <= len(value) <= 200 and _has_word(text, value):
+                event_id = trace.event_ids[other.response_position]
+                return {"argument": name, "tool": other.tool, "event_id": event_id}
+    return None
+
+
+def _has_word(text: str, value: str) -> bool:
+    """Whether a text contains a value that is not part of a longer word or number."""
+    start = text.find(value)
+    while start >= 0:
+        end = start + len(value)
+        if not (text[start - 1 : start].isalnum() and value[0].isalnum()) and not (
+            text[end : end + 1].isalnum() and value[-1].isalnum()
+        ):
+            return True
+        start = text.find(value, start + 1)
+    return False
+
+
+def find_repeated_calls(trace: ParsedTrace) -> Iterator[Fact]:
+    """Identical calls that failed each time, or that returned the same text each time, most
+    repetitions first. A call between them that may have changed what they return starts a new
+    group: a failed command may work after an edit, and a query after a known write.
+    """
+    groups: dict[tuple[str, str, str, int], list[ToolCall]] = {}
+    writes = 0
+    changes: Counter[tuple[str, str]] = Counter()
+    for call in trace.calls:
+        if call.arguments and (call.failure_message or call.has_response):
+            if call.failure_message:
+                response = f"\0{call.failure_message}"
+                since = changes.total() - changes[call.key] if call.exit_code is not None else 0
+            else:
+                response, since = call.response, writes
+            groups.setdefault((*call.key, response, since), []).append(call)
+        if call.may_modify and not call.is_check:
+            changes[call.key] += 1
+        writes += bool(call.writes and not call.failure_message)
+    repeated = sorted((g for g in groups.values() if len(g) > 1), key=lambda g: -len(g))
+    for calls in repeated[:MAX_PER_KIND]:
+        first = calls[0]
+        yield Fact(
+            FactKind.REPEATED_CALL,
+            tuple(call.event_id for call in (calls[1], *calls[2:], first)[:MAX_LISTED_IDS]),
+            {
+                "tool": first.tool,
+                "call": first.summary,
+                "count": len(calls),
+                "has_failed": bool(first.failure_message),
+                "is_check": first.is_check,
+                "response": excerpt(first.failure_message or first.response, 120),
+            },
+        )
+
+
+def find_exit_codes(trace: ParsedTrace) -> Iterator[Fact]:
+    """The exit codes of calls, 0 last. `is_result`: by its manual, another code than 0 is a result
+    of the command and no failure.
+    """
+    codes: dict[tuple[int, bool], list[str]] = {}
+    for call in trace.calls:
+        if call.exit_code is not None:
+            is_result = bool(call.exit_code) and not call.failure_message
+            codes.setdefault((call.exit_code, is_result), []).append(call.event_id)
+    for (code, is_result), ids in sorted(codes.items(), key=lambda item: item[0][0] == 0):
+        values = {"code": code, "is_result": is_result, "count": len(ids)}
+        yield Fact(FactKind.EXIT_CODE, tuple(ids[:MAX_LISTED_IDS]), values)
+
+
+def find_duration(trace: ParsedTrace) -> Iterator[Fact]:
+    """The call that took at least 5 seconds and half of the time of all calls."""
+    timed = [(s, call) for call in trace.calls if (s := _seconds(trace, call)) is not None]
+    total = sum(seconds for seconds, _ in timed)
+    if len(timed) < 2 or total <= 0:
+        return
+    seconds, call = max(timed, key=lambda item: item[0])
+    if seconds >= _MIN_SECONDS and seconds / total >= _MIN_TIME_SHARE:
+        share = round(100 * seconds / total)
+        values = {"tool": call.tool, "seconds": round(seconds, 3), "percent": share}
+        yield Fact(FactKind.DURATION, (call.event_id,), values)
+
+
+def _seconds(trace: ParsedTrace, call: ToolCall) -> float | None:
+    if call.duration_seconds is not None or call.response_position is None:
+        return call.duration_seconds
+    start = trace.events[call.position].timestamp
+    end = trace.events[call.response_position].timestamp
+    if start is None or end is None or end < start:
+        return None
+    return (end - start).total_seconds()

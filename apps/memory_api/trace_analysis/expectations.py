@@ -1,0 +1,113 @@
+"""Facts about what the client declared: the right answer, the right calls, outputs and tests; and
+what the run shows of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.calls import MAX_PER_KIND, change_values
+from memory_api.trace_analysis.facts import Fact, FactKind
+from memory_api.trace_analysis.ground_truth import (
+    ActionDeviation,
+    answer_text,
+    compare_answer,
+    compare_calls,
+    expected_answer,
+    expected_outputs,
+    final_answer_call,
+    find_deviations,
+    missing_outputs,
+)
+from memory_api.trace_analysis.parser import ParsedTrace
+from memory_api.trace_analysis.test_reports.parse import parse_test_report
+
+MAX_ANSWER_LENGTH = 200
+"""Characters of an answer that are quoted."""
+
+
+def find_expectations(trace: ParsedTrace, ground_truth: Any) -> Iterator[Fact]:
+    """Answer, calls and outputs of the ground truth; nothing without any."""
+    if ground_truth is None:
+        return
+    yield from _answer(trace, ground_truth)
+    yield from _calls(trace, ground_truth)
+    missing = missing_outputs(trace, ground_truth)
+    for output in expected_outputs(ground_truth)[:MAX_PER_KIND]:
+        met = output not in missing
+        if trace.reply_positions:
+            yield _expectation("output", None if met else False, expected=excerpt(output, 120))
+
+
+def _expectation(what: str, met: bool | None, *event_ids: str | None, **values: Any) -> Fact:
+    ids = tuple(event_id for event_id in event_ids if event_id)
+    return Fact(FactKind.EXPECTATION, ids, {"what": what, "met": met, **values})
+
+
+def final_answer(trace: ParsedTrace) -> tuple[int, str] | None:
+    """Position and text of the answer of the run: that of its answer call, else its last message,
+    unless a call follows it.
+    """
+    call = final_answer_call(trace.calls)
+    if call is not None:
+        return call.position, answer_text(call)
+    position = trace.reply_positions[-1] if trace.reply_positions else None
+    if position is None or (trace.calls and trace.calls[-1].position > position):
+        return None
+    return position, trace.content_at(position)
+
+
+def _answer(trace: ParsedTrace, ground_truth: Any) -> Iterator[Fact]:
+    expected = expected_answer(ground_truth)
+    if expected is None:
+        return
+    answer = final_answer(trace)
+    shown = excerpt(expected, MAX_ANSWER_LENGTH)
+    if answer is None:
+        yield _expectation("answer", False, expected=shown, given=None, relation="missing")
+        return
+    comparison = compare_answer(trace, answer[1], ground_truth)
+    if comparison is None:
+        return
+    met = None
+    if comparison.score is not None and comparison.is_exact:
+        met = comparison.relation == "same"
+    yield _expectation(
+        *("answer", met, trace.event_ids[answer[0]]),
+        expected=shown,
+        given=excerpt(answer[1], MAX_ANSWER_LENGTH),
+        relation=comparison.relation,
+    )
+
+
+def _calls(trace: ParsedTrace, ground_truth: Any) -> Iterator[Fact]:
+    comparison = compare_calls(trace, ground_truth)
+    if comparison is None or not (trace.calls or trace.reply_positions):
+        return
+    if 0 < comparison.expected_count == comparison.made_count:
+        yield _expectation("calls", True, count=comparison.expected_count)
+    yield from map(_deviation, find_deviations(trace, ground_truth))
+
+
+def _deviation(item: ActionDeviation) -> Fact:
+    return _expectation(
+        *("call", False, item.event_id),
+        deviation=item.kind,
+        tool=item.tool,
+        call=item.call,
+        changes=[change_values(change) for change in item.changes[:MAX_PER_KIND]],
+    )
+
+
+def find_failed_tests(test_report: str | None) -> Iterator[Fact]:
+    """The failed tests of the report that the client sent."""
+    report = parse_test_report(test_report) if test_report else None
+    if report is None or not report.failed_or_error_count:
+        return
+    counts = {"failed": report.failed_or_error_count, "executed": report.executed_count}
+    for case in report.failed_tests[:MAX_PER_KIND] or (None,):
+        name, message = (case.name, case.message) if case else ("", "")
+        values = {"name": excerpt(name, 120), "message": excerpt(message, 200)}
+        yield Fact(FactKind.TEST, (), {**values, **counts})

@@ -1,0 +1,188 @@
+"""Facts about the messages of a run: how it ended, the error that it reports, numbers of its answer
+that nothing before it contains, and a rule that the user stated as a correction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.expectations import final_answer
+from memory_api.trace_analysis.facts import Fact, FactKind
+from memory_api.trace_analysis.failures import error_message
+from memory_api.trace_analysis.parser import ParsedTrace
+from memory_api.trace_analysis.values import numbers_in
+from memory_api.traces.schemas import EventType, OutcomeType
+
+_QUOTED_LENGTH = 200
+_MAX_ANSWER_CHARACTERS = 4_000
+_MAX_SEARCHED_CHARACTERS = 2_000_000
+"""Of a whole trace. In a longer one, no number is said to be missing."""
+_CHUNK = 10_000
+_MIN_NUMBER_LENGTH = 2
+"""Digits. One digit may number a list."""
+_MAX_NUMBERS = 8
+_LIBRARY_PATH = re.compile(
+    r"site-packages|dist-packages|[/\\]lib[/\\]python|miniconda|[/\\]Lib[/\\]|<frozen"
+)
+_TRACEBACK_FRAME = re.compile(r'File "([^"\n]{1,300})", line (\d+)(?:, in ([\w<>.]{1,80}))?')
+_MAX_RULE_LENGTH = 500
+_MIN_RULE_WORDS = 3
+_OBJECTION = re.compile(
+    r"\W*(?:no\b|nope\b|wrong\b|incorrect\b|stop\b|that(?:['’]s| is) (?:not|wrong|incorrect)\b"
+    r"|you (?:forgot|should have|were (?:told|supposed))\b"
+    r"|いいえ|いや[、,。]|違い?ます|違う|だめ|ダメ)",
+    re.IGNORECASE,
+)
+_RULE = re.compile(
+    r"(?:^|[.!,;:–—-]\s*|\b(?:and|but)\s+)(?:please\s+)?(?:always|never|from now on|next time"
+    r"|remember(?: that| this| to|:)|do(?:n['’]t| not) ever)\b"
+    r"|\b(?:you|we)\s+(?:must|should|have to|need to)\s+(?:always|never|not)\b(?!\s+have\b)",
+    re.IGNORECASE,
+)
+_JAPANESE_RULE = re.compile(
+    r"(?:必ず|常に|いつも|絶対に?|今後は|次回(?:から|以降)|決して)[^。！!?？]{2,80}"
+    r"(?:ください|下さい|こと|なさい|しろ|して|ないで)(?:[。！!]|$)"
+)
+_LASTING = re.compile(
+    r"\b(?:from now on|remember (?:that|this|to)\b|remember:)|今後は|次回(?:から|以降)|覚えて",
+    re.IGNORECASE,
+)
+_QUESTION = re.compile(r"[?？]\s*$|か[。.]?\s*$")
+
+
+def find_error(context: ReflectionContext, trace: ParsedTrace) -> Iterator[Fact]:
+    """The error that the client stated; without it, that of the last event with an error, unless a
+    later call worked or the run succeeded: then it is only one of the rejected calls.
+    """
+    if context.error is not None and context.error.error_message:
+        error = context.error
+        values = {"category": error.error_category.value, "location": ""}
+        values["message"] = excerpt(error.error_message, 300)
+        yield Fact(FactKind.ERROR, (), values | {"is_stated": True})
+        return
+    if context.outcome is OutcomeType.SUCCESS:
+        return
+    worked = [
+        call.response_position
+        for call in trace.calls
+        if call.response_position is not None and not call.failure_message
+    ]
+    for position in range(len(context.events) - 1, max(worked, default=-1), -1):
+        event = context.events[position]
+        if event.error or event.event_type is EventType.ERROR_EVENT:
+            message = error_message(event.error) if event.error else ""
+            content = excerpt(event.content, 300)
+            shown = message if message and message not in content else content or message
+            values: dict[str, Any] = {"category": "", "message": shown, "is_stated": False}
+            values |= {"location": _location(event.content), "follow": _following(trace, position)}
+            yield Fact(FactKind.ERROR, (trace.event_ids[position],), values)
+            return
+
+
+def _following(trace: ParsedTrace, position: int) -> int:
+    """How many events follow."""
+    return len(trace.events) - position - 1
+
+
+def _location(text: str) -> str:
+    """`file.py line n, in f` of the innermost frame outside libraries; '' without a traceback."""
+    sample = text[:6_000] + text[-4_000:] if len(text) > 10_000 else text
+    own = [f for f in _TRACEBACK_FRAME.findall(sample) if not _LIBRARY_PATH.search(f[0])]
+    if not own:
+        return ""
+    path, line, function = own[-1]
+    name = re.split(r"[/\\]", path)[-1]
+    return f"{name} line {line}" + (f", in {function}" if function else "")
+
+
+def find_end(trace: ParsedTrace) -> Iterator[Fact]:
+    """Quotations of how the run ended: its last message, or its last call with the response."""
+    answer = final_answer(trace)
+    if answer is not None:
+        position, text = answer
+        is_message = trace.events[position].event_type is EventType.LLM_RESPONSE
+        values: dict[str, Any] = {"of": "message" if is_message else "answer"}
+        values["text"] = excerpt(text, _QUOTED_LENGTH)
+        yield Fact(FactKind.QUOTATION, (trace.event_ids[position],), values)
+    if not trace.calls:
+        return
+    last = trace.calls[-1]
+    spoken = trace.reply_positions[-1] if trace.reply_positions else -1
+    is_end = answer is None and last.position > spoken
+    values = {
+        "of": "call",
+        "call": last.summary,
+        "number": len(trace.calls),
+        "is_end": is_end,
+        "text": excerpt(last.response, _QUOTED_LENGTH),
+        "response": None
+        if last.response_position is None
+        else trace.event_ids[last.response_position],
+    }
+    if is_end or (answer is not None and answer[0] != last.position):
+        yield Fact(FactKind.QUOTATION, (last.event_id,), values)
+
+
+def find_unsourced_numbers(trace: ParsedTrace) -> Iterator[Fact]:
+    """The numbers of the answer that neither the task nor an earlier event contains. 18.50 and
+    18.5 are the same number.
+    """
+    answer = final_answer(trace)
+    if answer is None:
+        return
+    position, text = answer
+    numbers = [
+        n
+        for n in numbers_in(text[:_MAX_ANSWER_CHARACTERS])
+        if sum(c.isdigit() for c in n) >= _MIN_NUMBER_LENGTH
+    ]
+    texts = [trace.full_task, *(trace.content_at(n) for n in range(position))]
+    if not numbers or sum(map(len, texts)) > _MAX_SEARCHED_CHARACTERS:
+        return
+    missing = dict.fromkeys(sorted(numbers, key=text.find))
+    for earlier in texts:
+        for known in _numbers_of(earlier):
+            missing.pop(known, None)
+        if not missing:
+            return
+    values = {"numbers": list(missing)[:_MAX_NUMBERS], "count": len(missing)}
+    yield Fact(FactKind.UNSOURCED, (trace.event_ids[position],), values)
+
+
+def _numbers_of(text: str) -> Iterator[str]:
+    """The numbers of a text of any length. No number is split: chunks end at a space."""
+    start = 0
+    while start < len(text):
+        end = start + _CHUNK
+        if end < len(text):
+            space = max(text.rfind(" ", start + 1, end), text.rfind("\n", start + 1, end))
+            end = space if space > 0 else end
+        yield from numbers_in(text[start:end])
+        start = end
+
+
+def find_user_rules(trace: ParsedTrace) -> Iterator[Fact]:
+    """Messages in which the user corrects the agent and states a rule, word for word: an objection
+    and a word such as "always", or "remember that". Longer messages and questions are no rules.
+    """
+    if not trace.reply_positions:
+        return
+    first_reply = trace.reply_positions[0]
+    for position in trace.user_positions:
+        text = " ".join(trace.content_at(position).split())
+        if position > first_reply and len(text) <= _MAX_RULE_LENGTH and states_rule(text):
+            reply = max(n for n in trace.reply_positions if n < position)
+            ids = (trace.event_ids[position], trace.event_ids[reply])
+            yield Fact(FactKind.USER_RULE, ids, {"text": text})
+
+
+def states_rule(text: str) -> bool:
+    """Whether a message corrects and states a rule. If unsure, it does not."""
+    if _QUESTION.search(text) or not (_RULE.search(text) or _JAPANESE_RULE.search(text)):
+        return False
+    has_content = len(text.split()) >= _MIN_RULE_WORDS or not text.isascii()
+    return has_content and bool(_OBJECTION.match(text) or _LASTING.search(text))
