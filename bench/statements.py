@@ -66,7 +66,8 @@ class _Run:
         """The event after a call that answers it; {} if the next event is another call."""
         rest = self.events[self.positions[event_id] + 1 :]
         answers = ("tool_response", "error_event")
-        return next((e for e in rest[:1] if e["event_type"] in answers), {})
+        found: list[Raw] = [e for e in rest[:1] if e["event_type"] in answers]
+        return found[0] if found else {}
 
 
 def _quotes(text: str | None, *sources: Any) -> bool:
@@ -90,8 +91,8 @@ def _counts(run: _Run, fact: StatedFact) -> Iterator[bool]:
 
 def _has_envelope(event: Raw) -> bool:
     """Whether an event is reported as an error, apart from its text."""
-    metadata = event.get("metadata") or {}
-    status = next((metadata[k] for k in ("status_code", "http_status") if k in metadata), 0)
+    metadata: Raw = event.get("metadata") or {}
+    status: Any = next((metadata[k] for k in ("status_code", "http_status") if k in metadata), 0)
     return bool(
         event.get("error")
         or event.get("event_type") == "error_event"
@@ -174,8 +175,8 @@ def _expectation(run: _Run, fact: StatedFact) -> Iterator[bool]:
         if values["met"] is not None and "…" not in f"{values['given']}{values['expected']}":
             yield values["met"] == (given == expected)
     if values["what"] == "call" and values["deviation"] == "missing":
-        tools = [action["name"] for action in truth["actions"]] if isinstance(truth, dict) else []
-        yield values["tool"] in tools
+        actions: list[Raw] = list(run.raw["ground_truth"]["actions"])
+        yield values["tool"] in [action["name"] for action in actions]
     if values["what"] == "output" and values["met"] is False:
         said = " ".join(e["content"] for e in run.events if e["event_type"] == "llm_response")
         yield _fold(values["expected"]) not in _fold(said)

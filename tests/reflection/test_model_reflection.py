@@ -64,7 +64,6 @@ async def test_prompt_contains_all_context(service: Service) -> None:
         "category: timeout_error",
         "message: fetch gave up after 30 s",
         '{"attempt": "second"}',
-        "Language of the trace: English",
     ):
         assert text in shown, text
     for label in ("goal", "task", "error", "findings", "events"):

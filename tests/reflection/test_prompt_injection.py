@@ -24,6 +24,7 @@ from memory_api.reflection.model_output import ModelReflection, ModelVerdict, va
 from memory_api.reflection.outside_text import OutsideTexts, guard_lessons, outside_texts_of
 from memory_api.reflection.prompt import build_messages
 from memory_api.reflection.schemas import ReflectionResult
+from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
 from tests.reflection.trajectories.test_trajectories_api import body, playbook, reflect, votes
 from tests.support.cases import each_case
@@ -332,11 +333,12 @@ def test_attempts_of_one_task_are_compared() -> None:
 
     won = run("success", "look_up", "refund")
     attempts = [Attempt(won.outcome, won.events)]
+    lost = run("failure", "refund")
     asked = build_messages(
         Prompt("x", "{evidence} {events}", "", "given"),
-        run("failure", "refund"),
+        lost,
         Evidence(attempts=attempts),
-        [],
+        analyze_trace(lost, attempts=attempts),
         budget=4000,
     )
     apart = re.search(

@@ -120,13 +120,13 @@ async def test_nothing_found_stores_the_episode_for_later_attempts(api: AsyncCli
         ]
         return {"events": events, "outcome": outcome, "task_key": "scale mail"}
 
-    first = await api.post(Generate, json=attempt(1, "failure"))
+    first = await api.post(Generate, json=attempt(1, "success"))
     assert first.status_code == 200, first.text
     assert (first.json()["result"], first.json()["reflection_id"]) == ("nothing_found", None)
     kinds = (await api.get("/api/v1/memories", params={"kind": "episode"})).json()["items"]
     assert len(kinds) == 1
     assert (await api.get("/api/v1/memories", params={"kind": "reflection"})).json()["items"] == []
-    second = (await api.post(Generate, json=attempt(3, "success"))).json()
+    second = (await api.post(Generate, json=attempt(3, "failure"))).json()
     assert second["result"] == "stored", second
     assert "replicas" in second["reflection_text"]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from memory_api.reflection.facts import collect_facts
 
 from memory_api.evaluation.evaluators.deterministic import efficiency
+from memory_api.reflection.fact_text import fact_sentences
 from memory_api.trace_analysis.exit_codes import exit_code_from_output, is_result
+from memory_api.trace_analysis.facts import FactKind
 from memory_api.trace_analysis.parser import parse_trace
 from tests.support.cases import each_case
 from tests.support.evaluation_cases import case
-from tests.support.runs import Row, call, findings, reflection, run, says, user
+from tests.support.runs import Row, call, facts, run, says, user
 
 
 def failed(command: object, output: str, exit_code: int | None, tool: str = "bash") -> str:
@@ -134,53 +135,21 @@ BUILD = [
 ]
 
 
-def test_line_with_the_exit_code_is_not_the_error() -> None:
-    text = "exitcode: 1 (execution failed)\nCode output: AttributeError: no attribute 'duplicate'"
-    rows = [user("Count."), *call("python", {"code": "d.duplicate()"}, text), says("It failed.")]
-    (failed,) = findings(rows).failed_calls
-    assert failed.message == "Code output: AttributeError: no attribute 'duplicate'"
-
-
-def test_one_figure_in_findings_facts_and_efficiency() -> None:
-    context = run(BUILD)
-    trace = parse_trace(context.events)
-    found = findings(BUILD)
-    assert found.failed_call_count == 1
-    facts = collect_facts(context, trace, found)
-    assert "3 tool calls, 1 of them failed," in facts[0]
-    assert "The call e3 of `bash` failed with exit code 2." in facts
-    assert "Exit code 1, by their manuals a result of these commands: e1." in facts
-    assert "Exit code 2: e3." in facts
+def test_one_figure_in_facts_and_efficiency() -> None:
+    sentences = fact_sentences(facts(BUILD), "en")
+    assert "3 tool calls (1 failed)" in sentences[0]
+    assert "The call e3 of `bash` failed with exit code 2." in sentences
+    assert "Exit code 1, by their manuals a result of these commands: e1." in sentences
+    assert "Exit code 2: e3." in sentences
     score = efficiency(case(BUILD))
     assert score is not None
     assert score.reasons == ("3 calls: 1 failed, 0 repeated an earlier call.",)
-
-
-def test_exit_code_is_reported_and_gives_no_advice() -> None:
-    result = reflection(BUILD, "success")
-    assert result is not None
-    assert (
-        "`bash` failed with `command=make firmware` (e3) with exit code 2. The next call without a "
-        "detected error (e5) was made with `command=make radio`."
-    ) in result.reflection_text
-    assert result.strategy_text is None
-    japanese = [user("ファームウェアをビルドしてください。"), *BUILD[1:5], says("終わりました。")]
-    result = reflection(japanese)
-    assert result is not None
-    assert (
-        "`bash(command=make firmware, cwd=fw)`（e3）が失敗した（終了コード 2）。"
-        in result.reflection_text
-    )
 
 
 def test_tests_that_are_run_again_after_an_edit_are_no_repetition() -> None:
     check = call("bash", {"command": "pytest"}, "1 failed", exit_code=1)
     edit = call("edit", {"path": "a.py", "text": "x"}, "ok")
     look = call("bash", {"command": "cat a.py"}, "x", exit_code=0)
-    assert findings([*check, *edit, *check]).repeated_calls == ()
-    assert findings([*check, *look, *check]).repeated_calls[0].failed_count == 2
-    again = reflection([user("Fix it."), *check, *check, says("Done.")])
-    assert again is not None
-    assert "was sent 2 times unchanged" in again.reflection_text
-    assert again.strategy_text is None, "another call would not help"
-    assert "other call" not in again.reflection_text
+    assert facts([*check, *edit, *check], FactKind.REPEATED_CALL) == []
+    (repeated,) = facts([*check, *look, *check], FactKind.REPEATED_CALL)
+    assert repeated.values["count"] == 2

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -68,7 +68,7 @@ def _macros(language: str) -> Any:
         quote=quote,
         sentence=partial(_sentence, language=language),
     )
-    environment.tests["exit_code"] = is_exit_code
+    cast("dict[str, Any]", environment.tests)["exit_code"] = is_exit_code
     return environment.get_template(f"facts.{language}.j2").module
 
 

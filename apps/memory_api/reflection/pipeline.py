@@ -54,7 +54,6 @@ from memory_api.reflection.lesson_storage import (
 from memory_api.reflection.model_output import ModelVerdict
 from memory_api.reflection.outside_text import guard_lessons, outside_texts_of
 from memory_api.reflection.related_lessons import find_related_lessons
-from memory_api.reflection.rules import context_language
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
 from memory_api.runs.tables import RunRow
@@ -287,10 +286,8 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
 
     def _judge(self, input: Input, facts: Sequence[Fact], lessons: Learned) -> list[NewVerdict]:
         bullets = input.used_bullets if lessons.tagged_bullets is None else lessons.tagged_bullets
-        verdicts = [
-            *verdicts_by_rules(input, facts),
-            *verdicts_by_model(input, lessons.tags, bullets),
-        ]
+        by_model = verdicts_by_model(input, lessons.tags, bullets)
+        verdicts = [*verdicts_by_rules(input, facts), *by_model]
         trace_id = self.learner.verdict_trace_id(input)
         return [replace(verdict, trace_id=trace_id) for verdict in verdicts]
 
@@ -316,8 +313,7 @@ def _lessons_for_playbook(
         input.used_bullets,
         output.verdicts,
         output.facts,
-        context_language(output.input.context),
-        input.context.outcome,
+        input.context,
         trace_id=input.trace.id,
     )
     revisions = [hint for hint in hints if hint.action == "revise"]

@@ -5,7 +5,7 @@ outside is redacted, shortened to a token budget and fenced.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from memory_api.core.secret_redaction import redact
@@ -29,23 +29,24 @@ from memory_api.reflection.event_text import (
     fit_events,
     to_json,
 )
+from memory_api.reflection.evidence_text import (
+    StatedError,
+    called_tools,
+    error_text,
+    recorded_result,
+    stated_error,
+    tool_lines,
+)
 from memory_api.reflection.fact_text import fact_sentences
 from memory_api.reflection.model_output import reflection_class
 from memory_api.reflection.rules import context_language
 from memory_api.text.terms import estimate_tokens
-from memory_api.trace_analysis.arguments import as_mapping
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.trace_analysis.ground_truth import (
-    MAX_RATING,
-    expected_actions,
-    find_ratings,
-    number_of,
     states_answer,
 )
-from memory_api.trace_analysis.parser import ParsedTrace, parse_trace
 from memory_api.traces.schemas import OutcomeType
-from memory_api.traces.tools import ToolDefinition
 
 PROMPT_BY_OUTCOME = {
     OutcomeType.FAILURE: "reflection/failure",
@@ -63,7 +64,10 @@ in the language of the trace with one JSON object of this schema and nothing els
 {schema}
 """
 BUILTIN_DATA = """
-Outcome of the run: {outcome}. Language of the trace: {language}.
+Outcome of the run: {outcome}.
+{if language}
+Language of the trace: {language}.
+{end if}
 {if task_goal}
 Goal (the agent may not have seen it):
 {task_goal}
@@ -193,10 +197,7 @@ class _PromptParts:
         self, context: ReflectionContext, evidence: Evidence, facts: Sequence[Fact], budget: int
     ) -> None:
         self.context, self.evidence = context, evidence
-        trace = parse_trace(
-            context.events, context.task_description, context.task_goal, context.tools
-        )
-        self.error = _stated_error(context, facts)
+        self.error = stated_error(context, facts)
         shown = ShownContents()
         keys = {bullet.key for bullet in evidence.bullets}
         self.events = event_pieces(context.events, shown, bullet_keys=keys)
@@ -208,8 +209,8 @@ class _PromptParts:
             "task_goal": context.task_goal or "",
             "task_description": "" if is_goal else context.task_description or "",
             "tools": tool_lines(context.tools),
-            "called_tools": "" if context.tools else _called_tools(trace, evidence),
-            "error": _error_text(self.error),
+            "called_tools": "" if context.tools else called_tools(context, evidence),
+            "error": error_text(self.error),
             "ground_truth": truth if states_answer(evidence.ground_truth) else "",
             "recorded_result": recorded_result(evidence.ground_truth),
             "test_report": evidence.test_report or "",
@@ -253,7 +254,7 @@ class _PromptParts:
             "outcome": self.context.known_outcome or "unknown",
             "language": _LANGUAGES.get(context_language(self.context), ""),
         }
-        error = self.error or _StatedError("", "", {})
+        error = self.error or StatedError("", "", {})
         return values | {
             "evidence": _evidence_text(values),
             "error_category": error.category,
@@ -291,63 +292,9 @@ _LABELS = {
 """Labels of the fences, where they are not the name of the placeholder."""
 
 
-@dataclass(frozen=True)
-class _StatedError:
-    """The error of the run: as the client reported it, or of the last event that has one."""
-
-    category: str
-    message: str
-    context: Mapping[str, object]
-    event_id: str | None = None
-
-
-def _stated_error(context: ReflectionContext, facts: Sequence[Fact]) -> _StatedError | None:
-    if context.error is not None:
-        error = context.error
-        return _StatedError(error.error_category.value, error.error_message, error.context)
-    fact = next(facts_of(facts, FactKind.ERROR), None)
-    return None if fact is None else _StatedError("", fact.values["message"], {}, fact.event_ids[0])
-
-
-def _error_text(error: _StatedError | None) -> str:
-    if error is None:
-        return ""
-    lines = [f"category: {error.category}"] if error.category else []
-    if error.event_id:
-        lines.append(
-            f"The trace states no error. The last event with an error is {error.event_id}."
-        )
-    lines.append(f"message: {error.message}")
-    if set(error.context) - {"message"}:
-        lines.append(f"context: {to_json(error.context)}")
-    return "\n".join(lines)
-
-
 def _fact_lines(facts: Iterable[Fact]) -> str:
     """A line for each fact. The sentences quote the trace, so a prompt has to fence them."""
     return "\n".join(f"- {line}" for line in fact_sentences(facts, "en", names_attempts=True))
-
-
-def recorded_result(ground_truth: Any) -> str:
-    """What the client recorded about the result, with the scale of its ratings; '' for a right
-    answer.
-    """
-    if ground_truth is None or states_answer(ground_truth):
-        return ""
-    result = as_mapping(ground_truth)
-    ratings = find_ratings(result)
-    others = [
-        name
-        for name, value in result.items()
-        if name not in ratings and number_of(value) is not None
-    ]
-    lines = [to_json(ground_truth)]
-    if ratings:
-        names = ", ".join(ratings)
-        lines.append(f"{names}: a rating from 1 (worst) to {MAX_RATING} (best).")
-    if others:
-        lines.append(f"The client stated no scale for {', '.join(others)}.")
-    return "\n".join(lines)
 
 
 def _as_text(value: Any) -> str:
@@ -356,27 +303,6 @@ def _as_text(value: Any) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def tool_lines(tools: Sequence[ToolDefinition]) -> str:
-    """One line per tool: name, effect, description."""
-    effects = {True: "changes data", False: "only reads", None: "effect unknown"}
-    lines: list[str] = []
-    for tool in tools:
-        description = f": {_one_line(tool.description)}" if tool.description else ""
-        lines.append(f"- {tool.name} ({effects[tool.writes]}){description}")
-    return "\n".join(fit_text(line, _MIN_TOKENS) for line in lines)
-
-
-def _called_tools(trace: ParsedTrace, evidence: Evidence) -> str:
-    """The names of the tools that were called or are expected, for a trace that lists none."""
-    attempts = [event for attempt in evidence.attempts for event in attempt.events]
-    names = [
-        *(tool.name for tool in trace.tools),
-        *(event.tool_name or "" for event in attempts),
-        *(action.tool for action in expected_actions(evidence.ground_truth) or ()),
-    ]
-    return ", ".join(filter(None, dict.fromkeys(names)))
 
 
 def bullet_lines(bullets: Sequence[PromptBullet]) -> dict[str, str]:

@@ -94,7 +94,7 @@ def fact_text(context: ReflectionContext, facts: Sequence[Fact]) -> str:
     language = context_language(context)
     task = describe_task(context.events, context.task_description, context.task_goal)
     text = opening(task, context.known_outcome, language)
-    for sentence in fact_sentences(_told(context, facts), language)[:_MAX_SENTENCES]:
+    for sentence in fact_sentences(_reported_facts(context, facts), language)[:_MAX_SENTENCES]:
         longer = join_sentences([text, sentence], language) if text else sentence
         if len(longer) > _MAX_CHARACTERS:
             break
@@ -112,12 +112,12 @@ def _is_notable(context: ReflectionContext, facts: Sequence[Fact]) -> bool:
     return any(True for _ in facts_of(facts, *kinds))
 
 
-def _told(context: ReflectionContext, facts: Sequence[Fact]) -> list[Fact]:
-    """The facts for a reader, the counts last. A call that a correction tells of is not told twice;
+def _reported_facts(context: ReflectionContext, facts: Sequence[Fact]) -> list[Fact]:
+    """The facts for a reader, the counts last. A call of a correction is not reported twice;
     exit codes of 0 say nothing, and a session of unknown outcome may go on.
     """
     corrected = {i for f in facts_of(facts, FactKind.CORRECTED_CALL) for i in f.event_ids}
-    told: list[Fact] = []
+    reported: list[Fact] = []
     for fact in facts:
         is_known = fact.kind is FactKind.FAILED_CALL and set(fact.event_ids) <= corrected
         is_silent = fact.kind is FactKind.EXIT_CODE or (
@@ -126,8 +126,8 @@ def _told(context: ReflectionContext, facts: Sequence[Fact]) -> list[Fact]:
             and not context.known_outcome
         )
         if fact.kind is not FactKind.COUNTS and not is_known and not is_silent:
-            told.append(fact)
-    return [*told, *facts_of(facts, FactKind.COUNTS)]
+            reported.append(fact)
+    return [*reported, *facts_of(facts, FactKind.COUNTS)]
 
 
 def context_language(context: ReflectionContext) -> str:

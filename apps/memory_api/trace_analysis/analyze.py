@@ -17,7 +17,7 @@ from memory_api.trace_analysis.calls import (
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
 from memory_api.trace_analysis.expectations import find_expectations, find_failed_tests
 from memory_api.trace_analysis.facts import Fact
-from memory_api.trace_analysis.messages import (
+from memory_api.trace_analysis.message_facts import (
     find_end,
     find_error,
     find_unsourced_numbers,

@@ -16,6 +16,7 @@ from tests.support.playbook_api import Book
 
 FAILED = {
     "outcome": "failure",
+    "error": {"error_category": "permission_error", "error_message": "permission denied"},
     "task_description": "Refund order 7",
     "events": [
         {"event_type": "user_message", "content": "Please refund order 7"},

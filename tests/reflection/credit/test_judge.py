@@ -147,32 +147,36 @@ def test_failing_test_identifies_call() -> None:
     assert "test" not in verdicts(WON, "parse_date", used("Use parse_date."), test_report=report)
 
 
-def test_followed_advice_at_failed_call_is_harmful() -> None:
+def test_one_contrasting_attempt_is_no_verdict() -> None:
+    """One success and one failure are not certain, nor is a call that failed once."""
+    better = Attempt(WON, events("get_order send_refund"), "e", True)
+    told = verdicts(LOST, "send_refund", used("Never call get_order."), attempts=(better,))
+    assert set(told) == {"outcome"}
+    earlier = Attempt(LOST, events("send_refund"), "e", True)
+    told = verdicts(WON, "get_order send_refund", used("Call get_order."), attempts=(earlier,))
+    assert set(told) == {"outcome"}
     told = verdicts(LOST, "cancel_order", used("Call cancel_order."), failing="cancel_order")
-    assert told["rules"].tag == "harmful"
-    broken = used("Never call cancel_order.")
-    told = verdicts(LOST, "cancel_order", broken, failing="cancel_order")
-    assert (told["rules"].tag, told["rules"].evidence["why"]) == ("neutral", "broken")
-
-
-def test_rendered_but_unused_bullet_is_not_blamed() -> None:
-    served = used("Call cancel_order.", "served")
-    assert set(verdicts(LOST, "cancel_order", served, failing="cancel_order")) == {"outcome"}
-
-
-def test_tool_that_also_worked_is_not_to_blame() -> None:
-    calls = "cancel_order:1 cancel_order:2"
-    told = verdicts(LOST, calls, used("Call cancel_order."))
     assert set(told) == {"outcome"}
 
 
-def test_earlier_attempt_shows_what_was_missing() -> None:
-    earlier = Attempt(LOST, events("send_refund"), "e", True)
-    told = verdicts(WON, "get_order send_refund", used("Call get_order."), attempts=(earlier,))
-    assert told["rules"].tag == "helpful"
-    better = Attempt(WON, events("get_order send_refund"), "e", True)
-    told = verdicts(LOST, "send_refund", used("Call get_order."), attempts=(better,))
-    assert told["rules"].tag == "neutral"
+@each_case(
+    ("text", "outcome", "calls", "expected"),
+    [
+        ("Call get_order.", WON, "get_order send_refund", ("helpful", "followed_right")),
+        ("Never call get_order.", LOST, "send_refund", ("harmful", "kept_from")),
+        ("Call get_order.", LOST, "send_refund", ("neutral", "broken")),
+    ],
+)
+def test_certain_contrast_is_a_verdict(
+    text: str, outcome: OutcomeType, calls: str, expected: tuple[str, str]
+) -> None:
+    attempts = (
+        *(Attempt(WON, events("get_order send_refund"), "e", True) for _ in range(4)),
+        *(Attempt(LOST, events("send_refund"), "e", True) for _ in range(4)),
+    )
+    told = verdicts(outcome, calls, used(text), attempts=attempts)
+    assert (told["rules"].tag, told["rules"].evidence["why"]) == expected
+    assert set(verdicts(outcome, calls, used(text, "served"), attempts=attempts)) == {"outcome"}
 
 
 @each_case("outcome", list(OutcomeType))
@@ -189,22 +193,15 @@ def test_outcome_is_always_recorded(outcome: OutcomeType) -> None:
 
 
 def test_reasons_are_in_the_language_of_the_run() -> None:
+    asked = Event(event_type=EventType.USER_MESSAGE, content="注文をキャンセルしてください。")
     context = ReflectionContext(
-        events=[
-            Event(event_type=EventType.USER_MESSAGE, content="注文をキャンセルしてください。"),
-            *events("cancel_order", "cancel_order")[1:],
-        ],
-        outcome=LOST,
-        tenant_id="t",
+        events=[asked, *events("cancel_order")[1:]], outcome=LOST, tenant_id="t"
     )
-    told = judge_by_rules(
-        [used("cancel_order を使うこと。")],
-        context,
-        Evidence(),
-        analyze_trace(context),
-        trace_id=TRACE,
-    )
-    (reason,) = [verdict.reason for verdict in told if verdict.judge == "rules"]
+    known = Evidence(ground_truth=truth("send_refund"))
+    facts = analyze_trace(context, ground_truth=known.ground_truth)
+    bullets = [used("send_refund を呼ばないこと。")]
+    told = judge_by_rules(bullets, context, known, facts, trace_id=TRACE)
+    (reason,) = [verdict.reason for verdict in told if verdict.judge == "test"]
     assert reason
     assert "助言" in reason
 

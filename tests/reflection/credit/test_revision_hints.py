@@ -19,6 +19,7 @@ from memory_api.reflection.credit.revision_hints import MAX_CAVEATS, add_caveat,
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.traces.schemas import OutcomeType
+from memory_api.traces.tools import ToolDefinition
 from tests.reflection.credit.test_judge import LOST, WON, events, truth
 from tests.support.cases import each_case
 
@@ -34,15 +35,23 @@ def asked(
 ) -> list[RevisionHint]:
     bullet = Bullet(id="pat-00001", section="", content=text, **fields)
     used = [UsedBullet(bullet.id, bullet, how, None, new_id())]
-    context = ReflectionContext(events=events(calls, failing), outcome=outcome, tenant_id="t")
+    tools = [ToolDefinition(name=name, writes=True) for name in ("cancel_order", "send_refund")]
+    context = ReflectionContext(
+        events=events(calls, failing), outcome=outcome, tenant_id="t", tools=tools
+    )
     known = Evidence((), ground_truth)
     found = analyze_trace(context, ground_truth=ground_truth)
     verdicts = judge_by_rules(used, context, known, found, trace_id=new_id())
-    return revision_hints(used, verdicts, found, outcome)
+    return revision_hints(used, verdicts, found, context)
 
 
 def test_shown_harm_narrows_condition() -> None:
-    (hint,) = asked("Call cancel_order.", when_to_use="a refund is asked for")
+    (hint,) = asked(
+        "Call cancel_order.",
+        when_to_use="a refund is asked for",
+        failing="",
+        ground_truth=truth("send_refund"),
+    )
     assert hint.action == "revise"
     assert hint.when_to_use == (
         "a refund is asked for. Does not apply if the request does not require `cancel_order`."
@@ -84,7 +93,6 @@ def test_harmful_advice_against_tool_narrows_condition() -> None:
         {"how": "served"},
         {"outcome": WON},
         {"outcome": OutcomeType.PARTIAL},
-        {"text": "Never call cancel_order."},
         {"text": "Call send_refund.", "failing": "", "ground_truth": truth("send_refund")},
         {"pinned": True},
     ],

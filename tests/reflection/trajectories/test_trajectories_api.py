@@ -251,11 +251,7 @@ async def test_rules_reflect_without_a_model(api: httpx2.AsyncClient) -> None:
     report = "FAILED test_tail.py::test_newline - assert ['b', ''] == ['a', 'b']"
     learnt = (await api.post(URL, json=body(test_report=report))).json()
     assert learnt["engine"] == "rules"
-    (found,) = learnt["insights"]
-    assert "test_newline" in found["error_identification"]
-    memory = (await api.get(f"/api/v1/memories/{learnt['insight_ids'][0]}")).json()
-    assert memory["content"] == found["key_insight"]
-    assert memory["awaiting_confirmation"], "it names a test that only the report of one run has"
+    assert learnt["insights"] == [], "no advice follows from a failed test alone"
     assert await votes(api) == [(0, 0, 0), (0, 0, 0)], "one failure proves nothing on a bullet"
 
 

@@ -91,8 +91,8 @@ async def test_playbook_is_created_without_an_insight(serve: Serve) -> None:
 async def test_session_of_the_rules_engine_ends_in_a_bullet(
     api: httpx2.AsyncClient, tenant: TestTenant, drain: Callable[[UUID], Awaitable[None]]
 ) -> None:
-    """Without a model, three failed calls of a tool teach."""
-    learnt = await send(api, messages=session("none"), outcome="failure")
+    """Without a model, an identical call that failed three times teaches."""
+    learnt = await send(api, messages=session(), outcome="failure")
     assert learnt["engine"] == "rules"
     (insight,) = learnt["insights"]
     assert learnt["next_run_id"] is not None
@@ -152,44 +152,48 @@ async def test_invalid_insights_are_ignored(serve: Serve, given: Any, read: Any)
     assert (len(found) if isinstance(read, int) else found) == read
 
 
-def session(citation: str) -> list[dict[str, Any]]:
-    """A run that cites a bullet in the given place, and whose `read_files` fails three times."""
+def session() -> list[dict[str, Any]]:
+    """A run that cites a bullet, and whose `read_files` fails three times."""
     failed = [
         message
-        for n in range(3)
+        for _ in range(3)
         for message in (
-            {"role": "assistant", "content": [call_of("read_files", {"path": f"/a/{n}"})]},
-            {"role": "user", "content": [result_of(f"error: no file {n}", is_error=True)]},
+            {"role": "assistant", "content": [call_of("read_files", {"path": "/a/1"})]},
+            {"role": "user", "content": [result_of("error: no file", is_error=True)]},
         )
     ]
-    before = "I read them [pat-00001]." if citation == "before" else "I read them."
-    after = "It failed [pat-00001]." if citation == "after" else "It failed."
     return [
         {"role": "user", "content": "Show the config."},
-        {"role": "assistant", "content": before},
+        {"role": "assistant", "content": "I read them [pat-00001]."},
         *failed,
-        {"role": "assistant", "content": after},
+        {"role": "assistant", "content": "It failed."},
     ]
 
 
-@pytest.mark.parametrize(
-    ("citation", "outcome", "tags"),
-    [
-        ("before", "failure", ["harmful"]),
-        ("before", None, []),
-        ("before", "partial", []),
-        ("after", "failure", []),
-        ("none", "failure", []),
-    ],
-)
-async def test_rules_judge_only_what_the_session_shows(
-    api: httpx2.AsyncClient, citation: str, outcome: str | None, tags: list[str]
-) -> None:
+async def test_one_failed_session_is_no_verdict_of_the_rules(api: httpx2.AsyncClient) -> None:
     delta = {"type": "ADD", "section": "pat", "content": "Use `read_files` for small files."}
     made = await api.post("/api/v1/playbooks/forms/deltas", json={"deltas": [delta]})
     made.raise_for_status()
-    learnt = await send(api, messages=session(citation), outcome=outcome)
-    assert [one["tag"] for one in learnt["bullet_tags"]] == tags
-    assert learnt["counted_bullet_keys"] == (["pat-00001"] if tags else [])
+    learnt = await send(api, messages=session(), outcome="failure")
+    assert (learnt["bullet_tags"], learnt["counted_bullet_keys"]) == ([], [])
     bullet = (await api.get("/api/v1/playbooks/forms/bullets/pat-00001")).json()
-    assert bullet["harmful"] == len(tags)
+    assert bullet["harmful"] == 0
+
+
+async def test_correction_of_the_user_is_quoted_and_waits(api: httpx2.AsyncClient) -> None:
+    rule = "No, wrong: you must always use `uv run`. Remember that."
+    messages = [
+        {"role": "user", "content": "Run the tests."},
+        {"role": "assistant", "content": "I ran pytest."},
+        {"role": "user", "content": rule},
+    ]
+    learnt = await send(api, messages=messages)
+    (insight,) = learnt["insights"]
+    assert insight["content"] == rule
+    memory = (await api.get(f"/api/v1/memories/{insight['memory_id']}")).json()
+    assert memory["status"] == "quarantined"
+    assert memory["metadata"]["quotations"]
+    assert len(memory["source_event_ids"]) == 2
+    query = {"query_text": "uv run", "kinds": ["insight"], "min_importance": 0}
+    hits = (await api.post("/api/v1/reflections/query", json=query)).json()["reflections"]
+    assert hits == [], "it waits for a confirmation"

@@ -22,8 +22,9 @@ from memory_api.reflection.credit.judge import (
     FAILURE_OUTCOMES,
     KEPT_FROM,
 )
+from memory_api.reflection.rules import context_language
+from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
-from memory_api.traces.schemas import OutcomeType
 
 MAX_CAVEATS = 2
 PROVEN_USEFULNESS = 0.5
@@ -53,16 +54,16 @@ def revision_hints(
     used: Sequence[UsedBullet],
     verdicts: Iterable[NewVerdict],
     facts: Sequence[Fact],
-    language: str,
-    outcome: OutcomeType,
+    context: ReflectionContext,
     *,
     trace_id: UUID | None = None,
 ) -> list[RevisionHint]:
     """One hint for each bullet that a failed run named or cited. `verdicts` are those of `judge` on
     the same run.
     """
-    if outcome not in FAILURE_OUTCOMES:
+    if context.outcome not in FAILURE_OUTCOMES:
         return []
+    language, failing_tool = context_language(context), _failing_tool(facts)
     by_key: dict[str, list[NewVerdict]] = {}
     for verdict in verdicts:
         if verdict.judge in ("test", "rules"):
@@ -72,7 +73,7 @@ def revision_hints(
         given = by_key.get(bullet.key, [])
         broken = any(verdict.evidence.get("why") == ADVICE_IGNORED for verdict in given)
         if bullet.usage in ACKNOWLEDGED_USES and not broken and not bullet.bullet.pinned:
-            hints.append(_hint(bullet, given, _failing_tool(facts), language, trace_id))
+            hints.append(_hint(bullet, given, failing_tool, language, trace_id))
     return hints
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 from memory_api.text.excerpts import excerpt
@@ -13,8 +14,8 @@ from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.expectations import final_answer
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.failures import error_message
+from memory_api.trace_analysis.numbers import Number, find_numbers, parse_number
 from memory_api.trace_analysis.parser import ParsedTrace
-from memory_api.trace_analysis.values import numbers_in
 from memory_api.traces.schemas import EventType, OutcomeType
 
 _QUOTED_LENGTH = 200
@@ -22,8 +23,9 @@ _MAX_ANSWER_CHARACTERS = 4_000
 _MAX_SEARCHED_CHARACTERS = 2_000_000
 """Of a whole trace. In a longer one, no number is said to be missing."""
 _CHUNK = 10_000
-_MIN_NUMBER_LENGTH = 2
-"""Digits. One digit may number a list."""
+_MIN_DIGITS = 2
+"""One digit may number a list."""
+_UNIT = re.compile(r"[^\d.,]+")
 _MAX_NUMBERS = 8
 _LIBRARY_PATH = re.compile(
     r"site-packages|dist-packages|[/\\]lib[/\\]python|miniconda|[/\\]Lib[/\\]|<frozen"
@@ -136,32 +138,36 @@ def find_unsourced_numbers(trace: ParsedTrace) -> Iterator[Fact]:
         return
     position, text = answer
     numbers = [
-        n
-        for n in numbers_in(text[:_MAX_ANSWER_CHARACTERS])
-        if sum(c.isdigit() for c in n) >= _MIN_NUMBER_LENGTH
+        number
+        for number in find_numbers(text[:_MAX_ANSWER_CHARACTERS])
+        if sum(c.isdigit() for c in number.text) >= _MIN_DIGITS
     ]
     texts = [trace.full_task, *(trace.content_at(n) for n in range(position))]
     if not numbers or sum(map(len, texts)) > _MAX_SEARCHED_CHARACTERS:
         return
-    missing = dict.fromkeys(sorted(numbers, key=text.find))
-    for earlier in texts:
-        for known in _numbers_of(earlier):
-            missing.pop(known, None)
-        if not missing:
-            return
-    values = {"numbers": list(missing)[:_MAX_NUMBERS], "count": len(missing)}
-    yield Fact(FactKind.UNSOURCED, (trace.event_ids[position],), values)
+    known = {key for earlier in texts for key in _keys_of(earlier)}
+    missing = list(dict.fromkeys(n.text for n in numbers if _keys(n).isdisjoint(known)))
+    if missing:
+        values = {"numbers": missing[:_MAX_NUMBERS], "count": len(missing)}
+        yield Fact(FactKind.UNSOURCED, (trace.event_ids[position],), values)
 
 
-def _numbers_of(text: str) -> Iterator[str]:
-    """The numbers of a text of any length. No number is split: chunks end at a space."""
+def _keys(number: Number) -> set[Decimal]:
+    """The values that a number may have, with and without its unit: 3 km is 3000 and 3."""
+    plain = parse_number(_UNIT.sub("", number.text))
+    return {*number.readings, *(plain.readings if plain else ())}
+
+
+def _keys_of(text: str) -> Iterator[Decimal]:
+    """The values of the numbers in a text of any length. Chunks end at a space."""
     start = 0
     while start < len(text):
         end = start + _CHUNK
         if end < len(text):
             space = max(text.rfind(" ", start + 1, end), text.rfind("\n", start + 1, end))
             end = space if space > 0 else end
-        yield from numbers_in(text[start:end])
+        for number in find_numbers(text[start:end]):
+            yield from _keys(number)
         start = end
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.rules import DEFAULT, Case, blame, load, masked
+from bench.rules import DEFAULT, Case, load
 from memory_api.reflection.schemas import ReflectionResult
 
 pytestmark = pytest.mark.skipif(not DEFAULT.exists(), reason="shared/data/traces.jsonl is absent")
@@ -20,9 +20,9 @@ def results(cases: list[Case]) -> list[ReflectionResult | None]:
     return [case.reflect() for case in cases]
 
 
-def test_texts_differ_after_names_and_numbers_are_masked(results: list[ReflectionResult | None]):
-    texts = [masked(r.reflection_text) for r in results if r]
-    assert len(set(texts)) >= 0.9 * len(texts)
+def test_no_fact_is_contradicted_by_the_events(cases: list[Case]) -> None:
+    false = [(c.raw["id"], s) for c in cases for s in c.statements() if not s.is_true]
+    assert false == []
 
 
 def test_scores_are_distributed(results: list[ReflectionResult | None]):
@@ -45,11 +45,3 @@ def test_japanese_traces_get_japanese_text(
         if r
     }
     assert languages == {("en", "en"), ("ja", "ja")}
-
-
-def test_first_source_event_beats_baselines(cases: list[Case]):
-    hits: dict[str, int] = {}
-    for _, name, exact, _, _ in blame(cases):
-        hits[name] = hits.get(name, 0) + exact
-    ours = hits.pop("ours, blind")
-    assert ours > max(n for name, n in hits.items() if name != "ours")

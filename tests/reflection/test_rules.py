@@ -1,0 +1,169 @@
+"""A reflection without a model: its text, its strategies, and when there is none."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from memory_api.core.ids import new_id
+from memory_api.reflection.context import TaskLesson
+from memory_api.reflection.fact_text import fact_sentences, render
+from memory_api.reflection.rules import Strategy, find_differences
+from memory_api.reflection.task_lessons import MAX_LESSONS_PER_TASK, choose_differences
+from memory_api.trace_analysis.context import Attempt
+from memory_api.trace_analysis.facts import FactKind
+from memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
+from tests.support.runs import Row, call, facts, reflection, says, user
+
+WON, LOST = OutcomeType.SUCCESS, OutcomeType.FAILURE
+FAILED: dict[str, Any] = {"error": {"message": "user not found"}}
+CORRECTED = [
+    *call("get_user", {"user_id": "u-8"}, "", **FAILED),
+    *call("get_user", {"user_id": "u-9"}, "Ann"),
+]
+ENGLISH: list[Row] = [user("Find the user Ann for me."), *CORRECTED, says("It is Ann.")]
+JAPANESE: list[Row] = [
+    user("ユーザーのアンを探してください。"),
+    *CORRECTED,
+    says("見つかりました。"),
+]
+
+
+def rules(rows: list[Row], outcome: str = "failure", **more: Any) -> list[str]:
+    result = reflection(rows, outcome, **more)
+    return result.rules if result else []
+
+
+def test_call_that_worked_after_its_argument_changed() -> None:
+    assert rules(ENGLISH, "success") == [
+        "When `get_user` fails with “user not found”, change `user_id` instead of sending it again "
+        "unchanged (in this run: `u-8` failed, `u-9` did not)."
+    ]
+    (japanese,) = rules(JAPANESE, "success")
+    assert japanese.startswith("`get_user` が「user not found」で失敗したら")
+
+
+def test_other_command_is_no_other_argument() -> None:
+    rows = [
+        *call("bash", {"command": "make"}, "", exit_code=2),
+        *call("bash", {"command": "make all"}, "", exit_code=0),
+    ]
+    assert rules(rows) == []
+
+
+def test_identical_call_without_effect() -> None:
+    failed = call("search", {"text": "x"}, "", **FAILED)
+    assert rules([*failed, *failed]) == [
+        "When a call fails, do not send it again unchanged: change its arguments or use another "
+        "tool. Observed with: `search`."
+    ]
+    same = call("search", {"text": "x"}, "0 results")
+    assert rules([*same, *same]) == []
+    assert "Observed with: `search`." in rules([*same, *same, *same])[0]
+    assert rules([*same, *same, *same], "success") == []
+
+
+def test_tests_that_fail_again_give_no_advice() -> None:
+    check = call("bash", {"command": "pytest"}, "1 failed", exit_code=1)
+    assert rules([*check, *check]) == []
+
+
+@pytest.mark.parametrize("category", list(ErrorCategory))
+def test_advice_only_for_a_category_that_the_client_stated(category: ErrorCategory) -> None:
+    error = {"error_category": category.value, "error_message": "it timed out"}
+    stated = rules([user("Do it now.")], error=error)
+    has_advice = category.value in (
+        "timeout_error",
+        "network_error",
+        "permission_error",
+        "validation_error",
+    )
+    assert bool(stated) == has_advice
+    assert rules([user("Do it now.")], error={"error_message": "it timed out"}) == []
+
+
+def test_text_states_task_outcome_and_facts_with_event_ids() -> None:
+    result = reflection(ENGLISH, "failure")
+    assert result is not None
+    text = result.reflection_text
+    assert text.startswith("Task: Find the user Ann for me. Outcome: failure.")
+    assert "The call e1 of `get_user` failed: “user not found”." in text
+    assert "The last message of the agent is e5: “It is Ann.”" in text
+    assert result.source_event_ids[:2] == ["e3", "e1"]
+    japanese = reflection(JAPANESE, "failure")
+    assert japanese is not None
+    assert japanese.reflection_text.startswith(
+        "タスク：ユーザーのアンを探してください。結果：失敗。"
+    )
+    assert "失敗した：「user not found」" in japanese.reflection_text
+
+
+def test_plain_success_tells_nothing() -> None:
+    assert reflection([user("Hello there, you."), says("Hi.")], "success") is None
+
+
+def test_every_kind_of_fact_has_a_sentence_in_both_languages() -> None:
+    """Facts of many runs, each rendered: no template fails, none is empty."""
+    won = Attempt(WON, [Event.model_validate(row) for row in call("pay", {"a": 1}, "ok")])
+    truth = {"answer": "4", "actions": [{"name": "mail"}], "outputs": ["4"]}
+    report = "FAILED t.py::test_sum - assert 3 == 4\n==== 1 failed in 0.1s ===="
+    slow = call("pay", {"a": 2}, "ok", metadata={"duration_s": 60})
+    fast = call("look", {"a": 2}, "ok", metadata={"duration_s": 1})
+    tested = call("sh", "pytest", "1 failed", exit_code=1)
+    rows = [
+        *ENGLISH, *slow, *fast, *fast, *tested, {"event_type": "error_event", "content": "Boom"},
+        says("It is 55."), user("No: always use `uv run`."), says("It is 77."),
+    ]  # fmt: skip
+    found = facts(rows, attempts=[won], ground_truth=truth, test_report=report)
+    assert {fact.kind for fact in found} == set(FactKind)
+    for language in ("en", "ja"):
+        for names_attempts in (False, True):
+            sentences = fact_sentences(found, language, names_attempts=names_attempts)
+            assert len(sentences) == len(found)
+            assert not [s for s in sentences if re.search(r"\{|\}|None|Undefined|  ", s)]
+    assert render("xx", "opening", "Do it", "failure") == "Task: Do it. Outcome: failure."
+
+
+# Lessons from comparing attempts
+
+Call = tuple[str, dict[str, Any]]
+LOOK: Call = ("get_order", {"id": "7"})
+PAY: Call = ("send_refund", {"id": "7", "amount": "10"})
+WRONG: Call = ("send_refund", {"id": "7", "amount": "99"})
+
+
+def strategies(outcome: str, *calls: Call, attempts: list[Attempt]) -> list[Strategy]:
+    rows = [row for tool, arguments in calls for row in call(tool, arguments, "ok")]
+    found = facts(rows, FactKind.DIFFERENCE, outcome=outcome, attempts=attempts)
+    return find_differences("en", found)
+
+
+def attempt(outcome: OutcomeType, *calls: Call) -> Attempt:
+    rows = [row for tool, arguments in calls for row in call(tool, arguments, "ok")]
+    return Attempt(outcome, [Event.model_validate(row) for row in rows])
+
+
+def test_what_successful_attempts_did() -> None:
+    (tool,) = strategies("success", LOOK, PAY, attempts=[attempt(LOST, PAY)])
+    assert tool.text == (
+        "Call `get_order`: of the attempts at this task, all successful ones called it and no "
+        "failed one did."
+    )
+    (argument,) = strategies("failure", WRONG, attempts=[attempt(WON, PAY)])
+    assert argument.text.startswith("Call `send_refund` with `amount=10`: of the attempts")
+    (order,) = strategies("failure", PAY, LOOK, attempts=[attempt(WON, LOOK, PAY)])
+    assert order.text.startswith("Call `get_order` before `send_refund`:")
+
+
+def test_tool_of_failures_is_named_only_if_it_changes_something() -> None:
+    assert strategies("failure", LOOK, PAY, attempts=[attempt(WON, PAY)]) == []
+
+
+def test_task_has_at_most_three_lessons() -> None:
+    new = [Strategy(f"lesson {n}") for n in range(5)]
+    assert len(choose_differences(new)) == MAX_LESSONS_PER_TASK
+    known = [TaskLesson(f"lesson {n}", True, new_id()) for n in range(3)]
+    assert [s.text for s in choose_differences(new, known)] == ["lesson 0", "lesson 1", "lesson 2"]
+    assert choose_differences(new[3:], known) == []
