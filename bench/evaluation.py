@@ -65,18 +65,9 @@ def with_tools(raw: Raw) -> Raw | None:
     return raw | {"tools": TOOLS} if expected_actions(raw["ground_truth"]) is not None else None
 
 
-def without_report(raw: Raw) -> Raw | None:
-    """None if no response judges the answer."""
-    parsed = parse_trace(CreateTraceRequest.model_validate(raw).events)
-    judged = {call.response_position for call in parsed.calls if call.is_correct is not None}
-    events = [event for index, event in enumerate(raw["events"]) if index not in judged]
-    return raw | {"events": events} if judged else None
-
-
 VARIANTS: Mapping[str, Callable[[Raw], Raw | None]] = {
     "as recorded": as_recorded,
     "tools stated": with_tools,
-    "report removed": without_report,
 }
 
 

@@ -260,18 +260,9 @@ def test_run_blocks_without_event_loop(stub: StubProvider, store: PlaybookStore)
 
 def test_rules_reflect_without_a_model(store: PlaybookStore) -> None:
     result = ReflectorAgent(None, ReflectorPromptBuilder(), store).run(*ASKED)
-    (found,) = result.insights
-    assert "test_newline" in found.error_identification
-    assert "test_newline" in found.key_insight
-    assert TRUTH[:20] in found.reasoning
+    assert result.insights == [], "no advice follows from a wrong answer alone"
     assert result.bullet_evaluations == []
     assert result.iteration_count == 1
-
-
-def test_rules_use_language_of_trajectory(store: PlaybookStore) -> None:
-    sent = Trajectory(query="この橋は何年前に作られましたか", generated_answer="90年")
-    result = ReflectorAgent(None, ReflectorPromptBuilder(), store).run(sent, "94年", "", "")
-    assert "期待された回答は「94年」" in result.insights[0].error_identification
 
 
 def test_rules_learn_nothing_without_evidence(store: PlaybookStore) -> None:

@@ -25,7 +25,7 @@ async def test_documented_requests_work(api: httpx2.AsyncClient) -> None:
     trajectory, transcript = map(json.loads, blocks("json"))
     answer = await api.post("/api/v1/trajectories/reflect", json=trajectory)
     assert answer.status_code == 200, answer.text
-    assert "test_newline" in answer.json()["insights"][0]["key_insight"]
+    assert answer.json()["iteration_count"] == 1
     answer = await api.post("/api/v1/transcripts/reflect", json=transcript)
     assert answer.status_code == 200, answer.text
     assert answer.json()["cited_ids"] == ["ctx-00002"]
@@ -37,4 +37,4 @@ def test_documented_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(program, {})
-    assert "compute it or look it up" in printed.getvalue()
+    assert printed.getvalue() == "1 []\n"

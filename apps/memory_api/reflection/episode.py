@@ -12,7 +12,7 @@ from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.memories.queries import find_memory_id
 from memory_api.memories.schemas import MemoryKind
 from memory_api.reflection.context import TraceContext
-from memory_api.traces.schemas import ErrorCategory, Event, EventType, OutcomeType
+from memory_api.traces.schemas import Event, EventType, OutcomeType
 
 MAX_EPISODE_PART = 600
 """Characters of the task and of the last message in an episode."""
@@ -57,12 +57,8 @@ def _shorten(text: str) -> str:
     return text if len(text) <= MAX_EPISODE_PART else text[: MAX_EPISODE_PART - 1] + "…"
 
 
-def episode_draft(
-    trace_context: TraceContext, category: ErrorCategory | None, importance: float | None = None
-) -> MemoryDraft:
-    """`importance` comes from the evaluation; without one, the outcome decides. `category` is that
-    of the error, as in the reflection.
-    """
+def episode_draft(trace_context: TraceContext, importance: float | None = None) -> MemoryDraft:
+    """`importance` comes from the evaluation; without one, the outcome decides."""
     trace, context = trace_context.trace, trace_context.context
     text = episode_text(trace.task_description, trace.task_goal, trace.outcome, context.events)
     by_outcome = 0.3 if context.outcome is OutcomeType.SUCCESS else 0.6
@@ -72,7 +68,7 @@ def episode_draft(
         content=text,
         importance=by_outcome if importance is None else importance,
         source="trace",
-        error_category=category.value if category else None,
+        error_category=context.error.error_category.value if context.error else None,
         outcome=trace.outcome,
         session_id=trace.session_id,
         trace_id=trace.id,

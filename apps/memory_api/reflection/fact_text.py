@@ -16,7 +16,6 @@ from memory_api.trace_analysis.failures import is_exit_code
 
 _FOLDER = Path(__file__).parent / "templates"
 LANGUAGES = ("en", "ja")
-_LINE_BREAK = re.compile(r"[ \t]*\n[ \t]*")
 _FULL_STOP = re.compile(r"[.!?。！？…]$")
 
 
@@ -45,7 +44,8 @@ def join_sentences(sentences: Iterable[str], language: str) -> str:
 def render(language: str, macro: str, *arguments: Any) -> str:
     """A macro of a language's template, as one line."""
     text = str(getattr(_macros(language if language in LANGUAGES else "en"), macro)(*arguments))
-    return _LINE_BREAK.sub("" if language == "ja" else " ", text.strip())
+    lines = filter(None, map(str.strip, text.split("\n")))
+    return ("" if language == "ja" else " ").join(lines)
 
 
 @cache

@@ -27,7 +27,6 @@ from memory_api.reflection.lesson_storage import (
 )
 from memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
 from memory_api.reflection.prompt import BUILTIN_DATA, BUILTIN_PROMPT, DATA_PROMPT
-from memory_api.reflection.rules import error_category_of
 from memory_api.reflection.schemas import (
     GenerateReflectionResponse,
     ReflectionResult,
@@ -87,11 +86,7 @@ class TraceLearner(Learner[ReflectionInput, TraceLessons]):
         return TraceLessons(
             memories,
             task_memories,
-            episode_draft(
-                input.trace_context,
-                error_category_of(facts, input.context),
-                input.run.input.get(IMPORTANCE),
-            ),
+            episode_draft(input.trace_context, input.run.input.get(IMPORTANCE)),
             playbook_lessons=[draft.id for draft in strategies if _fits_playbook(draft)],
             tags=reflection.verdicts,
             confirmed_lessons=reflection.confirmed_lessons,
