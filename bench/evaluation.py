@@ -8,8 +8,6 @@ whose ground truth has expected actions or answers are measured, each as recorde
 
 - `tools stated`     with the tools of the benchmark and whether they write. The published code of
                      tau-bench states it: a tool writes if it changes the data of the environment.
-- `report removed`   without the response in which the environment judges the answer, so that the
-                     answer is compared with the expected one.
 
 A run is proven right or wrong, or undecided (a score or none, but no proof). A proven verdict is a
 contradiction if the recorded outcome is another one.

@@ -14,6 +14,7 @@ from tests.support.tickets import waiting_tickets
 
 FAILED: dict[str, Any] = {
     "outcome": "failure",
+    "error": {"error_category": "timeout_error", "error_message": "fetch timed out"},
     "task_description": "Bring the monthly report",
     "playbook": "reports",
     "events": [
