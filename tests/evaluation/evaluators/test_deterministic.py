@@ -201,5 +201,5 @@ async def test_proven_verdicts_of_real_runs_agree_with_their_outcome(shared: Pat
     lines = (shared / "data/traces.jsonl").read_text(encoding="utf-8").splitlines()
     counts = count_verdicts([json.loads(line) for line in lines])
     assert sum(count["traces"] for count in counts.values()) == 521
-    assert sum(count["right"] + count["wrong"] for count in counts.values()) > 400
+    assert sum(count["right"] + count["wrong"] for count in counts.values()) > 250
     assert sum(count["contradictions"] for count in counts.values()) == 0
