@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
+import shlex
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import hansei
 from hansei import Hansei
+from hansei.cli.main import app
 from hansei.evaluation.runner import Stopped
 from tests.conftest import TestTenant
+from tests.support.paths import ROOT
+from tests.support.stub_provider import StubProvider
 
 TASKS = [
     {"id": f"t{n}", "task": f"Refund order {n}", "expected": f"lock {n}, refund {n}"}
@@ -129,3 +137,44 @@ async def test_worker_that_does_not_run_stops_the_run_in_time(
 async def test_playbook_that_does_not_exist(run: Any) -> None:
     with pytest.raises(Stopped, match="not found"):
         await run(agent, TASKS, folder="out", playbook="nothing")
+
+
+async def test_page_for_users_can_be_followed(
+    live: str,
+    tenant: TestTenant,
+    stub: StubProvider,
+    drain: Callable[..., Awaitable[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The agent, the tasks and the commands of docs/evaluating.md, with a stub as the model."""
+    page = (ROOT / "docs/evaluating.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"```python\n(.*?)```", page, re.S)
+    [tasks] = re.findall(r"```\n(\{.*?)```", page, re.S)
+    [console] = re.findall(r"```console\n(.*?)```", page, re.S)
+    Path("my_agent.py").write_text(program)
+    Path("tasks.jsonl").write_text(tasks)
+    values = {
+        "HANSEI_URL": live, "HANSEI_API_KEY": tenant.keys["admin"], "MODEL": "gpt-5-mini",
+        "OPENAI_BASE_URL": stub.openai_url, "OPENAI_API_KEY": "k",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }  # fmt: skip
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    commands = [line.removeprefix("$ ") for line in console.splitlines()]
+    assert [command.split()[0] for command in commands] == ["export", *["hansei"] * 3]
+
+    def follow() -> str:
+        for command in commands[1:3]:
+            result = CliRunner().invoke(app, shlex.split(command)[1:])
+            assert result.exit_code == 0, result.output
+        [folder] = Path("hansei-eval").iterdir()
+        return CliRunner().invoke(app, ["eval", "report", str(folder), "--json"]).stdout
+
+    work = asyncio.create_task(asyncio.to_thread(follow))
+    while not work.done():
+        await drain(tenant.id)
+        await asyncio.sleep(0.05)
+    report = json.loads(await work)
+    assert report["calls"] == {"done": 6, "planned": 6}
+    assert report["failures"] == []
+    assert all(row["usd"] > 0 for row in report["costs"])
