@@ -318,7 +318,7 @@ def main(short: Annotated[bool, typer.Option(help="A tenth, writes no file.")] =
             idle(lab)
             slow_neighbor(lab, pid)
             crowd(lab, pid)
-        lab.rows("delete from pgqueuer")  # the remaining tickets of A are not needed
+        lab.rows("delete from tickets")  # the remaining tickets of A are not needed
         rules(lab)
         for processes in (1, 2):
             modelled(lab, processes)

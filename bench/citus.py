@@ -119,7 +119,7 @@ class Side:
 
     async def _drain(self) -> None:
         admin = await connect(self.server.url("postgres"))
-        waiting = "select count(*) from pgqueuer where entrypoint is not null"
+        waiting = "select count(*) from tickets"
         while await admin.fetchval(waiting):  # noqa: ASYNC110 - other processes work
             await asyncio.sleep(0.5)
         await admin.close()

@@ -13,10 +13,9 @@ REFERENCE_TABLES = ("tenants",)
 """Copied to every node: few writes, joined from everywhere."""
 LOCAL_TABLES = (
     "api_keys",
-    "pgqueuer",
-    "pgqueuer_log",
-    "pgqueuer_schedules",
-    "pgqueuer_statistics",
+    "installation",
+    "tickets",
+    "write_probes",
     "rate_limit_counters",
     "upkeep_schedule",
 )

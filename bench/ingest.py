@@ -26,7 +26,7 @@ from memory_api.auth.identity import KeyScope, to_tenant_id
 from memory_api.auth.queries import create_key, create_tenant
 from memory_api.core.db import Sessions, open_engine
 
-TABLES = ("traces", "trace_events", "runs", "pgqueuer")
+TABLES = ("traces", "trace_events", "runs", "tickets")
 
 
 def real_traces() -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ async def rows_of(server: MeasuredServer, slug: str) -> dict[str, int]:
     admin = await connect(server.url("postgres"))
     found = {}
     for table in TABLES:
-        column = "lane" if table == "pgqueuer" else "tenant_id"
+        column = "lane" if table == "tickets" else "tenant_id"
         found[table] = await admin.fetchval(
             f"select count(*) from {table} where {column} = $1", to_tenant_id(slug)
         )
@@ -99,7 +99,7 @@ async def copy_again(server: MeasuredServer, slug: str, times: int = 3) -> float
     admin = await connect(server.url("postgres"))
     data: dict[str, bytes] = {}
     for table in TABLES:
-        column = "lane" if table == "pgqueuer" else "tenant_id"
+        column = "lane" if table == "tickets" else "tenant_id"
         generated = await admin.fetch(
             "select attname from pg_attribute where attrelid = $1::regclass and attnum > 0"
             " and not attisdropped and attgenerated = '' order by attnum",

@@ -23,11 +23,7 @@ import_module("memory_api.api.idempotency")
 
 
 def include_name(name: str | None, type_: str, _parents: object) -> bool:
-    """Excludes the tables of pgqueuer, and the vector indexes that the service creates at
-    run time.
-    """
-    if type_ == "table":
-        return not (name or "").startswith("pgqueuer")
+    """Excludes the vector indexes that the service creates at run time."""
     return not (type_ == "index" and (name or "").startswith("hansei_hnsw_"))
 
 

@@ -35,7 +35,7 @@ from memory_api.llm.wrappers import (
 )
 from memory_api.maintenance.budget_alerts import alert_notifier
 from memory_api.run_queue.admission import AdmissionControl
-from memory_api.run_queue.pgqueuer import PgQueuerRunQueue
+from memory_api.run_queue.postgres import PostgresRunQueue
 from memory_api.runtime import Runtime
 from memory_api.webhooks.outbox import delivery_writer
 
@@ -89,7 +89,7 @@ async def open_runtime(
         )
         for size in (settings.pool_size, 1)
     )
-    queue = PgQueuerRunQueue(
+    queue = PostgresRunQueue(
         settings.listen_url or database_url,
         heartbeat=timedelta(seconds=settings.lease_seconds),
         admission=AdmissionControl(settings.queue_limit, settings.queue_limit_total),

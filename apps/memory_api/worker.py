@@ -58,6 +58,7 @@ MAX_TIMEOUT_POSTPONEMENTS = 8
 """A run whose model call times out more often in a row loses an attempt: a call may be charged."""
 UNKNOWN_KIND_DELAY = timedelta(seconds=30)
 """Time until a run of an unknown kind is delivered again, to a newer worker."""
+UPKEEP_INTERVAL_SECONDS = 60.0
 BUSY_DELAY_SECONDS = (2.0, 4.0)
 """Range of the pause of a run that waits for another run. Rare: the other run queues it when it
 ends.
@@ -247,15 +248,26 @@ async def process_queue(runtime: Runtime, stop: asyncio.Event, steps: Steps = RU
     async def deliver(ticket: Ticket) -> timedelta | None:
         return await process_ticket(runtime, ticket, steps, may_continue=lambda: not stop.is_set())
 
-    async def enqueue_upkeep() -> None:
-        await upkeep.enqueue_upkeep(runtime)
+    upkeep_loop = asyncio.create_task(_enqueue_upkeep(runtime))
+    try:
+        await runtime.queue.consume(
+            deliver, concurrency=runtime.settings.worker_concurrency, stop=stop
+        )
+    finally:
+        upkeep_loop.cancel()
+        await asyncio.gather(upkeep_loop, return_exceptions=True)
 
-    await runtime.queue.consume(
-        deliver,
-        concurrency=runtime.settings.worker_concurrency,
-        stop=stop,
-        schedules={"upkeep": ("* * * * *", enqueue_upkeep)},
-    )
+
+async def _enqueue_upkeep(runtime: Runtime) -> None:
+    """Enqueue the upkeep that is due, about once a minute. Each tenant is claimed by one worker."""
+    while True:
+        await asyncio.sleep(UPKEEP_INTERVAL_SECONDS * random.uniform(0.5, 1))
+        try:
+            await upkeep.enqueue_upkeep(runtime)
+        except DatabaseUnavailable as error:
+            log.warning("database_unavailable", error=driver_message(error))
+        except Exception as error:
+            log.error("upkeep_failed", error=str(error), exc_info=True)
 
 
 async def run_worker(runtime: Runtime, stop: asyncio.Event, steps: Steps = RUN_STEPS) -> None:

@@ -24,8 +24,9 @@ create policy tenants_owner on tenants to current_user using (true) with check (
 grant select, insert, update on tenants to hansei_app;
 grant select (id, status) on tenants to hansei_worker;
 
-grant select, insert, update, delete on pgqueuer, pgqueuer_log, pgqueuer_schedules, pgqueuer_statistics
-    to hansei_app, hansei_worker;
+grant select on installation to hansei_app, hansei_worker;
+grant insert, select on write_probes to hansei_app, hansei_worker;
+grant select, insert, update, delete on tickets to hansei_app, hansei_worker;
 grant usage, select on all sequences in schema public to hansei_app, hansei_worker;
 
 -- Search binds the tenant itself, so only the service and the owner may call it.

@@ -1,5 +1,5 @@
 -- When each tenant needs upkeep next. Like the queue it has no content, is read across tenants and stays on the coordinator: `lane` is the
--- tenant, as in pgqueuer. The index finds the due tenants, however many are idle.
+-- tenant, as in `tickets`. The index finds the due tenants, however many are idle.
 create table upkeep_schedule (
     lane uuid not null,
     due_at timestamptz not null,

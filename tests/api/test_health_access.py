@@ -21,7 +21,7 @@ create function full_disk() returns trigger language plpgsql as $$ begin
 end $$;
 create trigger full_disk before insert on traces for each row
     when (new.tenant_id = '{tenant}') execute function full_disk();
-create trigger full_disk before insert on pgqueuer_log execute function full_disk();
+create trigger full_disk before insert on write_probes execute function full_disk();
 """
 
 

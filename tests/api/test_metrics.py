@@ -17,7 +17,7 @@ from sqlalchemy import event
 from memory_api.api.exposition import render_metrics
 from memory_api.budgets.reservations import CostEstimate, reserve
 from memory_api.budgets.tables import BudgetRow
-from memory_api.core.db import call_after_commit
+from memory_api.core.after_commit import call_after_commit
 from memory_api.core.metrics import REGISTRY
 from memory_api.core.settings import Settings
 from memory_api.llm.errors import LLMOverBudget
@@ -163,7 +163,7 @@ async def test_queue_is_read_at_most_every_five_seconds(runtime: Runtime) -> Non
 
     def count(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
         nonlocal statements
-        statements += "pgqueuer" in statement
+        statements += "from tickets" in statement
 
     engine = runtime.sessions.engine.sync_engine
     event.listen(engine, "before_cursor_execute", count)
@@ -182,17 +182,17 @@ async def test_queue_is_read_at_most_every_five_seconds(runtime: Runtime) -> Non
 async def test_queue_figures_show_due_and_delayed_runs(
     runtime: Runtime, database: Any, queue_run: Any
 ) -> None:
-    await database.server.run("truncate pgqueuer", database.name)
+    await database.server.run("truncate tickets", database.name)
     for _ in range(3):
         await queue_run()
     await database.server.run(
-        "update pgqueuer set execute_after = now() - interval '90 s' where id in"
-        " (select min(id) from pgqueuer)",
+        "update tickets set due_at = now() - interval '90 s' where id in"
+        " (select min(id) from tickets)",
         database.name,
     )
     await database.server.run(
-        "update pgqueuer set execute_after = now() + interval '1 h' where id in"
-        " (select max(id) from pgqueuer)",
+        "update tickets set due_at = now() + interval '1 h' where id in"
+        " (select max(id) from tickets)",
         database.name,
     )
     due, delayed, running = await QueueGauge(runtime.sessions).read()

@@ -73,7 +73,7 @@ async def forget_others(database: Database, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(upkeep, "enqueue_upkeep", nothing)
     connection = await asyncpg.connect(database.url("hansei_app"))
     try:
-        await connection.execute("delete from pgqueuer")
+        await connection.execute("delete from tickets")
     finally:
         await connection.close()
 

@@ -244,8 +244,8 @@ async def test_old_schema_missing_worker_and_failing_embedder_are_reported(
     monkeypatch.setattr(doctor, "head_revision", lambda: "9999")
     stub.queue(unauthorized())
     await database.server.run(
-        "insert into pgqueuer (priority, entrypoint, payload, status, execute_after)"
-        " values (0, 'doctor', repeat('0', 32)::bytea, 'queued', now() - interval '1 hour')",
+        "insert into tickets (lane, run_id, due_at)"
+        " select id, id, now() - interval '1 hour' from (select gen_random_uuid() id) run",
         database.name,
     )
     try:
@@ -253,7 +253,7 @@ async def test_old_schema_missing_worker_and_failing_embedder_are_reported(
             embedding_provider="openai", embedding_api_key=KEY, embedding_base_url=stub.openai_url
         )
     finally:
-        remove = "delete from pgqueuer where entrypoint = 'doctor'"
+        remove = "delete from tickets where lane = run_id"
         await database.server.run(remove, database.name)
     schema, queue, embedder = (found[name] for name in ("schema", "queue", "embedder"))
     assert (schema.ok, "this release needs 9999" in schema.message) == (False, True)

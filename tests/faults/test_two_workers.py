@@ -12,8 +12,7 @@ from tests.support.fault_workload import Census, Sender, assert_same_census
 from tests.support.installation import LEASE, Installation
 
 TWICE = """
-insert into pgqueuer (priority, entrypoint, payload, execute_after, status)
-select priority, entrypoint, payload, execute_after, 'queued' from pgqueuer where lane = $1
+insert into tickets (lane, run_id, due_at) select lane, run_id, due_at from tickets where lane = $1
 """
 
 

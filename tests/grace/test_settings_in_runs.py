@@ -101,7 +101,7 @@ async def test_second_replan_waits_for_the_cooldown(agent: Agent, counter: Count
         await session.execute(
             text("update agent_runs set replanned_at = replanned_at - interval '2 hours'")
         )
-        await session.execute(text("update pgqueuer set execute_after = now()"))
+        await session.execute(text("update tickets set due_at = now()"))
     await agent.work()
     run = await agent.get(run_id)
     assert (run["state"], run["replan_count"]) == ("done", 2)

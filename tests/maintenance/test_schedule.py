@@ -79,7 +79,7 @@ async def test_lost_runs_are_found_by_keys(worker: Any) -> None:
     )
     plan = "\n".join(line[0] for line in await worker.fetch(f"explain {statement}"))
     assert "Seq Scan" not in plan
-    assert "pgqueuer_payload_idx" in plan
+    assert "tickets_run_id_idx" in plan
 
 
 async def test_write_makes_upkeep_due_within_minutes(runtime, api, tenant) -> None:

@@ -20,10 +20,9 @@ ANALYST_RULE = """tenant_id =
 NOT_OF_A_TENANT = {
     "tenants",
     "alembic_version",
-    "pgqueuer",
-    "pgqueuer_log",
-    "pgqueuer_schedules",
-    "pgqueuer_statistics",
+    "installation",
+    "tickets",
+    "write_probes",
     "rate_limit_counters",
     "upkeep_schedule",
 }

@@ -66,6 +66,7 @@ IN_FUNCTIONS = {
 SQL_FILES = {
     "analytics/questions.sql",
     "budgets/queries.sql",
+    "core/after_commit.sql",
     "erasures/erasures.sql",
     "evaluation/queries.sql",
     "grace/queries.sql",

@@ -14,7 +14,7 @@ from memory_api.run_queue.admission import (
     AdmissionControl,
     QueueFull,
 )
-from memory_api.run_queue.pgqueuer import PgQueuerRunQueue
+from memory_api.run_queue.postgres import PostgresRunQueue
 from memory_api.runtime import Runtime
 from tests.support.api_calls import count, ndjson, send_lines, trace
 from tests.support.problems import assert_problem
@@ -57,7 +57,7 @@ async def test_total_queue_has_limit() -> None:
 @pytest.fixture
 def bound(runtime: Runtime) -> Iterator[AdmissionControl]:
     """The queue of the API takes three runs of a tenant."""
-    assert isinstance(runtime.queue, PgQueuerRunQueue)
+    assert isinstance(runtime.queue, PostgresRunQueue)
     before = runtime.queue.admission
     runtime.queue.admission = AdmissionControl(3, 10**9)
     yield runtime.queue.admission

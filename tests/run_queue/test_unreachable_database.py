@@ -12,10 +12,11 @@ import pytest
 
 from memory_api.core.db_errors import DatabaseUnavailable
 from memory_api.core.ids import new_id
-from memory_api.run_queue import pgqueuer
-from memory_api.run_queue.pgqueuer import PgQueuerRunQueue
-from memory_api.run_queue.port import Ticket
+from memory_api.run_queue import postgres
+from memory_api.run_queue.port import Ticket, TicketHandler
+from memory_api.run_queue.postgres import PostgresRunQueue
 from tests.conftest import Database
+from tests.support.tickets import enqueue_tickets
 
 TICKETS = 6
 PAUSE = 10.0
@@ -25,9 +26,9 @@ PAUSE = 10.0
 async def test_worker_without_database_leaves_tickets_to_others(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pgqueuer, "REDELIVERY_DELAY", timedelta(seconds=0.1))
-    monkeypatch.setattr(pgqueuer, "UNREACHABLE_PAUSE_SECONDS", PAUSE)
-    await database.server.run("truncate pgqueuer", database.name)
+    monkeypatch.setattr(postgres, "REDELIVERY_DELAY", timedelta(seconds=0.1))
+    monkeypatch.setattr(postgres, "UNREACHABLE_PAUSE_SECONDS", PAUSE)
+    await database.server.run("truncate tickets", database.name)
     url = database.url("hansei_worker")
     tried, done, stop = list[Ticket](), list[Ticket](), asyncio.Event()
 
@@ -38,14 +39,13 @@ async def test_worker_without_database_leaves_tickets_to_others(
     async def succeed(ticket: Ticket) -> None:
         done.append(ticket)
 
-    def start(deliver: pgqueuer.TicketHandler) -> asyncio.Task[None]:
-        consuming = PgQueuerRunQueue(url).consume(deliver, concurrency=4, stop=stop, schedules={})
+    def start(deliver: TicketHandler) -> asyncio.Task[None]:
+        consuming = PostgresRunQueue(url).consume(deliver, concurrency=4, stop=stop)
         return asyncio.create_task(consuming)
 
     async def enqueue(count: int) -> set[UUID]:
         tickets = [Ticket(new_id(), new_id()) for _ in range(count)]
-        payloads, times = [t.encode() for t in tickets], [t.enqueued_at for t in tickets]
-        await connection.execute(pgqueuer.ENQUEUE, payloads, times, None, None)
+        await enqueue_tickets(connection, *tickets)
         return {ticket.run_id for ticket in tickets}
 
     async def until(condition: Callable[[], bool]) -> None:

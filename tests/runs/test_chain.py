@@ -5,13 +5,10 @@ leads a worker through its steps.
 from __future__ import annotations
 
 import asyncio
-from uuid import uuid4
 
 import asyncpg
-from pgqueuer.db import AsyncpgDriver
 
-from memory_api.run_queue.pgqueuer import FairQueries, WorkerSlots
-from memory_api.run_queue.port import Ticket
+from memory_api.run_queue.postgres import TicketSource, WorkerSlots
 from memory_api.runs.chain import (
     EVALUATE,
     REFLECT,
@@ -34,7 +31,7 @@ async def test_next_step_comes_before_later_chains_of_batch(
     runtime: Runtime, tenant: TestTenant, database: Database
 ) -> None:
     """Three traces sent as one batch: one transaction, one `now()`."""
-    await database.server.run("truncate pgqueuer", database.name)
+    await database.server.run("truncate tickets", database.name)
     run_ids = {}
     async with runtime.sessions.for_tenant(tenant.id) as session:
         for _ in range(3):
@@ -47,11 +44,10 @@ async def test_next_step_comes_before_later_chains_of_batch(
             await asyncio.sleep(0.002)  # positions are in milliseconds
     first, second, third = run_ids.values()
     connection = await asyncpg.connect(database.url("hansei_worker"))
-    queries = FairQueries(AsyncpgDriver(connection), slots=WorkerSlots(1))
 
     async def take_one():
-        (job,) = await queries.dequeue(1, {}, uuid4(), None, runtime.lease_duration)  # type: ignore[arg-type]
-        return Ticket.decode(job.payload or b"").run_id
+        (taken,) = await TicketSource(connection, WorkerSlots(1, 1)).take()
+        return taken.ticket.run_id
 
     assert await take_one() == first
     async with runtime.sessions.for_tenant(tenant.id) as session:

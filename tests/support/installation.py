@@ -280,8 +280,8 @@ class Installation:
             "select 'run', id::text, kind, state, attempts, error, lease_owner,"
             " lease_until - clock_timestamp() from runs"
             " where tenant_id = $1 and state in ('queued', 'running')"
-            " union all select 'ticket', id::text, status::text, null, null, null,"
-            " queue_manager_id::text, execute_after - clock_timestamp()"
-            " from pgqueuer where lane = $1",
+            " union all select 'ticket', id::text, slots, null, null, null,"
+            " taken_by::text, due_at - clock_timestamp()"
+            " from tickets where lane = $1",
             tenant.id,
         )

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
+import asyncpg
 from sqlalchemy import text
 
 from memory_api.run_queue.port import Ticket
+from memory_api.run_queue.postgres import ENQUEUE
 from memory_api.runtime import Runtime
 
 TAKE = text(
-    "with taken as (delete from pgqueuer where status = 'queued' and execute_after <= now() "
-    "and convert_from(payload, 'UTF8') like :mine returning id, payload) "
-    "select payload from taken order by id"
+    "with taken as (delete from tickets where taken_by is null and due_at <= now() "
+    "and lane = :tenant returning id, lane, run_id, slots, traceparent) "
+    "select lane, run_id, slots, traceparent from taken order by id"
 )
-COUNT = text("select count(*) from pgqueuer where convert_from(payload, 'UTF8') like :mine")
+COUNT = text("select count(*) from tickets where lane = :tenant")
 
 
 async def count_tickets(runtime: Runtime, tenant_id: UUID) -> int:
     async with runtime.sessions.without_tenant() as session:
-        return int(str(await session.scalar(COUNT, {"mine": f"{tenant_id}/%"})))
+        return int(str(await session.scalar(COUNT, {"tenant": tenant_id})))
 
 
 async def waiting_tickets(runtime: Runtime, tenant_id: UUID) -> list[Ticket]:
     """Remove and return the tickets of a tenant that are due, in the order they came."""
     async with runtime.sessions.without_tenant() as session:
-        rows = await session.execute(TAKE, {"mine": f"{tenant_id}/%"})
-        return [Ticket.decode(bytes(payload)) for (payload,) in rows]
+        rows = await session.execute(TAKE, {"tenant": tenant_id})
+        return [
+            Ticket(lane, run_id, slots=slots, traceparent=traceparent)
+            for lane, run_id, slots, traceparent in rows
+        ]
+
+
+async def enqueue_tickets(connection: asyncpg.Connection[Any], *tickets: Ticket) -> None:
+    """Add tickets without a notification."""
+    await connection.execute(
+        ENQUEUE,
+        [ticket.tenant_id for ticket in tickets],
+        [ticket.run_id for ticket in tickets],
+        [ticket.slots for ticket in tickets],
+        [ticket.enqueued_at for ticket in tickets],
+        *(None, None),
+    )

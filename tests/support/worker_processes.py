@@ -135,7 +135,7 @@ async def start_worker(
     database: Database,
 ) -> AsyncIterator[Callable[..., Awaitable[WorkerProcess]]]:
     """Starts workers. What earlier tests left in the queue is not theirs to do."""
-    await database.server.run("truncate pgqueuer", database.name)
+    await database.server.run("truncate tickets", database.name)
     started: list[WorkerProcess] = []
 
     async def start(*, lease: float = 30, patch: str = "") -> WorkerProcess:

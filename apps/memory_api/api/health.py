@@ -18,8 +18,8 @@ from memory_api.api.access import is_loopback
 from memory_api.api.deps import authenticate, runtime_of
 from memory_api.api.problems import Responses, problems
 from memory_api.auth.identity import KeyScope
-from memory_api.core.db_errors import DatabaseUnavailable
-from memory_api.core.disk_space import DISK_STATE
+from memory_api.core.db_errors import DatabaseUnavailable, sqlstate
+from memory_api.core.disk_space import DISK_FULL_SQLSTATE, DISK_STATE
 from memory_api.core.errors import Unauthorized
 from memory_api.core.schemas import Metadata, ResponseModel, with_examples
 from memory_api.runtime import Runtime
@@ -29,9 +29,12 @@ router = APIRouter(tags=["health"])
 CHECK_TIMEOUT_SECONDS = 2.0
 """Time limit of one check."""
 WRITE_PROBE = text(
-    "insert into pgqueuer_log (job_id, status, priority, entrypoint, traceback)"
-    " values (0, 'failed', 0, 'write_probe', to_jsonb(cast(:payload as text)))"
+    "with locks as materialized"
+    " (select pg_try_advisory_xact_lock(hashtextextended(gen_random_uuid()::text, 0)))"
+    " insert into write_probes (payload) select :payload from locks"
+    " returning current_setting('server_version')"
 )
+"""A write and a lock, because PostgreSQL has a limited number of locks."""
 PROBE_BYTES = 32_768
 """Random bytes of the probe, which fill several pages because they cannot be compressed."""
 
@@ -69,7 +72,7 @@ class Readiness(ResponseModel):
 NOT_READY: Responses = {
     503: {
         "model": Readiness,
-        "description": "The database or the queue cannot be reached, or the disk is full.",
+        "description": "A write to the database fails, or the queue cannot be read.",
     }
 }
 
@@ -89,10 +92,9 @@ async def get_health() -> Health:
 async def get_readiness(request: Request) -> JSONResponse:
     """Checks the database, the queue, the embedding model and the language model.
 
-    Answers 503 if the database or the queue cannot be reached, or if the disk of the database is
-    full. A failing language model is shown as `paused` and does not change the status. The state of
-    each part is shown to clients on the loopback address, and to API keys with the scope `admin` or
-    `operator`.
+    Answers 503 if a write to the database fails, or if the queue cannot be read. A failing language
+    model is shown as `paused` and does not change the status. The state of each part is shown to
+    clients on the loopback address, and to API keys with the scope `admin` or `operator`.
     """
     runtime = runtime_of(request)
     parts = {"database": await _check_database(runtime), "queue": await _check_queue(runtime)}
@@ -136,35 +138,33 @@ def _describe_model(runtime: Runtime) -> dict[str, Any]:
 
 
 async def _check_database(runtime: Runtime) -> dict[str, Any]:
-    if DISK_STATE.is_full and not await _can_write(runtime):
-        return {"status": "unavailable", "error": "DiskFull"}
-    return await _run_check(runtime, "select current_setting('server_version')", "version")
+    """Whether a write succeeds. It is rolled back. After a full disk it extends the table."""
+    was_full = DISK_STATE.is_full
+    payload = os.urandom(PROBE_BYTES).hex() if was_full else ""
+    version: Any = None
+    try:
+        async with (
+            asyncio.timeout(CHECK_TIMEOUT_SECONDS),
+            runtime.sessions.without_tenant() as session,
+        ):
+            version = await session.scalar(WRITE_PROBE, {"payload": payload})
+            raise _ProbeSucceeded
+    except _ProbeSucceeded:
+        if was_full:
+            DISK_STATE.is_full = False
+        return {"status": "ok", "version": version}
+    except Exception as error:  # any failure means: not ready
+        is_full = sqlstate(error) == DISK_FULL_SQLSTATE
+        return {"status": "unavailable", "error": "DiskFull" if is_full else type(error).__name__}
 
 
 class _ProbeSucceeded(Exception):
     """Rolls the probe back."""
 
 
-async def _can_write(runtime: Runtime) -> bool:
-    """Whether a write that extends a table succeeds. It is rolled back."""
-    payload = os.urandom(PROBE_BYTES).hex()
-    try:
-        async with (
-            asyncio.timeout(CHECK_TIMEOUT_SECONDS),
-            runtime.sessions.without_tenant() as session,
-        ):
-            await session.execute(WRITE_PROBE, {"payload": payload})
-            raise _ProbeSucceeded
-    except _ProbeSucceeded:
-        DISK_STATE.is_full = False
-        return True
-    except Exception:  # any failure means: not ready
-        return False
-
-
 async def _check_queue(runtime: Runtime) -> dict[str, Any]:
     return await _run_check(
-        runtime, "select count(*) from pgqueuer where status = 'queued'", "waiting"
+        runtime, "select count(*) from tickets where taken_by is null", "waiting"
     )
 
 

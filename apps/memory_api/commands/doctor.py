@@ -53,8 +53,7 @@ ROLE = text(
 REVISION = text("select version_num from alembic_version")
 EXTENSION = text("select extversion from pg_extension where extname = 'vector'")
 OVERDUE_TICKETS = text(
-    "select count(*) from pgqueuer where status = 'queued' "
-    "and execute_after < now() - interval '1 minute'"
+    "select count(*) from tickets where taken_by is null and due_at < now() - interval '1 minute'"
 )
 
 Check = Callable[[Settings, DatabaseUrls], Awaitable[CheckResult | Sequence[CheckResult]]]

@@ -31,6 +31,7 @@ from sqlalchemy.orm import DeclarativeBase, mapped_column
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, NullPool
 from sqlalchemy.util import greenlet_spawn
 
+from memory_api.core.after_commit import AFTER_COMMIT_KEY, NOTIFIER_KEY, Notifier
 from memory_api.core.commit_watch import note_commit
 from memory_api.core.db_errors import (
     DatabaseUnavailable,
@@ -45,8 +46,6 @@ from memory_api.core.tracing import is_tracing
 
 TENANT_INFO_KEY = "tenant_id"
 """Key of the tenant ID in `session.info` and in the connection's execution options."""
-AFTER_COMMIT_KEY = "after_commit"
-"""Key of the callbacks of `call_after_commit` in `session.info`."""
 DRIVER_KEY = "driver"
 """Key of the driver's connection in `session.info`: a session has one connection."""
 INVALID_URL = (
@@ -283,6 +282,7 @@ class Sessions:
     def __init__(self, engine: AsyncEngine, listener: AsyncEngine | None = None) -> None:
         self.engine = engine
         self._listener = listener or engine
+        self.notifier = Notifier(self)
         self.before_commit: Callable[[AsyncSession], Awaitable[None]] | None = None
         """Called at the end of each transaction of a tenant, inside it."""
 
@@ -294,6 +294,7 @@ class Sessions:
         async with AsyncSession(self.engine, expire_on_commit=False) as session, session.begin():
             await session.connection(execution_options={TENANT_INFO_KEY: tenant_id})
             session.info[TENANT_INFO_KEY] = tenant_id
+            session.info[NOTIFIER_KEY] = self.notifier
             yield session
             if self.before_commit is not None:
                 await self.before_commit(session)
@@ -341,6 +342,7 @@ class Sessions:
             await greenlet_spawn(connection.close)
 
     async def close(self) -> None:
+        await self.notifier.close()
         await self.engine.dispose()
         await self._listener.dispose()
 
@@ -364,13 +366,6 @@ async def tenant_transaction(
 def current_tenant_id(session: AsyncSession) -> UUID:
     """The session's tenant. Statements filter by it in addition to row-level security."""
     return session.info[TENANT_INFO_KEY]
-
-
-def call_after_commit(session: AsyncSession, callback: Callable[[], None]) -> None:
-    """Call `callback` once the session's transaction is committed: for metrics, which must not
-    count what is rolled back. Only for sessions of `Sessions.for_tenant`.
-    """
-    session.info.setdefault(AFTER_COMMIT_KEY, []).append(callback)
 
 
 async def asyncpg_connection(session: AsyncSession) -> asyncpg.Connection[Any]:

@@ -51,4 +51,4 @@ select hansei_erase_rows(:tenant, :table_name, :limit)
 delete from runs r where r.tenant_id = :tenant and r.id <> :run_id
 
 -- name: erase_tickets
-delete from pgqueuer q where q.lane = :tenant and q.status = 'queued'
+delete from tickets t where t.lane = :tenant and t.taken_by is null

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import asyncpg
 import structlog
 
+from memory_api.core.after_commit import channel_name
 from memory_api.core.db import Sessions, tenant_transaction
 from memory_api.grace import queries
 
@@ -142,12 +143,13 @@ class EventFeed:
             try:
                 async with self._sessions.listening_connection() as connection:
                     connection.add_termination_listener(lambda _: self._news.set())
-                    await connection.add_listener(queries.EVENT_CHANNEL, self._wake)
+                    channel = await channel_name(connection, queries.EVENT_CHANNEL)
+                    await connection.add_listener(channel, self._wake)
                     try:
                         await self._read_from(connection)
                     finally:
                         with suppress(Exception):
-                            await connection.remove_listener(queries.EVENT_CHANNEL, self._wake)
+                            await connection.remove_listener(channel, self._wake)
             except Exception as error:
                 log.warning("agent_events_connection_lost", error=str(error))
                 for stream in list(self._streams):

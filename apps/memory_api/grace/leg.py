@@ -99,6 +99,7 @@ class Leg:
             )
         if saved:
             self.known = known
+            self.runtime.sessions.notifier.send(queries.EVENT_CHANNEL, str(known.agent_run.id))
         return saved
 
     async def end(

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from memory_api.core.after_commit import notify_after_commit
 from memory_api.core.db import asyncpg_connection
 from memory_api.grace import queries
 from memory_api.grace.confidence import calibrate
@@ -102,6 +103,7 @@ async def finish_agent_run(
     else:
         driver = await asyncpg_connection(session)
         await queries.save_progress(driver, agent_run, locked.run, locked.changed, ended)
+        notify_after_commit(session, queries.EVENT_CHANNEL, str(agent_run.id))
     return result
 
 

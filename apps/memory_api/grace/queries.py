@@ -15,6 +15,7 @@ from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import make_transient, make_transient_to_detached
 
+from memory_api.core.after_commit import notify_after_commit
 from memory_api.core.db import asyncpg_connection, current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
 from memory_api.core.resources import read_sql
@@ -44,8 +45,8 @@ SAVED_OF_STEP = (
 )
 LOAD_EXPERIENCE = read_sql("grace/queries.sql", "load_experience")
 LOAD_PROGRESS = read_sql("grace/queries.sql", "load_progress")
-EVENT_CHANNEL = "hansei_agent_events"
-"""The channel of NOTIFY; the payload is the ID of the agent run."""
+EVENT_CHANNEL = "agent_events"
+"""The channel of notifications; the payload is the ID of the agent run."""
 
 
 MAX_COLLECTIONS = 201
@@ -195,9 +196,8 @@ async def add_events(
     data = [json.dumps(dict(each), ensure_ascii=False) for _, each in events]
     driver = await asyncpg_connection(session)
     run_id, before = agent_run.id, agent_run.event_count
-    await driver.fetch(
-        INSERT_EVENTS, agent_run.tenant_id, run_id, before, types, data, EVENT_CHANNEL
-    )
+    await driver.fetch(INSERT_EVENTS, agent_run.tenant_id, run_id, before, types, data)
+    notify_after_commit(session, EVENT_CHANNEL, str(run_id))
     agent_run.event_count = before + len(events)
 
 
@@ -230,7 +230,7 @@ async def save_progress(
         SAVE_PROGRESS,
         *(agent_run.tenant_id, agent_run.id, run.id, run.lease_owner, agent_run.event_count),
         *(to_json(saved).decode(), to_json(rows).decode(), [kind for kind, _ in events]),
-        *([json.dumps(dict(data), ensure_ascii=False) for _, data in events], EVENT_CHANNEL),
+        [json.dumps(dict(data), ensure_ascii=False) for _, data in events],
     )
     if not found:
         return False

@@ -1,12 +1,9 @@
 -- name: insert_events
--- Store events of an agent run, and notify its streams when the transaction commits.
-with stored as (
-    insert into agent_events (tenant_id, agent_run_id, number, type, data)
-    select $1, $2, $3 + event.position, event.type, event.data::jsonb
-    from unnest($4::text[], $5::text[]) with ordinality as event (type, data, position)
-    returning number
-)
-select pg_notify($6, $2::uuid::text) from (select count(*) from stored) counted
+-- Store events of an agent run.
+insert into agent_events (tenant_id, agent_run_id, number, type, data)
+select $1, $2, $3 + event.position, event.type, event.data::jsonb
+from unnest($4::text[], $5::text[]) with ordinality as event (type, data, position)
+returning number
 
 -- name: load_progress
 select wanted.position, run.project_id, run.state, run.event_count, event.number, event.type,
@@ -61,7 +58,7 @@ where agent_run.tenant_id = $1 and agent_run.id = $2 and run.id = $3 and run.lea
 for no key update
 
 -- name: save_progress
--- Store an agent run ($6), changed or new steps ($7) and events ($8, $9) under the conditions of `lock_agent_run`, and notify its streams. Stores
+-- Store an agent run ($6), changed or new steps ($7) and events ($8, $9) under the conditions of `lock_agent_run`. Stores
 -- nothing and returns no row if they are not met.
 with locked as materialized (
     select agent_run.id
@@ -101,4 +98,4 @@ saved_events as (
     select $1, locked.id, $5 + event.position, event.type, event.data::jsonb
     from locked, unnest($8::text[], $9::text[]) with ordinality event (type, data, position)
 )
-select pg_notify($10, locked.id::text) from locked
+select locked.id from locked

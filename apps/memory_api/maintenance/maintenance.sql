@@ -1,13 +1,12 @@
 -- name: list_lost_runs
 -- Runs that are queued or whose lease has expired, and that have no ticket: a crash between two stores lost it, or it was deleted.
-select r.id
+select r.id, r.kind
 from runs r
 where r.tenant_id = :tenant and r.id <> :except_run_id
   and r.state in ('queued', 'running') and r.updated_at < now() - interval '2 minutes'
   and (r.state = 'queued' or r.lease_until < now() - interval '2 minutes')
   and not exists (
-      select from pgqueuer q
-      where q.status in ('queued', 'picked') and q.payload = convert_to(r.tenant_id || '/' || r.id, 'UTF8'))
+      select from tickets t where t.run_id = r.id and t.lane = r.tenant_id)
 limit 1000
 
 -- name: next_upkeep
@@ -131,8 +130,7 @@ where r.tenant_id = :tenant
        or r.state = 'running' and r.lease_until < now() - cast(:limit as interval)
        or r.state = 'queued' and r.updated_at < now() - cast(:limit as interval)
           and not exists (
-              select from pgqueuer q
-              where q.lane = r.tenant_id and q.payload = convert_to(r.tenant_id || '/' || r.id, 'UTF8')))
+              select from tickets t where t.run_id = r.id and t.lane = r.tenant_id))
 group by problem, r.kind
 
 -- name: count_keys

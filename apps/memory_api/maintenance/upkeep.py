@@ -23,7 +23,7 @@ from memory_api.memories.index.scopes import acquire_tenant_lock
 from memory_api.memories.index.writer import fold_scope_stats
 from memory_api.playbooks.inbox.inbox import queue_missing_curations
 from memory_api.playbooks.queries import count_uses
-from memory_api.run_queue.port import Ticket
+from memory_api.run_queue.port import Ticket, slots_of
 from memory_api.run_queue.upkeep_schedule import drop_upkeep, finish_upkeep
 from memory_api.runs import lifecycle
 from memory_api.runs.chain import enqueue_learning_runs, enqueue_shared_run
@@ -211,6 +211,7 @@ async def requeue_lost_runs(runtime: Runtime, session: AsyncSession, except_run_
     rows = await session.execute(
         LOST_RUNS, {"tenant": current_tenant_id(session), "except_run_id": except_run_id}
     )
-    tickets = [Ticket(current_tenant_id(session), run_id) for (run_id,) in rows]
+    tenant_id = current_tenant_id(session)
+    tickets = [Ticket(tenant_id, run_id, slots=slots_of(kind)) for run_id, kind in rows]
     await runtime.queue.enqueue(session, tickets)
     return len(tickets)

@@ -8,12 +8,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Literal, Protocol
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.ids import id_timestamp
+
+SlotKind = Literal["work", "delivery"]
+"""Which slots of a worker a ticket uses. Deliveries wait for receivers that tenants choose."""
+DELIVERY_KINDS = frozenset({"webhook", "budget_alert"})
+"""The kinds of runs that send a delivery."""
+
+
+def slots_of(run_kind: str) -> SlotKind:
+    """The slots that a run of this kind uses."""
+    return "delivery" if run_kind in DELIVERY_KINDS else "work"
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,7 @@ class Ticket:
     tenant_id: UUID
     run_id: UUID
     chain_id: UUID | None = field(default=None, compare=False)
+    slots: SlotKind = field(default="work", compare=False)
     traceparent: str | None = field(default=None, compare=False)
 
     @property
@@ -34,19 +45,9 @@ class Ticket:
         """Enqueue time. Used only for ordering, so clock skew between producers is harmless."""
         return id_timestamp(self.chain_id or self.run_id)
 
-    def encode(self) -> bytes:
-        return f"{self.tenant_id}/{self.run_id}".encode()
-
-    @classmethod
-    def decode(cls, payload: bytes, traceparent: str | None = None) -> Ticket:
-        tenant, _, run = payload.decode().partition("/")
-        return cls(UUID(tenant), UUID(run), traceparent=traceparent)
-
 
 TicketHandler = Callable[[Ticket], Awaitable[timedelta | None]]
 """Handles a ticket. Returns None if it is done, or the time after which to deliver it again."""
-
-ScheduledCallback = Callable[[], Awaitable[None]]
 
 
 class RunQueue(Protocol):
@@ -71,18 +72,12 @@ class RunQueue(Protocol):
         ...
 
     async def consume(
-        self,
-        deliver: TicketHandler,
-        *,
-        concurrency: int,
-        stop: asyncio.Event,
-        schedules: dict[str, tuple[str, ScheduledCallback]],
+        self, deliver: TicketHandler, *, concurrency: int, stop: asyncio.Event
     ) -> None:
-        """Deliver tickets until `stop` is set.
+        """Deliver tickets until `stop` is set, then finish the deliveries that have begun.
 
         At most `concurrency` tickets of one tenant are delivered at once, and a quarter more of all
-        tenants; tenants are served fairly. A ticket is delivered again if its worker dies or
-        `deliver` raises. `schedules` maps a name to (cron expression, callback); for each tick, one
-        process calls it.
+        tenants; tenants are served fairly. Deliveries to webhooks have slots of their own. A ticket
+        is delivered again if its worker dies or `deliver` raises.
         """
         ...

@@ -23,7 +23,7 @@ from memory_api.api.route import ApiRoute
 from memory_api.core.errors import NotFound
 from memory_api.core.pagination import to_page
 from memory_api.core.schemas import split_commas
-from memory_api.run_queue.port import Ticket
+from memory_api.run_queue.port import Ticket, slots_of
 from memory_api.runs import lifecycle, queries
 from memory_api.runs.chain import next_run_id
 from memory_api.runs.schemas import Run, RunPage, RunState
@@ -107,5 +107,7 @@ async def retry_run(run_id: UUID, runtime: RuntimeDep, session: Session, caller:
     run = await lifecycle.retry_run(session, run_id)
     assert run is not None
     await session.flush()
-    await runtime.queue.enqueue(session, [Ticket(caller.tenant_id, run_id)])
+    await runtime.queue.enqueue(
+        session, [Ticket(caller.tenant_id, run_id, slots=slots_of(run.kind))]
+    )
     return run_response(run)

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import current_tenant_id
 from memory_api.core.ids import new_id
 from memory_api.core.statements import compile_statement, fetch_rows
-from memory_api.run_queue.port import RunQueue, Ticket
+from memory_api.run_queue.port import RunQueue, Ticket, slots_of
 from memory_api.runs.lifecycle import new_run
 from memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
 
@@ -150,4 +150,6 @@ async def enqueue_deliveries(
 ) -> None:
     if rows:
         await session.flush()
-        await queue.enqueue(session, [Ticket(row.tenant_id, row.run_id) for row in rows])
+        await queue.enqueue(
+            session, [Ticket(row.tenant_id, row.run_id, slots=slots_of(WEBHOOK)) for row in rows]
+        )

@@ -18,7 +18,8 @@ from memory_api.memories.tables import LabelRow, ScopeRow
 FIND_SCOPES = load_statement("memories/index/index.sql", "find_scopes")
 FIND_LABELS = load_statement("memories/index/index.sql", "find_labels")
 _LOCK = parse_statement(
-    "select pg_advisory_xact_lock(hashtextextended(n, 0)) from unnest(cast(:names as text[])) n"
+    "select pg_advisory_xact_lock(hashtextextended(n, (select lock_seed from installation)))"
+    " from unnest(cast(:names as text[])) n"
 )
 
 ScopeAddress = tuple[str, str, str]
@@ -133,7 +134,8 @@ def _cached_ids(session: AsyncSession, table: str) -> dict[Any, int]:
 
 async def acquire_tenant_lock(session: AsyncSession, name: str) -> None:
     """Takes an advisory lock of this name and tenant, so that transactions that insert missing rows
-    run one after the other. Released at the end of the transaction.
+    run one after the other. Released at the end of the transaction. The key of the lock depends on
+    a secret of the installation, so that no other login can compute it.
     """
     await acquire_tenant_locks(session, [name])
 

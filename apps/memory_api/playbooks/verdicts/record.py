@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from typing_extensions import TypeAliasType
 
 from memory_api.auth.identity import Identity, KeyScope
-from memory_api.core.db import call_after_commit, current_tenant_id
+from memory_api.core.after_commit import call_after_commit
+from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.ids import new_id
 from memory_api.core.metrics import VERDICTS
