@@ -1,6 +1,7 @@
 -- docker-entrypoint.sh runs this file once with psql, on an empty volume, as the superuser of the
 -- image in the database POSTGRES_DB, and stops at the first error. It creates the extension, which
--- needs a superuser, and the roles. `hansei migrate` does the rest as hansei_owner.
+-- needs a superuser, and the roles; apps/memory_api/embedded/superuser.sql restricts other logins.
+-- `hansei migrate` does the rest as hansei_owner.
 
 \getenv owner_password HANSEI_OWNER_PASSWORD
 

@@ -10,9 +10,11 @@ from typing import Protocol, cast
 
 import asyncpg
 
+from memory_api.core.resources import read_sql
 from memory_api.embedded.data_directory import APP, OWNER, SUPERUSER, WORKER
 from memory_api.embedded.server import EmbeddedPostgres
 
+RESTRICT_LOGINS = read_sql("embedded/superuser.sql", "restrict_logins")
 # Defaults are explicit, because an operator may have changed them.
 _ROLES = {
     OWNER: "login nosuperuser nobypassrls noreplication nocreatedb createrole",
@@ -94,5 +96,6 @@ async def _prepare_schema(pg: EmbeddedPostgres, database: str) -> None:
     async with _connect(pg.url(SUPERUSER, database)) as connection, connection.transaction():
         await connection.execute("revoke create on schema public from public")
         await connection.execute(f"grant usage on schema public to {APP}, {WORKER}")
+        await connection.execute(RESTRICT_LOGINS)
         await connection.execute("create extension if not exists vector")
         await connection.execute("alter extension vector update")

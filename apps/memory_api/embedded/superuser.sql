@@ -1,0 +1,27 @@
+-- name: restrict_logins
+-- What only a superuser can do, once in each database, after the roles exist. Docker runs this file after deploy/init.sql, and `hansei up` runs it
+-- in its own server. Without it, a read-only login can take locks, fill the disk and keep transactions open; `hansei doctor` says so.
+do $$
+declare
+    restricted_function regprocedure;
+begin
+    -- All logins of a server share its locks: 25,000 locks of one login would fail the writes of all. Nor does a login need large objects or
+    -- notifications.
+    for restricted_function in
+        select oid::regprocedure from pg_proc
+        where pronamespace = 'pg_catalog'::regnamespace
+          and (proname ~ '^pg_(try_)?advisory_(xact_)?lock(_shared)?$' or proname ~ '^(lo_|lowrite|loread)' or proname = 'pg_notify')
+    loop
+        execute format('revoke execute on function %s from public', restricted_function);
+        execute format('grant execute on function %s to hansei_owner, hansei_app, hansei_worker', restricted_function);
+    end loop;
+    -- The owner sets this limit for each login, which cannot change it.
+    if current_setting('server_version_num')::int >= 150000 then
+        execute 'grant set on parameter temp_file_limit to hansei_owner';
+    end if;
+end $$;
+-- Without it, a login cannot run a program of statements (`do`).
+revoke usage on language plpgsql from public;
+grant usage on language plpgsql to hansei_owner;
+-- The owner's function analytics.end_login_sessions ends sessions of logins.
+grant pg_signal_backend, pg_read_all_stats to hansei_owner with inherit true, set false;
