@@ -1,6 +1,6 @@
 """Whether a model that answers Hansei's prompts blames the step that the author of a run blamed.
 
-    python -m bench blame [--record URL]
+    python -m bench blame [--record URL] [--write FOLDER]
 
 The labeled runs of several agents in `tests/recordings/teams` and `tests/recordings/blind_teams` go
 through the API and the steps evaluate and reflect, each in a project of its own, without `blamed`
@@ -11,7 +11,8 @@ first three or five, of the `source_event_ids` that the service returns.
 A prompt that differs from the recorded one gets the answer that is recorded for the run. The bench
 counts such prompts and prints the lines that differ. `--record URL` asks an OpenAI-compatible
 endpoint (with its `/v1`) for new answers to them instead, and stores each at once; after an
-interruption, start it again.
+interruption, start it again. `--write FOLDER` writes each prompt that differs, with its schema, to
+a file, for a reader.
 """
 
 from __future__ import annotations
@@ -78,10 +79,13 @@ def main(
     record: Annotated[
         str | None, typer.Option(help="OpenAI-compatible endpoint for answers not recorded.")
     ] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Folder for the prompts that differ from the recorded ones.")
+    ] = None,
 ) -> None:
     configure_logging("console", "error")
     asked = open_llm("openai", model="recorded", base_url=record) if record else None
-    models = {name: RecordedReader(RECORDINGS / name, asked) for name in SETS}
+    models = {name: RecordedReader(RECORDINGS / name, asked, write) for name in SETS}
     with measured_server() as server:
         named = uvloop.run(reflect_on_sets(server, models))
     for model in models.values() if asked else ():
@@ -102,7 +106,8 @@ class RecordedReader:
 
     provider, model, endpoint = "compatible", "recorded", "recordings"
 
-    def __init__(self, folder: Path, asked: LLM | None = None) -> None:
+    def __init__(self, folder: Path, asked: LLM | None = None, write: Path | None = None) -> None:
+        self.write = write / folder.name if write else None
         self.file = folder / "recordings.jsonl"
         lines = self.file.read_text(encoding="utf8").splitlines() if self.file.exists() else []
         recorded = [RecordedAnswer(**json.loads(line)) for line in lines]
@@ -117,7 +122,10 @@ class RecordedReader:
         is_same = known is not None and replace(known, answer="") == mine
         if not is_same:
             self.changed.append(mine.name)
-            print_changes(known, mine)
+            if self.write:
+                write_prompt(self.write, mine.name, request)
+            else:
+                print_changes(known, mine)
         if self.asked is not None and not is_same:
             reply = await self.asked.complete(replace(request, timeout=PATIENCE_SECONDS))
             answer = reply.text
@@ -146,6 +154,15 @@ def to_recording(name: str, request: LLMRequest) -> RecordedAnswer:
     prompt = "\n\n".join(m.content for m in request.messages if m.role != "system")
     digest = hashlib.sha256(system.encode()).hexdigest()[:16]
     return RecordedAnswer(name, digest, without_fence_numbers(prompt), "")
+
+
+def write_prompt(folder: Path, name: str, request: LLMRequest) -> None:
+    """The messages and the schema of a request as one file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [message.content for message in request.messages]
+    if request.schema:
+        parts.append(f"Schema of the answer: {json.dumps(request.schema.schema)}")
+    (folder / f"{name}.txt").write_text("\n\n".join(parts), encoding="utf8")
 
 
 def print_changes(known: RecordedAnswer | None, now: RecordedAnswer) -> None:

@@ -72,15 +72,12 @@ async def test_prompt_contains_all_context(service: Service) -> None:
     assert "Bring the monthly report" not in service.stub.calls[0].system
 
 
-async def test_fixed_prefix_comes_first_and_is_cached(service: Service) -> None:
-    first = await service.learn()
-    second = await service.learn(task_description="Another task altogether")
+async def test_fixed_prefix_comes_first(service: Service) -> None:
+    await service.learn()
+    await service.learn(task_description="Another task altogether")
     one, two = service.stub.calls
     assert one.system == two.system
     assert one.user != two.user
-    runs = {str(run.id): run for run in await service.runs()}
-    assert runs[first["run_id"]].usage["cached_tokens"] == 0
-    assert runs[second["run_id"]].usage["cached_tokens"] >= 1024
 
 
 async def test_attempts_and_ground_truth_are_shown(serve: Serve) -> None:

@@ -274,7 +274,7 @@ async def test_ratings_are_not_called_the_right_answer(openai: Service) -> None:
         assert "Right answer" not in shown
         assert "It is not the right answer" in shown
         assert next(iter(truth)) in shown
-    assert "Right answer. The agent did not see it:" in await shown_for({"answer": "42 pages"})
+    assert "Right answer, which the agent did not see:" in await shown_for({"answer": "42 pages"})
 
 
 async def test_tools_that_an_event_lists_are_not_denied(openai: Service) -> None:
@@ -282,8 +282,7 @@ async def test_tools_that_an_event_lists_are_not_denied(openai: Service) -> None
     listed = {"event_type": "system_event", "content": "Tools: fetch(path), post(path, body)"}
     await openai.learn(events=[listed, *a_trace()["events"]])
     shown = openai.stub.calls[-1].user
-    assert "does not list the tools" not in shown
-    assert "The client sent no list of the tools" in shown
+    assert "Other tools" not in shown, "the events show the tools of the run"
 
 
 async def test_importance_of_a_success_has_a_scale_of_its_own(openai: Service) -> None:
@@ -291,7 +290,7 @@ async def test_importance_of_a_success_has_a_scale_of_its_own(openai: Service) -
     await openai.learn(outcome="success")
     system = openai.stub.calls[-1].system
     assert "would spoil many runs" not in system
-    assert "0.9 and more for a decision that many runs need" in system
+    assert ".9 if many runs need it" in system
 
 
 async def test_sections_without_content_are_left_out(openai: Service) -> None:
@@ -299,7 +298,7 @@ async def test_sections_without_content_are_left_out(openai: Service) -> None:
     await openai.learn(error=None, task_goal=None)
     call = openai.stub.calls[0]
     for heading in (
-        "Goal.",
+        "Goal, which",
         "Right answer",
         "Test report",
         "Earlier attempts",
@@ -309,12 +308,27 @@ async def test_sections_without_content_are_left_out(openai: Service) -> None:
     assert "harmful" not in call.text
     assert "(none)" not in call.text
     assert "verdicts" not in call.schema["properties"]  # type: ignore[index]
+    for remark in ("mark what was shortened", "Several agents", "same_as"):
+        assert remark not in call.text, remark
+    long = {"event_type": "tool_response", "content": "word " * 100}
+    await openai.learn(
+        events=[
+            {**a_trace()["events"][0], "agent": "Planner"},
+            long,
+            long,
+            {"event_type": "llm_response", "content": "a", "agent": "Planner"},
+            {"event_type": "llm_response", "content": "b", "agent": "Coder"},
+        ]
+    )
+    shown = openai.stub.calls[-1].user
+    assert "mark what was shortened" in shown
+    assert "Several agents worked on the run: Planner (1), Coder (1)." in shown
 
 
 async def test_goal_is_marked_as_possibly_unseen(openai: Service) -> None:
     tell(openai)
     await openai.learn()
-    assert "a goal can be the script of a simulated user" in openai.stub.calls[0].user
+    assert "Goal, which the agent may not have seen:" in openai.stub.calls[0].user
 
 
 async def test_tools_are_shown_with_their_effect(openai: Service) -> None:

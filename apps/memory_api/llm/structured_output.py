@@ -251,7 +251,11 @@ def json_schema_of(model_class: type[BaseModel], omit: frozenset[str] = frozense
     name = re.sub(r"[^A-Za-z0-9_-]", "_", model_class.__name__)[:64]
     schema = strict_schema(model_class)
     properties = {k: v for k, v in schema["properties"].items() if k not in omit}
-    return JsonSchema(name, schema | {"properties": properties, "required": list(properties)})
+    used = json.dumps(properties)
+    definitions = cast("dict[str, Any]", schema.pop("$defs", {}))
+    kept = {name: part for name, part in definitions.items() if f'"#/$defs/{name}"' in used}
+    parts = {"properties": properties, "required": list(properties)}
+    return JsonSchema(name, schema | parts | ({"$defs": kept} if kept else {}))
 
 
 @lru_cache(64)

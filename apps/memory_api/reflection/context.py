@@ -16,13 +16,13 @@ from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import NotFound
 from memory_api.core.isolated_work import run_isolated
 from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.reflection.bullet_usage import UsedBullet, bullet_text, load_bullet_usage
 from memory_api.runs.chain import OUTCOME
 from memory_api.runs.tables import RunRow
 from memory_api.text.differences import find_difference
-from memory_api.text.reuse import find_reused_text
 from memory_api.text.similarity import wording_similarity
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
@@ -317,7 +317,8 @@ class ReflectionInput:
 
     def is_reused(self, text: str) -> bool:
         """Whether a text was copied from the playbook, so that it is no new lesson."""
-        return find_reused_text(text, self.served_texts) is not None
+        served = map(fingerprint, self.served_texts.values())
+        return fingerprint(text) in served
 
 
 async def load_reflection_input(session: AsyncSession, run: RunRow) -> ReflectionInput:

@@ -1,8 +1,7 @@
 """The events of a trace as pieces of a prompt.
 
 A long content that was shown before is replaced by a reference to it, so that a policy, a page or a
-file appears once. If the pieces do not fit into the budget, program output is condensed before
-anything is left out.
+file appears once. If the pieces do not fit into the budget, repeated lines are left out first.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any
 from memory_api.core.secret_redaction import redact, redact_value
 from memory_api.llm.untrusted_text import PromptPiece, fit_pieces, fit_text
 from memory_api.playbooks.citations import extract_cited_ids
-from memory_api.text.condensation import condense_output, fold_series
 from memory_api.text.terms import estimate_tokens
 from memory_api.traces.schemas import Event, EventType
 
@@ -179,20 +177,12 @@ def _has_parallel_calls(events: Sequence[Event]) -> bool:
 
 
 def condensed(pieces: Iterable[EventPiece]) -> list[EventPiece]:
-    """The pieces with shorter contents; see the module."""
+    """The pieces with references in place of lines that were shown before."""
     shown = ShownContents()
-    result: list[EventPiece] = []
-    for piece in pieces:
-        content = condense_output(piece.content)
-        if not piece.citations:
-            content = shown.without_repeated_lines(content, piece.event_id)
-        result.append(replace(piece, content=content))
-    return result
-
-
-def _without_series(pieces: Iterable[EventPiece]) -> list[EventPiece]:
     return [
-        piece if piece.citations else replace(piece, content=fold_series(piece.content))
+        piece
+        if piece.citations
+        else replace(piece, content=shown.without_repeated_lines(piece.content, piece.event_id))
         for piece in pieces
     ]
 
@@ -202,12 +192,10 @@ def count_tokens(pieces: Iterable[EventPiece]) -> int:
 
 
 def fit_events(pieces: Sequence[EventPiece], budget: int) -> str:
-    """The pieces in at most `budget` tokens (at least 64): complete, else condensed, else without
-    some of them.
+    """The pieces in at most `budget` tokens (at least 64): complete, else without repeated lines,
+    else without some of them.
     """
     budget = max(MIN_PIECES_TOKENS, budget)
     if count_tokens(pieces) > budget:
         pieces = condensed(pieces)
-    if count_tokens(pieces) > budget:
-        pieces = _without_series(pieces)
     return fit_pieces([piece.to_prompt_piece() for piece in pieces], budget)

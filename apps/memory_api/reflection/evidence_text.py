@@ -89,10 +89,12 @@ def tool_lines(tools: Sequence[ToolDefinition]) -> str:
 
 
 def called_tools(context: ReflectionContext, evidence: Evidence) -> str:
-    """The names of the tools that were called or are expected, for a trace that lists none."""
-    events = [*context.events, *(e for attempt in evidence.attempts for e in attempt.events)]
+    """The names of the tools that earlier attempts called or that are expected, without those that
+    this run called, for a trace that lists no tools.
+    """
+    known = {event.tool_name for event in context.events}
     names = [
-        *(event.tool_name or "" for event in events),
+        *(event.tool_name for attempt in evidence.attempts for event in attempt.events),
         *(action.tool for action in expected_actions(evidence.ground_truth) or ()),
     ]
-    return ", ".join(filter(None, dict.fromkeys(names)))
+    return ", ".join(name for name in dict.fromkeys(names) if name and name not in known)

@@ -26,6 +26,7 @@ from memory_api.reflection.event_text import event_id_of
 from memory_api.reflection.model_output import (
     CAUSES_WITHOUT_RULES,
     MAX_SOURCE_EVENTS,
+    REMEDIES,
     CauseKind,
     ModelReflection,
     ModelVerdict,
@@ -200,7 +201,8 @@ def _to_result(
     sources = [event_id for event_id in answer.source_event_ids if event_id in event_ids]
     sources = sources or (by_rules.source_event_ids if by_rules else [])
     tools = {event.tool_name for event in context.events if event.tool_name}
-    texts = [redact(text).text for text in answer.rule_texts(tools)]
+    remedies = {redact(r.to_sentence(tools)).text: r.remedy for r in reversed(answer.rules)}
+    texts = list(reversed(remedies))
     return ReflectionResult(
         reflection_text=redact(answer.reflection).text,
         strategy_text=texts[0] if texts else None,
@@ -216,7 +218,7 @@ def _to_result(
         source_event_ids=sources[:MAX_SOURCE_EVENTS],
         related_memory_ids=list(context.related_memory_ids),
         metadata=rules.rule_metadata(context, facts)
-        | {"model": reply.model}
+        | {"model": reply.model, REMEDIES: remedies}
         | ({"second_cause_kind": answer.second_cause_kind} if answer.second_cause_kind else {})
         | ({QUOTATIONS: list(copied)} if copied else {}),
     )

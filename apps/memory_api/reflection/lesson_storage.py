@@ -45,6 +45,7 @@ from memory_api.memories.search.query import EmbeddedQuery, SearchFilters, Searc
 from memory_api.memories.search.search import embed_query, search_in_session
 from memory_api.memories.tables import MemoryRow
 from memory_api.reflection.lesson_locks import MIN_TERM_OVERLAP, lock_lessons, term_overlap
+from memory_api.reflection.model_output import REMEDIES
 from memory_api.reflection.outside_text import (
     OutsideTexts,
     confirm_repeated_advice,
@@ -112,9 +113,8 @@ def reflection_drafts(
         actor=f"engine:{SOURCE}",
         run_id=run_id,
     )
-    rules = dict.fromkeys(
-        [*([result.strategy_text] if result.strategy_text else []), *result.rules]
-    )
+    first = [result.strategy_text] if result.strategy_text else []
+    rules: list[str] = list(dict.fromkeys([*first, *result.rules]))
     strategies = [
         replace(
             reflection,
@@ -123,11 +123,18 @@ def reflection_drafts(
             content=rule,
             tags=[*(tag for tag in result.tags if tag != "strategy"), "strategy"][-64:],
             importance=min(1.0, result.importance * STRATEGY_IMPORTANCE_FACTOR),
-            metadata=result.metadata,
+            metadata=_strategy_metadata(result, rule),
         )
         for rule in rules
     ]
     return [reflection, *strategies]
+
+
+def _strategy_metadata(result: ReflectionResult, rule: str) -> dict[str, Any]:
+    """The metadata of the reflection with the `remedy` of one rule in place of those of all."""
+    metadata = dict(result.metadata)
+    remedies: dict[str, str] = metadata.pop(REMEDIES, {})
+    return metadata | ({"remedy": remedies[rule]} if rule in remedies else {})
 
 
 async def save_lessons(

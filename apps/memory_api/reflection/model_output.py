@@ -45,12 +45,9 @@ _EMPTY_WORDS = frozenset({"", "null", "none", "n/a"})
 class ModelVerdict(BaseModel):
     """A model's verdict on one bullet that the run used."""
 
-    key: str = Field(description="The bullet's key, without its brackets")
-    tag: VerdictTag = Field(
-        description="helpful: it was followed and did good; harmful: it was followed and led "
-        "astray; neutral: neither can be seen"
-    )
-    reason: str = Field(description="What in the trace shows it, 1 sentence")
+    key: str
+    tag: VerdictTag
+    reason: str
 
     @field_validator("key", mode="before")
     @classmethod
@@ -74,11 +71,23 @@ def valid_items(model: type[M], value: Any) -> list[M]:
     return items
 
 
+Remedy = Literal["shown", "inferred"]
+"""Whether a run shows that a rule works, or nobody has tried it."""
+REMEDIES = "remedies"
+"""Key of a reflection's metadata: rule → its `Remedy`. A strategy has its own as `remedy`."""
+
+
 class ReflectionRule(BaseModel):
     """A rule for later runs."""
 
-    when: str = Field("", description="The condition, as a clause: When …, Before …")
-    do: str = Field(min_length=1, description="What to do then, as an imperative")
+    when: str = Field("", description="A clause: When …, Before …")
+    do: str = Field(min_length=1, description="An imperative")
+    remedy: Remedy = "inferred"
+
+    @field_validator("remedy", mode="before")
+    @classmethod
+    def _known_remedy(cls, value: Any) -> Any:
+        return value if value in get_args(Remedy) else "inferred"
 
     @field_validator("when", "do", mode="before")
     @classmethod
@@ -109,45 +118,23 @@ CAUSES_WITHOUT_RULES: frozenset[CauseKind] = frozenset(
 """Causes from which no rule for agents follows. From luck one follows: what not to rely on."""
 
 
-_CAUSE = "What kind of cause it is"
-_SECOND_CAUSE = "The kind of a second, independent cause; null if there is none"
-
-
 class ModelReflection(BaseModel):
     """One reflection as a model writes it."""
 
-    # The docstring is part of the schema that the model gets.
+    # The docstring is part of the schema that the model gets. The prompts describe the fields.
 
-    root_cause: str = Field(
-        "", description="The earliest decision or event that determined the outcome, 1 sentence"
-    )
-    explanation: str = Field(
-        "", description="How it led to the outcome, with event ids, 1 or 2 sentences"
-    )
-    cause_kind: CauseKind = Field("unknown", description=_CAUSE)
-    second_cause_kind: CauseKind | None = Field(None, description=_SECOND_CAUSE)
-    rules: list[ReflectionRule] = Field(
-        default_factory=list[ReflectionRule],
-        max_length=MAX_RULES,
-        description="0 to 3 rules that hold for other tasks of this kind too",
-    )
-    task_hint: str | None = Field(
-        None, description="What helps only with the same task; null if there is nothing"
-    )
-    same_as: list[str] = Field(
-        default_factory=list,
-        description="Ids of the known lessons with the advice that follows from this run, such as "
-        '["L2"]; [] if there is none',
-    )
-    importance: float = Field(0.5, ge=0, le=1, description="How much a later run gains by it")
-    confidence: float = Field(0.5, ge=0, le=1, description="How sure the trace makes you")
-    tags: list[str] = Field(default_factory=list, description="2 to 6 short words to find it by")
-    source_event_ids: list[str] = Field(
-        default_factory=list, description="1 to 5 event ids, the most decisive first"
-    )
-    verdicts: list[ModelVerdict] = Field(
-        default_factory=list[ModelVerdict], description="One verdict on each bullet"
-    )
+    root_cause: str = ""
+    explanation: str = ""
+    cause_kind: CauseKind = "unknown"
+    second_cause_kind: CauseKind | None = None
+    rules: list[ReflectionRule] = Field(default_factory=list[ReflectionRule], max_length=MAX_RULES)
+    task_hint: str | None = None
+    same_as: list[str] = Field(default_factory=list)
+    importance: float = Field(0.5, ge=0, le=1)
+    confidence: float = Field(0.5, ge=0, le=1)
+    tags: list[str] = Field(default_factory=list)
+    source_event_ids: list[str] = Field(default_factory=list)
+    verdicts: list[ModelVerdict] = Field(default_factory=list[ModelVerdict])
 
     @model_validator(mode="before")
     @classmethod
@@ -181,9 +168,6 @@ class ModelReflection(BaseModel):
         """Whether one of the causes depends on the agent, or is unknown."""
         causes = {self.cause_kind, self.second_cause_kind} - {None}
         return bool(causes - CAUSES_WITHOUT_RULES)
-
-    def rule_texts(self, names: Collection[str] = ()) -> list[str]:
-        return list(dict.fromkeys(rule.to_sentence(names) for rule in self.rules))
 
     @field_validator("root_cause", "explanation", mode="before")
     @classmethod
@@ -244,7 +228,7 @@ _IMPOSSIBLE_CAUSES: Mapping[OutcomeType, frozenset[CauseKind]] = {
     OutcomeType.FAILURE: _SUCCESS_CAUSES,
     OutcomeType.ERROR: _SUCCESS_CAUSES,
     OutcomeType.TIMEOUT: _SUCCESS_CAUSES,
-    OutcomeType.SUCCESS: frozenset({"agent_mistake"}),
+    OutcomeType.SUCCESS: frozenset({"agent_mistake", "unknown_convention"}),
 }
 
 
@@ -254,8 +238,8 @@ def reflection_class(outcome: OutcomeType) -> type[ModelReflection]:
     impossible = _IMPOSSIBLE_CAUSES.get(outcome, frozenset())
     kind: Any = Literal[tuple(k for k in get_args(CauseKind) if k not in impossible)]
     fields: dict[str, Any] = {
-        "cause_kind": (kind, Field("unknown", description=_CAUSE)),
-        "second_cause_kind": (kind | None, Field(None, description=_SECOND_CAUSE)),
+        "cause_kind": (kind, "unknown"),
+        "second_cause_kind": (kind | None, None),
     }
     return create_model(
         "ModelReflection", __base__=ModelReflection, __doc__=ModelReflection.__doc__, **fields

@@ -4,6 +4,7 @@ outside is redacted, shortened to a token budget and fenced.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,6 +42,7 @@ from memory_api.reflection.fact_text import fact_sentences
 from memory_api.reflection.model_output import reflection_class
 from memory_api.reflection.rules import context_language
 from memory_api.text.terms import estimate_tokens
+from memory_api.trace_analysis.agents import agent_steps
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.trace_analysis.ground_truth import (
@@ -112,6 +114,8 @@ _SHOWN_KINDS = frozenset(FactKind) - {
 """Kinds of facts in the list of facts. The events are shown; the error and the comparison of the
 attempts have sections of their own.
 """
+_SHORTENED = re.compile(r"\[… |\[the same \d|: the same \d+ events as |omitted")
+"""A remark in place of text that was shortened."""
 _NONE = "(none)"
 """What a template of an operator shows in place of an empty value."""
 
@@ -250,12 +254,17 @@ class _PromptParts:
             ),
             "bullets": fence_text(bullets, label="bullets") if bullets else "",
             "events": _fenced_events(self.events, self.budget["events"]),
+            "agents": ", ".join(
+                f"{name} ({count})" for name, count in agent_steps(self.context.events).items()
+            ),
             "schema": schema_text(reflection_class(self.context.outcome)),
             "outcome": self.context.known_outcome or "unknown",
             "language": _LANGUAGES.get(context_language(self.context), ""),
         }
         error = self.error or StatedError("", "", {})
+        is_shortened = any(_SHORTENED.search(values[name]) for name in ("events", "attempts"))
         return values | {
+            "shortened": "yes" if is_shortened else "",
             "evidence": _evidence_text(values),
             "error_category": error.category,
             "error_message": _fence(error.message, "error-message", self.budget["error"]),

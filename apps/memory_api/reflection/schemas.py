@@ -27,6 +27,7 @@ from memory_api.traces.tools import ToolDefinition, Tools
 
 CauseKind = Literal[
     "agent_mistake",
+    "unknown_convention",
     "agent_decision",
     "outside_agent_control",
     "expected_result_conflicts_with_policy",
@@ -34,7 +35,8 @@ CauseKind = Literal[
     "unknown",
 ]
 """What determined the outcome. No rule for agents follows from `outside_agent_control` and
-`expected_result_conflicts_with_policy`; from `succeeded_by_luck`, what not to rely on.
+`expected_result_conflicts_with_policy`; from `succeeded_by_luck`, what not to rely on. An
+`unknown_convention` could not be known beforehand: only the outcome reveals it.
 """
 
 

@@ -3933,7 +3933,7 @@ export interface components {
              * Cause Kind
              * @description What determined the outcome, as the model judges it. Null for a decision of the agent in a successful run that no failed attempt or call can be compared with.
              */
-            cause_kind?: ("agent_mistake" | "agent_decision" | "outside_agent_control" | "expected_result_conflicts_with_policy" | "succeeded_by_luck" | "unknown") | null;
+            cause_kind?: ("agent_mistake" | "unknown_convention" | "agent_decision" | "outside_agent_control" | "expected_result_conflicts_with_policy" | "succeeded_by_luck" | "unknown") | null;
             /**
              * Rules
              * @description At most three rules for tasks of this kind.
