@@ -1,5 +1,5 @@
-"""The events in a prompt: each long content once, attempts folded, repeated lines left out before anything
-is left out."""
+"""The events in a prompt: each long content once, attempts folded, repeated lines left out before
+events."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import NotFound
 from memory_api.core.isolated_work import run_isolated
 from memory_api.core.statements import fetch_rows, load_statement
-from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.reflection.bullet_usage import UsedBullet, bullet_text, load_bullet_usage
@@ -316,9 +315,11 @@ class ReflectionInput:
         return self.playbook or (PlaybookRef(self.trace.project_id, name) if name else None)
 
     def is_reused(self, text: str) -> bool:
-        """Whether a text was copied from the playbook, so that it is no new lesson."""
-        served = map(fingerprint, self.served_texts.values())
-        return fingerprint(text) in served
+        """Whether a bullet that was served contains a text, apart from case and spaces: then it is
+        no new lesson.
+        """
+        words = " ".join(text.casefold().split())
+        return any(words in " ".join(t.casefold().split()) for t in self.served_texts.values())
 
 
 async def load_reflection_input(session: AsyncSession, run: RunRow) -> ReflectionInput:
