@@ -31,7 +31,8 @@ FAILED = "FAILED a.py::test_x - assert 3 == 4\n1 failed, 1 passed in 0.1s"
 
 async def send(api: httpx2.AsyncClient, **fields: Any) -> UUID:
     """A trace that nobody has evaluated yet."""
-    events = call("search", "a") + call("search", "b", "Error: no") + call("search", "c")
+    failed = call("search", "b", "no", error={"message": "no"})
+    events = call("search", "a") + failed + call("search", "c")
     body = {"events": events, "outcome": "success"} | fields
     answer = await api.post("/api/v1/traces?reflect=never", json=body)
     answer.raise_for_status()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from memory_api.evaluation.evaluators.deterministic import efficiency
 from memory_api.reflection.fact_text import fact_sentences
-from memory_api.trace_analysis.exit_codes import exit_code_from_output, is_result
+from memory_api.trace_analysis.exit_codes import is_result
 from memory_api.trace_analysis.facts import FactKind
 from memory_api.trace_analysis.parser import parse_trace
 from tests.support.cases import each_case
 from tests.support.evaluation_cases import case
-from tests.support.runs import Row, call, facts, run, says, user
+from tests.support.runs import call, facts, run, says, user
 
 
 def failed(command: object, output: str, exit_code: int | None, tool: str = "bash") -> str:
@@ -83,47 +81,31 @@ def test_tool_without_a_command_fails_by_its_exit_code() -> None:
 @each_case(
     ("output", "message"),
     [
+        ("Traceback …\nValueError: no number", "ValueError: no number"),
         (
-            "cc -c a.c\na.c:3:5: error: unknown type\n1 error generated.",
-            "a.c:3:5: error: unknown type",
+            "start\nrequests.exceptions.ConnectionError: refused\n",
+            "requests.exceptions.ConnectionError: refused",
         ),
-        ("compiling\nmake: *** [firmware] Error 2", "make: *** [firmware] Error 2"),
-        ("test_a ok\ntest_b FAILED", "test_b FAILED"),
-        ("start\nValueError: no number", "ValueError: no number"),
-        ("radio.c:88: warning: unused variable\n0 errors", "exit code 2"),
-        ("see error_log and /var/log/error.log", "exit code 2"),
+        ("compiling\nmake: *** [firmware] Error 2", "exit code 2"),
+        ("test_a ok\ntest_b FAILED", "exit code 2"),
     ],
 )
-def test_line_that_words_an_error_is_quoted(output: str, message: str) -> None:
+def test_exception_at_the_end_is_quoted(output: str, message: str) -> None:
     assert failed({"command": "make firmware"}, output, 2) == message
 
 
-@pytest.mark.parametrize(
-    ("output", "exit_code"),
+@each_case(
+    "output",
     [
-        ("exitcode: 1 (execution failed)\nCode output: x", 1),
-        ("done\n[Process exited with code 0]", 0),
-        ('{"stdout": "", "metadata": {"exit_code": 2}}', 2),
-        ("npm ERR! Exit status 1", 1),
-        ("An exit code of 137 means that the container was killed.\nMore text", None),
-        ("exit 3 is on the left", None),
-        ("a\nb\nc\nexit code: 1\nd\ne\nf\ng", None),
+        "exitcode: 1 (execution failed)\nCode output: x",
+        '{"stdout": "", "metadata": {"exit_code": 2}}',
+        "npm ERR! Exit status 1",
+        "make\nProcess completed with exit code 1.",
     ],
 )
-def test_exit_code_that_an_output_states(output: str, exit_code: int | None) -> None:
-    assert exit_code_from_output(output) == exit_code
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        call("get_job_log", {"job": 7}, "make\nProcess completed with exit code 1."),
-        call("bash", {"command": "cat build.log"}, "make\nProcess completed with exit code 1."),
-        call("kubectl", "logs web-0", "Process exited with code 137"),
-    ],
-)
-def test_exit_code_in_a_text_that_was_only_read_is_not_that_of_the_call(rows: list[Row]) -> None:
-    assert parse_trace(run(rows).events).calls[0].exit_code is None
+def test_text_of_an_output_states_no_exit_code(output: str) -> None:
+    (call_,) = parse_trace(run(call("bash", {"command": "make"}, output)).events).calls
+    assert (call_.exit_code, call_.failure_message) == (None, "")
 
 
 BUILD = [

@@ -5,22 +5,13 @@ Pure functions of texts and metadata: the parser decides with them which calls f
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from memory_api.trace_analysis.arguments import Arguments, as_items, as_mapping, parse_mapping
+from memory_api.trace_analysis.arguments import Arguments, as_items, parse_mapping
 
 _EXIT_CODE_FIELDS = ("exit_code", "exitCode", "returncode", "return_code", "exit_status")
-EXIT_CODE_LINE = re.compile(
-    r"^.{0,80}?(?:\bexit(?:ed|s)?(?: with)?(?: non-?zero)?[ _-]?(?:code|status)|\bexited with"
-    r"|\breturn ?code|終了コード)[\"']?\s{0,2}[:=は]?\s{0,2}\(?(?P<code>-?\d{1,5})\b"
-    r"\W{0,4}(?:\([^()]{0,60}\))?\W{0,4}$",
-    re.IGNORECASE,
-)
-_FIRST_LINES, _LAST_LINES = 2, 3
-_MAX_LINE_CHARACTERS = 160
 _CHECK_COMMAND = re.compile(
     r"\b(?:pytest|unittest|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|tsc|mypy|pyright|eslint"
     r"|go (?:test|vet|build)|cargo (?:test|check|build)|(?:npm|yarn|pnpm)(?: run)? (?:test|build)"
@@ -89,27 +80,6 @@ def exit_code_from_metadata(metadata: Mapping[str, Any]) -> int | None:
             return value
         if isinstance(value, str) and re.fullmatch(r"-?\d{1,5}", value):
             return int(value)
-    return None
-
-
-def exit_code_from_output(text: str) -> int | None:
-    """The exit code that an output states: in a field of a JSON object (or of its `metadata`), else
-    at the end of one of the first two or last three lines. A code elsewhere may be anything's.
-    """
-    if text[:200].lstrip()[:1] == "{" and len(text) < 20_000:
-        try:
-            body = as_mapping(json.loads(text))
-        except (ValueError, RecursionError):
-            body = {}
-        code = exit_code_from_metadata(body)
-        return (
-            code if code is not None else exit_code_from_metadata(as_mapping(body.get("metadata")))
-        )
-    edges = f"{text[:1_000]}\n{text[-1_000:]}" if len(text) > 2_000 else text
-    lines = [line.strip() for line in edges.splitlines() if line.strip()]
-    for line in [*reversed(lines[-_LAST_LINES:]), *lines[:_FIRST_LINES]]:
-        if len(line) <= _MAX_LINE_CHARACTERS and (match := EXIT_CODE_LINE.match(line)):
-            return int(match["code"])
     return None
 
 

@@ -15,19 +15,16 @@ from memory_api.trace_analysis.arguments import Arguments, format_call, parse_ar
 from memory_api.trace_analysis.exit_codes import (
     command_of,
     exit_code_from_metadata,
-    exit_code_from_output,
     is_check,
     is_result,
     only_reads,
 )
 from memory_api.trace_analysis.failures import (
-    Failure,
     detect_failure,
     error_message,
     exit_code_failure,
     most_informative_line,
 )
-from memory_api.trace_analysis.vocabulary import load_vocabulary
 from memory_api.traces.schemas import Event, EventType
 from memory_api.traces.tools import ToolDefinition, recorded_tools
 
@@ -224,8 +221,7 @@ def _attach_response(
     duration_seconds = _duration_seconds(event)
     if duration_seconds is not None:
         call.duration_seconds = duration_seconds
-    if not call.failure_message:
-        _set_failure(call, detect_failure(event, load_vocabulary("en")))
+    call.failure_message = call.failure_message or detect_failure(event)
 
 
 def _attach_error(
@@ -249,28 +245,18 @@ def _add_exit_code(trace: ParsedTrace, call: ToolCall) -> None:
     if call.exit_code in (0, None) or call.failure_message:
         return
     if not is_result(call.tool, call.command, call.exit_code):
-        _set_failure(call, exit_code_failure(call.exit_code, call.response, load_vocabulary("en")))
+        call.failure_message = exit_code_failure(call.exit_code, call.response)
 
 
 def _find_exit_code(trace: ParsedTrace, call: ToolCall) -> int | None:
-    """The exit code in the metadata of the response or of the call, else the one that the output of
-    a command states. What a command only reads may state the code of something else.
-    """
+    """The exit code in the metadata of the response or of the call."""
     for position in (call.response_position, call.position):
         if position is None:
             continue
         code = exit_code_from_metadata(trace.events[position].metadata)
         if code is not None:
             return code
-    if not call.command:
-        return None
-    code = exit_code_from_output(call.response)
-    return code if code is not None and not call.only_reads else None
-
-
-def _set_failure(call: ToolCall, failure: Failure | None) -> None:
-    if failure:
-        call.failure_message = failure.message
+    return None
 
 
 def _add_system_event(trace: ParsedTrace, event: Event, position: int) -> None:

@@ -97,12 +97,6 @@ async def test_read_calls_do_not_count_as_change(content: str) -> None:
         ("done", {"metadata": {"exit_code": 0}}, 0.8),
         ("done", {"metadata": {"exit_code": 2}}, 0.2),
         ("done", {"metadata": {"returncode": "1"}}, 0.2),
-        ("error: 3 problems\nexit code 1", {}, 0.2),
-        ("make: *** [all] Error 2\nCommand failed with exit code: 2", {}, 0.2),
-        ('{"exit_code": 1, "stdout": ""}', {}, 0.2),
-        ("Process exited with status 0", {}, 0.8),
-        ("終了コード: 1", {}, 0.2),
-        ("returned non-zero exit status 1.", {}, 0.2),
     ],
 )
 async def test_exit_code_of_last_check_is_scored(
@@ -115,7 +109,7 @@ async def test_exit_code_of_last_check_is_scored(
     "events",
     [
         call("bash", "grep -c x file", "0", metadata={"exit_code": 1}),
-        call("bash", "npm test", "exit strategy 2 of the plan"),
+        call("bash", "npm test", "error: 3 problems\nexit code 1"),
         call("search", "pytest", "nothing"),
         [said("All done, the tests pass!")],
     ],
@@ -141,7 +135,7 @@ async def test_efficiency_counts_wasted_calls() -> None:
     events = [
         *call("search", "q: a"),
         *call("search", "q: a"),
-        *call("search", "q: b", "Error: not found"),
+        *call("search", "q: b", "not found", error={"message": "not found"}),
         *call("read", "c"),
     ]
     score = await score_of(Criterion.EFFICIENCY, events)

@@ -40,8 +40,14 @@ UNDECIDED = (0.5, False)
         ([said("It is closed.")], (0.0, True)),
         (CLOSED + CLOSED, (0.25, True)),
         (CLOSED + call("close_ticket", '{"id": 2}'), (0.25, True)),
-        (call("close_ticket", '{"id": 1}', "Error: not found"), (0.0, True)),
-        (CLOSED + call("close_ticket", '{"id": 2}', "Error: not found"), UNDECIDED),
+        (
+            call("close_ticket", '{"id": 1}', "not found", error={"message": "not found"}),
+            (0.0, True),
+        ),
+        (
+            CLOSED + call("close_ticket", '{"id": 2}', "not found", error={"message": "not found"}),
+            UNDECIDED,
+        ),
         (CLOSED + call("other", '{"id": 2}'), UNDECIDED),
         (call("close_ticket", '{"id": 1, "note": "x"}'), (0.0, True)),
     ],

@@ -97,8 +97,8 @@ def events(calls: str, failing: str = "") -> list[Event]:
         tool, _, argument = call.partition(":")
         content = f'{{"id": "{argument or 7}"}}'
         made.append(Event(event_type=EventType.TOOL_CALL, tool_name=tool, content=content))
-        answer = "Error: it is not possible" if tool in failing.split() else "all is well"
-        made.append(Event(event_type=EventType.TOOL_RESPONSE, tool_name=tool, content=answer))
+        error = {"message": "it is not possible"} if tool in failing.split() else None
+        made.append(Event(event_type=EventType.TOOL_RESPONSE, tool_name=tool, error=error))
     return made
 
 

@@ -227,6 +227,26 @@ def test_codex_session_with_damaged_line() -> None:
     assert number % 1_000_000_000 == 1
 
 
+@each_case(
+    ("output", "exit_code"),
+    [
+        ('{"output": "no tests", "metadata": {"exit_code": 5, "duration_seconds": 0.1}}', 5),
+        ("Exit code: 1\nWall time: 0.3 seconds\nOutput:\nFAILED", 1),
+        ("Chunk ID: 5f\nWall time: 0.1 seconds\nProcess exited with code 0\nOutput:\nok", 0),
+        ("Exit code: 1 was returned", None),
+        ("The log says:\nExit code: 1\nWall time: 0.3 seconds\n", None),
+        ('{"output": "x", "metadata": ', None),
+    ],
+)
+def test_exit_code_of_codex(output: str, exit_code: int | None) -> None:
+    item = {"type": "function_call_output", "call_id": "c1", "output": output}
+    lines = [(1, json.dumps({"type": "response_item", "payload": item}).encode())]
+    ((_, raw),) = convert_session(lines, "codex")
+    assert isinstance(raw, bytes)
+    (event,) = json.loads(raw)["events"]
+    assert event["metadata"].get("exit_code") == exit_code
+
+
 def test_hostile_records() -> None:
     """A record is converted or refused; nothing else is raised."""
     values: list[Any] = [None, 7, "x", [], {}, [None], [{}], {"a": {}}, [[[]]], [{"role": 7}]]

@@ -38,6 +38,26 @@ def test_chat_messages_become_events() -> None:
     assert [e.metadata[MESSAGE_NUMBER_KEY] for e in messages_to_events(messages)] == [1, 2, 3, 4, 5]
 
 
+@each_case(
+    ("fields", "error"),
+    [
+        ({"content": "Error: no such file"}, None),
+        ({"content": '{"success": false, "is_error": true}'}, None),
+        ({"content": "gone", "is_error": True}, "gone"),
+        ({"content": "gone", "status": "error"}, "gone"),
+        ({"content": "there", "status": "success"}, None),
+        ({"content": {"content": [{"type": "text", "text": "gone"}], "isError": True}}, "gone"),
+        ({"content": {"content": [{"type": "text", "text": "Error"}], "isError": False}}, None),
+    ],
+)
+def test_envelope_of_a_result_becomes_the_error_of_its_event(
+    fields: dict[str, Any], error: str | None
+) -> None:
+    (event,) = messages_to_events([{"role": "tool", "tool_call_id": "c1", **fields}])
+    assert event.error == ({"message": error} if error else None)
+    assert event.content.strip("{") != ""
+
+
 def test_content_blocks_become_events() -> None:
     messages = [
         {

@@ -111,9 +111,17 @@ async def test_real_exporter(live: str, tenant: Any, api: AsyncClient) -> None:
     assert events[-1]["error"] == {"message": "no such order"}
 
 
+async def test_status_ok_is_no_outcome(api: AsyncClient) -> None:
+    """Instrumentations set it when nothing was raised."""
+    await send(api, tool(2, "c1", gen_ai__tool__call__result="ok"), root(status=1))
+    (trace,) = await stored(api)
+    assert (trace["state"], trace["outcome"]) == ("closed", None)
+
+
 async def test_request_that_is_sent_again_changes_nothing(api: AsyncClient) -> None:
     for _ in range(2):
-        await send(api, tool(2, "c1", gen_ai__tool__call__result="ok"), root(status=1))
+        stated = root(status=1, hansei__outcome="success")
+        await send(api, tool(2, "c1", gen_ai__tool__call__result="ok"), stated)
     (trace,) = await stored(api)
     assert (trace["event_count"], trace["outcome"]) == (2, "success")
     runs = (await api.get(f"/api/v1/runs?trace_id={trace['id']}")).json()["items"]

@@ -4,17 +4,23 @@ Pure. A converter raises `InvalidRequest` for a record that is not in its format
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from memory_api.core.errors import InvalidRequest
-from memory_api.traces.importers.messages import messages_to_events
+from memory_api.traces.importers.messages import EXIT_CODE_KEY, messages_to_events
 from memory_api.traces.importers.session_lines import Message, parse_messages
 from memory_api.traces.schemas import Event
 
 Record = Mapping[str, Any]
 Fields = dict[str, Any]
 """The fields of a `CreateTraceRequest`."""
+_CODEX_EXIT_CODE = re.compile(
+    r"(?:Chunk ID: \w{1,40}\n)?(?:Exit code: (?=-?\d{1,5}\nWall time: )"
+    r"|Wall time: [^\n]{1,40}\nProcess exited with code )(?P<code>-?\d{1,5})\n"
+)
 
 
 def from_messages(record: Record) -> Fields:
@@ -65,14 +71,32 @@ def from_codex(lines: Sequence[Any]) -> Fields:
     for line in objects(list(lines)):
         payload = line.get("payload")
         if not isinstance(payload, Mapping):
-            items.append(line)  # older versions write the items themselves
+            items.append(_with_exit_code(line))  # older versions write the items themselves
             continue
         values = cast(Record, payload)
         if line.get("type") == "session_meta" and isinstance(values.get("id"), str):
             session_id = values["id"]
         elif line.get("type") == "response_item":
-            items.append(values)
+            items.append(_with_exit_code(values))
     return _conversation(_item_messages(items)) | {"session_id": session_id}
+
+
+def _with_exit_code(item: Message) -> Message:
+    """The item, with the exit code that Codex writes around the output of a command: as JSON, or in
+    lines before it.
+    """
+    output = item.get("output")
+    if not isinstance(output, str) or not str(item.get("type")).endswith("call_output"):
+        return item
+    code: Any = None
+    if match := _CODEX_EXIT_CODE.match(output):
+        code = int(match["code"])
+    elif output.startswith('{"output":'):
+        try:
+            code = _mapping(_mapping(json.loads(output)).get("metadata")).get(EXIT_CODE_KEY)
+        except (ValueError, RecursionError):
+            code = None
+    return item if code is None else {**item, EXIT_CODE_KEY: code}
 
 
 def from_tau_bench(record: Record) -> Fields:
@@ -157,7 +181,7 @@ def _item_messages(items: Sequence[Message]) -> list[Message]:
                 found.append({"role": "assistant", "content": [], "tool_calls": [call]})
             case "function_call_output" | "custom_tool_call_output":
                 output = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
-                found.append({"role": "tool", **output})
+                found.append({"role": "tool", **output, EXIT_CODE_KEY: item.get(EXIT_CODE_KEY)})
             case "local_shell_call":
                 call = {"id": item.get("call_id"), "name": "shell", "arguments": item.get("action")}
                 found.append({"role": "assistant", "content": [], "tool_calls": [call]})

@@ -29,6 +29,8 @@ MESSAGE_NUMBER_KEY = "message"
 """The key of an event's metadata with the number of its message, from 1."""
 CALL_ID_KEY = "call_id"
 """The key of an event's metadata with the ID that pairs a tool call with its response."""
+EXIT_CODE_KEY = "exit_code"
+"""The key of a message, and of the event's metadata, with the exit code of a command."""
 MAX_ERROR_LENGTH = 2_000
 
 
@@ -49,8 +51,7 @@ def _message_events(message: Message, tool_names: dict[str, str]) -> Iterator[Ev
     if kind is EventType.TOOL_RESPONSE:
         call_id = message.get("tool_call_id")
         name = tool_names.get(str(call_id)) or _name(message.get("name"))
-        text = message_text(message.get("content"))
-        yield Event(event_type=kind, tool_name=name, content=text, metadata=_call_id(call_id))
+        yield _tool_response(message, message.get("content"), name, call_id)
         return
     if kind is EventType.ERROR_EVENT:
         text = message_text(message.get("content"))
@@ -71,14 +72,9 @@ def _block_event(block: Message, kind: EventType, tool_names: dict[str, str]) ->
         case "tool_use":
             return _tool_call(block.get("name"), block.get("id"), block.get("input"), tool_names)
         case "tool_result":
-            text = message_text(block.get("content"))
-            failed = bool(block.get("is_error"))
-            return Event(
-                event_type=EventType.TOOL_RESPONSE,
-                tool_name=tool_names.get(str(block.get("tool_use_id"))),
-                content=text,
-                error={"message": text[:MAX_ERROR_LENGTH]} if failed else None,
-                metadata=_call_id(block.get("tool_use_id")),
+            call_id = block.get("tool_use_id")
+            return _tool_response(
+                block, block.get("content"), tool_names.get(str(call_id)), call_id
             )
         case _:
             text = _block_text(block)
@@ -92,6 +88,31 @@ def _tool_call(name: Any, call_id: Any, arguments: Any, tool_names: dict[str, st
     content = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     metadata = _call_id(call_id)
     return Event(event_type=EventType.TOOL_CALL, tool_name=tool, content=content, metadata=metadata)
+
+
+def _tool_response(envelope: Message, content: Any, tool: str | None, call_id: Any) -> Event:
+    """A tool's result. Its envelope is the message or block around it, or a result of MCP with
+    `isError` as its content. The text of a result says nothing about a failure.
+    """
+    result: Message = content if is_object(content) and "isError" in content else {}
+    text = message_text(result.get("content") if result else content)
+    failed = (
+        envelope.get("is_error") is True
+        or envelope.get("isError") is True
+        or envelope.get("status") == "error"  # a ToolMessage of LangChain
+        or result.get("isError") is True
+    )
+    code = envelope.get(EXIT_CODE_KEY)
+    metadata = _call_id(call_id)
+    if isinstance(code, int) and not isinstance(code, bool):
+        metadata[EXIT_CODE_KEY] = code
+    return Event(
+        event_type=EventType.TOOL_RESPONSE,
+        tool_name=tool,
+        content=text,
+        error={"message": text[:MAX_ERROR_LENGTH]} if failed else None,
+        metadata=metadata,
+    )
 
 
 def _call_id(value: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ MAX_FIELDS = 300_000
 1 KB of memory.
 """
 _VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
-_STATUS_OK, _STATUS_ERROR = 1, 2
+_STATUS_ERROR = 2
 _HEX_IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
 Attributes = Mapping[str, Any]
@@ -48,7 +48,6 @@ class Span:
     ended_at: int
     attributes: Attributes
     events: list[tuple[str, Attributes]] = field(default_factory=list[tuple[str, Attributes]])
-    is_ok: bool = False
     error: str | None = None
     """The message of the status `error`."""
 
@@ -176,7 +175,6 @@ def _read_spans(request: ExportTraceServiceRequest) -> Iterator[Span]:
                     events=[
                         (event.name, _read_attributes(event.attributes)) for event in span.events
                     ],
-                    is_ok=span.status.code == _STATUS_OK,
                     error=message or "error" if span.status.code == _STATUS_ERROR else None,
                 )
 

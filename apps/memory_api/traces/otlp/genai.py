@@ -165,14 +165,12 @@ def _read_fields(group: SpanGroup, span: Span) -> None:
 
 
 def _read_root(group: SpanGroup, span: Span) -> None:
-    """The outcome, the input and the output of an agent run. A status that is not set, which most
-    instrumentations leave so, is no outcome.
+    """The outcome, the input and the output of an agent run. Only an error is an outcome: the
+    status OK means that no exception left the span.
     """
     if span.error is not None:
         group.fields.setdefault("outcome", "error")
         group.fields["error"] = {"error_message": span.error}
-    elif span.is_ok:
-        group.fields.setdefault("outcome", "success")
     if span_kind(span) in _GROUPING_KINDS:
         for name, keys, roles in (
             ("query", _INPUT_KEYS, _USER_ROLES),
