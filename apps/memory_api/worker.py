@@ -14,6 +14,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api import learning
+from memory_api.analytics.queries import end_login_sessions
 from memory_api.collections.step import CHUNK, ChunkStep
 from memory_api.core.db_errors import (
     DatabaseLoginRefused,
@@ -59,6 +60,7 @@ MAX_TIMEOUT_POSTPONEMENTS = 8
 UNKNOWN_KIND_DELAY = timedelta(seconds=30)
 """Time until a run of an unknown kind is delivered again, to a newer worker."""
 UPKEEP_INTERVAL_SECONDS = 60.0
+LOGIN_CHECK_SECONDS = 5.0
 BUSY_DELAY_SECONDS = (2.0, 4.0)
 """Range of the pause of a run that waits for another run. Rare: the other run queues it when it
 ends.
@@ -248,14 +250,18 @@ async def process_queue(runtime: Runtime, stop: asyncio.Event, steps: Steps = RU
     async def deliver(ticket: Ticket) -> timedelta | None:
         return await process_ticket(runtime, ticket, steps, may_continue=lambda: not stop.is_set())
 
-    upkeep_loop = asyncio.create_task(_enqueue_upkeep(runtime))
+    loops = [
+        asyncio.create_task(_enqueue_upkeep(runtime)),
+        asyncio.create_task(_end_login_sessions(runtime)),
+    ]
     try:
         await runtime.queue.consume(
             deliver, concurrency=runtime.settings.worker_concurrency, stop=stop
         )
     finally:
-        upkeep_loop.cancel()
-        await asyncio.gather(upkeep_loop, return_exceptions=True)
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
 
 
 async def _enqueue_upkeep(runtime: Runtime) -> None:
@@ -268,6 +274,21 @@ async def _enqueue_upkeep(runtime: Runtime) -> None:
             log.warning("database_unavailable", error=driver_message(error))
         except Exception as error:
             log.error("upkeep_failed", error=str(error), exc_info=True)
+
+
+async def _end_login_sessions(runtime: Runtime) -> None:
+    """End the sessions of logins of suspended tenants, and transactions that are open for long."""
+    has_failed = False
+    while True:
+        await asyncio.sleep(LOGIN_CHECK_SECONDS)
+        try:
+            if count := await end_login_sessions(runtime.sessions):
+                log.info("login_sessions_ended", count=count)
+            has_failed = False
+        except Exception as error:
+            if not has_failed:  # `hansei doctor` names the missing right
+                log.warning("login_sessions_not_ended", error=driver_message(error))
+            has_failed = True
 
 
 async def run_worker(runtime: Runtime, stop: asyncio.Event, steps: Steps = RUN_STEPS) -> None:

@@ -19,27 +19,71 @@ alter table analytics.logins force row level security;
 create policy logins_own on analytics.logins for select to hansei_analyst using (role_name = current_user);
 create policy logins_owner on analytics.logins to current_user using (true) with check (true);
 
--- What the views read. A trace shows its identity and outcome, but not its text.
+-- The tenant of the login; null if it is suspended or erased, so that the next statement of its logins reads nothing. A login cannot change
+-- session_user.
+create function analytics.login_tenant() returns uuid language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select l.tenant_id
+    from analytics.logins l join public.tenants t on t.id = l.tenant_id and t.status = 'active'
+    where l.role_name = session_user
+$$;
+revoke execute on function analytics.login_tenant from public;
+grant execute on function analytics.login_tenant to hansei_analyst;
+
+-- Ends the sessions of logins whose tenant is not active, and transactions of logins that are open for ten minutes: they would keep VACUUM
+-- from removing rows and fill the queue of notifications. Returns how many.
+create function analytics.end_login_sessions(p_max_transaction interval default '10 minutes') returns bigint language sql security definer set search_path = pg_catalog, pg_temp as $$
+    select count(*) filter (where pg_terminate_backend(a.pid))
+    from pg_stat_activity a
+    join analytics.logins l on l.role_name = a.usename
+    left join public.tenants t on t.id = l.tenant_id
+    where a.datname = current_database()
+      and (t.status is distinct from 'active' or a.xact_start < now() - p_max_transaction)
+$$;
+revoke execute on function analytics.end_login_sessions from public;
+grant usage on schema analytics to hansei_worker;
+grant execute on function analytics.end_login_sessions to hansei_worker;
+
 do $$
 declare
-    read_tables constant text[] := array['bullet_spans', 'bullet_verdicts', 'curated_lessons', 'llm_calls', 'memories', 'memory_links', 'memory_revisions',
-        'memory_usage', 'memory_vectors', 'playbook_versions', 'playbooks', 'postings', 'retrievals', 'runs', 'traces'];
+    read_tables constant text[] := array['bullet_spans', 'bullet_verdicts', 'curated_lessons', 'llm_calls', 'memory_links', 'memory_revisions',
+        'memories', 'memory_usage', 'memory_vectors', 'playbook_versions', 'playbooks', 'postings', 'retrievals', 'runs', 'traces'];
     table_name text;
 begin
     foreach table_name in array read_tables loop
-        execute format(
-            'create policy %I on %I for select to hansei_analyst'
-            ' using (tenant_id = (select l.tenant_id from analytics.logins l where l.role_name = current_user))',
-            table_name || '_analyst', table_name
-        );
-        if table_name <> 'traces' then
-            execute format('grant select on %I to hansei_analyst', table_name);
-        end if;
+        execute format('create policy %I on %I for select to hansei_analyst using (tenant_id = (select analytics.login_tenant()))',
+                       table_name || '_analyst', table_name);
     end loop;
 end $$;
+-- Of memories, a login sees bullets and the lessons and reflections that they come from, but neither documents nor episodes.
+create policy memories_analyst_kinds on memories as restrictive for select to hansei_analyst
+using (kind in ('bullet', 'reflection', 'strategy', 'insight'));
+create policy memory_vectors_analyst_scopes on memory_vectors as restrictive for select to hansei_analyst
+using (scope_id in (select p.scope_id from playbooks p));
+create policy postings_analyst_scopes on postings as restrictive for select to hansei_analyst
+using (scope_id in (select p.scope_id from playbooks p));
 
-grant select (tenant_id, id, project_id, task_key, playbook, outcome, state, used_bullet_keys, retrieval_id, duplicate_of, created_at)
-    on traces to hansei_analyst;
+-- The columns that the views and functions read, and no other: the rest holds texts of traces, ground truth and evidence.
+grant select (tenant_id, bullet_id, until_version, from_version, section, title, when_to_use, content, tags, status, pinned) on bullet_spans to
+    hansei_analyst;
+grant select (tenant_id, bullet_id, trace_id, judge, tag, run_id, created_at) on bullet_verdicts to hansei_analyst;
+grant select (tenant_id, scope_id, created_at) on curated_lessons to hansei_analyst;
+grant select (tenant_id, id, run_id, project_id, provider, model, purpose, prompt_hash, status, error, error_detail, finish_reason, input_tokens,
+    output_tokens, cached_tokens, cache_write_tokens, cost_usd, latency_ms, request_id, created_at) on llm_calls to hansei_analyst;
+grant select (tenant_id, id, seq, project_id, kind, scope_id, key, section, title, when_to_use, content, tags, helpful, harmful, neutral,
+    observation_count, confidence_score, usefulness, status, pinned, error_category, outcome, trace_id, revision, playbook_version, created_at,
+    updated_at) on memories to hansei_analyst;
+grant select (tenant_id, source_id, relation, target_kind, target_id, created_at) on memory_links to hansei_analyst;
+grant select (tenant_id, memory_id, revision, playbook_version, scope_id, key, section, title, when_to_use, content, tags, status, pinned,
+    change_reason, change_actor, change_run_id, change_type, created_at) on memory_revisions to hansei_analyst;
+grant select (tenant_id, memory_id, use_count, last_used_at) on memory_usage to hansei_analyst;
+grant select (tenant_id, scope_id, model_label_id, seq, embedding) on memory_vectors to hansei_analyst;
+grant select (tenant_id, scope_id, version, change_type, added_count, updated_count, removed_count, active_count, reason, actor, run_id, created_at)
+    on playbook_versions to hansei_analyst;
+grant select (tenant_id, scope_id, project_id, name, aliases, created_at, deleted_at) on playbooks to hansei_analyst;
+grant select (tenant_id, scope_id, term_id, seq) on postings to hansei_analyst;
+grant select (tenant_id, id, scope_id, kind, query, bullet_keys, scores, holdout_candidate, held_out, created_at) on retrievals to hansei_analyst;
+grant select (tenant_id, id, project_id, kind, trace_id, playbook) on runs to hansei_analyst;
+grant select (tenant_id, id, project_id, task_key, playbook, outcome, used_bullet_keys, retrieval_id, created_at) on traces to hansei_analyst;
 grant usage on schema public, analytics to hansei_analyst;
 grant select on all tables in schema analytics to hansei_analyst;
 grant select on llm_call_details, lesson_costs to hansei_analyst;
@@ -62,6 +106,10 @@ begin
     execute format('alter role %I set lock_timeout = ''2s''', login);
     execute format('alter role %I set idle_in_transaction_session_timeout = ''60s''', login);
     execute format('alter role %I set timezone = ''UTC''', login);
+    -- A login cannot change this limit. A superuser lets the owner set it (embedded/superuser.sql).
+    if has_parameter_privilege('temp_file_limit', 'SET') then
+        execute format('alter role %I set temp_file_limit = ''256MB''', login);
+    end if;
     insert into analytics.logins (role_name, tenant_id) values (login, p_tenant_id);
     return login;
 end $$;

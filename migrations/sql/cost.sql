@@ -127,7 +127,7 @@ create index llm_replies_created_at_idx on llm_replies (tenant_id, created_at);
 
 -- A model call with its project, its trace and the playbook that it was made for.
 create view llm_call_details with (security_invoker = true) as
-select c.*, coalesce(c.project_id, r.project_id) project, r.trace_id, coalesce(r.input->>'playbook', t.playbook) playbook
+select c.*, coalesce(c.project_id, r.project_id) project, r.trace_id, coalesce(r.playbook, t.playbook) playbook
 from llm_calls c
 left join runs r on r.tenant_id = c.tenant_id and r.id = c.run_id
 left join traces t on t.tenant_id = r.tenant_id and t.id = r.trace_id;

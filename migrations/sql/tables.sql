@@ -37,6 +37,7 @@ create table runs (
     parent_id uuid,
     trace_id uuid,
     input jsonb default '{}' not null,
+    playbook text generated always as (input ->> 'playbook') stored,
     attempts integer default '0' not null,
     max_attempts integer default '5' not null,
     lease_until timestamptz,

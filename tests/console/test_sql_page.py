@@ -116,7 +116,7 @@ HOSTILE = {
     "select $1::int": "in place of parameters",
     "select pg_read_file('/etc/passwd')": "permission denied",
     "select lo_import('/etc/passwd')": "permission denied",
-    "select lo_create(0)": "read-only transaction",
+    "select lo_create(0)": "permission denied for function lo_create",
     "select pg_terminate_backend(pid) from pg_stat_activity where usename <> current_user": "",
     "select set_config('transaction_read_only', 'off', false)": "read-write mode",
     "select set_config('role', 'hansei_owner', false)": "permission denied",

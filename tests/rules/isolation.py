@@ -14,8 +14,7 @@ import asyncpg
 TENANT = "nullif(current_setting('hansei.tenant_id', true), '')::uuid"
 SERVICE = ("hansei_app", "hansei_worker")
 ANALYST = "hansei_analyst"
-ANALYST_RULE = """tenant_id =
-(select l.tenant_id from analytics.logins l where l.role_name = current_user)"""
+ANALYST_RULE = "tenant_id = (select analytics.login_tenant())"
 """The rule for read-only logins of BI tools (`migrations/sql/analysts.sql`)."""
 NOT_OF_A_TENANT = {
     "tenants",
@@ -176,15 +175,12 @@ def _column(tenant_id: Any) -> list[str]:
 
 def _policies(table: Any, policies: list[Any], rule: str, analyst_rule: str) -> list[str]:
     found: list[str] = []
+    # A restrictive policy only takes rows away from what the permissive ones allow.
+    policies = [policy for policy in policies if policy["permissive"] == "PERMISSIVE"]
     for policy in (policy for policy in policies if policy["roles"] == [ANALYST]):
         if (policy["cmd"], policy["qual"]) != ("SELECT", analyst_rule):
             found.append(f"another rule for analysts: {policy['cmd']} {policy['qual']}")
-    # A restrictive policy only takes rows away from what the permissive ones allow.
-    policies = [
-        policy
-        for policy in policies
-        if policy["roles"] != [ANALYST] and policy["permissive"] == "PERMISSIVE"
-    ]
+    policies = [policy for policy in policies if policy["roles"] != [ANALYST]]
     if not table["relrowsecurity"]:
         found.append("row-level security is off")
     if not table["relforcerowsecurity"]:

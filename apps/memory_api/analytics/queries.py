@@ -21,7 +21,7 @@ from memory_api.analytics.questions import (
     used_parameters,
 )
 from memory_api.analytics.tables import SavedStatementRow, SqlCredentialRow
-from memory_api.core.db import current_tenant_id
+from memory_api.core.db import Sessions, current_tenant_id
 from memory_api.core.errors import Conflict, InvalidRequest, NotFound
 from memory_api.core.ids import new_id
 
@@ -105,6 +105,14 @@ async def drop_login(session: AsyncSession, role_name: str) -> bool:
     """Deletes a login. False if the session's tenant has no such login. Needs the owner role."""
     drop = func.analytics.drop_login(current_tenant_id(session), role_name)
     return (await session.execute(select(drop))).scalar_one()
+
+
+async def end_login_sessions(sessions: Sessions) -> int:
+    """End the sessions of logins whose tenant is not active, and long transactions of logins.
+    Returns their number. Needs the worker role.
+    """
+    async with sessions.without_tenant() as session:
+        return (await session.execute(select(func.analytics.end_login_sessions()))).scalar_one()
 
 
 async def get_sql_credential(session: AsyncSession) -> SqlCredentialRow | None:

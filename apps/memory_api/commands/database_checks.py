@@ -54,11 +54,28 @@ FUNCTION_TEXTS = text(
     " where (n.nspname in ('public', 'analytics') or n.oid = pg_my_temp_schema())"
     " and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')"
 )
+LOGIN_RIGHTS = text(
+    "select p.proname from pg_proc p"
+    " where p.pronamespace = 'pg_catalog'::regnamespace"
+    " and p.proname ~ '^(pg_(try_)?advisory_(xact_)?lock|lo_|pg_notify$)'"
+    " and has_function_privilege('hansei_analyst', p.oid, 'execute')"
+    " union all select lanname from pg_language"
+    " where lanname = 'plpgsql' and has_language_privilege('hansei_analyst', oid, 'usage')"
+    " order by 1"
+)
+OWNER_RIGHTS = text(
+    "select has_parameter_privilege(r.rolname, 'temp_file_limit', 'set')"
+    " and pg_has_role(r.oid, 'pg_signal_backend', 'usage')"
+    " from pg_proc p join pg_roles r on r.oid = p.proowner"
+    " where p.oid = 'analytics.end_login_sessions'::regproc"
+)
+NOTIFICATION_USAGE = text("select pg_notification_queue_usage()")
 DATABASE_SIZE = text("select pg_database_size(current_database())")
 CLOCK = text("select extract(epoch from clock_timestamp())::float8")
 
 MAX_CLOCK_DIFFERENCE_SECONDS = 5.0
 """Leases are compared with the clocks of the workers."""
+MAX_NOTIFICATION_USAGE = 0.5
 MIN_FREE_BYTES = 2 * 1024**3
 MIN_FREE_SHARE = 0.1
 """Of the disk. Less is sufficient if it is ten times the size of the database."""
@@ -130,6 +147,36 @@ async def check_table_indexes(sessions: Sessions) -> CheckResult:
         fix = f"As the owner, run `{statement}`, and `hansei doctor` again."
         return CheckResult("table indexes", False, f"invalid: {_list(invalid)}", fix)
     return CheckResult("table indexes", True, f"{len(names)} indexes exist and are valid")
+
+
+async def check_logins(sessions: Sessions) -> CheckResult:
+    """Logins for SQL must not be able to take locks, fill the disk or keep sessions."""
+    fix = (
+        "As a superuser, run apps/memory_api/embedded/superuser.sql in this database"
+        " (docs/operations.md)."
+    )
+    rights = await _fetch_names(sessions, LOGIN_RIGHTS)
+    if rights:
+        names = _list(dict.fromkeys(rights))
+        message = f"a login for SQL can stop the writes of all tenants: it may use {names}"
+        return CheckResult("logins", False, message, fix)
+    async with sessions.without_tenant() as session:
+        has_rights = bool(await session.scalar(OWNER_RIGHTS))
+    if not has_rights:
+        message = "logins for SQL have no limit of temporary files, and their sessions cannot be"
+        return CheckResult("logins", False, f"{message} ended", fix)
+    return CheckResult("logins", True, "logins for SQL are limited")
+
+
+async def check_notifications(sessions: Sessions) -> CheckResult:
+    """PostgreSQL's queue of notifications. When it is full, workers only poll."""
+    async with sessions.without_tenant() as session:
+        usage = float(str(await session.scalar(NOTIFICATION_USAGE)))
+    message = f"{usage:.0%} of PostgreSQL's queue of notifications is used"
+    if usage <= MAX_NOTIFICATION_USAGE:
+        return CheckResult("notifications", True, message)
+    fix = "End the transaction that is open for longest and listens (pg_stat_activity)."
+    return CheckResult("notifications", False, message, fix)
 
 
 async def check_clock(sessions: Sessions) -> CheckResult:

@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,16 @@ SETTINGS = {
     "log_timezone": "UTC",
     "log_checkpoints": "off",
 }
+MAX_MEMORY_BYTES = 2**30
+"""Memory of one connection, without shared memory. The same limit is in docker-compose.yml."""
+LIMIT_MEMORY = (
+    ("/bin/sh", "-c", f'ulimit -d {MAX_MEMORY_BYTES // 1024}; exec "$@"', "sh")
+    if sys.platform == "linux"
+    else ()
+)
+"""The start of a command that sets this limit: a statement that needs more memory fails. No setting
+of PostgreSQL does that. Other systems do not count mapped memory.
+"""
 _UNUSED_PID = 2**31 - 1  # above the largest pid of all systems
 _MAX_LOG_BYTES = 10_000_000
 
@@ -115,7 +126,7 @@ def spawn_postmaster(
         home.log.replace(home.log.with_suffix(".log.1"))
     with open(os.open(home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         command = [programs / "postgres", "-D", home.data, "-c", f"config_file={settings}"]
-        return launch(command, home.account, output=log)
+        return launch([*LIMIT_MEMORY, *command], home.account, output=log)
 
 
 def find_postmaster(home: ClusterDirectory) -> Postmaster | None:

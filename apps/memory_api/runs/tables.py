@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import Index, text
+from sqlalchemy import Computed, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from memory_api.core.db import Base, Id, Json, Now, OptJson, OptStr, OptTime, Str, TenantId
@@ -54,6 +54,7 @@ class RunRow(Base):
     parent_id: Mapped[UUID | None]
     trace_id: Mapped[UUID | None]
     input: Mapped[Json]
+    playbook: Mapped[OptStr] = mapped_column(Computed("input ->> 'playbook'", persisted=True))
     attempts: Mapped[int] = mapped_column(server_default="0")
     max_attempts: Mapped[int] = mapped_column(server_default="5")
     lease_until: Mapped[OptTime]

@@ -1,0 +1,224 @@
+"""What a read-only login of one tenant does to the others, and to the machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+from sqlalchemy import text
+
+from memory_api.core.db import Sessions
+from memory_api.embedded.cluster import MAX_MEMORY_BYTES
+from memory_api.memories.index.scopes import acquire_tenant_lock
+from memory_api.runtime import Runtime
+from tests.analytics.conftest import open_login as open_login
+from tests.api.test_health_access import stranger as stranger
+from tests.conftest import Database, TestTenant
+from tests.support.api_calls import trace
+
+VISIBLE = "select count(*) from runs"
+CLOSED = (
+    *(asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError),
+    *(asyncpg.InterfaceError, asyncpg.InternalClientError),
+)
+READ_COLUMNS = """
+with readers as (
+    select 'pg_rewrite'::regclass class_id, r.oid
+    from pg_rewrite r
+    join pg_class v on v.oid = r.ev_class
+    join pg_namespace n on n.oid = v.relnamespace
+    where n.nspname = 'analytics' or v.relname in ('llm_call_details', 'lesson_costs')
+    union all
+    select 'pg_proc'::regclass, p.oid
+    from pg_proc p
+    where p.pronamespace = 'analytics'::regnamespace and not p.prosecdef
+)
+select distinct c.relname, a.attname
+from pg_depend d
+join readers r on r.class_id = d.classid and r.oid = d.objid
+join pg_attribute a on a.attrelid = d.refobjid and a.attnum = d.refobjsubid
+join pg_class c on c.oid = d.refobjid
+where d.refclassid = 'pg_class'::regclass and d.refobjsubid > 0 and c.relkind in ('r', 'p')
+  and c.relnamespace = 'public'::regnamespace
+"""
+GRANTED_COLUMNS = """
+select c.relname, a.attname
+from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+where c.relkind in ('r', 'p') and c.relnamespace = 'public'::regnamespace and not a.attisdropped
+  and has_column_privilege('hansei_analyst', c.oid, a.attnum, 'select')
+"""
+
+LOCKS = (
+    "select pg_advisory_lock(g) from generate_series(1, 25000) g",
+    "select pg_try_advisory_lock(1)",
+    "select pg_advisory_xact_lock(1, 2)",
+    "select pg_try_advisory_xact_lock_shared(1)",
+    "do $$ begin perform pg_advisory_lock(1); end $$",
+    "select lo_create(0)",
+    "select lo_from_bytea(0, 'x')",
+    "select pg_notify('tickets', 'x')",
+)
+
+
+@pytest.mark.parametrize("statement", LOCKS)
+async def test_login_takes_no_lock_and_sends_no_notification(
+    tenant: TestTenant, open_login, statement: str
+) -> None:
+    login = await open_login(tenant)
+    await login.execute("set default_transaction_read_only = off")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await login.execute(statement)
+
+
+async def test_names_of_locks_have_a_secret(
+    runtime: Runtime, tenant: TestTenant, database: Database
+) -> None:
+    superuser = await asyncpg.connect(database.url("postgres"))
+    held = (
+        "select (classid::bigint << 32) | objid::bigint from pg_locks where locktype = 'advisory'"
+    )
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        await acquire_tenant_lock(session, "scopes")
+        keys = {row[0] for row in await superuser.fetch(held)}
+    name = f"scopes/{tenant.id}"
+    assert keys
+    assert await superuser.fetchval("select hashtextextended($1, 0)", name) not in keys
+    seed = await superuser.fetchval("select lock_seed from installation")
+    assert await superuser.fetchval("select hashtextextended($1, $2)", name, seed) in keys
+    await superuser.close()
+
+
+async def test_not_ready_when_no_write_works(http, database: Database) -> None:
+    """As when PostgreSQL has no free lock: reads work, and each write fails."""
+    await database.server.run(
+        "create function no_lock() returns trigger language plpgsql as $$ begin"
+        " raise exception 'out of shared memory' using errcode = '53200'; end $$;"
+        " create trigger no_lock before insert on write_probes execute function no_lock()",
+        database.name,
+    )
+    try:
+        answer = await http.get("/health/ready")
+        assert answer.status_code == 503
+        assert answer.json()["database"]["status"] == "unavailable"
+    finally:
+        await database.server.run("drop function no_lock cascade", database.name)
+    assert (await http.get("/health/ready")).status_code == 200
+
+
+async def test_login_cannot_fill_the_disk(tenant: TestTenant, open_login) -> None:
+    login = await open_login(tenant)
+    assert await login.fetchval("show temp_file_limit") == "256MB"
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await login.execute("set temp_file_limit = '-1'")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await login.fetch("select set_config('temp_file_limit', '-1', false)")
+    await login.execute("set statement_timeout = '5min'")
+    with pytest.raises(asyncpg.ConfigurationLimitExceededError, match="temporary file size"):
+        await login.fetchval(
+            "select max(a) from (select repeat(md5(g::text), 8) a"
+            " from generate_series(1, 2000000) g order by random()) x"
+        )
+
+
+async def test_login_cannot_use_all_memory(
+    tenant: TestTenant, open_login, database: Database
+) -> None:
+    login = await open_login(tenant)
+    limits = Path(f"/proc/{await login.fetchval('select pg_backend_pid()')}/limits")
+    if not limits.exists():
+        pytest.skip("not Linux, or the server runs in a container")
+    line = next(each for each in limits.read_text().splitlines() if "data size" in each)
+    assert line.split()[3:5] == [str(MAX_MEMORY_BYTES)] * 2
+    await login.execute("set work_mem = '2GB'")
+    with pytest.raises(asyncpg.OutOfMemoryError):
+        await login.fetchval("select length(repeat('x', 1073741000))")
+    assert await login.fetchval("select 1") == 1  # the server goes on
+
+
+async def test_suspension_ends_a_login(
+    api, runtime: Runtime, worker_runtime: Runtime, tenant: TestTenant, open_login, owner: Sessions
+) -> None:
+    (await api.post("/api/v1/traces?reflect=always", json=trace())).raise_for_status()
+    login = await open_login(tenant)
+    assert await login.fetchval(VISIBLE) > 0
+    sleeping = asyncio.create_task(login.fetchval("select pg_sleep(25)"))
+    await asyncio.sleep(0.1)
+    other = await open_login(tenant)
+    await set_status(owner, tenant, "suspended")
+    try:
+        assert await other.fetchval(VISIBLE) == 0
+        assert await end_sessions(worker_runtime) == 2
+        with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError)):
+            await sleeping
+    finally:
+        await set_status(owner, tenant, "active")
+
+
+async def set_status(owner: Sessions, tenant: TestTenant, status: str) -> None:
+    async with owner.for_tenant(tenant.id) as session:
+        await session.execute(
+            text("update tenants set status = :status where id = :id"),
+            {"status": status, "id": tenant.id},
+        )
+
+
+async def end_sessions(runtime: Runtime, longest: timedelta = timedelta(minutes=10)) -> int:
+    async with runtime.sessions.without_tenant() as session:
+        statement = text("select analytics.end_login_sessions(:longest)")
+        return int(str(await session.scalar(statement, {"longest": longest})))
+
+
+async def test_long_transactions_of_logins_end(
+    worker_runtime: Runtime, tenant: TestTenant, open_login
+) -> None:
+    """They keep VACUUM from removing rows, and a listening one fills the queue of notifications."""
+    login, idle = await open_login(tenant), await open_login(tenant)
+    await login.execute("listen tickets; begin; select 1")
+    assert await end_sessions(worker_runtime) == 0
+    assert await end_sessions(worker_runtime, timedelta(0)) == 1
+    assert await idle.fetchval("select 1") == 1
+    with pytest.raises(CLOSED):
+        await login.fetchval("select 1")
+
+
+async def test_login_reads_the_columns_of_the_views_alone(
+    tenant: TestTenant, open_login, database: Database
+) -> None:
+    superuser = await asyncpg.connect(database.url("postgres"))
+    read, granted = (defaultdict[str, set[str]](set), defaultdict[str, set[str]](set))
+    for found, statement in ((read, READ_COLUMNS), (granted, GRANTED_COLUMNS)):
+        for table, column in await superuser.fetch(statement):
+            found[table].add(column)
+    await superuser.close()
+    agent_runs = granted.pop("agent_runs")
+    assert agent_runs >= read.pop("agent_runs")
+    assert not agent_runs & {"query", "plan", "result", "error", "options", "feedback_answer"}
+    assert granted == read
+    login = await open_login(tenant)
+    for statement in (
+        "select input from runs",
+        "select result from runs",
+        "select ground_truth from traces",
+        "select reason, evidence from bullet_verdicts",
+        "select metadata from memories",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await login.fetch(statement)
+
+
+async def test_login_reads_no_document(
+    api, tenant: TestTenant, open_login, database: Database
+) -> None:
+    superuser = await asyncpg.connect(database.url("postgres"))
+    memory = {"kind": "reflection", "content": "The report was late because of the backup."}
+    created = (await api.post("/api/v1/memories", json=memory)).raise_for_status().json()["id"]
+    login = await open_login(tenant)
+    assert await login.fetchval("select count(*) from memories where id = $1", created) == 1
+    for kind in ("chunk", "episode", "verdict"):
+        await superuser.execute("update memories set kind = $1 where id = $2", kind, created)
+        assert await login.fetchval("select count(*) from memories where id = $1", created) == 0
+    await superuser.close()
