@@ -69,7 +69,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "evaluation/evaluate": "schema goal task answer evidence findings events outside facts",
             "workflow/answer": "context query",
             "grace/plan": "schema complexity tools collections bullets experience situation query",
-            "grace/answer": "schema bullets context sources query",
+            "grace/answer": "schema bullets context sources query person",
             "grace/judge": "schema sources query answer",
             "grace/act": "schema tools query observations iterations",
             "grace/complexity": "schema query",
