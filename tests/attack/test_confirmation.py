@@ -22,7 +22,8 @@ def call(content: str) -> dict[str, Any]:
 
 
 def response(content: str) -> dict[str, Any]:
-    return {"event_type": "tool_response", "tool_name": "crm_update", "content": content}
+    event = {"event_type": "tool_response", "tool_name": "crm_update", "content": content}
+    return event | {"error": {"message": content}} if content == ERROR else event
 
 
 def planted(customer: str, end: str = "updated") -> list[dict[str, Any]]:

@@ -63,7 +63,8 @@ def answer(request: Json) -> Json:
         shared = {"tool_name": tool, "metadata": {"call_id": f"call-{len(events)}"}}
         arguments = call.removeprefix(tool + " ")
         events.append({"event_type": "tool_call", "content": arguments, **shared})
-        events.append({"event_type": "tool_response", "content": result, **shared})
+        failed = {"error": {"message": result}} if result != "ok" else {}
+        events.append({"event_type": "tool_response", "content": result, **shared, **failed})
     for key in re.findall(r"[a-z]+-\d{5}", lines[0]) if lines else ():
         events.append({"event_type": "llm_response", "content": f"I follow [{key}]."})
     used = 50 + len(advice) // 4
