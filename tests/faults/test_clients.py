@@ -107,7 +107,6 @@ def test_slow_readers_cost_little_memory(installation: Installation, sender: Sen
         assert installation.ready().status_code == 200
 
 
-@pytest.mark.xfail(reason="its trace fails by the text of a response only; open", strict=False)
 @pytest.mark.xfail(reason="its trace fails by the text of a response only", strict=False)
 def test_client_that_does_not_wait_for_response(installation: Installation, sender: Sender) -> None:
     tenant = sender.tenant
