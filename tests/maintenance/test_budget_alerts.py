@@ -16,7 +16,6 @@ from sqlalchemy import select
 from memory_api.bootstrap import open_runtime
 from memory_api.budgets.tables import BudgetAlertRow
 from memory_api.core.errors import ConfigurationError
-from memory_api.core.private_addresses import AddressRefused, resolve_url
 from memory_api.core.settings import Settings
 from memory_api.llm.port import LLMRequest, Message
 from memory_api.maintenance.budget_alerts import KIND
@@ -26,7 +25,6 @@ from memory_api.webhooks.delivery import SignedRequest, sign
 from memory_api.worker import process_ticket
 from tests.conftest import Database, TestTenant
 from tests.support.budget_books import limit
-from tests.support.cases import each_case
 from tests.support.stub_provider import StubProvider, answer
 from tests.support.tickets import waiting_tickets
 from tests.support.webhook_receiver import Receiver
@@ -112,33 +110,6 @@ async def test_webhook_needs_a_secret(
     with pytest.raises(ConfigurationError, match="HANSEI_BUDGET_WEBHOOK_SECRET"):
         async with open_runtime(without, database.url("hansei_app")):
             pass
-
-
-@each_case(
-    "url",
-    [
-        "http://127.0.0.1/",
-        "http://localhost/",
-        "http://[::1]/",
-        "http://[::ffff:10.0.0.1]/",
-        "http://10.1.2.3/",
-        "http://169.254.169.254/latest/meta-data",
-        "http://0.0.0.0/",
-        "http://2130706433/",
-        "ftp://192.0.2.1/",
-        "http://user:password@example.com/",
-        "http:///path",
-    ],
-)
-async def test_private_address_is_refused(url: str) -> None:
-    with pytest.raises(AddressRefused):
-        await resolve_url(url, allow_private=False)
-
-
-async def test_public_address_is_used_as_it_was_checked() -> None:
-    target = await resolve_url("https://8.8.8.8:8443/a?b=c", allow_private=False)
-    assert target.url_of_address == "https://8.8.8.8:8443/a?b=c"
-    assert (target.host, target.host_header) == ("8.8.8.8", "8.8.8.8:8443")
 
 
 def test_signature_of_the_standard() -> None:
