@@ -101,18 +101,13 @@ async def test_same_trajectory_counts_once(service: Service) -> None:
     assert (await service.memory(first["insight_ids"][0]))["observation_count"] == 2
 
 
-@pytest.mark.xfail(reason="paraphrases of a bullet are left to the curator; open", strict=False)
 async def test_insight_copied_from_playbook_is_no_lesson(service: Service) -> None:
     await playbook(service.api)
-    told = said(
-        insight("READ small files, in one go!"), insight("Sort before you cut."), verdicts=BOTH
-    )
+    copied = "READ small  files in one go."
+    told = said(insight(copied), insight("Sort before you cut."), verdicts=BOTH)
     service.stub.behave = lambda call: told
     learnt = await reflect(service)
-    assert [one["key_insight"] for one in learnt["insights"]] == [
-        "READ small files, in one go!",
-        "Sort before you cut.",
-    ]
+    assert [one["key_insight"] for one in learnt["insights"]] == [copied, "Sort before you cut."]
     assert [one is None for one in learnt["insight_ids"]] == [True, False]
     listed = (await service.api.get("/api/v1/memories?kind=insight")).json()["items"]
     assert [one["content"] for one in listed] == ["Sort before you cut."]
