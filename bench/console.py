@@ -36,7 +36,7 @@ from memory_api.core.telemetry import configure_logging
 from memory_api.main import create_app
 
 LIMIT_MS = 150
-LATER = re.compile(r'class="later" hx-get="([^"]+)"')
+LATER = re.compile(r'class="later" data-part="([^"]+)"')
 TIMES = 10
 BOOK = "/console/playbooks/{name}"
 PAGE_QUERIES = {

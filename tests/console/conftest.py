@@ -7,13 +7,17 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import httpx2
 import pytest
 from fastapi import FastAPI
 from playwright.async_api import Browser, async_playwright
 
-from tests.conftest import TestTenant
+from memory_api.analytics.queries import get_sql_credential
+from memory_api.core.db import Sessions
+from tests.commands.test_sql_logins import run
+from tests.conftest import Database, TestTenant
 from tests.console.browsing import CHROMIUM_FLAGS
 
 LATER = re.compile(r'<noscript><a class="button" href="([^"]+)"')
@@ -68,6 +72,25 @@ async def console(app: FastAPI) -> AsyncIterator[Callable[..., Awaitable[Console
 @pytest.fixture
 async def owner_of(console, tenant: TestTenant) -> ConsoleClient:
     return await console(tenant.keys["admin"])
+
+
+@pytest.fixture
+def as_owner(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANSEI_OWNER_URL", database.url("hansei_owner"))
+
+
+@pytest.fixture
+async def credential(as_owner: None, tenant: TestTenant, owner: Sessions) -> AsyncIterator[Any]:
+    """The login of the page, as the operator creates it."""
+    made = await run(tenant.slug, "--console")
+    assert made.exit_code == 0, made.output
+    async with owner.for_tenant(tenant.id) as session:
+        row = await get_sql_credential(session)
+    assert row
+    assert row.role_name in made.output
+    assert row.password not in made.output
+    yield row
+    assert (await run(tenant.slug, "--drop", row.role_name)).exit_code == 0
 
 
 @pytest.fixture(scope="session")

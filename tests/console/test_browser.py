@@ -94,7 +94,7 @@ async def test_person_with_a_keyboard_searches_edits_judges_and_restores(
     await expect(page.get_by_role("heading", name="support")).to_be_visible()
     await keyboard.skip_navigation()
     await keyboard.press("link", "Search", exact=True)
-    await keyboard.type_into("Query", "refund")  # htmx searches
+    await keyboard.type_into("Query", "refund")  # the script searches
     await expect(page.locator("#hits")).to_contain_text("cosine")
     await keyboard.press("link", sample.keys[1])
     await keyboard.press("link", "Edit")
@@ -110,7 +110,7 @@ async def test_person_with_a_keyboard_searches_edits_judges_and_restores(
     await expect(page.get_by_role("status")).to_contain_text("verdict")
     await page.goto(f"{live}/console/playbooks/support/timeline")
     await keyboard.move_to(page.get_by_role("slider"))
-    await page.keyboard.press("ArrowLeft")  # htmx shows the version before
+    await page.keyboard.press("ArrowLeft")  # the script shows the version before
     await expect(page.locator("#moment")).to_contain_text("Restore version")
     await keyboard.press("button", "Restore version")
     await keyboard.press("button", "Restore", exact=True)
@@ -155,3 +155,33 @@ async def test_chart_shows_the_numbers_of_its_table(page: Page, live: str, sampl
     cells = await page.locator(".chart td").all_text_contents()
     assert [title.split()[-1] for title in titles] == cells
     assert cells[-1] == "7"
+
+
+HOSTILE_ERROR = (
+    '<b hx-post="/console/keys" hx-trigger="load" hx-include="[name=csrf]"'
+    ' hx-vals=\'{"name":"mine","scope":"admin"}\' data-part="/console/keys"'
+    ' onclick="alert(1)">here</b><form data-target="content"><script src="/console/static/x.js">'
+)
+
+
+async def test_error_text_of_a_statement_runs_nothing(
+    credential, chromium: Browser, live: str, api, tenant
+) -> None:
+    """A bullet that a write key stored is the text of an error that an administrator sees."""
+    await api.post("/api/v1/playbooks/support/bullets", json={"content": HOSTILE_ERROR})
+    before = (await api.get("/api/v1/keys")).json()["items"]
+    page = await chromium.new_page()
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(f"{request.method} {request.url}"))
+    await log_in(page, live, tenant.keys["admin"])
+    await page.goto(f"{live}/console/sql")
+    await page.locator("[name=statement]").fill("select content::int from bullets")
+    sent.clear()
+    await page.get_by_role("button", name="Run").click()
+    await expect(page.get_by_role("alert")).to_contain_text('<b hx-post="/console/keys"')
+    await page.wait_for_timeout(1_000)
+    assert await page.locator("[hx-post], [data-part], [role=alert] b").count() == 0
+    assert sent[0] == f"POST {live}/console/sql"
+    assert not [request for request in sent[1:] if "/console/static/" not in request]
+    assert (await api.get("/api/v1/keys")).json()["items"] == before
+    await page.close()

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from sqlalchemy import update
 
-from memory_api.console.session import IDLE
+from memory_api.console.session import IDLE, LOGIN_COOKIE, SESSION_COOKIE, csrf_token
 from memory_api.console.tables import ConsoleSessionRow
 from memory_api.console.visit import local_address
 from tests.console.conftest import ConsoleClient
@@ -24,8 +24,8 @@ async def test_stranger_is_sent_to_login(console) -> None:
     assert answer.headers["location"] == (
         "/console/login?next=%2Fconsole%2Fplaybooks%2Fsupport%3Fx%3D1"
     )
-    part = await client.http.get("/console", headers={"HX-Request": "true"})
-    assert part.headers["hx-redirect"] == "/console/login?next=%2Fconsole"
+    part = await client.http.get("/console", headers={"Hansei-Part": "true"})
+    assert part.status_code == 401
 
 
 async def test_login_sets_strict_cookie_and_goes_on(console, tenant) -> None:
@@ -85,6 +85,18 @@ async def test_login_form_needs_its_token(console, tenant) -> None:
     assert (await client.http.post("/console/login", data=forged)).status_code == 403
 
 
+async def test_token_of_no_cookie_logs_nobody_in(console, tenant) -> None:
+    """A foreign page knows its own key, and what the token is without a cookie. Its form must not
+    log a person into its tenant, in a browser that sends no `Sec-Fetch-Site`."""
+    client = await console()
+    for cookies in ({}, {LOGIN_COOKIE: ""}):
+        client.http.cookies.update(cookies)
+        form = {"key": tenant.keys["read"], "csrf": csrf_token("")}
+        answer = await client.http.post("/console/login", data=form)
+        assert answer.status_code == 403
+        assert SESSION_COOKIE not in answer.headers.get("set-cookie", "")
+
+
 async def test_form_of_other_site_or_session_is_refused(console, tenant) -> None:
     client, other = await console(tenant.keys["admin"]), await console(tenant.keys["admin"])
     token = re.search(r'name="csrf" value="(\w+)"', (await other.get("/console")).text)
@@ -142,7 +154,7 @@ async def test_static_files_are_served_by_name_only(console) -> None:
     sheet = await client.get("/console/static/console.css")
     assert sheet.headers["content-type"].startswith("text/css")
     assert "immutable" in sheet.headers["cache-control"]
-    for name in ("htmx.LICENSE", "none.css"):
+    for name in ("router.py", "none.css"):
         assert (await client.get(f"/console/static/{name}")).status_code == 404
 
 

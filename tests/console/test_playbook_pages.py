@@ -50,7 +50,7 @@ async def test_search_explains_scores_and_is_no_retrieval(owner_of, api) -> None
     page = await owner_of.get(f"{BOOK}/search?q=retry+a+payment")
     assert "cosine" in page.text
     assert "BM25" in page.text
-    part = await owner_of.http.get(f"{BOOK}/search?q=x", headers={"HX-Request": "true"})
+    part = await owner_of.http.get(f"{BOOK}/search?q=x", headers={"Hansei-Part": "true"})
     assert "<html" not in part.text
     coverage = await api.get("/api/v1/analytics/coverage")
     assert coverage.json()["rows"] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -18,25 +17,6 @@ from tests.conftest import Database, TestTenant
 from tests.console.conftest import ConsoleClient
 
 PAGE = "/console/sql"
-
-
-@pytest.fixture
-def as_owner(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HANSEI_OWNER_URL", database.url("hansei_owner"))
-
-
-@pytest.fixture
-async def credential(as_owner: None, tenant: TestTenant, owner: Sessions) -> AsyncIterator[Any]:
-    """The login of the page, as the operator creates it."""
-    made = await run(tenant.slug, "--console")
-    assert made.exit_code == 0, made.output
-    async with owner.for_tenant(tenant.id) as session:
-        row = await get_sql_credential(session)
-    assert row
-    assert row.role_name in made.output
-    assert row.password not in made.output
-    yield row
-    assert (await run(tenant.slug, "--drop", row.role_name)).exit_code == 0
 
 
 async def add_bullet(api: Any, playbook: str, content: str, **options: Any) -> None:

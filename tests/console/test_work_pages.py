@@ -100,15 +100,15 @@ async def test_dead_run_shows_cause_and_is_retried(
     assert (await stranger.send(f"{url}/retry")).status_code == 404
     assert (await owner_of.send(f"{url}/retry")).status_code == 303
     assert (await read_run(run.id)).state == "queued"
-    part = await owner_of.http.get(url, headers={"HX-Request": "true"})
+    part = await owner_of.http.get(url, headers={"Hansei-Part": "true"})
     assert "<html" not in part.text
-    assert 'hx-trigger="every 1s"' in part.text
+    assert 'data-every="1"' in part.text
 
 
 async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     asked = await owner_of.send("/console/agent-runs", query=UNKNOWN)
     url = asked.headers["location"]
-    assert 'hx-trigger="every 1s"' in (await owner_of.get(url)).text
+    assert 'data-every="1"' in (await owner_of.get(url)).text
     await agent.work()
     page = (await owner_of.get(url)).text
     assert "The agent asks you" in page

@@ -83,7 +83,9 @@ class PublicConsoleRoute(ConsoleRoute):
 
     async def admit(self, request: Request) -> None:
         if request.method not in SAFE_METHODS:
-            await check_form(request, csrf_token(request.cookies.get(LOGIN_COOKIE, "")))
+            secret = request.cookies.get(LOGIN_COOKIE, "")
+            # The token of an empty secret is the same everywhere, so it proves nothing.
+            await check_form(request, csrf_token(secret) if secret else "")
 
 
 async def check_form(request: Request, token: str) -> None:
@@ -107,9 +109,9 @@ async def roll_back(request: Request, error: Exception) -> None:
 
 def _go_to_login(request: Request) -> Response:
     visit = anonymous_visit(request)
-    target = visit.link("login", next=visit.here if request.method in SAFE_METHODS else None)
     if visit.is_partial:
-        return Response(headers={"HX-Redirect": target})
+        return Response(status_code=401)  # console.js loads the page again, which goes to the login
+    target = visit.link("login", next=visit.here if request.method in SAFE_METHODS else None)
     return RedirectResponse(target, 303)
 
 

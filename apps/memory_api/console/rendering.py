@@ -101,6 +101,7 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
         "cell": cell,
         "actor": actor,
         "code_spans": code_spans,
+        "translate": translation.gettext,
     }
 
 
@@ -178,4 +179,4 @@ def render_page(visit: Visit, template: str, status: int = 200, **values: Any) -
     environment = _environment(visit.translation.language)
     context = {"visit": visit, "link": visit.link, "may": visit.may, "project": visit.project}
     html = environment.get_template(template).render(context | values)
-    return HTMLResponse(html, status, headers={"Vary": "Accept-Language, Cookie, HX-Request"})
+    return HTMLResponse(html, status, headers={"Vary": "Accept-Language, Cookie, Hansei-Part"})

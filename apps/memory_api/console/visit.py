@@ -78,8 +78,8 @@ class Visit:
 
     @property
     def later(self) -> str:
-        """Whether to load what takes long: empty in the first request for a page; `part` when htmx
-        asks for it; `page` when a browser without scripts does.
+        """Whether to load what takes long: empty in the first request for a page; `part` when
+        `console.js` asks for it; `page` when a browser without scripts does.
         """
         wanted = self.request.query_params.get("later", "")
         return wanted if wanted in ("part", "page") else ""
@@ -90,8 +90,8 @@ class Visit:
 
     @property
     def is_partial(self) -> bool:
-        """Whether htmx asks for a part of a page."""
-        return self.request.headers.get("hx-request") == "true"
+        """Whether `console.js` asks for a part of a page."""
+        return self.request.headers.get("hansei-part") == "true"
 
 
 def anonymous_visit(request: Request) -> Visit:
