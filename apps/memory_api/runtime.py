@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -36,6 +38,15 @@ def _host_and_pid() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
+@dataclass
+class WriteCheck:
+    """The last write of the readiness check that succeeded."""
+
+    at: float = -math.inf
+    """Monotonic seconds."""
+    result: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
 @dataclass(frozen=True)
 class Runtime:
     settings: Settings
@@ -48,6 +59,7 @@ class Runtime:
     circuit_breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
     """Pause each model of `llm` while it fails."""
     key_cache: KeyCache = field(default_factory=KeyCache)
+    write_check: WriteCheck = field(default_factory=WriteCheck)
     process_name: str = field(default_factory=_host_and_pid)
     """Host and process ID. Lease holders start with it."""
 

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 import sqlalchemy
 
+from memory_api.core.db import Sessions
 from memory_api.core.db_errors import DatabaseUnavailable
 from memory_api.core.disk_space import DISK_STATE
 from memory_api.core.resources import PACKAGE, read_sql
@@ -17,6 +18,8 @@ from memory_api.runs.lifecycle import new_run
 from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 
+RAISES_DISK_FULL = """create or replace function raise_disk_full() returns void language plpgsql as
+$$ begin raise exception 'full' using errcode = '53100'; end $$"""
 FIND_RUN = parse_statement("select id, kind, input::text as text from runs where id = :run")
 
 
@@ -58,17 +61,18 @@ async def test_other_tenant_sees_nothing(
         assert await fetch_rows(session, FIND_RUN, {"run": run.id}) == []
 
 
-@pytest.mark.xfail(reason="the readiness check resets the state of the disk; open", strict=False)
 async def test_errors_are_translated(
-    runtime: Runtime, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, owner: Sessions, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DISK_STATE, "is_full", False)
-    raises = parse_statement(
-        "do $$ begin raise exception 'full' using errcode = '53100'; end $$ -- no parameter"
-    )
-    with pytest.raises(asyncpg.PostgresError):
+    async with owner.without_tenant() as session:
+        await session.execute(sqlalchemy.text(RAISES_DISK_FULL))
+    raises = parse_statement("select raise_disk_full()")
+    with pytest.raises(asyncpg.DiskFullError):
         async with runtime.sessions.for_tenant(tenant.id) as session:
             await fetch_rows(session, raises, {})
+    async with owner.without_tenant() as session:
+        await session.execute(sqlalchemy.text("drop function raise_disk_full()"))
     assert DISK_STATE.is_full
     ends = parse_statement("select pg_terminate_backend(pg_backend_pid())")
     with pytest.raises(DatabaseUnavailable):

@@ -51,6 +51,10 @@ def values(planned: Planned, who: str, scopes: list[int], filters: dict[str, Any
         "p_query_vector": HalfVector(VECTOR),
         "p_terms": TERMS,
         "p_frequencies": [1] * len(TERMS),
+        "v_pair_scope_ids": [scope for scope in scopes for _ in TERMS],
+        "v_pair_term_ids": TERMS * len(scopes),
+        "v_pair_weights": [1 / len(TERMS)] * (len(TERMS) * len(scopes)),
+        "v_weight_sums": [10] * len(scopes),
         "v_nearest": [1, 2, 3],
         "v_nearest_dense": [0.3, 0.2, 0.1],
         "v_farthest_dense": 0.1,
@@ -83,6 +87,7 @@ async def test_explained_statements_are_those_of_function(app_role: Any) -> None
         "bounded_scan",
         "nearest",
         "candidates",
+        "term_weights",
         "listing",
         "vector_index",
     ):
@@ -129,6 +134,17 @@ async def test_search_uses_index_only_scans(
 
 
 @pytest.mark.parametrize("who", SIZES)
+async def test_term_weights_count_postings_in_the_index(
+    planned: Planned, app_role: Any, who: str
+) -> None:
+    plan = await explain(app_role, "term_weights", values(planned, who, [1, 2], OPEN))
+    for node in scans(plan, "postings"):
+        assert node["Node Type"] == "Index Only Scan"
+        assert node["Heap Fetches"] == 0
+    assert [n for n in nodes(plan) if n["Node Type"] == "Seq Scan"] == []
+
+
+@pytest.mark.parametrize("who", SIZES)
 @pytest.mark.parametrize("scope", [1, 2])
 async def test_dense_leg_reads_rows_of_its_scope(
     planned: Planned, app_role: Any, who: str, scope: int
@@ -153,9 +169,6 @@ LESS_IMPORTANT = OPEN | {"v_is_unfiltered": False, "p_min_importance": 0.1}
 
 
 @pytest.mark.parametrize("filters", [OPEN, LESS_IMPORTANT], ids=["open", "filtered"])
-@pytest.mark.xfail(
-    reason="absolute scores: the bounded scan reads all rows again; open", strict=False
-)
 async def test_bounded_scan_keeps_few_rows(
     planned: Planned, app_role: Any, filters: dict[str, Any]
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
@@ -32,9 +33,11 @@ WRITE_PROBE = text(
     "with locks as materialized"
     " (select pg_try_advisory_xact_lock(hashtextextended(gen_random_uuid()::text, 0)))"
     " insert into write_probes (payload) select :payload from locks"
-    " returning current_setting('server_version')"
 )
 """A write and a lock, because PostgreSQL has a limited number of locks."""
+SERVER = text("select pg_is_in_recovery() is_standby, current_setting('server_version') version")
+WRITE_CHECK_SECONDS = 1.0
+"""How long a write that succeeded is enough, so that requests of strangers cause few writes."""
 PROBE_BYTES = 32_768
 """Random bytes of the probe, which fill several pages because they cannot be compressed."""
 
@@ -92,7 +95,8 @@ async def get_health() -> Health:
 async def get_readiness(request: Request) -> JSONResponse:
     """Checks the database, the queue, the embedding model and the language model.
 
-    Answers 503 if a write to the database fails, or if the queue cannot be read. A failing language
+    Answers 503 if a write to the database fails, or if the queue cannot be read. On a standby of
+    PostgreSQL, which is read-only on purpose, a read is enough. A failing language
     model is shown as `paused` and does not change the status. The state of each part is shown to
     clients on the loopback address, and to API keys with the scope `admin` or `operator`.
     """
@@ -138,21 +142,31 @@ def _describe_model(runtime: Runtime) -> dict[str, Any]:
 
 
 async def _check_database(runtime: Runtime) -> dict[str, Any]:
-    """Whether a write succeeds. It is rolled back. After a full disk it extends the table."""
+    """Whether a write succeeds, or on a standby a read. The write is rolled back. After a full disk
+    it extends the table.
+    """
+    last = runtime.write_check
+    if not DISK_STATE.is_full and time.monotonic() - last.at < WRITE_CHECK_SECONDS:
+        return last.result
     was_full = DISK_STATE.is_full
     payload = os.urandom(PROBE_BYTES).hex() if was_full else ""
-    version: Any = None
+    found: dict[str, Any] = {"status": "ok"}
     try:
         async with (
             asyncio.timeout(CHECK_TIMEOUT_SECONDS),
             runtime.sessions.without_tenant() as session,
         ):
-            version = await session.scalar(WRITE_PROBE, {"payload": payload})
+            server = (await session.execute(SERVER)).one()
+            found["version"] = server.version
+            if server.is_standby:
+                return found | {"read_only": True}
+            await session.execute(WRITE_PROBE, {"payload": payload})
             raise _ProbeSucceeded
     except _ProbeSucceeded:
         if was_full:
             DISK_STATE.is_full = False
-        return {"status": "ok", "version": version}
+        last.at, last.result = time.monotonic(), found
+        return found
     except Exception as error:  # any failure means: not ready
         is_full = sqlstate(error) == DISK_FULL_SQLSTATE
         return {"status": "unavailable", "error": "DiskFull" if is_full else type(error).__name__}

@@ -24,7 +24,7 @@ from hansei.types import Json
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 MAX_STDERR_BYTES, MAX_STDERR_CHARACTERS = 1024 * 1024, 400
-READ_TIMEOUT_SECONDS = 5.0
+READ_TIMEOUT_SECONDS = 60.0
 MAX_RETRY_PAUSE_SECONDS = 10.0
 STOPPED = "stopped"
 """The message of a call that `Commands.stop` ended."""
@@ -92,6 +92,7 @@ class Commands:
             status = process.wait(timeout=self._timeout)
         except subprocess.TimeoutExpired:
             raise CallFailed(f"no answer within {self._timeout:g} s") from None
+        _kill(process)  # its own children may hold the pipes open
         for reader in (output, errors):
             reader.join(timeout=READ_TIMEOUT_SECONDS)
         if self._stopped:
