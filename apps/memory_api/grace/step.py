@@ -52,7 +52,6 @@ from memory_api.grace.tools.registry import available_tools
 from memory_api.grace.turns import turns_of
 from memory_api.llm.errors import LLMOverBudget
 from memory_api.llm.untrusted_text import fence_text
-from memory_api.playbooks.errors import PlaybookNotFound
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval.retrieve import RenderOptions, render_playbook
 from memory_api.runs.lifecycle import StepResult, finish_run
@@ -261,10 +260,7 @@ async def _render_bullets(leg: Leg, agent_run: AgentRunRow) -> None:
     assert agent_run.playbook is not None
     playbook = PlaybookRef(agent_run.project_id, agent_run.playbook)
     options = RenderOptions(query_text=agent_run.query[:10_000], token_budget=BULLET_TOKENS)
-    try:
-        rendered = await render_playbook(leg.runtime, leg.run.tenant_id, playbook, options)
-    except PlaybookNotFound:
-        return
+    rendered = await render_playbook(leg.runtime, leg.run.tenant_id, playbook, options)
     keys = list(rendered.block.keys)
     text = fence_text(rendered.block.text, label="playbook") if keys else ""
     corrections = find_corrections(rendered.bullets)

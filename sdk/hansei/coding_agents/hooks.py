@@ -27,7 +27,6 @@ from hansei.errors import (
     Busy,
     HanseiError,
     NotConfigured,
-    NotFound,
     ServerError,
     Unauthorized,
     UnexpectedResponse,
@@ -89,13 +88,10 @@ def _advise(store: SessionStore, event: Mapping[str, Any], options: HookOptions)
     if not starts and not prompt.strip():
         return ""
     limits: Json = {"token_budget": SESSION_TOKENS} if starts else {"top_k": PROMPT_BULLETS}
-    try:
-        with open_client(timeout=RENDER_TIMEOUT_SECONDS, max_retries=0) as client:
-            block = client.render_playbook(
-                options.playbook, prompt, project_id=options.project_id, **limits
-            )
-    except NotFound:  # the playbook begins with the first session
-        return ""
+    with open_client(timeout=RENDER_TIMEOUT_SECONDS, max_retries=0) as client:
+        block = client.render_playbook(
+            options.playbook, prompt, project_id=options.project_id, **limits
+        )
     keys = block["bullet_keys"]
     with store.lock("sessions"):
         state = store.load(session_file)

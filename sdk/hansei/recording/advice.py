@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hansei.endpoints.bullets import RenderPlaybookResponse
-from hansei.errors import HanseiError, NotFound
+from hansei.errors import HanseiError
 
 log = logging.getLogger("hansei")
 
@@ -49,8 +49,6 @@ class Advice:
             return self._last_block(playbook)
         try:
             response = _run_with_deadline(request, self.max_wait)
-        except NotFound:
-            return Block("", None)  # nothing was learned yet
         except (HanseiError, TimeoutError) as error:
             self._fail(error)
             return self._last_block(playbook)

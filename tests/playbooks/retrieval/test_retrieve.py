@@ -269,6 +269,43 @@ async def test_empty_playbook_renders_nothing(api: AsyncClient) -> None:
     assert await book.search("anything") == []
 
 
+async def test_missing_playbook_renders_nothing_and_is_a_retrieval(
+    book: Book, runtime: Runtime, tenant: Any
+) -> None:
+    """An agent asks before its first run creates the playbook, and also after its deletion."""
+    await book.api.delete(book.url)
+    for name in ("not_yet", book.url.rpartition("/")[2]):
+        answer = await book.api.post(f"/api/v1/playbooks/{name}/render", json={"query_text": "x"})
+        assert answer.status_code == 200, answer.text
+        block = answer.json()
+        assert (block["text"], block["bullet_keys"], block["left_out"]) == ("", [], 0)
+        assert (block["version"], block["held_out"]) == (0, None)
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            row = await session.get(RetrievalRow, (tenant.id, UUID(block["retrieval_id"])))
+        assert row is not None
+        assert (row.bullet_keys, row.query) == ([], "x")
+    assert await book.trace(playbook="not_yet", retrieval_id=block["retrieval_id"])
+
+
+async def test_small_playbook_is_rendered_whole_the_best_first(book: Book) -> None:
+    """`min_match` selects only if not all bullets fit."""
+    for query in ("retry a payment", "nothing of this kind at all"):
+        block = (await book.post("render", query_text=query, min_match="strong")).json()
+        assert len(block["bullet_keys"]) == 6
+        assert block["left_out"] == 0
+    first = (await book.post("render", query_text="retry a payment that timed out")).json()
+    assert first["bullet_keys"][0] == "mis-00001"
+    large: dict[str, Any] = {"min_match": "weak", "top_k": 6}
+    some = (await book.post("render", query_text="retry a payment", **large)).json()
+    assert some["bullet_keys"] == ["mis-00001"]
+    assert some["left_out"] == 5
+    none = (await book.post("render", query_text="xyzzy", **large)).json()
+    assert (none["text"], none["bullet_keys"], none["left_out"]) == ("", [], 6)
+    assert none["retrieval_id"]
+    unasked = (await book.post("render", min_match="strong", top_k=6)).json()
+    assert len(unasked["bullet_keys"]) == 6, "without a query there is nothing to match"
+
+
 async def test_every_search_and_render_is_a_retrieval(
     book: Book, runtime: Runtime, tenant: Any
 ) -> None:

@@ -16,8 +16,6 @@ from typing_extensions import TypeAliasType
 from memory_api.llm import prompts
 from memory_api.playbooks.formats.key_points import list_key_points
 from memory_api.playbooks.models import parts_not_in_content
-from memory_api.playbooks.sections import SectionDefinition, normalize_section_name
-from memory_api.playbooks.state import sort_key
 from memory_api.text.terms import estimate_tokens
 
 SHORT_CITATION_REQUEST = (
@@ -87,7 +85,6 @@ _Line = tuple[ShownBullet, str]
 
 def render_block(
     bullets: Sequence[ShownBullet],
-    sections: Sequence[SectionDefinition] = (),
     token_budget: int | None = None,
     count_tokens: Callable[[str], int] = estimate_tokens,
     template: str | None = None,
@@ -95,8 +92,8 @@ def render_block(
 ) -> PromptBlock:
     """Format `bullets`, best first, for a prompt. The text is empty if no bullet fits.
 
-    With a budget, each bullet is added if it fits together with instruction and headings. The text
-    is ordered by section and key, so it depends on the selected bullets and not on their ranking.
+    With a budget, each bullet is added if it fits together with instruction and headings. The best
+    bullet stands first, followed by the others of its section in their order.
     """
     format_bullet = FORMATTERS[form]
     lines = [(bullet, format_bullet(bullet)) for bullet in bullets]
@@ -109,7 +106,7 @@ def render_block(
         room = token_budget - count_tokens(_fill(frame, ""))
         chosen = _select_fitting(lines, room, count_tokens)
     while chosen:
-        ordered, body = _format_sections(chosen, sections)
+        ordered, body = _format_sections(chosen)
         text = _fill(frame, body)
         tokens = count_tokens(text)
         if token_budget is None or tokens <= token_budget:
@@ -210,15 +207,12 @@ def _select_fitting(
     return chosen
 
 
-def _format_sections(
-    lines: Sequence[_Line], sections: Sequence[SectionDefinition]
-) -> tuple[list[_Line], str]:
-    places = {normalize_section_name(section.name): n for n, section in enumerate(sections)}
+def _format_sections(lines: Sequence[_Line]) -> tuple[list[_Line], str]:
     by_section: dict[str, list[_Line]] = {}
-    for bullet, text in sorted(lines, key=lambda line: sort_key(line[0].id)):
+    for bullet, text in lines:
         by_section.setdefault(bullet.section, []).append((bullet, text))
-    names = sorted(
-        by_section, key=lambda n: (places.get(normalize_section_name(n), len(places)), n)
-    )
-    blocks = ["\n".join([_heading(n), *(text for _, text in by_section[n])]) for n in names]
-    return [line for name in names for line in by_section[name]], "\n\n".join(blocks)
+    blocks = [
+        "\n".join([_heading(section), *(text for _, text in of_section)])
+        for section, of_section in by_section.items()
+    ]
+    return [line for of_section in by_section.values() for line in of_section], "\n\n".join(blocks)

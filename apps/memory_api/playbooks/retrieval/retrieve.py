@@ -15,6 +15,7 @@ from memory_api.core.metrics import RENDER_DURATION, observe_duration
 from memory_api.core.tracing import span
 from memory_api.memories.schemas import Match
 from memory_api.memories.search.query import (
+    MIN_RELEVANCE,
     PlaybookHeader,
     SearchFilters,
     SearchHit,
@@ -40,6 +41,10 @@ DEFAULT_TOKEN_BUDGET = 2_000
 """Token budget of a render if neither the request nor the playbook sets one."""
 DEFAULT_TOP_K = 100
 """Bullets that a render considers if the request does not say."""
+MISSING_PLAYBOOK = PlaybookHeader(
+    scope_id=0, version=0, settings={"sections": [], "token_budget": None, "holdout_share": 0.0}
+)
+"""Stands for a playbook that does not exist. No scope has the ID 0."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class RenderOptions:
     form: BulletFormat = "prompt"
     sections: Sequence[str] = field(default_factory=tuple[str, ...])
     min_match: Match = "none"
-    """The least match of a bullet with the query."""
+    """The least match of a bullet with the query, for a playbook that does not fit the budget."""
     holdout: float | None = None
     """Share of renders that withhold a bullet, 0 to 1; None for the playbook's own."""
 
@@ -121,8 +126,9 @@ async def preview_search(
 async def render_playbook(
     runtime: Runtime, tenant_id: UUID, playbook: PlaybookRef, options: RenderOptions
 ) -> RenderedPlaybook:
-    """The block for a prompt: the best bullets that fit the budget, without those that are
-    certainly harmful. Empty for an empty playbook. Raises `PlaybookNotFound`.
+    """The block for a prompt: all bullets, or the best ones if they do not fit the budget, without
+    those that are certainly harmful. Empty for a playbook that is empty or does not exist: an agent
+    may ask before its first run has created it.
     """
     with observe_duration(RENDER_DURATION), span("render"):
         return await _render_bullets(runtime, tenant_id, playbook, options)
@@ -132,15 +138,17 @@ async def _render_bullets(
     runtime: Runtime, tenant_id: UUID, playbook: PlaybookRef, options: RenderOptions
 ) -> RenderedPlaybook:
     search_options = SearchOptions(
-        top_k=options.top_k,
-        filters=SearchFilters(sections=options.sections),
-        min_match=options.min_match,
+        top_k=options.top_k, filters=SearchFilters(sections=options.sections)
     )
     secret = await load_retrieval_secret(runtime.sessions, tenant_id)
-    async with _search(runtime, tenant_id, playbook, options.query_text, **search_options) as found:
+    async with _search(
+        runtime, tenant_id, playbook, options.query_text, allow_missing=True, **search_options
+    ) as found:
         header, hits = found.header, await _drop_harmful(found, tenant_id)
         block = _render(header, hits, options)
-        left_out = block.left_out
+        if block.left_out or len(found.hits) >= options.top_k:
+            block = _render(header, _matching(hits, options.min_match), options)
+        left_out = len(hits) - len(block.keys)
         in_block = frozenset(block.keys)
         shown = [hit for hit in hits if hit.memory.key in in_block]
         retrieval_id = new_signed_id(secret, header.scope_id)
@@ -175,6 +183,8 @@ async def _search(
     tenant_id: UUID,
     playbook: PlaybookRef,
     query_text: str,
+    *,
+    allow_missing: bool = False,
     **options: Unpack[SearchOptions],
 ) -> AsyncGenerator[_Found]:
     options["with_header"] = True
@@ -183,9 +193,12 @@ async def _search(
         runtime.sessions, embedder, tenant_id, query_text, [playbook.address], BULLET_COLUMNS
     )
     async with search.run(options) as (results, connection):
-        if results.header is None:
+        if results.header is not None:
+            yield _Found(results.header, results.hits, connection)
+        elif allow_missing:
+            yield _Found(MISSING_PLAYBOOK, [], connection)
+        else:
             raise PlaybookNotFound
-        yield _Found(results.header, results.hits, connection)
 
 
 async def _drop_harmful(found: _Found, tenant_id: UUID) -> list[SearchHit[FoundBullet]]:
@@ -209,6 +222,13 @@ async def _drop_harmful(found: _Found, tenant_id: UUID) -> list[SearchHit[FoundB
         if hit.memory.key not in suspicious
         or not is_harmful(hit.memory.helpful, hit.memory.harmful - unproven.get(hit.memory.key, 0))
     ]
+
+
+def _matching(
+    hits: Sequence[SearchHit[FoundBullet]], least: Match
+) -> Sequence[SearchHit[FoundBullet]]:
+    """The hits that match the query at least so. Without a query there is nothing to match."""
+    return [hit for hit in hits if hit.match is None or hit.relevance >= MIN_RELEVANCE[least]]
 
 
 def _record(
@@ -235,7 +255,6 @@ def _render(
     budgets = (options.token_budget, header.settings["token_budget"], DEFAULT_TOKEN_BUDGET)
     return render_block(
         [hit.memory for hit in hits],
-        parse_sections(header.settings["sections"]),
         token_budget=next(budget for budget in budgets if budget is not None),
         form=options.form,
     )

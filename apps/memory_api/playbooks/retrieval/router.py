@@ -80,7 +80,6 @@ async def search_bullets(
 @router.post(
     "/render",
     summary="Render a playbook for a prompt",
-    responses=problems(404),
     openapi_extra=body_example(RENDER),
 )
 async def render_playbook(
@@ -92,9 +91,9 @@ async def render_playbook(
 ) -> RenderPlaybookResponse:
     """Returns a prompt block: bullets and the request to cite them by key.
 
-    Takes the best bullets for the query that fit the token budget; without a query, the most useful
-    ones. Bullets that are proven harmful are left out. If no bullet fits, the text is empty and
-    `left_out` counts them. The `ETag` is a hash of the text.
+    Takes all bullets if they fit the token budget, else the best ones for the query; without a
+    query, the most useful ones. Bullets that are proven harmful are left out. The text is empty if
+    no bullet fits, and if the playbook does not exist yet. The `ETag` is a hash of the text.
     """
     runtime = runtime_of(request)
     playbook = PlaybookRef(caller.resolve_project(body.project_id), name)

@@ -55,7 +55,9 @@ class RenderPlaybookRequest(ProjectRequest):
         description="Names or slugs of sections. Default: all.",
     )
     min_match: Match = Field(
-        default="none", description="`strong`: only bullets that fit the query well."
+        default="none",
+        description="For a playbook that does not fit the token budget, or has more than `top_k` "
+        "bullets. `strong`: only bullets that fit the query well.",
     )
     format: BulletFormat = Field(
         default="prompt", description="`ace`: lines `[id] helpful=… harmful=… :: text`."
@@ -69,10 +71,14 @@ class RenderPlaybookRequest(ProjectRequest):
 class RenderPlaybookResponse(ResponseModel):
     """A prompt block."""
 
-    text: str = Field(description="Empty if no bullet fits or the playbook has none.")
+    text: str = Field(
+        description="Empty if no bullet fits, or the playbook has none or does not exist."
+    )
     bullet_keys: list[str] = Field(description="Keys of the bullets in the text.")
     tokens: int = Field(description="Estimated size of the text.")
     version: int = Field(description="Version of the playbook.")
     retrieval_id: UUID = Field(description="ID of this render, for the trace of the agent.")
-    left_out: int = Field(description="Number of bullets that did not fit the token budget.")
+    left_out: int = Field(
+        description="Number of bullets that did not fit the token budget or the query."
+    )
     held_out: str | None = Field(default=None, description="Key of the randomly withheld bullet.")
