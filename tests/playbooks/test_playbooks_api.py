@@ -20,7 +20,6 @@ ADD = {"type": "ADD", "section": "MISTAKES TO AVOID", "content": "Never close a 
         ("GET", "?as_of=1", None),
         ("DELETE", "", None),
         ("POST", "/search", {"query_text": "x"}),
-        ("POST", "/render", {}),
         ("GET", "/versions", None),
         ("GET", "/diff?from=0", None),
         ("POST", "/restore", {"version": 1}),

@@ -118,6 +118,8 @@ def render_playbook(
         return
     if block["text"]:
         print_document(block["text"].rstrip("\n") + "\n")
+    elif not block["version"]:
+        print_message(f"The playbook {name} does not exist yet, or has no bullets.")
     else:
         print_message("No bullets: the playbook is empty or no bullet fits the token budget.")
     bullets = format_count(len(block["bullet_keys"]), "bullet")

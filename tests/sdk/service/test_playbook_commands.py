@@ -249,12 +249,15 @@ async def test_person_decides_proposal(playbook: Command, command: Command, clie
 
 
 async def test_unknown_playbook_is_reported_in_one_line(playbook: Command) -> None:
-    for arguments in (["show"], ["render"], ["search"], ["versions"], ["diff"], ["restore"]):
+    for arguments in (["show"], ["search"], ["versions"], ["diff"], ["restore"]):
         more = {"search": ["x"], "diff": ["1"], "restore": ["1"]}.get(arguments[0], [])
         done = await playbook(*arguments, "nope", *more)
         assert done.exit_code == 1
         assert done.stdout == ""
         assert done.stderr.startswith("error: Playbook not found. Run `hansei playbook list`")
+    done = await playbook("render", "nope")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("The playbook nope does not exist yet, or")
 
 
 @pytest.mark.parametrize(
