@@ -124,6 +124,7 @@ class TraceLearner(Learner[ReflectionInput, TraceLessons]):
                 "strategy_id": own[1].memory_id if len(own) > 1 else None,
                 "result": "stored" if own[0].is_new else "already_known",
                 **lessons.result.model_dump(include=RESPONSE_FIELDS),
+                "reflection_text": lessons.memories[0].content,  # as it is stored
             }
         )
 
