@@ -49,17 +49,18 @@ class Episode:
         self.benchmark, self.task = find_task(self.task_id)
         self.world = self.benchmark.world(self.task.phase)
         self.results: list[Any] = []
+        domain = self.benchmark.domain
+        self.instructions = INSTRUCTIONS.format(
+            place=domain.place, tools="\n".join(map(str, domain.tools.values()))
+        )
+        self.events.append({"event_type": "system_event", "content": self.instructions})
         self.events.append({"event_type": "user_message", "content": self.task.text})
 
     def prompt(self, advice: str = "") -> list[dict[str, str]]:
         """The messages of the first call of a model."""
-        domain = self.benchmark.domain
-        text = INSTRUCTIONS.format(
-            place=domain.place, tools="\n".join(map(str, domain.tools.values()))
-        )
         parts = [advice.strip()] if advice.strip() else []
         parts += ["Records on the screen:", *self._records(), "", f"Task: {self.task.text}"]
-        return [{"role": "system", "content": text}, {"role": "user", "content": "\n".join(parts)}]
+        return [{"role": "system", "content": self.instructions}, {"role": "user", "content": "\n".join(parts)}]
 
     def _records(self) -> list[str]:
         """The objects that the task names, and their persons."""
