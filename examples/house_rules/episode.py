@@ -60,7 +60,10 @@ class Episode:
         """The messages of the first call of a model."""
         parts = [advice.strip()] if advice.strip() else []
         parts += ["Records on the screen:", *self._records(), "", f"Task: {self.task.text}"]
-        return [{"role": "system", "content": self.instructions}, {"role": "user", "content": "\n".join(parts)}]
+        return [
+            {"role": "system", "content": self.instructions},
+            {"role": "user", "content": "\n".join(parts)},
+        ]
 
     def _records(self) -> list[str]:
         """The objects that the task names, and their persons."""

@@ -78,6 +78,10 @@ def run_evaluation(
     ] = DEFAULTS.second_pass,
     repeats: Annotated[int, typer.Option(min=1, help="Repeats with new memories.")] = 1,
     seed: Annotated[int, typer.Option(help="Decides orders and the choice of tasks.")] = 1,
+    order: Annotated[
+        Literal["random", "file"],
+        typer.Option(help="Of the stream. `file` if a rule changes halfway."),
+    ] = "random",
     feedback: Annotated[
         Literal["outcome", "text", "answer"],
         typer.Option(help="What is learned: outcome; and text of the scorer; and right answer."),
@@ -138,6 +142,7 @@ def run_evaluation(
         window=window or (ACE_WINDOW if preset else None),
         held_out=held_out,
         second_pass=second_pass,
+        order=order,
         repeats=repeats,
         seed=seed,
         feedback=feedback,

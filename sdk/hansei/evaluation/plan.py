@@ -42,6 +42,8 @@ class Protocol:
     second_pass: bool = True
     repeats: int = 1
     seed: int = 1
+    order: Literal["random", "file"] = "random"
+    """Of the stream. `file` for tasks whose order matters, as when a rule changes halfway."""
     feedback: Feedback = "answer"
     """What the memory learns after an attempt: the outcome; also the scorer's text; also the right
     answer."""
@@ -178,7 +180,9 @@ def make_plan(
     _check_arms(all_tasks, protocol.arms)
     stream = [task.id for task in all_tasks if task.split == "stream"]
     orders = tuple(
-        tuple(random.Random(f"{protocol.seed}:{repeat}:order").sample(stream, len(stream)))
+        tuple(stream)
+        if protocol.order == "file"
+        else tuple(random.Random(f"{protocol.seed}:{repeat}:order").sample(stream, len(stream)))
         for repeat in range(protocol.repeats)
     )
     now = datetime.now(UTC)

@@ -157,6 +157,13 @@ def test_folder_without_a_plan(tmp_path: Path) -> None:
         load_plan(tmp_path)
 
 
+def test_order_of_the_file_can_be_kept() -> None:
+    tasks = [Task(str(n), "x", 1) for n in range(20)]
+    assert make_plan(tasks, Protocol(order="file"), agent="x").orders == (
+        tuple(task.id for task in tasks),
+    )
+
+
 def test_seed_decides_order_and_calls_are_interleaved() -> None:
     tasks = [Task(str(n), "x", 1) for n in range(40)]
     one, same, other = (
