@@ -49,7 +49,10 @@ def test_failures_are_always_reflected_on(outcome: OutcomeType, mode: str) -> No
 
 
 def test_unknown_outcome_is_called_unknown() -> None:
-    assert asked(None).reason == "The outcome is unknown."
+    undecided = asked(None)
+    assert (undecided.reflect, undecided.reason) == (False, "The outcome is unknown.")
+    wanted = asked(None, asked="always")
+    assert (wanted.reflect, wanted.reason) == (True, "The outcome is unknown.")
     assert asked(None, evaluation(F)).reason == "The outcome is failure."
 
 
@@ -85,7 +88,7 @@ def test_reported_failure_is_kept_despite_passing_tests() -> None:
     assert asked(F, evaluation(S, proven=True), mode="lite").reflect
 
 
-@each_case(("verdict", "reflect"), [(None, True), (F, True), (P, True), (S, False)])
+@each_case(("verdict", "reflect"), [(None, False), (F, True), (P, True), (S, False)])
 def test_missing_outcome_comes_from_evaluation(verdict: OutcomeType | None, reflect: bool) -> None:
     assert asked(None, evaluation(verdict), mode="lite").reflect is reflect
 

@@ -131,6 +131,15 @@ async def test_unknown_outcome_is_not_stated(api: AsyncClient, learn: Any) -> No
     assert (memory["outcome"], memory["metadata"]["outcome"]) == (None, None)
 
 
+async def test_evidence_is_learned_from_without_an_outcome(api: AsyncClient, learn: Any) -> None:
+    report = "FAILED tests/test_a.py::test_total - assert 3 == 4\n==== 1 failed in 0.1s ===="
+    chain = await learn(outcome=None, test_report=report)
+    assert chain[0]["result"]["reason"] == "The outcome is failure."
+    assert "failure" in chain[1]["result"]["tags"]
+    trace = (await api.get(f"/api/v1/traces/{chain[0]['trace_id']}")).json()
+    assert trace["outcome"] is None  # nobody stated it
+
+
 async def test_disproved_success_is_reflected_on_as_failure(learn: Any) -> None:
     report = "FAILED tests/test_a.py::test_total - assert 3 == 4\n==== 1 failed in 0.1s ===="
     chain = await learn(outcome="success", test_report=report)

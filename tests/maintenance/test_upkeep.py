@@ -68,18 +68,20 @@ async def runs_of(runtime: Runtime, tenant_id: UUID, kind: str) -> list[RunRow]:
         return list(rows)
 
 
-async def test_stale_open_trace_times_out_and_is_reflected_on(
+async def test_stale_open_trace_is_closed_with_the_outcome_that_it_has(
     runtime, api, tenant, run_upkeep_round
 ) -> None:
     stale = (await api.post("/api/v1/traces", json=OPEN)).json()["trace_id"]
+    known = (await api.post("/api/v1/traces", json=OPEN | {"outcome": "failure"})).json()
     await age(runtime, tenant.id, TraceRow, "created_at", "updated_at")
     fresh = (await api.post("/api/v1/traces", json=OPEN)).json()["trace_id"]
-    assert (await run_upkeep_round())["traces_timed_out"] == 1
+    assert (await run_upkeep_round())["traces_closed"] == 2
     ended = (await api.get(f"/api/v1/traces/{stale}")).json()
-    assert (ended["state"], ended["outcome"]) == ("closed", "timeout")
+    assert (ended["state"], ended["outcome"]) == ("closed", None)
     assert (await api.get(f"/api/v1/traces/{fresh}")).json()["state"] == "open"
-    assert [run.state for run in await runs_of(runtime, tenant.id, "reflect")] == ["done"]
-    assert (await run_upkeep_round())["traces_timed_out"] == 0
+    learned = [(run.trace_id, run.state) for run in await runs_of(runtime, tenant.id, "reflect")]
+    assert learned == [(UUID(known["trace_id"]), "done")]
+    assert (await run_upkeep_round())["traces_closed"] == 0
 
 
 async def test_stale_trace_is_not_reflected_on_when_disabled(runtime, api, tenant, drain) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from asyncio import gather
 
 import pytest
@@ -78,6 +79,21 @@ async def test_late_outcome_starts_the_reflection(api: AsyncClient) -> None:
     assert again.json() == told.json() | {"duplicate": True}
     other = await post(api, trace_id, "outcome", {"outcome": "success"})
     assert_names(other, "outcome", 409)
+
+
+@pytest.mark.parametrize("evidence", [{"ground_truth": "42"}, {"test_report": "1 failed"}])
+async def test_evidence_starts_the_learning_without_an_outcome(
+    api: AsyncClient, evidence: dict[str, str]
+) -> None:
+    answer = await api.post("/api/v1/traces", json={"events": [event()], **evidence})
+    assert answer.json()["run_id"]
+    lines = "".join(
+        json.dumps({"events": [event()], "metadata": {"n": n}} | evidence) + "\n" for n in (1, 2)
+    )
+    batch = await api.post(
+        "/api/v1/traces", content=lines, headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert all(item["run_id"] for item in batch.json()["items"])
 
 
 async def test_evidence_after_outcome_is_evaluated_again(api: AsyncClient) -> None:

@@ -325,6 +325,9 @@ async def test_lists_are_filtered(api: AsyncClient) -> None:
     taught = await new_trace(api, playbook="pay")
     assert await ids("?playbook=pay") == [taught]
     assert await ids("?playbook=nope") == []
+    named = await new_trace(api, external_id="sdk-1")
+    assert await ids("?external_id=sdk-1") == [named]
+    assert await ids("?external_id=sdk-1&project_id=other") == []
     for query, field in (
         ("?outcome=won", "outcome"),
         ("?state=x", "state"),

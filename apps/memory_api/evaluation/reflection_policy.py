@@ -59,6 +59,8 @@ def decide_reflection(
     reason = _reason(effective, asked, mode, contradicted, earlier_failed)
     if outcome is None and evaluation.verdict is None:
         reason = "The outcome is unknown."
+        if asked != "always":
+            return ReflectionDecision(False, None, reason)
     if reason is None:
         return ReflectionDecision(
             False,

@@ -31,8 +31,7 @@ from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.queries import delete_finished_runs, has_queued_run, latest_done_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.traces.open_traces import close_without_outcome, time_out_trace
-from memory_api.traces.otlp.genai import SOURCE
+from memory_api.traces.open_traces import close_as_it_is
 from memory_api.traces.queries import list_stale_open_traces
 from memory_api.traces.storage import is_ready_for_learning
 from memory_api.webhooks.queries import delete_finished_deliveries
@@ -45,7 +44,7 @@ UPKEEP_RUN_RETENTION = timedelta(days=1)
 DELIVERY_RETENTION = timedelta(days=30)
 """How long the log of webhooks keeps a delivery that has ended."""
 MAX_IDLE_SECONDS = 3600.0
-"""After this time without a new event, an open trace ends with outcome `timeout`."""
+"""After this time without a new event, an open trace is closed."""
 
 USES_COUNTED_UNTIL = "uses_counted_until"
 """In the result of an upkeep run: the retrievals up to this time are in the use counts."""
@@ -97,7 +96,7 @@ async def run_upkeep(runtime: Runtime, run: RunRow) -> None:
     async with runtime.sessions.for_tenant(tenant_id) as session:
         started_at = await transaction_time(session)
         result: dict[str, Any] = {
-            "traces_timed_out": await close_stale_traces(runtime, session),
+            "traces_closed": await close_stale_traces(runtime, session),
             "runs_requeued": await requeue_lost_runs(runtime, session, run.id),
         }
         await fold_scope_stats(session)
@@ -177,16 +176,17 @@ async def delete_retired_vectors(runtime: Runtime, tenant_id: UUID) -> dict[str,
 
 
 async def close_stale_traces(runtime: Runtime, session: AsyncSession) -> int:
-    """Times out traces without new events and starts their learning where reflection is enabled."""
+    """Closes traces without new events and starts their learning where reflection is enabled.
+    Nobody knows how such a run ended: it has an outcome only if one was recorded.
+    """
     settings = runtime.settings
     traces = await list_stale_open_traces(session, MAX_IDLE_SECONDS)
     projects: dict[UUID, str] = {}
     for trace in traces:
-        if trace.metadata_.get("source") == SOURCE:
-            close_without_outcome(trace)  # spans of other services may have had the root
-        else:
-            time_out_trace(trace)
-        should_learn = is_ready_for_learning(trace.state, trace.outcome, "auto")
+        close_as_it_is(trace)
+        should_learn = is_ready_for_learning(
+            trace.state, trace.outcome, trace.ground_truth, trace.test_report, "auto"
+        )
         if should_learn and settings.reflective_memory_enabled:
             projects[trace.id] = trace.project_id
     await enqueue_learning_runs(

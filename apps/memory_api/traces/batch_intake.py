@@ -91,7 +91,10 @@ class ParsedLine:
         return bool(self.row["related_memory_ids"])
 
     def needs_run(self, intake: TraceIntake) -> bool:
-        return intake.should_learn(self.row["state"], self.row["outcome"])
+        row = self.row
+        return intake.should_learn(
+            row["state"], row["outcome"], row["ground_truth"], row["test_report"]
+        )
 
 
 LineResult = ParsedLine | RejectedLine

@@ -181,16 +181,20 @@ class TraceIntake:
         has_no_reflection = run.kind == EVALUATE and run.state == "done" and not next_run_id(run)
         return self.reflect == "always" and has_no_reflection
 
-    def should_learn(self, state: str, outcome: str | None) -> bool:
-        """Whether a trace with this state and outcome gets a learning chain."""
+    def should_learn(
+        self, state: str, outcome: str | None, ground_truth: object, test_report: str | None
+    ) -> bool:
+        """Whether a trace with this state, outcome and evidence gets a learning chain."""
         enabled = self.runtime.settings.reflective_memory_enabled
-        return enabled and is_ready_for_learning(state, outcome, self.reflect)
+        return enabled and is_ready_for_learning(
+            state, outcome, ground_truth, test_report, self.reflect
+        )
 
     async def enqueue_learning(self, session: AsyncSession, trace: TraceRow) -> UUID | None:
         """Queue the first run of the learning chain, if the trace gets one, and return its ID.
         Raises `QueueFull`.
         """
-        if not self.should_learn(trace.state, trace.outcome):
+        if not self.should_learn(trace.state, trace.outcome, trace.ground_truth, trace.test_report):
             return None
         return (await self.enqueue_learning_many(session, {trace.id: trace.project_id}))[trace.id]
 

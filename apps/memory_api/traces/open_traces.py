@@ -90,7 +90,7 @@ def close_trace(trace: TraceRow, change: RedactedChange[CloseTraceRequest]) -> N
         raise InvalidRequest(
             "A trace needs at least one event before it can be closed.", field="events"
         )
-    _close(trace)
+    close_as_it_is(trace)
     if body.outcome is not None:
         trace.outcome = body.outcome.value
     if body.error is not None:
@@ -98,18 +98,8 @@ def close_trace(trace: TraceRow, change: RedactedChange[CloseTraceRequest]) -> N
         _add_redactions(trace, change.counts)
 
 
-def time_out_trace(trace: TraceRow) -> None:
-    """Closes an abandoned trace. Without a recorded outcome, its outcome is `timeout`."""
-    _close(trace)
-    trace.outcome = trace.outcome or OutcomeType.TIMEOUT.value
-
-
-def close_without_outcome(trace: TraceRow) -> None:
-    """Closes a trace whose outcome will be reported later."""
-    _close(trace)
-
-
-def _close(trace: TraceRow) -> None:
+def close_as_it_is(trace: TraceRow) -> None:
+    """Closes a trace. Its outcome is what was recorded, if anything was."""
     trace.state = "closed"
     trace.closed_at = trace.updated_at = datetime.now(UTC)
 

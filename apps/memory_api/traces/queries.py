@@ -185,6 +185,7 @@ async def list_traces(
     state: str | None = None,
     task_key: str | None = None,
     playbook: str | None = None,
+    external_id: str | None = None,
     cursor: Cursor | None = None,
     limit: int = 50,
 ) -> Sequence[TraceRow]:
@@ -194,6 +195,7 @@ async def list_traces(
         TraceRow.state: state,
         TraceRow.task_key: task_key,
         TraceRow.playbook: playbook,
+        TraceRow.external_id: external_id,
     }
     query = select(TraceRow).where(
         TraceRow.tenant_id == current_tenant_id(session),

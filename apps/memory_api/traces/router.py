@@ -230,6 +230,9 @@ async def list_traces(
     playbook: Annotated[
         str | None, Query(max_length=128, description="Traces that name this playbook.")
     ] = None,
+    external_id: Annotated[
+        str | None, Query(max_length=128, description="The trace with this ID of yours.")
+    ] = None,
     limit: Limit = 50,
 ) -> TracePage:
     """Lists the traces of a project without their events, newest first."""
@@ -240,6 +243,7 @@ async def list_traces(
         state=state,
         task_key=task_key,
         playbook=playbook,
+        external_id=external_id,
         cursor=cursor,
         limit=limit,
     )

@@ -187,11 +187,18 @@ async def insert_traces(session: AsyncSession, rows: Sequence[dict[str, Any]]) -
     return {UUID(str(trace_id)) for trace_id in stored}
 
 
-def is_ready_for_learning(state: str, outcome: str | None, mode: ReflectMode) -> bool:
-    """Whether a learning run starts for a trace: it is closed, and it has an outcome or the request
-    asks for it. The evaluation then decides whether to reflect.
+def is_ready_for_learning(
+    state: str,
+    outcome: str | None,
+    ground_truth: object,
+    test_report: str | None,
+    mode: ReflectMode,
+) -> bool:
+    """Whether a learning run starts for a trace: it is closed, and it has an outcome or evidence of
+    one, or the request asks for it. The evaluation then decides whether to reflect.
     """
-    return state == "closed" and (mode == "always" or (mode == "auto" and outcome is not None))
+    is_known = outcome is not None or ground_truth is not None or bool(test_report)
+    return state == "closed" and (mode == "always" or (mode == "auto" and is_known))
 
 
 def content_hash(body: CreateTraceRequest, events: str | None = None) -> bytes:

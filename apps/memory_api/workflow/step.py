@@ -29,7 +29,7 @@ from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime, load_tenant_prompt
-from memory_api.traces.open_traces import close_without_outcome
+from memory_api.traces.open_traces import close_as_it_is
 from memory_api.traces.queries import get_trace
 from memory_api.traces.schemas import Event, EventType
 from memory_api.traces.storage import add_events
@@ -212,4 +212,4 @@ async def _complete_trace(session: AsyncSession, trace: TraceRow, answer: Answer
         slugs = [key.rsplit("-", 1)[0] for key in shown]
         cited = extract_cited_ids([{"role": "assistant", "content": answer.text}], slugs)
         trace.used_bullet_keys = [key for key in cited if key in shown]
-    close_without_outcome(trace)
+    close_as_it_is(trace)

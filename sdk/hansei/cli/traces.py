@@ -1,4 +1,4 @@
-"""`hansei trace`: list and show traces."""
+"""`hansei trace`: list and show traces, and record their outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from hansei.types import Trace, TraceEvent, TraceWithEvents
 MAX_EVENT_LENGTH = 400
 MAX_TASK_LENGTH = 100
 
-trace_commands = typer.Typer(name="trace", help="List and show traces.", no_args_is_help=True)
+trace_commands = typer.Typer(
+    name="trace", help="List and show traces, and record their outcomes.", no_args_is_help=True
+)
 
 
 @trace_commands.command("list")
@@ -86,6 +88,21 @@ def show_trace(
     for event in trace["events"]:
         print_text()
         _print_event(event, full)
+
+
+@trace_commands.command("outcome")
+def record_outcome(
+    trace_id: Annotated[str, typer.Argument(metavar="ID")],
+    outcome: Annotated[Outcome, typer.Argument(metavar="OUTCOME", help="How the run ended.")],
+    as_json: AsJson = False,
+) -> None:
+    """Record how an agent run ended. Hansei then learns from it."""
+    with open_client() as client:
+        receipt = client.record_outcome(trace_id, outcome.value)
+    if as_json:
+        print_json(receipt)
+    else:
+        print_message(f"Recorded. Learning run: {receipt.get('run_id') or 'none'}.")
 
 
 def _print_summary(trace: TraceWithEvents) -> None:

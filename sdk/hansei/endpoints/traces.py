@@ -52,6 +52,7 @@ def list_traces(
     state: str | None = None,
     task_key: str | None = None,
     playbook: str | None = None,
+    external_id: str | None = None,
     limit: int = MAX_PAGE_SIZE,
 ) -> Request[Page[Trace]]:
     """List traces, newest first. `limit` is the page size."""
@@ -62,6 +63,7 @@ def list_traces(
         state=state,
         task_key=task_key,
         playbook=playbook,
+        external_id=external_id,
         limit=limit,
     )
 

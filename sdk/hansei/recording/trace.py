@@ -61,7 +61,7 @@ class RecordedTrace:
         self.retrieval_id: str | None = None
         self._recorder = recorder
         self._project_id: str | None = fields.get("project_id")
-        self._outcome: OutcomeType | None = "success"
+        self._outcome: OutcomeType | None = None
         self._token: Token[RecordedTrace | None] | None = None
         self._call_count = 0
         self._has_ended = False
@@ -140,16 +140,17 @@ class RecordedTrace:
         `TypeError` for a name that a trace does not have; data of your own goes into `metadata`.
         """
         check_fields(fields)
+        self._outcome = fields.get("outcome", self._outcome)
         self._add_fields(fields)
 
     def set_outcome(self, outcome: OutcomeType | None, error: object = None) -> None:
-        """How the agent run ended. Without it, `success` if the block ends without an exception.
-        None means that it is not known yet.
+        """State how the agent run ended. None takes a statement back: the outcome is unknown until
+        `record_outcome` states it.
         """
-        check_outcome(outcome)
-        self._outcome = outcome
+        fields: dict[str, Any] = {"outcome": outcome}
         if error is not None:
-            self.update(error={"error_message": describe_error(error)})
+            fields["error"] = {"error_message": describe_error(error)}
+        self.update(**fields)
 
     def render(self, query: str | None = None, **options: Unpack[RenderPlaybookOptions]) -> str:
         """The prompt block of the playbook for the task, or for `query`. "" without a playbook and
@@ -189,15 +190,17 @@ class RecordedTrace:
         return self._is_recorded and not self._has_ended and os.getpid() == self._pid
 
     def _end(self, error: BaseException | None) -> None:
-        fields: dict[str, Any] = {"outcome": self._outcome}
+        fields: dict[str, Any] = {}
         if isinstance(error, _STOPPED_BY_USER):
-            fields = {"outcome": None, "metadata": {"stopped_by": type(error).__name__}}
+            fields["metadata"] = {"stopped_by": type(error).__name__}
         elif error is not None and not _is_normal_exit(error):
             self.error(error)
-            is_timeout = isinstance(error, TimeoutError)
-            fields["outcome"] = "timeout" if is_timeout else "error"
-            message = describe_error(error)
-            fields["error"] = {"error_message": message, "exception": type(error).__name__}
+            if self._outcome is None:
+                fields["outcome"] = "timeout" if isinstance(error, TimeoutError) else "error"
+                fields["error"] = {
+                    "error_message": describe_error(error),
+                    "context": {"exception": type(error).__name__},
+                }
         self._add_fields(fields, is_last=True)
 
     def __enter__(self) -> Self:
@@ -291,11 +294,12 @@ def trace(
 ) -> RecordedTrace:
     """Record an agent run. Use it in a `with` or `async with` block.
 
-    The trace is sent in the background when the block ends. Its outcome is `success`, `error` after
-    an exception or `timeout` after a `TimeoutError`, unless `set_outcome` states another one.
-    `fields` are other fields of a trace, such as `query`, `tools` or `metadata`; another name
-    raises `TypeError`. Without a configured service, nothing is recorded and the block runs as
-    usual.
+    The trace is sent in the background when the block ends. Its outcome is what `outcome=` or
+    `set_outcome` states. Without a statement, an exception that leaves the block is the outcome
+    `error`, a `TimeoutError` is `timeout`, and a block that ends normally has no outcome;
+    `record_outcome` can state it later. `fields` are other fields of a trace, such as `query`,
+    `tools` or `metadata`; another name raises `TypeError`. Without a configured service, nothing is
+    recorded and the block runs as usual.
     """
     named = {
         "task_description": to_text(task),

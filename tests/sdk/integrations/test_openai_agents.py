@@ -60,7 +60,8 @@ async def test_run_with_tools(
     ]
     assert found[3][2] == "here"
     assert "error" in trace["events"][5]["error"]["message"]  # the SDK redacts it
-    assert (trace["task_description"], trace["outcome"]) == ("Where is it?", "success")
+    assert trace["task_description"] == "Where is it?"
+    assert "outcome" not in trace  # nobody knows whether the answer helped
     assert trace["playbook"] == "support"
 
 

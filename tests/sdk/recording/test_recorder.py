@@ -181,7 +181,7 @@ def test_large_trace_is_sent_in_parts(recorder: Recorder, monkeypatch: pytest.Mo
     }
     for name, answer in answers.items():
         monkeypatch.setattr(client, name, answer)
-    with hansei.trace("t", recorder=recorder) as t:
+    with hansei.trace("t", recorder=recorder, outcome="success") as t:
         for number in range(30):
             t.message("user", str(number))
     assert recorder.flush() == 0

@@ -31,6 +31,7 @@ def test_run_with_its_events_and_outcome(service: StubService, recorder: Recorde
         with t.tool_call("refund", {"id": "W1"}) as call:
             call.respond("ok")
         t.message("assistant", "Done [mis-00001]")
+        t.set_outcome("success")
     stored = sent(service, recorder)
     assert stored["task_description"] == "refund"
     assert stored["playbook"] == "support"
@@ -69,15 +70,39 @@ def test_exception_is_recorded_and_raised(service: StubService, recorder: Record
 
 @pytest.mark.parametrize(
     ("error", "outcome"),
-    [(TimeoutError(), "timeout"), (KeyboardInterrupt(), None), (SystemExit(0), "success")],
+    [(TimeoutError(), "timeout"), (KeyboardInterrupt(), None), (SystemExit(0), None)],
 )
 def test_outcome_of_other_ends(
     service: StubService, recorder: Recorder, error: BaseException, outcome: str | None
 ) -> None:
     with pytest.raises(type(error)), hansei.trace("t", recorder=recorder):
         raise error
+    assert sent(service, recorder).get("outcome") == outcome
+
+
+def test_run_that_ends_without_a_statement_has_no_outcome(
+    service: StubService, recorder: Recorder
+) -> None:
+    @hansei.traced(recorder=recorder)
+    def agent() -> str:
+        return "I could not help you."
+
+    agent()
+    assert "outcome" not in sent(service, recorder)
+
+
+def test_statement_outlasts_a_later_exception(service: StubService, recorder: Recorder) -> None:
+    def run() -> None:
+        with hansei.trace("t", outcome="success", recorder=recorder) as t:
+            t.set_outcome("failure", "wrong total")
+            raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        run()
     stored = sent(service, recorder)
-    assert stored["outcome"] == outcome
+    assert stored["outcome"] == "failure"
+    assert stored["error"] == {"error_message": "wrong total"}
+    assert stored["events"][-1]["content"] == "OSError: disk"
 
 
 def test_stated_outcome_and_late_fields(service: StubService, recorder: Recorder) -> None:

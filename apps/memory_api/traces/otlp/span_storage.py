@@ -223,6 +223,6 @@ async def _enqueue_learning(
     projects = {
         trace.id: trace.project_id
         for trace in traces
-        if intake.should_learn(trace.state, trace.outcome)
+        if intake.should_learn(trace.state, trace.outcome, trace.ground_truth, trace.test_report)
     }
     await intake.enqueue_learning_many(session, projects, after=LATE_SPAN_DELAY)
