@@ -65,5 +65,5 @@ async def test_private_address_is_refused(form: str, url: str) -> None:
 @each_case("host", ["8.8.8.8", "[2606:4700::1111]", "[64:ff9b::808:808]", "[::ffff:8.8.8.8]"])
 async def test_public_address_is_used_as_it_was_checked(host: str) -> None:
     target = await resolve_url(f"https://{host}:8443/a?b=c", allow_private=False)
-    assert target.url_of_address == f"https://{host}:8443/a?b=c"
-    assert target.host_header == f"{host}:8443"
+    assert (target.address, target.port) == (host.strip("[]"), 8443)
+    assert (target.host_header, target.target) == (f"{host}:8443", "/a?b=c")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
-from memory_api.grace.tools.port import ToolContext, ToolInput, ToolResult
+from memory_api.grace.tools.port import ToolContext, ToolFailed, ToolInput, ToolResult
+from memory_api.grace.tools.web_search import WebSearchTool
 from tests.grace.conftest import Agent, config
 from tests.grace.test_agent_runs import KNOWN, UNKNOWN, Counter, counter, step
 from tests.grace.test_agent_with_model import HARD, QUERY, Model, model, planned
+from tests.support import hostile_receiver as hostile
+from tests.support.cases import each_case
 
 __all__ = ["counter", "model"]
 
@@ -197,7 +201,7 @@ async def test_web_search_is_added_to_a_weak_search(
 async def test_web_search_that_is_down_ends_the_run_without_a_guess(agent: Agent) -> None:
     agent.config = config(web_search={"url": "http://127.0.0.1:9"})
     run = await agent.ask(UNKNOWN, interactive=False)
-    assert run["steps"][2]["error"] == "The web search failed: ConnectError."
+    assert run["steps"][2]["error"] == "The web search failed: No answer: ConnectionRefusedError."
     assert (run["state"], run["answer"]) == ("failed", None)
 
 
@@ -223,3 +227,20 @@ async def test_failed_search_beside_a_good_one_is_left_out(agent: Agent) -> None
     assert (run["state"], run["status"], run["replan_count"]) == ("done", "success", 1)
     assert [each["action"] for each in run["steps"]] == ["rag_search", "reasoning"]
     assert run["steps"][1]["depends_on"] == [1]
+
+
+@each_case(
+    "behavior, problem",
+    [
+        (hostile.send_300_mb, "The answer has more than 2,097,152 bytes."),
+        (hostile.send_gzip_bomb, "Malformed JSON"),
+        (hostile.send_deep_json, "levels"),
+        (hostile.redirect, "The web search answered 307."),
+    ],
+)
+async def test_web_search_that_answers_badly(behavior: hostile.Behavior, problem: str) -> None:
+    async with hostile.hostile_receiver(behavior) as receiver:
+        context: Any = SimpleNamespace(config=config(web_search={"url": receiver.url}))
+        with pytest.raises(ToolFailed, match=problem):
+            await WebSearchTool().run(context, ToolInput("the cup"))
+        assert receiver.sent_bytes < 12_000_000

@@ -144,6 +144,22 @@ async def test_test_event_and_rotated_secret(
     assert_problem(await desk.post(f"{url}/test"), 409, "conflict")
 
 
+async def test_test_events_are_limited_per_tenant(
+    desk, open_to_private: Runtime, receiver: Receiver, make_tenant
+) -> None:
+    """Also if they are spread over webhooks."""
+    other = await make_tenant()
+    urls = [f"{URL}/{(await create(desk, receiver.url))['id']}/test" for _ in range(3)]
+    theirs = (await desk.post(URL, json={"url": receiver.url}, headers=other.auth())).json()["id"]
+    answers = [await desk.post(urls[n % 3]) for n in range(21)]
+    assert [answer.status_code for answer in answers] == [202] * 20 + [429]
+    assert_problem(answers[-1], 429, "rate_limited")
+    assert int(answers[-1].headers["Retry-After"]) > 0
+    answer = await desk.post(f"{URL}/{theirs}/test", headers=other.auth())
+    assert answer.status_code == 202
+    assert len(await waiting_tickets(open_to_private, other.id)) == 1
+
+
 async def test_only_wanted_events_of_wanted_projects_and_own_tenant(
     desk, open_to_private: Runtime, receiver: Receiver, make_tenant
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
+from uuid import UUID
 
 from limits import RateLimitItem
 
@@ -17,6 +18,9 @@ from memory_api.core.db import Sessions
 from memory_api.core.errors import TooManyRequests
 from memory_api.core.settings import Settings, parse_rate_limit
 
+REQUESTED_DELIVERIES = "20/minute"
+"""Test events and replays of webhooks that a tenant may ask for."""
+
 
 class RateLimited(TooManyRequests):
     """Too many requests in a short time. Retry later."""
@@ -26,7 +30,7 @@ class RateLimited(TooManyRequests):
 
 @dataclass(frozen=True)
 class RateLimit:
-    """A limit and what it applies to: `key`, `tenant` or `failed_keys`."""
+    """A limit and what it applies to: `key`, `tenant`, `failed_keys` or `deliveries`."""
 
     name: str
     item: RateLimitItem
@@ -49,6 +53,7 @@ class RateLimits:
         self._key = _open_limit("key", settings.rate_limit_key)
         self._tenant = _open_limit("tenant", settings.rate_limit_tenant)
         self._failed_keys = _open_limit("failed_keys", settings.rate_limit_failed_keys)
+        self._deliveries = _open_limit("deliveries", REQUESTED_DELIVERIES)
         self.storage = (
             PostgresRateLimitStorage(sessions)
             if settings.rate_limit_storage == "postgresql"
@@ -68,6 +73,11 @@ class RateLimits:
             left, seconds = self.storage.remaining(key, limit.item.amount, limit.expiry)
             states.append(f'"{limit.name}";r={left};t={seconds}')
         return ", ".join(states)
+
+    async def count_requested_delivery(self, tenant_id: UUID) -> None:
+        """Count a test event or a replay, each of which calls a receiver up to 16 times."""
+        if self._deliveries is not None:
+            await self._hit(self._deliveries, str(tenant_id))
 
     async def count_unknown_key(self, address: str) -> None:
         """Count a key that this process does not know, before the database is asked for it."""
@@ -102,6 +112,7 @@ _SUBJECTS = {
     "key": "this API key",
     "tenant": "this tenant",
     "failed_keys": "unknown API keys from this address",
+    "deliveries": "test events and replays of this tenant",
 }
 
 

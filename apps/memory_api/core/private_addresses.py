@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from memory_api.core.errors import HanseiError
 
@@ -25,6 +26,9 @@ _REFUSED = tuple(
 )
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 """The first half of an interface identifier that holds an IPv4 address."""
+_LOOK_UPS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="look-up")
+"""A look-up cannot be canceled. A slow name server of a tenant holds no thread that others need."""
+_QUERY_CHARACTERS = "%/:?@!$&'()*+,;=~"
 
 
 class AddressRefused(HanseiError):
@@ -39,18 +43,13 @@ class ResolvedUrl:
     second look-up may return another one.
     """
 
-    url: str
+    scheme: str
     host: str
-    host_header: str
     address: str
-
-    @property
-    def url_of_address(self) -> str:
-        """The URL with the address as its host."""
-        parts = urlsplit(self.url)
-        address = f"[{self.address}]" if ":" in self.address else self.address
-        port = f":{parts.port}" if parts.port else ""
-        return parts._replace(netloc=f"{address}{port}").geturl()
+    port: int
+    host_header: str
+    target: str
+    """Path and query."""
 
 
 async def resolve_url(url: str, *, allow_private: bool) -> ResolvedUrl:
@@ -60,31 +59,37 @@ async def resolve_url(url: str, *, allow_private: bool) -> ResolvedUrl:
     """
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        name = parts.hostname or ""
+        host = name if ":" in name else name.encode("idna").decode()
     except ValueError as error:
         raise AddressRefused(f"The URL is invalid: {error}.") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
         raise AddressRefused("The URL must be http or https, with a host and without credentials.")
-    addresses = await _look_up(parts)
+    addresses = await _look_up(host, port)
     if not allow_private and not all(map(is_public, addresses)):
         raise AddressRefused(
-            f"{parts.hostname} is a private address. Set HANSEI_WEBHOOK_ALLOW_PRIVATE=true to"
-            " allow it."
+            f"{host} is a private address. Set HANSEI_WEBHOOK_ALLOW_PRIVATE=true to allow it."
         )
-    port = f":{parts.port}" if parts.port else ""
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return ResolvedUrl(url, parts.hostname, f"{host}{port}", addresses[0])
+    shown = f"[{host}]" if ":" in host else host
+    header = f"{shown}:{parts.port}" if parts.port else shown
+    return ResolvedUrl(parts.scheme, host, addresses[0], port, header, _target(parts))
 
 
-async def _look_up(parts: SplitResult) -> list[str]:
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+def _target(parts: SplitResult) -> str:
+    path = quote(parts.path or "/", safe=_QUERY_CHARACTERS)
+    return f"{path}?{quote(parts.query, safe=_QUERY_CHARACTERS)}" if parts.query else path
+
+
+async def _look_up(host: str, port: int) -> list[str]:
+    def look_up() -> list[str]:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [str(entry[4][0]).partition("%")[0] for entry in found]
+
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            parts.hostname, port, type=socket.SOCK_STREAM
-        )
+        return await asyncio.get_running_loop().run_in_executor(_LOOK_UPS, look_up)
     except (OSError, UnicodeError) as error:
-        raise AddressRefused(f"The host {parts.hostname} is unknown.") from error
-    return [str(entry[4][0]).partition("%")[0] for entry in found]
+        raise AddressRefused(f"The host {host} is unknown.") from error
 
 
 def is_public(address: str) -> bool:

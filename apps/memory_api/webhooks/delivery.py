@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-import httpx2
 from standardwebhooks import Webhook
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import HanseiError
-from memory_api.core.private_addresses import AddressRefused, resolve_url
+from memory_api.core.outgoing import CallFailed, OutgoingCall, send_call
+from memory_api.core.private_addresses import AddressRefused
 from memory_api.runs import lifecycle
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
@@ -99,33 +99,31 @@ def _log_attempt(
 
 
 async def post_signed(request: SignedRequest, allow_private: bool) -> int:
-    """Send a signed POST and return its status. The name of the host is looked up now, and the
-    request goes to the address that was checked. Raises `AddressRefused` and `WebhookFailed`.
+    """Send a signed POST and return its status. The body of the answer is not read. Raises
+    `AddressRefused` and `WebhookFailed`.
     """
-    target = await resolve_url(request.url, allow_private=allow_private)
     now = datetime.now(UTC)
     headers = {
         "Content-Type": "application/json",
-        "Host": target.host_header,
-        "User-Agent": "hansei",
         "webhook-id": request.message_id,
         "webhook-timestamp": str(int(now.timestamp())),
         "webhook-signature": sign(request, now),
     }
+    call = OutgoingCall(
+        "POST",
+        request.url,
+        allow_private,
+        TIMEOUT_SECONDS,
+        headers=headers,
+        content=request.body.encode(),
+    )
     try:
-        async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
-            response = await client.post(
-                target.url_of_address,
-                content=request.body.encode(),
-                headers=headers,
-                extensions={"sni_hostname": target.host},
-            )
-    except httpx2.HTTPError as error:
-        raise WebhookFailed(f"The webhook cannot be reached: {type(error).__name__}.") from error
-    if not response.is_success:
-        status = response.status_code
-        raise WebhookFailed(f"The webhook answered {status}.", status)
-    return response.status_code
+        answer = await send_call(call)
+    except CallFailed as error:
+        raise WebhookFailed(f"The webhook cannot be reached. {error.detail}") from error
+    if not answer.is_success:
+        raise WebhookFailed(f"The webhook answered {answer.status}.", answer.status)
+    return answer.status
 
 
 def sign(request: SignedRequest, now: datetime) -> str:

@@ -49,6 +49,10 @@ async def require_tenant_admin(caller: Admin) -> None:
     require_whole_tenant(caller)
 
 
+async def limit_requested_deliveries(caller: Admin, runtime: RuntimeDep) -> None:
+    await runtime.rate_limits.count_requested_delivery(caller.tenant_id)
+
+
 router = APIRouter(
     prefix="/api/v1/webhooks",
     tags=["webhooks"],
@@ -157,6 +161,7 @@ async def rotate_webhook_secret(
     "/{webhook_id}/test",
     status_code=202,
     summary="Send a test event",
+    dependencies=[Depends(limit_requested_deliveries)],
     responses=problems(404, 409),
 )
 async def send_test_event(
@@ -199,6 +204,7 @@ async def list_webhook_deliveries(
     "/{webhook_id}/deliveries/{delivery_id}/replay",
     status_code=202,
     summary="Send a delivery again",
+    dependencies=[Depends(limit_requested_deliveries)],
     responses=problems(404, 409),
 )
 async def replay_webhook_delivery(

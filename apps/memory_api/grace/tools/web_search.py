@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
-import httpx2
-
+from memory_api.core.errors import HanseiError
+from memory_api.core.json_input import parse_json
+from memory_api.core.outgoing import OutgoingCall, send_call
 from memory_api.grace.confidence import ConfidenceFactors
 from memory_api.grace.config import GraceConfig
 from memory_api.grace.tools.port import (
@@ -19,6 +21,7 @@ from memory_api.grace.tools.port import (
 
 MAX_RESULT_LENGTH = 2_000
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
+TIMEOUT_SECONDS = 30.0
 RANK_SCORES = (0.75, 0.7, 0.65, 0.6, 0.55)
 """Scores by rank, because the scores of search engines are not comparable."""
 
@@ -31,17 +34,24 @@ class WebSearchTool(Tool):
         return bool(config.web_search.url)
 
     async def run(self, context: ToolContext, given: ToolInput) -> ToolResult:
-        url = context.config.web_search.url.rstrip("/") + "/search"
+        query = {"q": given.query, "format": "json"}
+        call = OutgoingCall(
+            "GET",
+            f"{context.config.web_search.url.rstrip('/')}/search?{urlencode(query)}",
+            allow_private=True,
+            seconds=TIMEOUT_SECONDS,
+            max_bytes=MAX_RESPONSE_BYTES,
+        )
         try:
-            async with httpx2.AsyncClient(timeout=None, trust_env=False) as client:
-                answer = await client.get(url, params={"q": given.query, "format": "json"})
-                answer.raise_for_status()
-                if len(answer.content) > MAX_RESPONSE_BYTES:
-                    raise ToolFailed("The web search answered with more than 2 MB.")
-                body: Any = answer.json()
+            answer = await send_call(call)
+            if not answer.is_success:
+                raise ToolFailed(f"The web search answered {answer.status}.")
+            body: Any = parse_json(answer.body).value
             results: list[dict[str, Any]] = [dict(each) for each in body["results"]]
-        except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
-            raise ToolFailed(f"The web search failed: {type(error).__name__}.") from error
+        except HanseiError as error:
+            raise ToolFailed(f"The web search failed: {error.detail}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ToolFailed("The web search answered without a list of results.") from error
         sources = [
             Source(
                 source=str(each.get("url", ""))[:1_000],
