@@ -25,7 +25,7 @@ from hansei._flows import Flow, Item
 from hansei._methods import FlowMethod, ListMethod, RequestMethod, ResultMethod
 from hansei._request import Request
 from hansei._retry import Pause, RequestAttempts
-from hansei.credentials import resolve_credentials
+from hansei.credentials import account_id, resolve_credentials
 from hansei.endpoints import (
     account,
     agents,
@@ -195,6 +195,7 @@ class Methods:
         credentials = resolve_credentials(url, api_key)
         base_url = _parse_url(credentials.url)
         self.url = credentials.url
+        self.account_id = account_id(credentials)
         self._max_retries = max_retries
         self._has_key = credentials.api_key is not None
         self._http_options: dict[str, Any] = {

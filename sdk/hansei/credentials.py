@@ -12,12 +12,17 @@ The client looks for the file in this order:
 1. `HANSEI_DATA_DIR`; if it is set, no other directory is searched
 2. `.hansei` in the current directory, then in each parent directory
 3. `~/.hansei`
+
+A file of step 2 can come with a cloned repository, so it may name a service on this machine only,
+and no key but its own is sent there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import stat
 import warnings
 from collections.abc import Iterator
@@ -30,6 +35,10 @@ from hansei.errors import NotConfigured
 DATA_DIR = ".hansei"
 FILE_NAME = "credentials.json"
 DEFAULT_URL = "http://127.0.0.1:8321"
+_LOCAL_URL = re.compile(
+    r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?(/[^\s@\\]*)?", re.IGNORECASE
+)
+"""A URL of this machine, without user and password."""
 
 
 class CredentialsWarning(UserWarning):
@@ -47,21 +56,35 @@ class Credentials:
         return f"Credentials(url={self.url!r}, tenant={self.tenant!r})"
 
 
+def account_id(credentials: Credentials) -> str:
+    """Identifies the service and the key: what waits for one account is sent to no other."""
+    text = f"{credentials.url} {credentials.api_key}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
 def resolve_credentials(url: str | None = None, api_key: str | None = None) -> Credentials:
     """The arguments, otherwise HANSEI_URL and HANSEI_API_KEY, otherwise the credentials file.
 
-    A stored key is only sent to the URL that it was stored with. Raises `NotConfigured` if no URL
-    is found.
+    A stored key is only sent to the URL that it was stored with. A key of the arguments or of the
+    environment is not sent to a URL that a file of the current folder or above names. Raises
+    `NotConfigured` if no URL is found, or none that may be used.
     """
     url = url or os.environ.get("HANSEI_URL") or None
     api_key = api_key or os.environ.get("HANSEI_API_KEY") or None
     if url and api_key:
         return Credentials(_normalize_url(url), api_key)
+    path = find_file()
     stored = load_credentials()
     if url:
         url = _normalize_url(url)
         return stored if stored and stored.url == url else Credentials(url, None)
     if api_key:
+        if stored and path and stored.api_key != api_key and not _is_of_user(path):
+            raise NotConfigured(
+                f"HANSEI_URL is not set, and {path} contains another API key than the one given."
+                " A key is not sent to an address from the current folder or above."
+                " Set HANSEI_URL, too."
+            )
         return Credentials(stored.url if stored else DEFAULT_URL, api_key)
     if stored is None:
         raise NotConfigured(
@@ -74,7 +97,8 @@ def resolve_credentials(url: str | None = None, api_key: str | None = None) -> C
 def load_credentials(data_dir: str | os.PathLike[str] | None = None) -> Credentials | None:
     """The credentials of `data_dir`, or of the nearest data directory; None if there are none.
 
-    Warns if other users can read the file. Raises `NotConfigured` if it cannot be read.
+    Warns if other users can read the file. Raises `NotConfigured` if it cannot be read, and if a
+    file of the current folder or above names a service of another machine.
     """
     path = Path(data_dir) / FILE_NAME if data_dir is not None else find_file()
     if path is None or not path.is_file():
@@ -84,7 +108,11 @@ def load_credentials(data_dir: str | os.PathLike[str] | None = None) -> Credenti
         _warn_if_readable_by_others(path)
     except (OSError, UnicodeDecodeError) as error:
         raise NotConfigured(f"{path} cannot be read: {error}.") from error
-    return _parse_credentials(path, text)
+    found = _parse_credentials(path, text)
+    if data_dir is None and not _is_of_user(path):
+        for url in filter(None, (found.url, found.worker_metrics_url)):
+            _require_local(url, path)
+    return found
 
 
 def save_credentials(data_dir: str | os.PathLike[str], credentials: Credentials) -> Path:
@@ -120,6 +148,26 @@ def _search_path(start: Path | None) -> Iterator[Path]:
     for folder in (here, *here.parents):
         yield folder / DATA_DIR
     yield Path.home() / DATA_DIR
+
+
+def data_dir_of_user() -> Path:
+    """HANSEI_DATA_DIR, otherwise `.hansei` in the home folder."""
+    chosen = os.environ.get("HANSEI_DATA_DIR")
+    return Path(chosen).expanduser() if chosen else Path.home() / DATA_DIR
+
+
+def _is_of_user(path: Path) -> bool:
+    """Whether the user chose the folder of the file: HANSEI_DATA_DIR or the home folder."""
+    return path.parent.resolve() == data_dir_of_user().resolve()
+
+
+def _require_local(url: str, path: Path) -> None:
+    if not _LOCAL_URL.fullmatch(url):
+        raise NotConfigured(
+            f"{path} names {url}. A file in the current folder or above may only name a service on"
+            " this machine, because it can come with a cloned repository. To use it, set"
+            f" HANSEI_URL and HANSEI_API_KEY, or HANSEI_DATA_DIR={path.parent}."
+        )
 
 
 def _is_trusted(path: Path) -> bool:

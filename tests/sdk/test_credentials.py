@@ -54,8 +54,8 @@ def test_parent_directories_are_searched_before_home(nobody: Path) -> None:
     assert load_credentials() is None
     save_credentials(nobody / "home" / ".hansei", Credentials("http://home:1", "h"))
     assert load_credentials() == Credentials("http://home:1", "h")
-    save_credentials(nobody / ".hansei", Credentials("http://above:1", "a"))
-    assert load_credentials() == Credentials("http://above:1", "a")
+    save_credentials(nobody / ".hansei", Credentials("http://localhost:1", "a"))
+    assert load_credentials() == Credentials("http://localhost:1", "a")
     deep = nobody / "here" / "x" / "y"
     deep.mkdir(parents=True)
     save_credentials(nobody / "here" / ".hansei", STORED)
@@ -111,8 +111,62 @@ def test_stored_key_is_not_sent_to_another_url(
     save_credentials(nobody / "here" / ".hansei", STORED)
     assert resolve_credentials("http://elsewhere:1").api_key is None
     assert resolve_credentials(STORED.url + "/").api_key == "hsk_stored"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.example",
+        "http://169.254.169.254",
+        "http://127.0.0.1.evil.example",
+        "http://127.0.0.1@evil.example",
+        "http://127.0.0.1:80\\@evil.example",
+        "http://evil.example/127.0.0.1",
+        "http://user@127.0.0.1",
+        "http://localhost.evil.example",
+    ],
+)
+@pytest.mark.parametrize("key", ["", "hsk_env"])
+def test_file_of_a_cloned_folder_names_this_machine_only(
+    nobody: Path, url: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a repository contains: neither its key nor one of the environment is sent there."""
+    monkeypatch.setenv("HANSEI_API_KEY", key)
+    path = save_credentials(nobody / "here" / ".hansei", Credentials(url, "hsk_foreign"))
+    with pytest.raises(NotConfigured, match="only name a service on this machine") as caught:
+        resolve_credentials()
+    assert str(path) in str(caught.value)
+    local = Credentials(STORED.url, "hsk_foreign", worker_metrics_url=url)
+    save_credentials(nobody / "here" / ".hansei", local)
+    with pytest.raises(NotConfigured, match="only name a service on this machine"):
+        load_credentials()
+
+
+def test_folder_that_the_user_names_may_name_any_service(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = Credentials("https://hansei.example", "hsk_away")
+    save_credentials(nobody / "here" / ".hansei", away)
+    monkeypatch.setenv("HANSEI_DATA_DIR", ".hansei")
+    assert resolve_credentials() == away
+    monkeypatch.delenv("HANSEI_DATA_DIR")
+    assert load_credentials(".hansei") == away
+    (nobody / "here" / ".hansei").rename(nobody / "home" / ".hansei")
+    monkeypatch.chdir(nobody / "home")
+    assert resolve_credentials() == away
     monkeypatch.setenv("HANSEI_API_KEY", "hsk_env")
-    assert resolve_credentials() == Credentials(STORED.url, "hsk_env")
+    assert resolve_credentials() == Credentials(away.url, "hsk_env")
+
+
+def test_key_of_the_environment_is_not_sent_to_a_url_of_the_current_folder(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_credentials(nobody / "here" / ".hansei", STORED)
+    monkeypatch.setenv("HANSEI_API_KEY", "hsk_env")
+    with pytest.raises(NotConfigured, match="Set HANSEI_URL, too"):
+        resolve_credentials()
+    monkeypatch.setenv("HANSEI_API_KEY", "hsk_stored")
+    assert resolve_credentials() == Credentials(STORED.url, "hsk_stored")
 
 
 def test_without_credentials_the_error_says_what_to_do() -> None:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from hansei.cli.main import app
 from hansei.coding_agents.hook_settings import EVENTS, install_hooks, uninstall_hooks
+from hansei.credentials import Credentials, save_credentials
 from hansei.errors import BadRequest
 
 COMMAND = "/usr/bin/python -m hansei hooks run --playbook coding"
@@ -93,6 +94,7 @@ def test_commands_install_show_and_remove(nobody: Path) -> None:
         return done.exit_code, done.output
 
     assert run("status")[0] == 1
+    save_credentials(nobody / "home" / ".hansei", Credentials("http://127.0.0.1:9", "hsk_home"))
     assert run("install", "--playbook", "it's ours")[0] == 0
     path = nobody / "home" / ".claude" / "settings.json"
     assert (

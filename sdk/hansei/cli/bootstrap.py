@@ -142,7 +142,7 @@ def _send_sessions(
         for path in files:
             try:
                 with store.lock("sessions"):
-                    spool_session(store, path, options)
+                    spool_session(store, path, options, client.account_id)
             except OSError as error:
                 print_message(f"{path} skipped: {error}")
             result = send_spool(store, client)

@@ -16,7 +16,6 @@ import typer
 from hansei.cli.options import AsJson, Project
 from hansei.cli.terminal import (
     format_count,
-    open_client,
     print_json,
     print_message,
     print_text,
@@ -32,7 +31,10 @@ from hansei.coding_agents.hooks import (
     SEND_TIMEOUT_SECONDS,
     TIME_LIMIT_SECONDS,
     HookOptions,
+    bind_account,
     handle_event,
+    load_account,
+    open_client,
     send_spool,
     start_sender,
 )
@@ -62,6 +64,9 @@ class SettingsScope(StrEnum):
 
 
 Playbook = Annotated[str, typer.Option(help="The playbook that advises and learns.")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", hidden=True, help="The folder of their credentials.")
+]
 Scope = Annotated[
     SettingsScope,
     typer.Option(
@@ -78,10 +83,13 @@ def install(
 ) -> None:
     """Add the hooks to the settings of Claude Code. Other entries stay as they are."""
     path = settings_path(scope.value, Path.cwd())
-    command = _hook_command(playbook, project)
-    changed = install_hooks(path, command)
+    data_dir = bind_account(SessionStore())
+    changed = install_hooks(path, _hook_command(playbook, project, data_dir))
     state = "installed" if changed else "already installed"
     print_text(f"Hooks {state} in {path} for the playbook `{playbook}`.")
+    print_text(
+        f"They use {load_account(data_dir).url} with the key of {data_dir}, in every folder."
+    )
     print_text("New sessions of Claude Code use them. `hansei hooks status` shows what they do.")
 
 
@@ -143,7 +151,9 @@ def _print_status(status: Json, installed: dict[str, dict[str, str]]) -> None:
 
 
 @hook_commands.command("run", hidden=True)
-def run_hook(playbook: Playbook = DEFAULT_PLAYBOOK, project: Project = None) -> None:
+def run_hook(
+    playbook: Playbook = DEFAULT_PLAYBOOK, project: Project = None, data_dir: DataDir = None
+) -> None:
     """Handle one hook event of Claude Code from standard input."""
     if sys.stdin is None or sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
         print_message(NO_INPUT)
@@ -153,20 +163,20 @@ def run_hook(playbook: Playbook = DEFAULT_PLAYBOOK, project: Project = None) -> 
         event = _read_event()
         if event is not None:
             store = SessionStore()
-            answer = _handle(store, event, HookOptions(playbook, project))
+            answer = _handle(store, event, HookOptions(playbook, project), data_dir)
             if answer:
                 print_json(answer)
-            if store.waiting():
-                start_sender()
+            if data_dir is not None and store.waiting():
+                start_sender(data_dir)
     except Exception as error:  # whatever it is, the session continues
         print_message(f"hansei: {type(error).__name__}: {error}")
     finally:
         timer.cancel()
 
 
-def _handle(store: SessionStore, event: Json, options: HookOptions) -> Json:
+def _handle(store: SessionStore, event: Json, options: HookOptions, data_dir: Path | None) -> Json:
     try:
-        return handle_event(store, event, options)
+        return handle_event(store, event, options, load_account(data_dir))
     except HanseiError as error:
         store.note(error.detail)
         print_message(f"hansei: {error.detail}")
@@ -202,6 +212,7 @@ def _end_after(seconds: float) -> threading.Timer:
 @hook_commands.command("send")
 def send(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.", hidden=True)] = False,
+    data_dir: DataDir = None,
 ) -> None:
     """Send the transcripts that wait, for example after the service could not be reached."""
     store = SessionStore()
@@ -211,7 +222,8 @@ def send(
                 print_message("Another process is sending them.")
             return
         try:
-            with open_client(timeout=SEND_TIMEOUT_SECONDS) as client:
+            account = load_account(data_dir or _installed_data_dir())
+            with open_client(account, timeout=SEND_TIMEOUT_SECONDS) as client:
                 result = send_spool(store, client)
         except HanseiError as error:
             store.note(error.detail)
@@ -226,9 +238,20 @@ def send(
         raise result.error
 
 
-def _hook_command(playbook: str, project: str | None) -> str:
+def _installed_data_dir() -> Path | None:
+    """The data directory of the hooks that are installed for this folder."""
+    for scope in SettingsScope:
+        for command in installed_events(settings_path(scope.value, Path.cwd())).values():
+            _, option, value = command.partition(" --data-dir ")
+            if option:
+                return Path(shlex.split(value)[0])
+    return None
+
+
+def _hook_command(playbook: str, project: str | None, data_dir: Path) -> str:
     """With the path of this Python: a hook does not have the PATH of the terminal."""
     parts = [sys.executable, "-m", "hansei", "hooks", "run", "--playbook", playbook]
+    parts += ["--data-dir", str(data_dir.absolute())]
     if project:
         parts += ["--project", project]
     return shlex.join(parts)

@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any
 from hansei.coding_agents.session_store import (
     SessionRange,
     SessionStore,
-    account_of,
     read_unsent,
+)
+from hansei.credentials import (
+    Credentials,
+    account_id,
+    data_dir_of_user,
+    load_credentials,
+    resolve_credentials,
+    save_credentials,
 )
 from hansei.errors import (
     Busy,
@@ -54,31 +61,57 @@ TRY_LATER = (Unreachable, ServerError, Busy, Unauthorized, UnexpectedResponse, N
 """Errors after which a range stays in the spool."""
 
 
-def open_client(**options: Any) -> Hansei:
-    """A client. Its module is imported only now, because the help of `hansei` needs none."""
-    return import_module("hansei.client").Hansei(**options)
-
-
 @dataclass(frozen=True)
 class HookOptions:
     playbook: str
     project_id: str | None = None
 
 
-def handle_event(store: SessionStore, event: Mapping[str, Any], options: HookOptions) -> Json:
+def bind_account(store: SessionStore) -> Path:
+    """The data directory with the credentials that hooks use from now on: that of the user, or a
+    copy of the credentials in use. What a session finds in its folder or its environment changes
+    nothing. Raises `NotConfigured`.
+    """
+    found = resolve_credentials()
+    if found.api_key is None:
+        raise NotConfigured("Hooks need an API key. Set HANSEI_API_KEY, and install them again.")
+    own = data_dir_of_user()
+    if load_credentials(own) == found:
+        return own
+    return save_credentials(store.accounts / account_id(found), found).parent
+
+
+def load_account(data_dir: Path | None) -> Credentials:
+    """The credentials that the hooks are bound to. Raises `NotConfigured`."""
+    found = load_credentials(data_dir) if data_dir is not None else None
+    if found is None:
+        raise NotConfigured("The hooks have no credentials. Run `hansei hooks install` again.")
+    return found
+
+
+def open_client(account: Credentials, **options: Any) -> Hansei:
+    """A client. Its module is imported only now, because the help of `hansei` needs none."""
+    return import_module("hansei.client").Hansei(account.url, account.api_key, **options)
+
+
+def handle_event(
+    store: SessionStore, event: Mapping[str, Any], options: HookOptions, account: Credentials
+) -> Json:
     """The output of the hook; empty if there is nothing to say. Raises `HanseiError`, `OSError`."""
     name = event.get("hook_event_name")
     if name in ADVICE_EVENTS:
-        text = _advise(store, event, options)
+        text = _advise(store, event, options, account)
         if not text:
             return {}
         return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
     if name in TRANSCRIPT_EVENTS or name == SUB_AGENT_EVENT:
-        _spool_transcript(store, event, options)
+        _spool_transcript(store, event, options, account)
     return {}
 
 
-def _advise(store: SessionStore, event: Mapping[str, Any], options: HookOptions) -> str:
+def _advise(
+    store: SessionStore, event: Mapping[str, Any], options: HookOptions, account: Credentials
+) -> str:
     """The bullets for a prompt, or for the start of a session. Empty if all are already in the
     context of the session.
     """
@@ -88,7 +121,7 @@ def _advise(store: SessionStore, event: Mapping[str, Any], options: HookOptions)
     if not starts and not prompt.strip():
         return ""
     limits: Json = {"token_budget": SESSION_TOKENS} if starts else {"top_k": PROMPT_BULLETS}
-    with open_client(timeout=RENDER_TIMEOUT_SECONDS, max_retries=0) as client:
+    with open_client(account, timeout=RENDER_TIMEOUT_SECONDS, max_retries=0) as client:
         block = client.render_playbook(
             options.playbook, prompt, project_id=options.project_id, **limits
         )
@@ -103,7 +136,9 @@ def _advise(store: SessionStore, event: Mapping[str, Any], options: HookOptions)
     return block["text"]
 
 
-def _spool_transcript(store: SessionStore, event: Mapping[str, Any], options: HookOptions) -> None:
+def _spool_transcript(
+    store: SessionStore, event: Mapping[str, Any], options: HookOptions, account: Credentials
+) -> None:
     session_file = _session_file(event)
     own_file = event.get("agent_transcript_path")
     is_sub_agent = event.get("hook_event_name") == SUB_AGENT_EVENT
@@ -112,21 +147,23 @@ def _spool_transcript(store: SessionStore, event: Mapping[str, Any], options: Ho
     else:
         sidechain_only = is_sub_agent
     with store.lock("sessions"):
-        spool_session(store, session_file, options, sidechain_only=sidechain_only)
+        spool_session(
+            store, session_file, options, account_id(account), sidechain_only=sidechain_only
+        )
 
 
 def spool_session(
     store: SessionStore,
     session_file: Path,
     options: HookOptions,
+    account: str,
     *,
     sidechain_only: bool = False,
 ) -> int:
-    """Write the unsent ranges of a session file to the spool and return how many. The caller holds
-    the lock `sessions`. Raises `OSError`.
+    """Write the unsent ranges of a session file to the spool, for `account`, and return how many.
+    The caller holds the lock `sessions`. Raises `OSError`.
     """
     state = store.load(session_file)
-    account = _current_account()
     count = 0
     for unsent in read_unsent(session_file, state, sidechain_only=sidechain_only):
         if not store.has_room():
@@ -138,9 +175,9 @@ def spool_session(
                 unsent.session_id,
                 unsent.messages,
                 options.playbook,
+                account,
                 options.project_id,
                 state.retrieval_id,
-                account,
             )
             store.add_to_spool(messages)
             count += 1
@@ -165,10 +202,10 @@ def send_spool(store: SessionStore, client: Hansei) -> SendResult:
     are kept.
     """
     result = SendResult([])
-    account = account_of(client.url, client.http_headers)
+    account = client.account_id
     for path in store.waiting():
         messages = store.load_range(path)
-        if messages is None or messages.account not in (None, account):
+        if messages is None or messages.account != account:
             continue
         try:
             result.run_ids.append(_send(client, messages))
@@ -202,14 +239,14 @@ def _send(client: Hansei, messages: SessionRange) -> str:
     return response["run_id"]
 
 
-def start_sender() -> None:
+def start_sender(data_dir: Path) -> None:
     """Send the spool in a process of its own, which outlives the session."""
     options: Json = {"start_new_session": True}
     if sys.platform == "win32":
         options = {"creationflags": subprocess.DETACHED_PROCESS}
     nothing = subprocess.DEVNULL
     subprocess.Popen(
-        [sys.executable, "-m", "hansei", "hooks", "send", "--quiet"],
+        [sys.executable, "-m", "hansei", "hooks", "send", "--quiet", "--data-dir", str(data_dir)],
         stdin=nothing,
         stdout=nothing,
         stderr=nothing,
@@ -223,14 +260,6 @@ def _session_file(event: Mapping[str, Any]) -> Path:
     if not isinstance(path, str) or not path:
         raise ValueError("The hook event has no `transcript_path`.")
     return Path(path).expanduser()
-
-
-def _current_account() -> str | None:
-    try:
-        with open_client() as client:
-            return account_of(client.url, client.http_headers)
-    except NotConfigured:
-        return None
 
 
 def _role_of(entry: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@
         sessions/<hash of the path>.json       how far a session file was read, and its retrieval
         spool/<range>.json                     one range of messages that waits to be sent
         spool/<range>.rejected                 one that the service refused
+        accounts/<ID>/credentials.json         the URL and key that hooks were installed with
 
 A range of lines has one ID. The service stores an ID once, so a range that is sent again after a
 crash counts once. Transcripts can contain secrets: all files have mode 0600.
@@ -18,7 +19,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from hansei.coding_agents.hook_settings import write_atomically
 from hansei.errors import BadRequest
@@ -51,15 +52,15 @@ class SessionState:
 
 @dataclass(frozen=True)
 class SessionRange:
-    """Messages to send. `account` identifies the URL and key that they belong to."""
+    """Messages to send. `account` is the `account_id` of the URL and key that they belong to."""
 
     external_id: str
     session_id: str | None
     messages: list[Json]
     playbook: str
+    account: str
     project_id: str | None = None
     retrieval_id: str | None = None
-    account: str | None = None
 
 
 def state_directory() -> Path:
@@ -76,6 +77,7 @@ class SessionStore:
         self.directory = directory or state_directory()
         self.spool = self.directory / "spool"
         self.sessions = self.directory / "sessions"
+        self.accounts = self.directory / "accounts"
         for folder in (self.directory, self.spool, self.sessions):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -225,8 +227,3 @@ def _is_json(line: bytes) -> bool:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-
-
-def account_of(url: str, headers: dict[str, Any]) -> str:
-    """Identifies the service and the key, so that no range is sent to another tenant."""
-    return _hash(f"{url} {headers.get('Authorization', '')}")

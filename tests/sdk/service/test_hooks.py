@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,11 @@ from typer.testing import CliRunner
 from hansei import Hansei
 from hansei.cli import hooks
 from hansei.cli.main import app
+from hansei.coding_agents.hook_settings import installed_events, settings_path
 from hansei.coding_agents.session_store import SessionStore
+from hansei.credentials import Credentials, save_credentials
 from tests.conftest import TestTenant
+from tests.sdk.stub_service import StubService
 
 RULE = "Run the tests of a module before you change it."
 
@@ -29,7 +33,9 @@ def hansei(
     monkeypatch.setenv("HANSEI_URL", live)
     monkeypatch.setenv("HANSEI_API_KEY", tenant.keys["write"])
     monkeypatch.setenv("HANSEI_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setattr(hooks, "start_sender", lambda: run("send", "--quiet"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    monkeypatch.setattr(hooks, "start_sender", send_now)
+    run("install")
     with Hansei() as client:
         client.apply_deltas("coding", [{"type": "ADD", "section": "OTHERS", "content": RULE}])
         yield client
@@ -40,6 +46,16 @@ def run(*arguments: str, event: Any = None) -> str:
     done = CliRunner().invoke(app, ["hooks", *arguments], input="" if event is None else text)
     assert done.exit_code == 0, done.output
     return done.stdout
+
+
+def send_now(data_dir: Path) -> None:
+    run("send", "--quiet", "--data-dir", str(data_dir))
+
+
+def installed_options() -> list[str]:
+    """The options of the installed command."""
+    command = installed_events(settings_path("user", Path.cwd()))["SessionStart"]
+    return shlex.split(command)[5:]
 
 
 @pytest.fixture
@@ -65,7 +81,7 @@ class Session:
 
     def hook(self, name: str, **more: Any) -> str:
         event = {"hook_event_name": name, "session_id": self.id, "transcript_path": str(self.path)}
-        return run("run", event=event | more)
+        return run("run", *installed_options(), event=event | more)
 
 
 def sent(hansei: Hansei) -> list[list[str]]:
@@ -119,8 +135,8 @@ def test_sub_agent_with_its_own_file(hansei: Hansei, session: Session, tmp_path:
 def test_service_that_is_away_loses_nothing(
     hansei: Hansei, session: Session, monkeypatch: pytest.MonkeyPatch, live: str
 ) -> None:
-    account = (live, hansei.http_headers)
     monkeypatch.setenv("HANSEI_URL", "http://127.0.0.1:9")
+    run("install")
     session.say("assistant", "Done.")
     assert session.hook("SessionStart") == ""
     session.hook("SessionEnd")
@@ -128,10 +144,10 @@ def test_service_that_is_away_loses_nothing(
     assert len(store.waiting()) == 1
     assert "cannot be reached" in (store.last_error() or "")
     assert oct(store.waiting()[0].stat().st_mode)[-3:] == "600"
-    monkeypatch.setenv("HANSEI_URL", account[0])
+    monkeypatch.setenv("HANSEI_URL", live)
+    run("install")
     run("send")
     assert sent(hansei) == []  # it belongs to the other service
-    monkeypatch.setenv("HANSEI_URL", "http://127.0.0.1:9")
     assert len(store.waiting()) == 1
 
 
@@ -139,7 +155,7 @@ def test_busy_service_is_tried_later(
     hansei: Hansei, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The range is written before it is sent, so a killed sender repeats it without effect."""
-    monkeypatch.setattr(hooks, "start_sender", lambda: None)
+    monkeypatch.setattr(hooks, "start_sender", lambda _: None)
     session.say("assistant", "Done.")
     session.hook("SessionEnd")
     (waiting,) = SessionStore().waiting()
@@ -153,16 +169,52 @@ def test_busy_service_is_tried_later(
 def test_other_key_does_not_send_it(
     hansei: Hansei, session: Session, monkeypatch: pytest.MonkeyPatch, tenant: TestTenant
 ) -> None:
-    monkeypatch.setattr(hooks, "start_sender", lambda: None)
+    monkeypatch.setattr(hooks, "start_sender", lambda _: None)
     session.say("assistant", "Secret of the first tenant.")
     session.hook("SessionEnd")
     monkeypatch.setenv("HANSEI_API_KEY", tenant.keys["admin"])
+    run("install")
     assert "0 transcripts sent, 1 left" in run("send")
+
+
+@pytest.mark.parametrize("source", ["file", "data directory", "environment"])
+def test_session_in_a_cloned_folder_uses_the_account_of_the_installation(
+    hansei: Hansei,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    service: StubService,
+    source: str,
+) -> None:
+    """A cloned repository has files, and its settings can give the session variables."""
+    folder = tmp_path / "clone"
+    save_credentials(folder / ".hansei", Credentials(service.url, "hsk_foreign"))
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("HANSEI_URL")
+    if source == "environment":
+        monkeypatch.setenv("HANSEI_URL", service.url)
+    if source == "data directory":
+        monkeypatch.setenv("HANSEI_DATA_DIR", str(folder / ".hansei"))
+    assert RULE in session.hook("SessionStart", source="startup")
+    session.say("assistant", "Secret of the session.")
+    session.hook("SessionEnd")
+    assert service.calls == []
+    assert sent(hansei) == [["Secret of the session."]]
+
+
+def test_hooks_need_an_account(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANSEI_STATE_DIR", str(nobody / "state"))
+    monkeypatch.setenv("HANSEI_URL", "http://127.0.0.1:9")
+    done = CliRunner().invoke(app, ["hooks", "install"])
+    assert "HANSEI_API_KEY" in done.stderr
+    event = {"hook_event_name": "SessionEnd", "transcript_path": str(nobody)}
+    assert run("run", event=event) == ""
+    assert "hansei hooks install" in (SessionStore().last_error() or "")
 
 
 @pytest.mark.parametrize("event", ["", "{", "[]", '"x"', '{"hook_event_name": "SessionEnd"}'])
 def test_input_that_is_no_event_never_fails(hansei: Hansei, event: str) -> None:
-    done = CliRunner().invoke(app, ["hooks", "run"], input=event)
+    done = CliRunner().invoke(app, ["hooks", "run", *installed_options()], input=event)
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr
 
@@ -175,7 +227,6 @@ def test_closed_standard_input_never_fails(monkeypatch: pytest.MonkeyPatch) -> N
 def test_bootstrap_sends_past_sessions_once(
     hansei: Hansei, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     monkeypatch.chdir(tmp_path)
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in str(tmp_path))
     folder = tmp_path / "claude" / "projects" / name
