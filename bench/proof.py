@@ -1,0 +1,107 @@
+"""Whether a playbook makes agents better: House Rules with readers, scored again from recordings.
+
+Each archive in `tests/recordings/eval` is the folder of one `hansei eval run` whose model was a
+reader (bench/readers). The bench makes the tasks again from their seed and scores each answer
+again, stops if one differs from what was recorded, and computes the report.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench.corpus import ROOT
+from bench.report import Report
+from hansei.evaluation.report import build_report
+
+sys.path.insert(0, str(ROOT / "examples"))
+
+from house_rules.episode import score_answer
+from house_rules.tasks import find_task
+
+RECORDINGS = ROOT / "tests" / "recordings" / "eval"
+ABOUT = (
+    "Each row is one arm of one run on the held-out tasks: right answers of the tasks that a "
+    "hidden convention touches, and of the controls. `difference`: the success rate minus that of "
+    "`none`, with its 95 % interval and the p-value of McNemar's exact test. `tokens`: of the "
+    "advice, for a task. The readers are language models that answered by hand (bench/readers/README.md)."
+)
+Json = dict[str, Any]
+
+
+def main(
+    recordings: Annotated[Path, typer.Option(help="Folder of the archives.")] = RECORDINGS,
+) -> None:
+    report = Report("proof", ABOUT)
+    columns = ("run", "arm", "conventions", "controls", "difference", "p", "tokens")
+    report.table("arms", "Held-out tasks", *columns)
+    report.table("learning", "Learning", "run", "traces", "model calls for a trace", "bullets")
+    for archive in sorted(recordings.glob("*.tar.xz")):
+        with tempfile.TemporaryDirectory() as folder:
+            with tarfile.open(archive) as file:
+                file.extractall(folder)
+            add_rows(report, archive.name.removesuffix(".tar.xz"), Path(folder))
+    report.finish(write=recordings == RECORDINGS)
+
+
+def add_rows(report: Report, run: str, folder: Path) -> None:
+    """The rows of one run. Raises `ValueError` if a score cannot be repeated."""
+    answers = [a for a in rescored(folder) if a["phase"] == "held_out"]
+    result = build_report(folder)
+    differences = {c["first"]: c for c in result["comparisons"] if c["second"] == "none"}
+    for arm in result["plan"]["protocol"]["arms"]:
+        mine = [a for a in answers if a["arm"] == arm]
+        touched = [a for a in mine if not find_task(a["task_id"])[1].is_control]
+        controls = [a for a in mine if find_task(a["task_id"])[1].is_control]
+        tokens = sum(a["advice_tokens"] for a in mine) / max(len(mine), 1)
+        report.row(
+            "arms",
+            run,
+            arm,
+            right(touched),
+            right(controls),
+            interval(differences.get(arm)),
+            p_value(differences.get(arm)),
+            f"{tokens:.0f}",
+        )
+    learning = result["learning"]
+    calls = learning["calls_per_trace"]
+    report.row("learning", run, learning["traces"], f"{calls:.2f}", learning["bullets"])
+
+
+def rescored(folder: Path) -> Iterator[Json]:
+    for line in (folder / "answers.jsonl").read_text("utf8").splitlines():
+        answer = json.loads(line)
+        if not answer["error"]:
+            score = float(score_answer(answer["task_id"], answer["answer"]).is_right)
+            if score != answer["score"]:
+                raise ValueError(f"{answer['task_id']}: {score} instead of {answer['score']}")
+        yield answer
+
+
+def right(answers: list[Json]) -> str:
+    return f"{sum(a['score'] for a in answers):.0f} of {len(answers)}"
+
+
+def interval(difference: Json | None) -> str:
+    if difference is None:
+        return "–"
+    mean, low, high = (100 * difference[name] for name in ("mean", "low", "high"))
+    return f"{mean:+.0f} ({low:+.0f} to {high:+.0f})"
+
+
+def p_value(difference: Json | None) -> str:
+    if difference is None:
+        return "–"
+    return "< .001" if difference["p"] < 0.001 else f"{difference['p']:.3f}".lstrip("0")
+
+
+if __name__ == "__main__":
+    typer.run(main)
