@@ -5,6 +5,7 @@ from __future__ import annotations
 from memory_api.core.ids import new_id
 from memory_api.reflection.context import Evidence, TraceContext
 from memory_api.reflection.episode import episode_draft, episode_text
+from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.traces.tables import TraceRow
 from tests.support.runs import call, run, user
@@ -23,4 +24,5 @@ def test_episode_has_the_category_that_the_client_stated() -> None:
         {"tenant_id": "t", "events": [], "outcome": "failure", "error": error}
     )
     trace = TraceRow(id=new_id(), project_id="p", outcome="failure")
-    assert episode_draft(TraceContext(trace, context, Evidence())).error_category == "timeout_error"
+    draft = episode_draft(TraceContext(trace, context, Evidence()), analyze_trace(context))
+    assert (draft.error_category, draft.tags) == ("timeout_error", ["failure", "timeout"])

@@ -124,6 +124,46 @@ async def apply_plan(
     return application.result
 
 
+@dataclass(frozen=True)
+class PreparedProposal:
+    """A plan that becomes a proposal, whatever the review mode of its playbook is."""
+
+    application: _Application
+
+    def with_memories(self, ids: Mapping[UUID, UUID]) -> PreparedProposal:
+        """The lessons as they were stored: the IDs of drafts → those of their memories."""
+        plan = self.application.plan
+        lessons = [
+            lesson.model_copy(update={"memory_id": ids[lesson.memory_id]})
+            if lesson.memory_id is not None and lesson.memory_id in ids
+            else lesson
+            for lesson in plan.lessons
+        ]
+        plan = plan.model_copy(update={"lessons": lessons})
+        return PreparedProposal(replace(self.application, plan=plan))
+
+    async def save(self, session: AsyncSession) -> UUID | None:
+        """The ID of the proposal; None if the playbook was deleted or nothing is left to change."""
+        playbook = await get_playbook(session, self.application.playbook, lock=True)
+        if playbook is None or playbook.deleted_at is not None:
+            return None
+        await _propose(session, self.application)
+        assert self.application.result is not None, "set by the proposal"
+        return self.application.result.proposal_id
+
+
+async def prepare_proposal(
+    runtime: Runtime,
+    tenant_id: UUID,
+    playbook: PlaybookRef,
+    plan: CurationPlan,
+    author: ChangeAuthor,
+) -> PreparedProposal:
+    """Embed what is needed to compare the plan with a playbook that has changed."""
+    queries = await _embed_additions(runtime, tenant_id, plan)
+    return PreparedProposal(_Application(playbook, plan, author, None, queries))
+
+
 async def _apply(
     runtime: Runtime, tenant_id: UUID, application: _Application, new: Sequence[Bullet]
 ) -> None:
@@ -248,7 +288,6 @@ async def load_current_playbook(
         ],
         frozenset(row.key or "" for row in changed),
         await find_earlier_decisions(session, playbook, lesson_prints, decisions),
-        await list_proposed_texts(session, playbook.scope_id) if _requires_review(playbook) else (),
     )
 
 
@@ -303,7 +342,8 @@ async def _propose(session: AsyncSession, application: _Application) -> None:
     playbook = await get_playbook(session, application.playbook, lock=True)
     assert playbook is not None, "it requires review, so it exists"
     current = await _load_current(session, playbook, application)
-    rebased = rebase_plan(plan, current)
+    waiting = await list_proposed_texts(session, playbook.scope_id)
+    rebased = rebase_plan(plan, replace(current, waiting=waiting))
     sources = sources_of(rebased.changes, plan.lessons)
     proposal_id: UUID | None = None
     change = await plan_deltas(rebased.deltas, sources)(session, playbook)

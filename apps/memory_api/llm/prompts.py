@@ -57,7 +57,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "reflection/failure": _RUN,
             "reflection/success": _RUN,
             "reflection/partial": _RUN,
-            "maintenance/dreaming": "schema episodes",
+            "maintenance/dreaming": "schema counts statements episodes",
             "maintenance/session_summary": "schema episodes",
             "reflection/data": _RUN,
             "reflector/default": f"""{_TRAJECTORY} test_report used_bullets findings lessons

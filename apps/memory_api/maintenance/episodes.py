@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -12,31 +11,48 @@ import structlog
 from pydantic import BaseModel
 
 from memory_api.core.secret_redaction import redact
+from memory_api.core.settings import Settings
 from memory_api.llm.errors import LLMError, LLMOverBudget
 from memory_api.llm.prompts import split_cacheable_prefix
 from memory_api.llm.structured_output import request_structured, schema_text
 from memory_api.llm.untrusted_text import fence_text, fit_text
 from memory_api.llm.wrappers import MeteredLLM
+from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.reflection.event_text import (
+    MIN_PIECES_TOKENS,
+    ShownContents,
+    event_pieces,
+    fit_events,
+)
+from memory_api.reflection.outside_text import Origin, OutsideText, OutsideTexts, guard_lessons
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime, open_model_session
+from memory_api.text.quotations import is_safe_name
+from memory_api.text.terms import estimate_tokens
+from memory_api.traces.schemas import ErrorInfo, Event
 
 Answer = TypeVar("Answer", bound=BaseModel)
-MAX_EPISODE_TOKENS = 500
+MAX_EPISODE_TOKENS = 1_000
+"""Of one episode in a prompt, its events included."""
+CONTENT_SHARE = 3
+"""The text of an episode with events gets one part in three of its tokens."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One agent run, as it is remembered."""
+    """One agent run, as it is remembered. The events are those of its trace."""
 
     id: UUID
     content: str
     importance: float
     outcome: str | None
     trace_id: UUID | None
-    created_at: datetime
     error_category: str | None = None
+    error: ErrorInfo | None = None
+    playbook: str | None = None
+    events: Sequence[Event] = ()
 
 
 @dataclass(frozen=True)
@@ -46,9 +62,44 @@ class EpisodeAnswer:
     """
 
     answer: Any = None
+    model: str | None = None
     prompt_hash: str | None = None
     usage: dict[str, Any] | None = None
     error: LLMError | None = None
+
+
+def show_episodes(settings: Settings, episodes: Sequence[Episode]) -> list[str]:
+    """Each episode as text for a prompt: outcome, error, content and events, redacted, within equal
+    parts of the token budget.
+    """
+    budget = min(MAX_EPISODE_TOKENS, settings.llm_prompt_tokens // max(1, len(episodes)))
+    return [_show_episode(episode, max(MIN_PIECES_TOKENS, budget)) for episode in episodes]
+
+
+def _show_episode(episode: Episode, budget: int) -> str:
+    outcome = f"outcome {episode.outcome or 'unknown'}"
+    if episode.error is not None:
+        outcome += f", error {episode.error.error_category.value}"
+    text = redact(episode.content).text
+    if episode.error is not None and episode.error.error_message:
+        text = f"Error: {redact(episode.error.error_message).text}\n{text}"
+    if not episode.events:
+        return f"{outcome}: {fit_text(text, budget)}"
+    text = fit_text(text, max(MIN_PIECES_TOKENS, budget // CONTENT_SHARE))
+    pieces = event_pieces(episode.events, ShownContents())
+    return f"{outcome}: {text}\n{fit_events(pieces, budget - estimate_tokens(text))}"
+
+
+async def guard_text_on_episodes(
+    drafts: Sequence[MemoryDraft], episodes: Sequence[Episode], shown: Sequence[str]
+) -> list[MemoryDraft]:
+    """`guard_lessons` for what was written about episodes: all that was shown of them is outside
+    text.
+    """
+    names = {event.tool_name for e in episodes for event in e.events if event.tool_name}
+    texts = [OutsideText(Origin.MEMORY, text) for text in shown]
+    outside = OutsideTexts(texts, {name for name in names if is_safe_name(name)})
+    return await guard_lessons(drafts, outside)
 
 
 async def ask_about_episodes(
@@ -57,24 +108,22 @@ async def ask_about_episodes(
     project_id: str,
     prompt_name: str,
     model_type: type[Answer],
-    episodes: Sequence[Episode],
+    shown: Sequence[str],
+    **values: str,
 ) -> EpisodeAnswer:
-    """Ask the model. Raises `LLMError` if a later attempt of the run may get an answer: the
-    provider is down, or the budget is spent and does not ask for the rules.
+    """Ask the model about episodes; `values` are further values for the prompt. Raises `LLMError`
+    if a later attempt of the run may get an answer: the provider is down, or the budget is spent
+    and does not ask for the rules.
     """
+    builtin = "\n".join(f"{{{name}}}" for name in ("schema", *values, "episodes"))
     model = open_model_session(
-        runtime, run.tenant_id, None, run.id, project_id=project_id, builtin="{schema}\n{episodes}"
+        runtime, run.tenant_id, None, run.id, project_id=project_id, builtin=builtin
     )
     if model is None:
         return EpisodeAnswer()
     prompt = model.prompt(prompt_name)
-    per_episode = min(MAX_EPISODE_TOKENS, max(20, model.prompt_tokens // len(episodes)))
-    lines = [
-        f"[{number}] outcome {episode.outcome or 'unknown'}:"
-        f" {fit_text(redact(episode.content).text, per_episode)}"
-        for number, episode in enumerate(episodes, start=1)
-    ]
-    values = {
+    lines = [f"[{number}] {text}" for number, text in enumerate(shown, start=1)]
+    values |= {
         "schema": schema_text(model_type),
         "episodes": fence_text("\n".join(lines), label="episodes"),
     }
@@ -87,7 +136,7 @@ async def ask_about_episodes(
         prompt_hash=prompt.hash,
     )
     try:
-        answer, _ = await request_structured(metered, model_type, request)
+        answer, reply = await request_structured(metered, model_type, request)
     except LLMOverBudget as error:
         if not error.allows_rules:
             raise
@@ -97,4 +146,4 @@ async def ask_about_episodes(
             raise
         log.warning("model_replaced_by_rules", purpose=request.purpose, error=str(error))
         return EpisodeAnswer(usage=metered.usage(), error=error)
-    return EpisodeAnswer(answer, prompt.hash, metered.usage())
+    return EpisodeAnswer(answer, reply.model, prompt.hash, metered.usage())

@@ -190,13 +190,42 @@ order by m.importance * m.strength, m.id
 limit :limit
 
 -- name: recent_episodes
--- The episodes of a project since a time with at least some importance, the most important first. Results of maintenance are excluded.
-select m.id, m.content, m.importance, m.outcome, m.error_category, m.trace_id, m.created_at, m.metadata -> 'tools' tools
+-- The episodes of a project in a period with at least some importance, the most important first, with the error and the playbook of their
+-- traces. Results of maintenance are excluded.
+select m.id, m.content, m.importance, coalesce(m.outcome, t.outcome) outcome, coalesce(m.error_category, t.error ->> 'error_category') error_category,
+       m.trace_id, t.error, t.playbook
 from memories m
+left join traces t on t.tenant_id = :tenant and t.id = m.trace_id
 where m.tenant_id = :tenant and m.project_id = :project and m.kind = 'episode' and m.status = 'active'
-  and m.created_at >= cast(:since as timestamptz) and m.importance >= :min_importance and m.source <> 'session_summary'
+  and m.created_at >= cast(:since as timestamptz) and m.created_at < cast(:until as timestamptz)
+  and m.importance >= :min_importance and m.source <> 'session_summary'
 order by m.importance desc, m.created_at desc, m.id
 limit :limit
+
+-- name: trace_outcomes
+-- The traces of a project that were stored in a period, by outcome.
+select coalesce(t.outcome, 'without outcome') outcome, count(*) trace_count
+from traces t
+where t.tenant_id = :tenant and t.project_id = :project
+  and t.created_at >= cast(:since as timestamptz) and t.created_at < cast(:until as timestamptz)
+group by t.outcome
+order by t.outcome
+
+-- name: dreamed_statements
+-- The newest reflections of dreaming in a project that nobody else changed.
+select m.id, m.content
+from memories m
+where m.tenant_id = :tenant and m.project_id = :project and m.kind = 'reflection' and m.status = 'active'
+  and m.source = 'dreaming' and m.change_actor = :actor and not m.pinned
+order by m.created_at desc, m.id desc
+limit :limit
+
+-- name: dreamed_strategies
+-- The strategies of these reflections of dreaming.
+select l.source_id id, l.target_id reflection_id
+from memory_links l
+join memories m on m.tenant_id = :tenant and m.id = l.source_id and m.kind = 'strategy' and m.source = 'dreaming'
+where l.tenant_id = :tenant and l.target_id = any(cast(:ids as uuid[])) and l.target_kind = 'memory' and l.relation = 'derived_from'
 
 -- name: recent_projects
 -- The projects with an episode since a time.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -12,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import current_tenant_id
 from memory_api.maintenance.tables import MaintenanceTaskRow
 from memory_api.run_queue.tables import UpkeepScheduleRow
+from memory_api.runs.lifecycle import NOW
 from memory_api.runs.tables import RunRow
 
 NEVER_STARTED = datetime(2000, 1, 1, tzinfo=UTC)
@@ -31,6 +33,19 @@ async def get_open_run(session: AsyncSession, kind: str) -> RunRow | None:
         .limit(1)
         .with_for_update()
     )
+
+
+async def is_running(session: AsyncSession, run_id: UUID) -> bool:
+    """Whether a process holds this run."""
+    found = await session.scalar(
+        select(RunRow.id).where(
+            RunRow.tenant_id == current_tenant_id(session),
+            RunRow.id == run_id,
+            RunRow.state == "running",
+            RunRow.lease_until > NOW,
+        )
+    )
+    return found is not None
 
 
 async def update_progress(session: AsyncSession, run: RunRow, progress: dict[str, Any]) -> bool:

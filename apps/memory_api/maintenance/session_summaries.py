@@ -15,7 +15,12 @@ from pydantic import BaseModel, Field
 from memory_api.core.resources import load_sql
 from memory_api.core.secret_redaction import redact
 from memory_api.llm.errors import LLMError
-from memory_api.maintenance.episodes import Episode, ask_about_episodes
+from memory_api.maintenance.episodes import (
+    Episode,
+    ask_about_episodes,
+    guard_text_on_episodes,
+    show_episodes,
+)
 from memory_api.memories.editing import rewrite_memory
 from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
@@ -90,14 +95,17 @@ async def _summarize(
         rows = found.all()
     earlier = next((row for row in rows if row.source == SOURCE), None)
     episodes = [
-        Episode(row.id, row.content, row.importance, row.outcome, row.trace_id, row.created_at)
+        Episode(row.id, row.content, row.importance, row.outcome, row.trace_id)
         for row in rows
         if row.source != SOURCE
     ]
-    answered = await ask_about_episodes(runtime, run, project_id, PROMPT, SessionSummary, episodes)
+    shown = show_episodes(runtime.settings, episodes)
+    answered = await ask_about_episodes(runtime, run, project_id, PROMPT, SessionSummary, shown)
     summary = answered.answer or excerpt_episodes(episodes)
-    draft = _draft(run, project_id, session_id, episodes, summary)
-    (item,) = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), [draft])
+    drafts = [_draft(run, project_id, session_id, episodes, summary)]
+    contents = [episode.content for episode in episodes]
+    (draft,) = drafts = await guard_text_on_episodes(drafts, episodes, contents)
+    (item,) = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), drafts)
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         memory = await get_memory(session, earlier.id, for_update=True) if earlier else None
         fields: dict[str, Any] = {

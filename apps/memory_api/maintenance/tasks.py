@@ -14,13 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.errors import Conflict
 from memory_api.core.settings import Settings
-from memory_api.maintenance import (
-    decay,
-    dreaming,
-    pruning,
-    relations,
-    session_summaries,
-)
+from memory_api.maintenance import decay, pruning, relations, session_summaries
+from memory_api.maintenance.dreaming.step import DREAMING, dream
 from memory_api.maintenance.index_density import rebuild_sparse_index
 from memory_api.maintenance.retention.expiry import HAS_MORE, delete_by_policy
 from memory_api.maintenance.vector_indexes import sync_vector_indexes
@@ -43,11 +38,11 @@ MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
 class MaintenanceTask:
     """One task. `offset` is the time of day (UTC) at which a period starts, so that tasks that use
     each other's results run in order. `reflects` tasks produce reflections: mode `lite` never
-    starts them on a schedule.
+    starts them on a schedule. `execute` returns None if it has finished the run.
     """
 
     name: str
-    execute: Callable[[Runtime, RunRow], Awaitable[StepResult]]
+    execute: Callable[[Runtime, RunRow], Awaitable[StepResult | None]]
     period: Literal["hour", "day", "week"]
     offset: timedelta = field(default=timedelta())
     reflects: bool = False
@@ -92,7 +87,7 @@ _TASKS = (
     MaintenanceTask(
         session_summaries.SUMMARIES, session_summaries.summarize_sessions, "hour", reflects=True
     ),
-    MaintenanceTask(dreaming.DREAMING, dreaming.dream, "day", timedelta(hours=3), reflects=True),
+    MaintenanceTask(DREAMING, dream, "day", timedelta(hours=3), reflects=True),
     MaintenanceTask(relations.ENTITIES, relations.link_entities, "day", timedelta(hours=5)),
     MaintenanceTask(relations.CLUSTERS, relations.join_clusters, "day", timedelta(hours=5)),
     MaintenanceTask(pruning.PRUNING, pruning.prune_memories, "week", timedelta(hours=4)),
@@ -110,7 +105,7 @@ def require_allowed(task: MaintenanceTask, settings: Settings) -> None:
     """Raises `Conflict` for dreaming in mode `lite` and for all reflections if they are off."""
     if task.reflects and not settings.reflective_memory_enabled:
         raise Conflict(f"`{task.name}` needs HANSEI_REFLECTIVE_MEMORY_ENABLED=true.")
-    if task.name == "dreaming" and settings.reflective_memory_mode == "lite":
+    if task.name == DREAMING and settings.reflective_memory_mode == "lite":
         raise Conflict("`dreaming` needs HANSEI_REFLECTIVE_MEMORY_MODE=full.")
 
 
@@ -120,6 +115,8 @@ async def run_maintenance(runtime: Runtime, run: RunRow) -> None:
     if task is None:
         raise lifecycle.UnknownRunKind(f"{MAINTENANCE}/{run.input.get(TASK)}")
     result = await task.execute(runtime, run)
+    if result is None:
+        return
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         if result.data.get(HAS_MORE):
             next_run = task.new_run(session)

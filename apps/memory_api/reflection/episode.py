@@ -12,6 +12,8 @@ from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.memories.queries import find_memory_id
 from memory_api.memories.schemas import MemoryKind
 from memory_api.reflection.context import TraceContext
+from memory_api.reflection.rules import error_category_of, rule_tags
+from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.schemas import Event, EventType, OutcomeType
 
 MAX_EPISODE_PART = 600
@@ -57,10 +59,15 @@ def _shorten(text: str) -> str:
     return text if len(text) <= MAX_EPISODE_PART else text[: MAX_EPISODE_PART - 1] + "…"
 
 
-def episode_draft(trace_context: TraceContext, importance: float | None = None) -> MemoryDraft:
-    """`importance` comes from the evaluation; without one, the outcome decides."""
+def episode_draft(
+    trace_context: TraceContext, facts: Sequence[Fact], importance: float | None = None
+) -> MemoryDraft:
+    """`importance` comes from the evaluation; without one, the outcome decides. Error category and
+    tags are those of a reflection by rules.
+    """
     trace, context = trace_context.trace, trace_context.context
     text = episode_text(trace.task_description, trace.task_goal, trace.outcome, context.events)
+    category = error_category_of(facts, context)
     by_outcome = 0.3 if context.outcome is OutcomeType.SUCCESS else 0.6
     return MemoryDraft(
         kind=MemoryKind.EPISODE,
@@ -68,7 +75,8 @@ def episode_draft(trace_context: TraceContext, importance: float | None = None) 
         content=text,
         importance=by_outcome if importance is None else importance,
         source="trace",
-        error_category=context.error.error_category.value if context.error else None,
+        tags=rule_tags(facts, context)[0 if context.outcome_is_known else 1 :],
+        error_category=category.value if category else None,
         outcome=trace.outcome,
         session_id=trace.session_id,
         trace_id=trace.id,

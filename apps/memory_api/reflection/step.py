@@ -86,7 +86,7 @@ class TraceLearner(Learner[ReflectionInput, TraceLessons]):
         return TraceLessons(
             memories,
             task_memories,
-            episode_draft(input.trace_context, input.run.input.get(IMPORTANCE)),
+            episode_draft(input.trace_context, facts, input.run.input.get(IMPORTANCE)),
             playbook_lessons=[draft.id for draft in strategies if _fits_playbook(draft)],
             tags=reflection.verdicts,
             confirmed_lessons=reflection.confirmed_lessons,
