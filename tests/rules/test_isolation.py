@@ -23,6 +23,7 @@ from tests.rules.isolation import (
     sow,
     tenant_tables,
 )
+from tests.rules.leak_table import MISTAKES, leak_table
 
 SPOILERS = {
     "dropped": "drop policy {table}_tenant on {table}",
@@ -112,12 +113,17 @@ async def test_unbound_connection_sees_no_rows(
                 assert await superuser.fetchval(f"select count(*) from {table}") == 0, table
 
 
-async def test_pooled_connection_loses_its_tenant(service: Any, two_tenants: TwoTenants) -> None:
-    async with service.transaction():
-        await service.execute(f"set local hansei.tenant_id = '{two_tenants.mine}'")
-        assert await service.fetchval("select count(*) from memories") > 0
-    assert await service.fetchval("select current_setting('hansei.tenant_id')") == ""
-    assert await service.fetchval("select count(*) from memories") == 0
+async def test_usual_mistakes_leak_no_row(database: Database) -> None:
+    """Beside copies of the tables without policies, where each of them leaks."""
+    name = f"{database.name}_leaks"
+    await database.server.clone(name)
+    found = await leak_table(Database(database.server, name).url)
+    await database.server.run(f"drop database {name} with (force)")
+    assert {row for leaks in found.values() for row in leaks} == set(MISTAKES)
+    assert len(found) > 40
+    counts = {(t, m): count for t, leaks in found.items() for m, count in leaks.items()}
+    assert [key for key, (here, _) in counts.items() if here] == []
+    assert [key for key, (_, without) in counts.items() if not without] == []
 
 
 async def test_invalid_binding_is_an_error(service: Any) -> None:
