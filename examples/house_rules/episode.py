@@ -54,16 +54,20 @@ class Episode:
             place=domain.place, tools="\n".join(map(str, domain.tools.values()))
         )
         self.events.append({"event_type": "system_event", "content": self.instructions})
-        self.events.append({"event_type": "user_message", "content": self.task.text})
+        self.events.append({"event_type": "user_message", "content": self.request()})
 
     def prompt(self, advice: str = "") -> list[dict[str, str]]:
         """The messages of the first call of a model."""
-        parts = [advice.strip()] if advice.strip() else []
-        parts += ["Records on the screen:", *self._records(), "", f"Task: {self.task.text}"]
+        content = f"{advice.strip()}\n{self.request()}".lstrip()
         return [
             {"role": "system", "content": self.instructions},
-            {"role": "user", "content": "\n".join(parts)},
+            {"role": "user", "content": content},
         ]
+
+    def request(self) -> str:
+        """What the agent sees of its task."""
+        records = "\n".join(self._records())
+        return f"Records on the screen:\n{records}\n\nTask: {self.task.text}"
 
     def _records(self) -> list[str]:
         """The objects that the task names, and their persons."""
