@@ -7,7 +7,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_api.trace_analysis.numbers import (
+from memory_api.text.numbers import (
     compare_numbers,
     find_numbers,
     is_equal,
