@@ -26,12 +26,9 @@ from bench.report import Report
 from memory_api.evaluation.evaluators.deterministic import score_by_evidence
 from memory_api.evaluation.evaluators.threshold import Thresholds
 from memory_api.evaluation.schemas import Criterion, EvaluationInput, best_score
-from memory_api.trace_analysis.ground_truth import (
-    expected_actions,
-    expected_answers,
-    expected_outputs,
-)
+from memory_api.trace_analysis.ground_truth import expected_actions, expected_outputs
 from memory_api.trace_analysis.parser import parse_trace
+from memory_api.traces.expected_results import expected_answers
 from memory_api.traces.schemas import CreateTraceRequest, OutcomeType
 
 DEFAULT = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "traces.jsonl"

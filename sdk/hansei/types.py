@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 
 OutcomeType = Literal["success", "failure", "partial", "timeout", "error"]
+MatchRule = Literal["exact", "number", "contains", "calls"]
+"""How to compare a run with its `ground_truth`."""
 TraceFormat = Literal[
     "auto", "hansei", "openai", "openai-responses", "anthropic", "claude-code", "codex", "otel",
     "langfuse", "langsmith", "tau-bench", "swe-agent",

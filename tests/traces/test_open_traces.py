@@ -107,6 +107,22 @@ async def test_evidence_after_outcome_is_evaluated_again(api: AsyncClient) -> No
     assert (await post(api, trace_id, "outcome", body)).json()["duplicate"] is True
 
 
+async def test_match_of_a_late_outcome(api: AsyncClient) -> None:
+    trace_id = await new_trace(api, outcome=None, ground_truth="Paris")
+    wrong = await post(api, trace_id, "outcome", {"outcome": "success", "match": "number"})
+    assert_names(wrong, "match")
+    assert "'number'" in wrong.text
+    assert "'Paris'" in wrong.text
+    told = await post(api, trace_id, "outcome", {"outcome": "success", "match": "exact"})
+    assert told.status_code == 200, told.text
+    back = (await api.get(f"/api/v1/traces/{trace_id}")).json()
+    assert back["ground_truth"] == {"answer": "Paris", "match": "exact"}
+    other = {"outcome": "success", "ground_truth": 42, "match": "number"}
+    assert (await post(api, trace_id, "outcome", other)).status_code == 200
+    back = (await api.get(f"/api/v1/traces/{trace_id}")).json()
+    assert back["ground_truth"] == {"answer": 42, "match": "number"}
+
+
 async def test_reported_outcome_is_kept_on_close(api: AsyncClient) -> None:
     trace_id = await new_trace(api, state="open", outcome=None)
     await post(api, trace_id, "outcome", {"outcome": "failure"})

@@ -127,6 +127,7 @@ async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceCont
         error=ErrorInfo.model_validate(trace.error) if trace.error else None,
         task_description=trace.task_description,
         task_goal=trace.task_goal,
+        generated_answer=trace.generated_answer,
         related_memory_ids=[UUID(memory) for memory in trace.related_memory_ids],
         tools=to_tools(trace.tools),
     )

@@ -59,6 +59,7 @@ _UNITS: dict[str, tuple[str, tuple[str, ...]]] = {
     }.items()
     for name, factors in zip(units.split()[::2], units.split()[1::2], strict=True)
 }
+_KINDS = {kind for kind, _ in _UNITS.values()}
 _CURRENCIES_OF_SYMBOL = {
     "$": frozenset({"usd", "cad", "aud", "nzd", "sgd", "hkd", "mxn"}),
     "£": frozenset({"gbp"}),
@@ -145,15 +146,22 @@ def parse_number(text: str) -> Number | None:
     return _to_number(match)
 
 
+def has_known_unit(number: Number) -> bool:
+    """Whether a number has no unit or one that can be converted."""
+    return not number.unit or number.unit in _KINDS
+
+
 def compare_numbers(one: Number, other: Number) -> NumberRelation:
-    """`different` only for numbers of the same unit of which no reading is equal and neither is the
-    other one rounded. A number without a unit and one with a unit are not compared, nor are
-    unknown units with others.
+    """`different` only for numbers of the same form and unit of which no reading is equal and
+    neither is the other one rounded. A number without a unit and one with a unit are not compared,
+    nor are unknown units with others, nor +34 612 345 678 with 612 345 678.
     """
     if not _is_same_currency(one.unit, other.unit):
         return "undecided"
     if not set(one.readings).isdisjoint(other.readings):
         return "same"
+    if one.text.startswith("+") != other.text.startswith("+"):
+        return "undecided"
     if one.unit != other.unit or _may_be_rounded(one, other) or _may_be_rounded(other, one):
         return "undecided"
     return "different"

@@ -44,7 +44,7 @@ def analyze_trace(
         *find_counts(trace),
         *find_error(context, trace),
         *find_failed_tests(test_report),
-        *find_expectations(trace, ground_truth),
+        *find_expectations(trace, ground_truth, context.generated_answer),
         *find_user_rules(trace),
         *compare_attempts(trace, context.outcome, attempts, ground_truth),
         *find_corrected_calls(trace),

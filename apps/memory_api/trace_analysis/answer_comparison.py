@@ -1,8 +1,8 @@
 """Compare an answer with the expected one.
 
 Without a declared `match`, the answers are the same, or the answer contains the expected one, or
-the comparison is undecided. It is `different` only for two numbers of the same form and unit. Dates,
-names, units and languages have too many forms for more.
+the comparison is undecided. It is `different` only for two numbers of the same form and unit.
+Dates, names, units and languages have too many forms for more.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from memory_api.text.numbers import (
     Number,
     compare_numbers,
     find_numbers,
+    has_known_unit,
     is_equal,
     occurs_in,
     parse_number,
 )
-from memory_api.traces.expected_results import Match
+from memory_api.traces.expected_results import MatchRule
 
 AnswerRelation = Literal["same", "contains_expected", "undecided", "different"]
 
@@ -59,7 +60,7 @@ def normal_form(text: str) -> str:
     return " ".join(folded.split()).rstrip(_END_PUNCTUATION)
 
 
-def compare_answers(answer: Any, expected: Any, match: Match | None = None) -> AnswerComparison:
+def compare_answers(answer: Any, expected: Any, match: MatchRule | None = None) -> AnswerComparison:
     """Compares an answer with the expected one, or with the closest of several (a list). Never
     raises. Values that are not text are compared as text. `match` is that of an answer.
     """
@@ -81,7 +82,7 @@ def _to_text(value: Any) -> str:
     return "" if value is None else str(value)[:_MAX_ANSWER_LENGTH].strip()
 
 
-def _relation(given: str, expected: str, match: Match | None) -> AnswerRelation:
+def _relation(given: str, expected: str, match: MatchRule | None) -> AnswerRelation:
     if not expected:
         return "undecided"
     if match == "number":
@@ -104,10 +105,10 @@ def _relation(given: str, expected: str, match: Match | None) -> AnswerRelation:
 
 def _compare_stated_number(given: str, expected: str) -> AnswerRelation:
     """The rules of `match: number`. An answer with several numbers of which one is equal is
-    undecided; an answer without a number in digits is another one.
+    undecided; an answer without the number in digits is another one.
     """
     number, wanted = parse_number(given), parse_number(expected)
-    if wanted is None:
+    if wanted is None or not has_known_unit(wanted):
         return "undecided"
     numbers = [number] if number is not None else find_numbers(given)
     equal = [one for one in numbers if is_equal(one, wanted)]
@@ -130,7 +131,7 @@ def _contains(text: str, part: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text) is not None
 
 
-def _reason(given: str, expected: str, relation: AnswerRelation, match: Match | None) -> str:
+def _reason(given: str, expected: str, relation: AnswerRelation, match: MatchRule | None) -> str:
     given, expected = excerpt(given, 80), excerpt(expected, 80)
     subject = f"Answer {given!r}" if given else "The empty answer"
     predicates = {

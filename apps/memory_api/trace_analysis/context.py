@@ -41,6 +41,7 @@ class ReflectionContext(ResponseModel):
     error: ErrorInfo | None = None
     task_description: str | None = None
     task_goal: str | None = None
+    generated_answer: str | None = None
     related_memory_ids: list[UUID] = Field(default_factory=list)
     tools: Tools = Field(default_factory=list[ToolDefinition])
 

@@ -28,11 +28,15 @@ MAX_ANSWER_LENGTH = 200
 """Characters of an answer that are quoted."""
 
 
-def find_expectations(trace: ParsedTrace, ground_truth: Any) -> Iterator[Fact]:
-    """Answer, calls and outputs of the ground truth; nothing without any."""
+def find_expectations(
+    trace: ParsedTrace, ground_truth: Any, stated_answer: str | None = None
+) -> Iterator[Fact]:
+    """Answer, calls and outputs of the ground truth; nothing without any. `stated_answer` is what
+    the client sent as the answer.
+    """
     if ground_truth is None:
         return
-    yield from _answer(trace, ground_truth)
+    yield from _answer(trace, ground_truth, stated_answer)
     yield from _calls(trace, ground_truth)
     missing = missing_outputs(trace, ground_truth)
     for output in expected_outputs(ground_truth)[:MAX_PER_KIND]:
@@ -59,25 +63,21 @@ def final_answer(trace: ParsedTrace) -> tuple[int, str] | None:
     return position, trace.content_at(position)
 
 
-def _answer(trace: ParsedTrace, ground_truth: Any) -> Iterator[Fact]:
+def _answer(trace: ParsedTrace, ground_truth: Any, stated_answer: str | None) -> Iterator[Fact]:
     expected = expected_answer(ground_truth)
     if expected is None:
         return
-    answer = final_answer(trace)
     shown = excerpt(expected, MAX_ANSWER_LENGTH)
-    if answer is None:
+    found = None if stated_answer else final_answer(trace)
+    answer = stated_answer or (found[1] if found else None)
+    comparison = compare_answer(trace, answer, ground_truth) if answer is not None else None
+    if answer is None or comparison is None:
         yield _expectation("answer", False, expected=shown, given=None, relation="missing")
         return
-    comparison = compare_answer(trace, answer[1], ground_truth)
-    if comparison is None:
-        return
-    met = None
-    if comparison.score is not None and comparison.is_exact:
-        met = comparison.relation == "same"
     yield _expectation(
-        *("answer", met, trace.event_ids[answer[0]]),
+        *("answer", comparison.is_met, trace.event_ids[found[0]] if found else None),
         expected=shown,
-        given=excerpt(answer[1], MAX_ANSWER_LENGTH),
+        given=excerpt(answer, MAX_ANSWER_LENGTH),
         relation=comparison.relation,
     )
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from memory_api.trace_analysis.answer_comparison import AnswerComparison, compare_answers
@@ -23,6 +23,7 @@ from memory_api.trace_analysis.arguments import (
     parse_mapping,
 )
 from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+from memory_api.traces.expected_results import declared_match, expected_answers
 
 MAX_FINDINGS = 6
 _MAX_CLASSIFIED_CALLS = 300
@@ -59,6 +60,7 @@ class ActionDeviation:
     `kind`: `changed` (expected tool, other arguments), `extra` or `missing`. `writes`: whether the
     tool can change anything, None if the trace does not state it. `is_similar`: the arguments
     differ only in case, spaces, the order of a list or the form of a value, or were not stated.
+    `is_required`: the client declared `match: calls`.
     """
 
     kind: str
@@ -69,11 +71,12 @@ class ActionDeviation:
     writes: bool | None = None
     is_similar: bool = False
     arguments: Arguments = field(default_factory=dict[str, str])
+    is_required: bool = False
 
     @property
     def is_fault(self) -> bool:
         """Whether it shows that the run did something else than expected."""
-        return self.writes is True and not self.is_similar
+        return (self.is_required or self.writes is True) and not self.is_similar
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +118,14 @@ def expected_actions(ground_truth: Any) -> list[ExpectedAction] | None:
 
 def compare_calls(trace: ParsedTrace, ground_truth: Any) -> CallComparison | None:
     """Compares all calls as multisets of (tool, arguments); the order does not count. None if the
-    ground truth has no list of actions.
+    ground truth has no list of actions. By `match: calls`, other calls than the expected ones are
+    not compared, and an action without arguments is met by any call of its tool.
     """
     expected = expected_actions(ground_truth)
     if expected is None:
         return None
+    if declared_match(ground_truth) == "calls":
+        return _compare_required_calls(trace, expected)
     writes = {tool.name: tool.writes for tool in trace.tools}
     reads = [action for action in expected if writes.get(action.tool) is False]
     made_reads = bool(expected) and not _match_exactly(reads, _successful(trace.calls))[0]
@@ -130,15 +136,33 @@ def compare_calls(trace: ParsedTrace, ground_truth: Any) -> CallComparison | Non
         _classify_deviation(call, open_actions if number < _MAX_CLASSIFIED_CALLS else [])
         for number, call in enumerate(unmatched)
     ]
-    deviations += [
-        ActionDeviation(
-            *("missing", None, action.tool, action.summary, (), writes.get(action.tool)),
-            arguments=action.flat_arguments,
-        )
-        for action in open_actions
-    ]
+    deviations += [_missing_call(action, writes.get(action.tool)) for action in open_actions]
     failed_calls = tuple(call for call in relevant if call.failure_message)
     return CallComparison(len(expected), tuple(deviations), failed_calls, made_reads)
+
+
+def _compare_required_calls(
+    trace: ParsedTrace, expected: Sequence[ExpectedAction]
+) -> CallComparison:
+    open_actions, unmatched = _match_exactly(expected, _successful(trace.calls))
+    for action in [action for action in open_actions if action.arguments is None]:
+        call = next((call for call in unmatched if call.tool == action.tool), None)
+        if call is not None:
+            open_actions.remove(action)
+            unmatched.remove(call)
+    compared = (
+        _classify_deviation(call, open_actions) for call in unmatched[:_MAX_CLASSIFIED_CALLS]
+    )
+    deviations = [deviation for deviation in compared if deviation.kind != "extra"]
+    deviations += map(_missing_call, open_actions)
+    required = tuple(replace(deviation, is_required=True) for deviation in deviations)
+    return CallComparison(len(expected), required)
+
+
+def _missing_call(action: ExpectedAction, writes: bool | None = None) -> ActionDeviation:
+    return ActionDeviation(
+        *("missing", None, action.tool, action.summary, (), writes), arguments=action.flat_arguments
+    )
 
 
 def _successful(calls: Sequence[ToolCall]) -> list[ToolCall]:
@@ -234,27 +258,11 @@ def _changes(call: ToolCall, action: ExpectedAction) -> tuple[ArgumentChange, ..
     return diff_arguments(call.arguments, action.flat_arguments)
 
 
-_ANSWER_FIELDS = ("answer", "expected", "expected_answer", "gold", "target", "answers")
 _ANSWER_TOOL = re.compile(
     r"^(?:finish|answer|final_?answer|submit|done|complete|respond)$", re.IGNORECASE
 )
 _MAX_EXPECTED_OUTPUTS = 10
 _MAX_MESSAGE_CHARACTERS = 20_000
-
-
-def expected_answers(ground_truth: Any) -> list[str]:
-    """The accepted answers: a text or number, a list of them, or a mapping with a field for it. []
-    for other shapes.
-    """
-    mapping = as_mapping(ground_truth)
-    if mapping:
-        named = (expected_answers(mapping.get(name)) for name in _ANSWER_FIELDS)
-        return next(filter(None, named), list[str]())
-    values = as_items(ground_truth) or [ground_truth]
-    scalars = [v for v in values if isinstance(v, str | int | float) and not isinstance(v, bool)]
-    return (
-        [str(v).strip() for v in scalars if str(v).strip()] if len(scalars) == len(values) else []
-    )
 
 
 def expected_answer(ground_truth: Any) -> str | None:
@@ -283,7 +291,8 @@ def answer_text(call: ToolCall) -> str:
 def compare_answer(
     trace: ParsedTrace, answer: str | None, ground_truth: Any
 ) -> AnswerComparison | None:
-    """Compares the run's answer with the expected one; None without an expected or a given answer.
+    """Compares the run's answer with the expected one, by the `match` that the ground truth
+    declares; None without an expected or a given answer.
 
     The answer is the stated one, else that of the answer call, else the last message.
     """
@@ -294,7 +303,10 @@ def compare_answer(
         given = answer_text(call)
     elif given is None and trace.reply_positions:
         given = trace.content_at(trace.reply_positions[-1])
-    return compare_answers(given, expected) if expected and given is not None else None
+    if not expected or given is None:
+        return None
+    match = declared_match(ground_truth)
+    return compare_answers(given, expected, None if match == "calls" else match)
 
 
 def expected_outputs(ground_truth: Any) -> list[str]:

@@ -10,11 +10,11 @@ from decimal import Decimal
 from typing import Any
 
 from memory_api.text.excerpts import excerpt
+from memory_api.text.numbers import Number, find_numbers, parse_number
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.expectations import final_answer
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.failures import error_message
-from memory_api.text.numbers import Number, find_numbers, parse_number
 from memory_api.trace_analysis.parser import ParsedTrace
 from memory_api.traces.schemas import EventType, OutcomeType
 

@@ -8,17 +8,18 @@ from typing import Any, Literal, cast, get_args
 from typing_extensions import TypeAliasType
 
 from memory_api.text.excerpts import excerpt
-from memory_api.text.numbers import parse_number
+from memory_api.text.numbers import has_known_unit, parse_number
 
-Match = TypeAliasType("Match", Literal["exact", "number", "contains", "calls"])
-"""How to compare the run with the ground truth.
-
-`exact`: the answer is equal, apart from Unicode form (NFKC), case, white space and punctuation at
-the end. `number`: it states the number, in any notation, with the same or no unit. `contains`: it
-contains the expected text, in the form of `exact`. `calls`: each of the expected calls was made
-with its arguments.
-"""
-MATCHES: tuple[str, ...] = get_args(Match.__value__)
+MatchRule = TypeAliasType("MatchRule", Literal["exact", "number", "contains", "calls"])
+MATCH_RULES: tuple[str, ...] = get_args(MatchRule.__value__)
+MATCH_DESCRIPTION = (
+    "How to compare the run with `ground_truth`. `exact`: the answer is equal, apart from Unicode"
+    " form (NFKC), case, white space and punctuation at its end. `contains`: it contains the"
+    " expected text, in the same form and not inside a word. `number`: it states the number in"
+    " digits, in any notation, rounded to the expected decimals, with the same or no unit."
+    " `calls`: all `actions` were called with these arguments. Without `match`, an answer of"
+    " another form is undecided."
+)
 ANSWER_FIELDS = ("answer", "expected", "expected_answer", "gold", "target", "answers")
 
 
@@ -31,57 +32,71 @@ def expected_answers(ground_truth: Any) -> list[str]:
         named = (expected_answers(mapping.get(name)) for name in ANSWER_FIELDS)
         return next(filter(None, named), list[str]())
     is_list = isinstance(ground_truth, list | tuple)
-    values = cast("list[Any]", ground_truth) if is_list and ground_truth else [ground_truth]
+    values: list[Any] = [*cast("list[Any]", ground_truth)] if is_list else [ground_truth]
     scalars = [v for v in values if isinstance(v, str | int | float) and not isinstance(v, bool)]
-    return (
-        [str(v).strip() for v in scalars if str(v).strip()] if len(scalars) == len(values) else []
-    )
+    if len(scalars) < len(values):
+        return []
+    return [text for text in (str(value).strip() for value in scalars) if text]
 
 
-def declared_match(ground_truth: Any) -> Match | None:
+def declared_match(ground_truth: Any) -> MatchRule | None:
     """The `match` of a stored ground truth."""
-    fields = cast("dict[str, Any]", ground_truth) if isinstance(ground_truth, dict) else {}
-    match = fields.get("match")
-    return cast(Match, match) if match in MATCHES else None
+    match = _fields(ground_truth).get("match")
+    return cast(MatchRule, match) if match in MATCH_RULES else None
 
 
-def with_match(ground_truth: Any, match: Match | None) -> Any:
+def with_match(ground_truth: Any, match: MatchRule | None) -> Any:
     """The ground truth with `match` as one of its fields, as it is stored. Raises `ValueError` for
     a `match` that is unknown or does not fit.
     """
-    fields = cast("dict[str, Any]", ground_truth) if isinstance(ground_truth, dict) else None
-    is_expectation = fields is not None and (
-        bool(expected_answers(fields)) or isinstance(fields.get("actions"), list)
-    )
-    stated = fields.get("match") if fields is not None and is_expectation else None
-    if stated is not None and stated not in MATCHES:
-        raise ValueError(f"`match` must be one of {', '.join(MATCHES)}, not {_show(stated)}.")
+    fields = _fields(ground_truth)
+    is_expectation = bool(expected_answers(fields)) or isinstance(fields.get("actions"), list)
+    stated = fields.get("match") if is_expectation else None
+    if stated is not None and stated not in MATCH_RULES:
+        raise ValueError(f"`match` must be one of {', '.join(MATCH_RULES)}, not {_show(stated)}.")
     if match is not None and stated not in (None, match):
         raise ValueError(f"`match` is '{match}' and '{stated}' in `ground_truth`. State one.")
     chosen = match or stated
     if chosen is None:
         return ground_truth
     _require_fit(ground_truth, chosen)
-    return {**(fields if fields is not None else {"answer": ground_truth}), "match": chosen}
+    return {**(fields or {"answer": ground_truth}), "match": chosen}
+
+
+def _fields(ground_truth: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", ground_truth) if isinstance(ground_truth, dict) else {}
 
 
 def _require_fit(ground_truth: Any, match: str) -> None:
     if match == "calls":
-        fields = cast("dict[str, Any]", ground_truth) if isinstance(ground_truth, dict) else {}
-        actions = fields.get("actions")
-        if not isinstance(actions, list) or not actions:
-            shown = _show(ground_truth)
-            raise ValueError(f"`match` is 'calls', but `ground_truth` has no `actions`: {shown}.")
+        if not _states_actions(_fields(ground_truth).get("actions")):
+            raise ValueError(
+                "`match` is 'calls', but `ground_truth` has no `actions` with a `name`:"
+                f" {_show(ground_truth)}."
+            )
         return
     answers = expected_answers(ground_truth)
     if not answers:
         shown = _show(ground_truth)
         raise ValueError(f"`match` is '{match}', but `ground_truth` states no answer: {shown}.")
-    for answer in answers:
-        if match == "number" and parse_number(answer) is None:
+    for answer in answers if match == "number" else ():
+        number = parse_number(answer)
+        if number is None:
             raise ValueError(
                 f"`match` is 'number', but the expected answer {_show(answer)} is not a number."
             )
+        if not has_known_unit(number):
+            raise ValueError(
+                f"`match` is 'number', but the unit of the expected answer {_show(answer)} is not"
+                " known. Leave it out."
+            )
+
+
+def _states_actions(actions: Any) -> bool:
+    if not isinstance(actions, list):
+        return False
+    items = cast("list[Any]", actions)
+    return bool(items) and all(isinstance(_fields(i).get("name", i), str) for i in items)
 
 
 def _show(value: Any) -> str:

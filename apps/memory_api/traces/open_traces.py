@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.errors import Conflict, InvalidRequest, NotFound
 from memory_api.core.schemas import MAX_EVENTS
+from memory_api.traces.expected_results import with_match
 from memory_api.traces.queries import get_trace
 from memory_api.traces.redaction import RedactedChange, count_redactions
 from memory_api.traces.schemas import (
@@ -56,14 +57,21 @@ async def append_events(
 
 def record_outcome(trace: TraceRow, change: RedactedChange[RecordOutcomeRequest]) -> bool:
     """Stores the reported outcome of an open or closed trace. Returns False if nothing is new.
-    Raises `Conflict` if another outcome is already recorded.
+    Raises `Conflict` if another outcome is already recorded, and `InvalidRequest` for a `match`
+    that does not fit the ground truth of the trace.
     """
     body = change.body
     _require_same_outcome(trace, body.outcome)
+    ground_truth = body.ground_truth
+    if ground_truth is None and body.match is not None:
+        try:
+            ground_truth = with_match(trace.ground_truth, body.match)
+        except ValueError as error:
+            raise InvalidRequest(str(error), field="match") from error
     reported: dict[str, Any] = {
         "outcome": body.outcome.value,
         "error": body.error.model_dump(mode="json") if body.error else None,
-        "ground_truth": body.ground_truth,
+        "ground_truth": ground_truth,
         "test_report": body.test_report,
     }
     changes = {

@@ -17,6 +17,7 @@ from hansei._request import (
 )
 from hansei.types import (
     Json,
+    MatchRule,
     OutcomeType,
     Page,
     ReflectMode,
@@ -33,6 +34,7 @@ from hansei.types import (
 class RecordOutcomeOptions(TypedDict, total=False):
     error: Json | str | None
     ground_truth: Any
+    match: MatchRule | None
     test_report: str | None
     reflect: ReflectMode | None
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 from hansei.endpoints.bullets import RenderPlaybookOptions
 from hansei.recording.encoding import MAX_CONTENT_CHARACTERS, to_json, to_text
 from hansei.recording.recorder import Recorder, default_recorder
-from hansei.types import OutcomeType, ReflectMode
+from hansei.types import MatchRule, OutcomeType, ReflectMode
 
 log = logging.getLogger("hansei")
 
@@ -38,10 +38,11 @@ _has_warned = False
 P = ParamSpec("P")
 R = TypeVar("R")
 OUTCOMES: tuple[OutcomeType, ...] = get_args(OutcomeType)
+MATCH_RULES: tuple[MatchRule, ...] = get_args(MatchRule)
 TRACE_FIELDS = frozenset(
     ("external_id", "project_id", "task_key", "playbook", "parent_id", "session_id", "language",
      "task_description", "task_goal", "query", "generated_answer", "reasoning_steps", "outcome",
-     "error", "ground_truth", "test_report", "used_bullet_keys", "retrieval_id", "tools",
+     "error", "ground_truth", "match", "test_report", "used_bullet_keys", "retrieval_id", "tools",
      "related_memory_ids", "metadata", "_reflect")
 )  # fmt: skip
 """The fields of a trace that `trace` and `update` take."""
@@ -317,7 +318,9 @@ def trace(
 
 
 def check_fields(fields: Mapping[str, Any]) -> None:
-    """Raises `TypeError` for the name of a field that a trace does not have."""
+    """Raises `TypeError` for the name of a field that a trace does not have, and `ValueError` for
+    an unknown outcome or `match`.
+    """
     for name in fields:
         if name not in TRACE_FIELDS:
             near = get_close_matches(name, TRACE_FIELDS, 1)
@@ -325,6 +328,9 @@ def check_fields(fields: Mapping[str, Any]) -> None:
             raise TypeError(f"A trace has no field `{name}`.{hint}")
     if "outcome" in fields:
         check_outcome(fields["outcome"])
+    match = fields.get("match")
+    if match not in (None, *MATCH_RULES):
+        raise ValueError(f"`match` must be one of {', '.join(MATCH_RULES)}, not {match!r}.")
 
 
 def check_outcome(outcome: object) -> None:

@@ -45,6 +45,8 @@ async def test_passing_tests_and_undecided_answer_prove_nothing() -> None:
     known = {"test_report": PASSING, "ground_truth": "Paris"}
     score = await correct(call("finish", "not Paris"), **known)
     assert (score.score, score.proven) == (1.0, False)
+    assert not (await correct(call("finish", "Paris"), **known)).proven
+    known["ground_truth"] = {"answer": "Paris", "match": "exact"}
     assert (await correct(call("finish", "Paris"), **known)).proven
 
 
@@ -52,7 +54,7 @@ async def test_worse_of_tests_and_answer_decides() -> None:
     score = await correct(test_report=PASSING, ground_truth="42", generated_answer="41")
     assert score.score == 0.0
     assert "pytest: 4 of 4 tests passed" in score.reasons
-    assert "Answer '41' does not match the expected answer '42'." in score.reasons
+    assert "Answer '41' is not the expected answer '42'." in score.reasons
 
 
 async def test_last_test_run_of_trace_is_scored() -> None:
@@ -195,5 +197,5 @@ async def test_proven_verdicts_of_real_runs_agree_with_their_outcome(shared: Pat
     lines = (shared / "data/traces.jsonl").read_text(encoding="utf-8").splitlines()
     counts = count_verdicts([json.loads(line) for line in lines])
     assert sum(count["traces"] for count in counts.values()) == 521
-    assert sum(count["right"] + count["wrong"] for count in counts.values()) > 250
+    assert sum(count["right"] + count["wrong"] for count in counts.values()) > 100
     assert sum(count["contradictions"] for count in counts.values()) == 0

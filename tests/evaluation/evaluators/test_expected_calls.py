@@ -196,14 +196,40 @@ async def test_unreadable_list_is_not_compared() -> None:
 
 
 async def test_right_answer_does_not_replace_an_expected_call() -> None:
-    truth = {"answer": "done", "actions": [CLOSE]}
+    truth = {"answer": "done", "actions": [CLOSE], "match": "exact"}
     found = await judged([said("done")], ground_truth=truth)
     assert not found.proven
     assert found.verdict is not OutcomeType.SUCCESS
     found = await judged([*CLOSED, said("done")], ground_truth=truth)
     assert (found.verdict, found.proven) == (OutcomeType.SUCCESS, True)
+    del truth["match"]
     found = await judged([*CLOSED, said("not done")], ground_truth=truth)
     assert not found.proven
+
+
+ADD = {"name": "add", "kwargs": {"a": 1, "b": 2.0}}
+
+
+@each_case(
+    ("events", "actions", "expected"),
+    [
+        (call("add", '{"b": 2, "a": 1}') + call("other", "{}"), [ADD], (1.0, True)),
+        (call("add", '{"a": 9, "b": 9}'), [{"name": "add"}], (1.0, True)),
+        (call("add", '{"a": 1, "b": 3}'), [ADD], (0.0, True)),
+        (call("sum", '{"a": 1, "b": 2}'), [ADD], (0.0, True)),
+        (call("add", '{"a": 1, "b": 2}'), [ADD, ADD], (0.25, True)),
+        (call("add", '{"a": 1, "b": 2}', "", error={"message": "down"}), [ADD], (0.0, True)),
+        (call("add", '{"a": "1", "b": 2}'), [ADD], UNDECIDED),
+        ([said("3")], ["add"], (0.0, True)),
+    ],
+)
+async def test_declared_calls_must_be_made(
+    events: list[Row], actions: list[Any], expected: tuple[float, bool]
+) -> None:
+    """Whatever the tools write, and whatever else was called."""
+    for tools in ([], [{"name": "add", "writes": False}]):
+        correctness, _ = await scores(events, actions, *tools, match="calls")
+        assert (correctness.score, correctness.proven) == expected
 
 
 async def test_many_calls_are_compared_completely() -> None:

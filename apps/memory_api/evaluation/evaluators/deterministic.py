@@ -8,13 +8,13 @@ Correctness uses the strongest available evidence, in this order:
 3. the exit code of its last check (tests, build, types), likewise
 4. the exit code of the whole run, and a reported error
 
-Proof is a test report, an answer that equals or differs from the expected one as it stands, and
-calls that equal the expected ones as they stand. A missing, changed or unexpected call proves a
-fault only if the trace states that the tool `writes`. The rest is undecided: calls of unknown
-effect get `UNDECIDED_SCORE`, and an answer with more or fewer words than the expected one gets no
-score. Words of the environment such as "Answer is correct" or "Task completed" get none either: any
-page or file can contain them. Without evidence there is no score. Efficiency and safety come from
-the events alone.
+Proof is a test report, an answer compared as the client declared (`match`), another number of the
+same form and unit, and calls that equal the expected ones as they stand. A missing, changed or
+unexpected call proves a fault only if the trace states that the tool `writes` or the client
+declared `match: calls`. The rest is undecided: calls of unknown effect get `UNDECIDED_SCORE`, and
+an answer of another form than the expected one gets no score. Words of the environment such as
+"Answer is correct" or "Task completed" get none either: any page or file can contain them. Without
+evidence there is no score. Efficiency and safety come from the events alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from memory_api.trace_analysis.ground_truth import (
     CallComparison,
     compare_answer,
     compare_calls,
-    expected_answers,
     expected_outputs,
     final_answer_call,
     missing_outputs,
@@ -47,6 +46,7 @@ from memory_api.trace_analysis.ground_truth import (
 from memory_api.trace_analysis.parser import ParsedTrace, ToolCall, error_message
 from memory_api.trace_analysis.test_reports.parse import parse_test_report
 from memory_api.trace_analysis.test_reports.report import TestReport
+from memory_api.traces.expected_results import expected_answers
 
 if TYPE_CHECKING:  # processes that execute `score_by_evidence` import little
     from memory_api.core.settings import Settings
@@ -67,7 +67,7 @@ def correctness(case: EvaluationInput) -> CriterionScore | None:
         reasons = tuple(reason for score in scores for reason in score.reasons)
         faults = [score for score in scores if score.proven and score.score < 1]
         worst = min(faults or scores, key=lambda score: score.score)
-        is_undecided = answer is not None and answer.score is None
+        is_undecided = answer is not None and answer.is_met is None
         if is_undecided and answer is not None:
             reasons = (*reasons, answer.reason)
         all_proven = all(score.proven for score in scores) and not is_undecided
@@ -134,8 +134,8 @@ def summarize_report(report: TestReport) -> tuple[str, ...]:
 
 
 def _score_answer(comparison: AnswerComparison | None) -> Iterator[CriterionScore]:
-    if comparison is not None and comparison.score is not None:
-        yield _score(comparison.score, comparison.reason, proven=comparison.is_exact)
+    if comparison is not None and comparison.is_met is not None:
+        yield _score(float(comparison.is_met), comparison.reason, proven=comparison.is_proven)
 
 
 def _score_actions(case: EvaluationInput) -> Iterator[CriterionScore]:
@@ -186,7 +186,8 @@ def _describe(deviation: ActionDeviation) -> str:
     }[deviation.kind]
     if deviation.is_similar:
         label = "Call with arguments of another form than expected"
-    effect = "" if deviation.writes else " (the trace does not state whether the tool writes)"
+    is_known = deviation.is_required or deviation.writes
+    effect = "" if is_known else " (the trace does not state whether the tool writes)"
     return f"{label}: {deviation.call}{effect}"
 
 

@@ -27,20 +27,20 @@ def trajectory_events(trajectory: Trajectory) -> list[Event]:
 def trajectory_outcome(
     trajectory: Trajectory, ground_truth: str, test_report: str
 ) -> OutcomeType | None:
-    """The outcome by the test report; otherwise by the ground truth, if the answers can be compared
-    exactly; otherwise as the agent states it; otherwise by the score of the comparison; None if it
-    is unknown.
+    """The outcome by the test report; otherwise as the agent states it; otherwise by the ground
+    truth, if the answer is the same or another number; None if it is unknown.
     """
     report = parse_test_report(test_report)
     if report.failed_or_error_count:
         return OutcomeType.FAILURE
     if report.executed_count:
         return OutcomeType.SUCCESS
-    if ground_truth.strip():
-        comparison = compare_answers(trajectory.generated_answer, ground_truth)
-        if comparison.is_exact or (comparison.score is not None and not trajectory.status):
-            return OutcomeType.SUCCESS if comparison.relation == "same" else OutcomeType.FAILURE
-    return OutcomeType(trajectory.status) if trajectory.status else None
+    if trajectory.status:
+        return OutcomeType(trajectory.status)
+    is_met = compare_answers(trajectory.generated_answer, ground_truth).is_met
+    if is_met is None:
+        return None
+    return OutcomeType.SUCCESS if is_met else OutcomeType.FAILURE
 
 
 def trajectory_context(
