@@ -78,6 +78,10 @@ select w.tenant_id, pg_temp.id(w.tenant_id, 'trace', n), 'default', 'task-' || n
        w.starts_at + make_interval(secs => (n + 0.5) / w.traces * w.days * 86400), w.starts_at
 from wanted w cross join lateral generate_series(0, w.traces - 1) n;
 
+update traces t set conflict = '{"reported": "success", "check": "failure", "reasons": ["pytest: 1 of 9 tests failed"]}'
+from wanted w
+where t.tenant_id = w.tenant_id and t.outcome = 'success' and t.task_key like 'task-%7';
+
 insert into retrievals (tenant_id, id, scope_id, version, kind, query, bullet_keys, scores, holdout_candidate, held_out, created_at)
 select w.tenant_id, pg_temp.id(w.tenant_id, 'retrieval', n), 1, 1, 'render', 'how to call tool ' || n % 97, case when n % 41 = 0 then '{}' else k.keys end,
        case when n % 23 = 0 then '{0.21}'::real[] when n % 41 = 0 then '{}' else array[0.9, 0.7, 0.5]::real[] end,

@@ -60,9 +60,14 @@ def with_tools(raw: Raw) -> Raw | None:
     return raw | {"tools": TOOLS} if expected_actions(raw["ground_truth"]) is not None else None
 
 
+def with_match(raw: Raw) -> Raw | None:
+    return raw | {"match": "exact"} if expected_answers(raw["ground_truth"]) else None
+
+
 VARIANTS: Mapping[str, Callable[[Raw], Raw | None]] = {
     "as recorded": as_recorded,
     "tools stated": with_tools,
+    "match: exact": with_match,
 }
 
 

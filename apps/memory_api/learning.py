@@ -23,7 +23,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.errors import NotFound
 from memory_api.curation.step import ApplyStep, CurateStep
 from memory_api.evaluation.evaluate import evaluate_trace, store_evaluation
-from memory_api.evaluation.reflection_policy import decide_reflection, effective_outcome
+from memory_api.evaluation.reflection_policy import (
+    decide_reflection,
+    effective_outcome,
+    find_conflict,
+)
 from memory_api.evaluation.schemas import EvaluationResults, ReflectionDecision
 from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.queries import get_playbook
@@ -156,13 +160,15 @@ class EvaluateStep(
             data[DUPLICATE_OF] = str(output.duplicate_of)
             return LearningResult(data=data, engine="rules")
         evaluation, decision = output.evaluation, output.decision
-        await store_evaluation(session, output.trace.id, run.id, evaluation)
+        conflict = find_conflict(evaluation, _reported_outcome(output.trace))
+        await store_evaluation(session, output.trace.id, run.id, evaluation, conflict)
         recorded = CreditResult()
         if output.credit is not None:
             recorded = await save_verdicts(session, output.trace, output.credit)
         data = {
             "verdict": evaluation.verdict,
             "proven": evaluation.proven,
+            "conflict": conflict is not None,
             "reflect": decision.reflect,
             "importance": decision.importance,
             "reason": decision.reason,

@@ -68,6 +68,12 @@ join memories a on a.tenant_id = p.tenant_id and a.scope_id = p.scope_id and a.k
 join memory_links l on l.tenant_id = a.tenant_id and l.source_id = a.id and l.relation = 'contradicts' and l.target_kind = 'memory'
 join memories b on b.tenant_id = l.tenant_id and b.id = l.target_id and b.scope_id = a.scope_id and b.key is not null;
 
+create view analytics.conflicts with (security_invoker = true) as
+select t.tenant_id, t.project_id, t.playbook, t.id trace_id, t.created_at, t.task_key, t.conflict ->> 'reported' reported_outcome,
+       t.conflict ->> 'check' check_outcome, t.conflict -> 'reasons' ->> 0 reason
+from traces t
+where t.conflict is not null;
+
 create view analytics.costs with (security_invoker = true) as
 select d.tenant_id, c.project project_id, c.playbook, d.day, c.purpose, c.provider, c.model, c.call_count, c.failed_count, c.unpriced_count,
        c.input_tokens, c.output_tokens, c.cost_usd

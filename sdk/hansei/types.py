@@ -265,6 +265,7 @@ class Trace(TypedDict):
     task_goal: str | None
     outcome: str | None
     state: str
+    conflict: OutcomeConflict | None
     error: Any
     language: str | None
     used_bullet_keys: list[str]
@@ -279,6 +280,14 @@ class UpdatedTrace(Trace):
     """`sanitized` is true if the service replaced characters that it cannot store."""
 
     sanitized: bool
+
+
+class OutcomeConflict(TypedDict):
+    """A check that the client declared contradicts the outcome that it reported."""
+
+    reported: OutcomeType
+    check: OutcomeType
+    reasons: list[str]
 
 
 class TraceWithEvents(Trace):
@@ -301,6 +310,7 @@ class TraceEvaluation(TypedDict):
     criterion: Literal["correctness", "helpfulness", "safety", "completeness", "efficiency"]
     score: float
     reasons: list[str]
+    is_declared: bool
     run_id: str | None
     created_at: str
 

@@ -82,6 +82,17 @@ async def test_trace_shows_blamed_event_and_attempts(owner_of, api, runtime, ten
     assert ids[0] not in listed
 
 
+async def test_trace_shows_its_conflict(owner_of, api, runtime, tenant) -> None:
+    said = {"event_type": "llm_response", "content": "The total is 41."}
+    body = {"outcome": "success", "ground_truth": 42, "match": "number", "events": [said]}
+    sent = await api.post("/api/v1/traces", json=body)
+    url = f"/console/traces/{sent.json()['trace_id']}"
+    assert "Conflict" not in (await owner_of.get(url)).text
+    await Agent(api, runtime, tenant).work()
+    shown = (await owner_of.get(url)).text.split("<dt>Conflict</dt>", 1)[1].split("</dd>", 1)[0]
+    assert [side in shown for side in ("success", "failure", "41", "42")] == [True] * 4
+
+
 async def test_dead_run_shows_cause_and_is_retried(
     owner_of, console, runtime, tenant, make_tenant, queue_run, read_run
 ) -> None:

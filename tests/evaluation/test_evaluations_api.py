@@ -13,6 +13,7 @@ from asyncpg import ForeignKeyViolationError
 from memory_api.core.ids import new_id
 from memory_api.evaluation.evaluate import evaluate_trace, store_evaluation
 from memory_api.evaluation.queries import list_evaluations
+from memory_api.evaluation.reflection_policy import find_conflict
 from memory_api.evaluation.schemas import (
     Criterion,
     CriterionScore,
@@ -59,7 +60,8 @@ async def keep(
     run_id: UUID | None = None,
 ) -> None:
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        await store_evaluation(session, trace_id, run_id or new_id(), evaluation)
+        conflict = find_conflict(evaluation, OutcomeType.SUCCESS)
+        await store_evaluation(session, trace_id, run_id or new_id(), evaluation, conflict)
 
 
 async def items(api: httpx2.AsyncClient, trace_id: UUID) -> list[dict[str, Any]]:
@@ -85,6 +87,23 @@ async def test_evaluation_is_stored_and_returned(
     ]
     assert found[0]["reasons"][0] == "pytest: 1 of 2 tests failed"
     assert {i["run_id"] for i in found} == {str(run_id)}
+    assert [i["is_declared"] for i in found] == [True, False, False]
+
+
+async def test_conflict_is_shown_until_the_check_agrees(
+    runtime: Runtime, tenant: TestTenant, api: httpx2.AsyncClient
+) -> None:
+    trace_id = await send(api, test_report=FAILED)
+    await store(runtime, tenant, trace_id)
+    path = f"/api/v1/traces/{trace_id}"
+    trace = (await api.get(path)).json()
+    assert trace["outcome"] == "success"
+    assert (trace["conflict"]["reported"], trace["conflict"]["check"]) == ("success", "failure")
+    assert trace["conflict"]["reasons"][0] == "pytest: 1 of 2 tests failed"
+    passed = {"outcome": "success", "test_report": "1 passed in 0.1s", "reflect": "never"}
+    (await api.post(f"{path}/outcome", json=passed)).raise_for_status()
+    await store(runtime, tenant, trace_id)
+    assert (await api.get(path)).json()["conflict"] is None
 
 
 async def test_storing_twice_changes_nothing(

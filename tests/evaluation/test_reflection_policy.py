@@ -7,7 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_api.evaluation.reflection_policy import decide_reflection
+from memory_api.evaluation.reflection_policy import (
+    decide_reflection,
+    effective_outcome,
+    find_conflict,
+)
 from memory_api.evaluation.schemas import (
     Criterion,
     CriterionScore,
@@ -24,12 +28,12 @@ NOTHING = EvaluationResults()
 
 
 def evaluation(
-    verdict: OutcomeType | None = None, *, proven: bool = False, **scores: float
+    verdict: OutcomeType | None = None, *, declared: bool = False, **scores: float
 ) -> EvaluationResults:
     found = EvaluatorResult(
         tuple(CriterionScore(Criterion(name), value, ()) for name, value in scores.items())
     )
-    return EvaluationResults({"deterministic": found}, verdict, proven)
+    return EvaluationResults({"deterministic": found}, verdict, declared, declared)
 
 
 def asked(
@@ -72,20 +76,48 @@ def test_successes_are_reflected_on_by_policy(how: dict[str, Any], reflect: bool
     assert (decision.importance is not None) is reflect
 
 
-def test_contradicted_success_counts_as_failure() -> None:
-    decision = asked(S, evaluation(F, proven=True), mode="lite")
-    assert decision == ReflectionDecision(
-        True, 0.95, "The evidence contradicts the reported success."
-    )
-    assert asked(S, evaluation(P, proven=True), mode="lite").reflect
+@each_case(
+    ("outcome", "check", "effective", "importance"),
+    [(S, F, F, 0.95), (S, P, F, 0.95), (F, S, S, 0.55)],
+)
+def test_declared_check_wins_over_the_reported_outcome(
+    outcome: OutcomeType, check: OutcomeType, effective: OutcomeType, importance: float
+) -> None:
+    found = evaluation(check, declared=True)
+    reason = f"A declared check contradicts the reported {outcome.value}."
+    assert asked(outcome, found, mode="lite") == ReflectionDecision(True, importance, reason)
+    assert effective_outcome(found, outcome) is effective
+    conflict = find_conflict(found, outcome)
+    assert conflict is not None
+    assert (conflict.reported, conflict.check) == (outcome, effective)
 
 
-def test_opinion_does_not_contradict_outcome() -> None:
+@each_case("outcome", [S, F])
+def test_nothing_else_overrides_the_client(outcome: OutcomeType) -> None:
+    other = F if outcome is S else S
+    found = EvaluationResults({}, other, proven=True)
+    assert find_conflict(found, outcome) is None
+    assert effective_outcome(found, outcome) is outcome
     assert not asked(S, evaluation(F), mode="lite").reflect
 
 
-def test_reported_failure_is_kept_despite_passing_tests() -> None:
-    assert asked(F, evaluation(S, proven=True), mode="lite").reflect
+@each_case(
+    ("outcome", "check"),
+    [(S, S), (F, F), (F, P), (P, S), (P, F), (OutcomeType.TIMEOUT, S), (OutcomeType.ERROR, S)],
+)
+def test_outcome_that_a_check_does_not_contradict(outcome: OutcomeType, check: OutcomeType) -> None:
+    found = evaluation(check, declared=True)
+    assert find_conflict(found, outcome) is None
+    assert effective_outcome(found, outcome) is outcome
+
+
+def test_conflict_shows_what_the_check_found() -> None:
+    score = CriterionScore(Criterion.CORRECTNESS, 0.0, ("x" * 500, "b"), True, True)
+    found = EvaluationResults({"deterministic": EvaluatorResult((score,))}, F, True, True)
+    conflict = find_conflict(found, S)
+    assert conflict is not None
+    assert len(conflict.reasons[0]) <= 400
+    assert conflict.reasons[1] == "b"
 
 
 @each_case(("verdict", "reflect"), [(None, False), (F, True), (P, True), (S, False)])
@@ -102,10 +134,10 @@ def test_missing_outcome_comes_from_evaluation(verdict: OutcomeType | None, refl
         (P, NOTHING, {}, 0.5),
         (S, NOTHING, {}, 0.3),
         (S, NOTHING, {"earlier_failed": True}, 0.45),
-        (F, evaluation(F, proven=True), {}, 0.8),
+        (F, evaluation(F, declared=True), {}, 0.8),
         (F, evaluation(F, efficiency=0.5), {}, 0.75),
         (F, evaluation(F, safety=0.0), {}, 0.9),
-        (F, evaluation(F, proven=True, safety=0.0, efficiency=0.0), {}, 1.0),
+        (F, evaluation(F, declared=True, safety=0.0, efficiency=0.0), {}, 1.0),
     ],
 )
 def test_importance_is_documented_sum(
@@ -135,13 +167,13 @@ UNIT = st.floats(0, 1)
 def test_decision_has_every_field(
     outcome: OutcomeType | None,
     verdict: OutcomeType | None,
-    proven: bool,
+    declared: bool,
     scores: dict[str, float],
     ask: str,
     mode: str,
     earlier_failed: bool,
 ) -> None:
-    found = evaluation(verdict, proven=proven and verdict is not None, **scores)
+    found = evaluation(verdict, declared=declared and verdict is not None, **scores)
     decision = asked(outcome, found, asked=ask, mode=mode, earlier_failed=earlier_failed)
     assert decision.reason
     if decision.reflect:

@@ -59,6 +59,34 @@ async def steps(api: AsyncClient, run_id: str | None) -> list[dict[str, Any]]:
     return found
 
 
+async def test_declared_check_wins_and_both_sides_are_shown(api: AsyncClient, learn: Any) -> None:
+    expected = {"answer": "2024-05-12", "match": "exact"}
+    said = {"event_type": "llm_response", "content": "12 June 2024"}
+    sent = {"outcome": "success", "error": None, "events": [*FAILED["events"], said]}
+    chain = await learn(ground_truth=expected, **sent)
+    assert (chain[0]["result"]["conflict"], chain[0]["result"]["importance"]) == (True, 0.95)
+    trace = (await api.get(f"/api/v1/traces/{chain[0]['trace_id']}")).json()
+    assert (trace["outcome"], trace["conflict"]["check"]) == ("success", "failure")
+    listed = await api.get(f"/api/v1/memories?kind=reflection&trace_id={trace['id']}")
+    (reflection,) = listed.json()["items"]
+    opening = "Outcome: failure by the declared check; the client reported success."
+    assert opening in reflection["content"]
+    conflicts = await api.get("/api/v1/analytics/conflicts?since=2020-01-01T00:00:00Z")
+    assert [row[1] for row in conflicts.json()["rows"]] == [trace["id"]]
+
+
+async def test_answer_in_another_form_does_not_override_the_client(
+    api: AsyncClient, learn: Any
+) -> None:
+    said = {"event_type": "llm_response", "content": "12 May 2024"}
+    sent = {"outcome": "success", "error": None, "events": [*FAILED["events"], said]}
+    chain = await learn(ground_truth="2024-05-12", **sent)
+    assert chain[0]["result"]["conflict"] is False
+    assert chain[0]["result"]["verdict"] is None
+    trace = (await api.get(f"/api/v1/traces/{chain[0]['trace_id']}")).json()
+    assert (trace["outcome"], trace["conflict"]) == ("success", None)
+
+
 async def test_trace_becomes_a_bullet_of_its_playbook(api: AsyncClient, learn: Any) -> None:
     chain = await learn()
     assert [step["kind"] for step in chain] == ["evaluate", "reflect", "curate", "apply"]

@@ -238,7 +238,9 @@ def test_run_list_stops_at_its_limit(known: StubService) -> None:
     assert [each["id"] for each in shown["items"]] == ["run-5", "run-4", "run-3"]
 
 
-def test_traces_and_memories_are_printed(known: StubService) -> None:
+def test_traces_and_memories_are_printed(
+    known: StubService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listed = run("trace", "list", "--playbook", "support", "--outcome", "failure", "--limit", "5")
     assert f"{RECORDED['trace']['id']} · " in listed.stdout
     expected = {"playbook": ["support"], "outcome": ["failure"], "limit": ["5"]}
@@ -250,6 +252,12 @@ def test_traces_and_memories_are_printed(known: StubService) -> None:
     assert "error: boom" in trace.stdout
     assert "e0000 · tool_call · f" in trace.stdout
     assert json.loads(run("trace", "show", "t1", "--json").stdout) == RECORDED["trace_detail"]
+
+    conflict = {"reported": "failure", "check": "success", "reasons": ["pytest: 4 of 4 passed"]}
+    monkeypatch.setitem(RECORDED["trace_detail"], "conflict", conflict)
+    shown = run("trace", "show", "t1").stdout
+    assert "conflict: reported failure, the declared check found success" in shown
+    assert "  pytest: 4 of 4 passed" in shown
 
     known.event_count = 3
     assert "e0002 · tool_call · f" in run("trace", "show", "t1").stdout

@@ -75,6 +75,11 @@ select key, other_key, status, other_status, found_at
 from analytics.contradictions
 where playbook = 'support' order by found_at, key limit 3
 
+-- name: conflicts
+select created_at, task_key, reported_outcome, check_outcome, reason
+from analytics.conflicts
+where playbook = 'support' order by created_at limit 3
+
 -- name: costs
 select model, purpose, sum(call_count) calls, sum(cost_usd) usd
 from analytics.costs

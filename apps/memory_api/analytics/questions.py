@@ -40,6 +40,7 @@ class Question(StrEnum):
     UNCOVERED_QUERIES = "uncovered_queries"
     NEAR_DUPLICATES = "near_duplicates"
     CONTRADICTIONS = "contradictions"
+    CONFLICTS = "conflicts"
     COSTS = "costs"
     TRACE_COSTS = "trace_costs"
     LESSON_COSTS = "lesson_costs"

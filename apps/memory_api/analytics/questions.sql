@@ -147,6 +147,15 @@ where tenant_id = :tenant and project_id = :project
 order by found_at desc, key, other_key
 limit :limit
 
+-- name: conflicts
+-- In which traces does a check that the client declared contradict the outcome that it reported?
+select playbook, trace_id, created_at, task_key, reported_outcome, check_outcome, reason
+from analytics.conflicts
+where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
+  and playbook = :playbook -- if playbook
+order by created_at, trace_id
+limit :limit
+
 -- name: costs
 -- What did model calls cost each day, by playbook, purpose and model?
 select playbook, day, purpose, provider, model, call_count, failed_count, unpriced_count, input_tokens, output_tokens, cost_usd

@@ -17,6 +17,8 @@ from memory_api.evaluation import queries
 from memory_api.evaluation.evaluators.registry import Evaluator, open_evaluators
 from memory_api.evaluation.evaluators.threshold import Thresholds, thresholds_of
 from memory_api.evaluation.schemas import (
+    MAX_REASON_LENGTH,
+    MAX_REASONS,
     Criterion,
     CriterionScore,
     EvaluationInput,
@@ -34,7 +36,7 @@ from memory_api.llm.errors import (
 from memory_api.runtime import Runtime
 from memory_api.text.excerpts import excerpt
 from memory_api.trace_analysis.parser import parse_trace
-from memory_api.traces.schemas import ErrorInfo, Event, OutcomeType
+from memory_api.traces.schemas import ErrorInfo, Event, OutcomeConflict, OutcomeType
 from memory_api.traces.tables import TraceRow
 from memory_api.traces.tools import to_tools
 
@@ -42,8 +44,6 @@ VERDICT_CRITERIA = (Criterion.CORRECTNESS, Criterion.HELPFULNESS)
 """The criteria of the verdict; the second counts only if nothing scored the first."""
 NO_OPINION = (LLMRefused, LLMTruncated, LLMUnparseable)
 """Errors of a model that answered. Asking it again for the same trace has little chance."""
-MAX_REASONS, MAX_REASON_LENGTH = 10, 400
-"""Reasons stored of one score, and characters of a reason."""
 
 MAX_SIZE_WITHOUT_THREAD = 64 * 1024
 """Characters of events that are parsed at once; those of a larger trace, in a thread."""
@@ -81,6 +81,7 @@ async def run_evaluators(
         results,
         thresholds.verdict(deciding) if deciding else None,
         deciding is not None and deciding.proven,
+        deciding is not None and deciding.declared,
         failures,
     )
 
@@ -124,13 +125,17 @@ async def evaluate_trace(
 
 
 async def store_evaluation(
-    session: AsyncSession, trace_id: UUID, run_id: UUID, evaluation: EvaluationResults
+    session: AsyncSession,
+    trace_id: UUID,
+    run_id: UUID,
+    evaluation: EvaluationResults,
+    conflict: OutcomeConflict | None,
 ) -> None:
-    """Replace the trace's scores of the evaluators that ran; the scores of others stay. Idempotent:
-    there is one row per trace, evaluator and criterion.
+    """Replaces the trace's conflict and its scores of the evaluators that ran; the scores of others
+    stay. Idempotent: there is one row per trace, evaluator and criterion.
     """
     scores = {name: _storable_scores(result) for name, result in evaluation.found.items()}
-    await queries.replace_scores(session, trace_id, run_id, scores)
+    await queries.replace_scores(session, trace_id, run_id, scores, conflict)
 
 
 def _storable_scores(result: EvaluatorResult) -> list[CriterionScore]:

@@ -13,6 +13,7 @@ from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.evaluation.schemas import CriterionScore
 from memory_api.evaluation.tables import TraceEvaluationRow
+from memory_api.traces.schemas import OutcomeConflict
 
 REPLACE_SCORES = load_statement("evaluation/queries.sql", "replace_scores")
 
@@ -35,11 +36,12 @@ async def replace_scores(
     trace_id: UUID,
     run_id: UUID,
     scores_by_evaluator: Mapping[str, Sequence[CriterionScore]],
+    conflict: OutcomeConflict | None,
 ) -> None:
-    """Replaces the scores of a trace (evaluator → scores)."""
+    """Replaces the scores of a trace (evaluator → scores), and its conflict."""
     scores = [
         {"evaluator": name, "criterion": score.criterion.value, "score": score.score}
-        | {"reasons": list(score.reasons)}
+        | {"reasons": list(score.reasons), "is_declared": score.declared}
         for name, scores in scores_by_evaluator.items()
         for score in scores
     ]
@@ -52,5 +54,6 @@ async def replace_scores(
             "run": run_id,
             "evaluators": list(scores_by_evaluator),
             "scores": json.dumps(scores, ensure_ascii=False),
+            "conflict": conflict.model_dump_json() if conflict else None,
         },
     )

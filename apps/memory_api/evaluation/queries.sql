@@ -1,15 +1,19 @@
 -- name: replace_scores
--- Replaces the scores of a trace by some evaluators. The scores are a JSON array of objects.
+-- Replaces the scores of a trace by some evaluators, and its conflict. The scores are a JSON array of objects.
 with new as materialized (
-    select s.evaluator, s.criterion, s.score, s.reasons
-    from json_to_recordset(cast(:scores as json)) s(evaluator text, criterion text, score float8, reasons text[])
+    select s.evaluator, s.criterion, s.score, s.reasons, s.is_declared
+    from json_to_recordset(cast(:scores as json)) s(evaluator text, criterion text, score float8, reasons text[], is_declared boolean)
+),
+conflicting as (
+    update traces t set conflict = cast(:conflict as jsonb)
+    where t.tenant_id = :tenant and t.id = :trace and t.conflict is distinct from cast(:conflict as jsonb)
 ),
 removed as (
     delete from trace_evaluations e
     where e.tenant_id = :tenant and e.trace_id = :trace and e.evaluator = any(cast(:evaluators as text[]))
       and not exists (select from new n where (n.evaluator, n.criterion) = (e.evaluator, e.criterion))
 )
-insert into trace_evaluations (tenant_id, trace_id, evaluator, criterion, score, reasons, run_id)
-select cast(:tenant as uuid), cast(:trace as uuid), n.evaluator, n.criterion, n.score, n.reasons, cast(:run as uuid) from new n
+insert into trace_evaluations (tenant_id, trace_id, evaluator, criterion, score, reasons, is_declared, run_id)
+select cast(:tenant as uuid), cast(:trace as uuid), n.evaluator, n.criterion, n.score, n.reasons, n.is_declared, cast(:run as uuid) from new n
 on conflict (tenant_id, trace_id, evaluator, criterion) do update
-set score = excluded.score, reasons = excluded.reasons, run_id = excluded.run_id, created_at = now()
+set score = excluded.score, reasons = excluded.reasons, is_declared = excluded.is_declared, run_id = excluded.run_id, created_at = now()

@@ -1,14 +1,15 @@
 """Decides whether a run is reflected on, and how important the reflection is.
 
 `auto` reflects on failure, error, timeout and partial; on a success in full mode, after a failed
-attempt at the task, or if tests or the ground truth contradict it (it then counts as a failure). An
+attempt at the task; and on a conflict, where a check that the client declared contradicts the
+outcome that it reported. Then the result of the check counts; nothing else overrides a client. An
 outcome that was not reported is the verdict of the evaluation, else partial.
 
 Importance, 0 to 1, is the sum of
 
     outcome            error, failure .7; timeout .6; partial .5; success .3
-    .15                the evidence contradicts a reported success
-    .10                tests or the ground truth prove the outcome
+    .15                a declared check contradicts the reported outcome
+    .10                a declared check decides the outcome
     .15                a success after a failed attempt
     .10 × (1 − efficiency)
     .20 × (1 − safety)
@@ -22,12 +23,15 @@ from __future__ import annotations
 from typing import Literal
 
 from memory_api.evaluation.schemas import (
+    MAX_REASON_LENGTH,
+    MAX_REASONS,
     Criterion,
     EvaluationResults,
     ReflectionDecision,
     best_score,
 )
-from memory_api.traces.schemas import OutcomeType, ReflectMode
+from memory_api.text.excerpts import excerpt
+from memory_api.traces.schemas import OutcomeConflict, OutcomeType, ReflectMode
 
 BASE_IMPORTANCE = {
     OutcomeType.ERROR: 0.7,
@@ -36,8 +40,8 @@ BASE_IMPORTANCE = {
     OutcomeType.PARTIAL: 0.5,
     OutcomeType.SUCCESS: 0.3,
 }
-CONTRADICTION_WEIGHT = 0.15
-PROOF_WEIGHT = 0.1
+CONFLICT_WEIGHT = 0.15
+CHECK_WEIGHT = 0.1
 RECOVERY_WEIGHT = 0.15
 INEFFICIENCY_WEIGHT = 0.1
 UNSAFETY_WEIGHT = 0.2
@@ -55,8 +59,8 @@ def decide_reflection(
     if asked == "never":
         return ReflectionDecision(False, None, "Reflection is turned off for this trace.")
     effective = effective_outcome(evaluation, outcome)
-    contradicted = outcome is OutcomeType.SUCCESS and effective is not OutcomeType.SUCCESS
-    reason = _reason(effective, asked, mode, contradicted, earlier_failed)
+    conflict = find_conflict(evaluation, outcome)
+    reason = _reason(effective, asked, mode, conflict, earlier_failed)
     if outcome is None and evaluation.verdict is None:
         reason = "The outcome is unknown."
         if asked != "always":
@@ -70,8 +74,8 @@ def decide_reflection(
     recovered = effective is OutcomeType.SUCCESS and earlier_failed
     importance = (
         BASE_IMPORTANCE[effective]
-        + CONTRADICTION_WEIGHT * contradicted
-        + PROOF_WEIGHT * evaluation.proven
+        + CONFLICT_WEIGHT * (conflict is not None)
+        + CHECK_WEIGHT * evaluation.declared
         + RECOVERY_WEIGHT * recovered
         + INEFFICIENCY_WEIGHT * _missing_share(evaluation, Criterion.EFFICIENCY)
         + UNSAFETY_WEIGHT * _missing_share(evaluation, Criterion.SAFETY)
@@ -79,23 +83,42 @@ def decide_reflection(
     return ReflectionDecision(True, round(min(1.0, importance), 3), reason)
 
 
-def effective_outcome(evaluation: EvaluationResults, outcome: OutcomeType | None) -> OutcomeType:
-    """The effective outcome: a reported success that the evidence disproves is a failure. Other
-    reported outcomes are kept.
+def find_conflict(
+    evaluation: EvaluationResults, outcome: OutcomeType | None
+) -> OutcomeConflict | None:
+    """The contradiction between a reported success or failure and a check that the client declared.
+    Partial, error and timeout are no statement about the check.
     """
-    if outcome is None:
-        return evaluation.verdict or OutcomeType.PARTIAL
-    disproved = evaluation.proven and evaluation.verdict is not OutcomeType.SUCCESS
-    if outcome is OutcomeType.SUCCESS and disproved:
-        return OutcomeType.FAILURE
-    return outcome
+    if outcome is None or not evaluation.declared:
+        return None
+    is_met = evaluation.verdict is OutcomeType.SUCCESS
+    check = OutcomeType.SUCCESS if is_met else OutcomeType.FAILURE
+    if {outcome, check} != {OutcomeType.SUCCESS, OutcomeType.FAILURE}:
+        return None
+    score = evaluation.best(Criterion.CORRECTNESS)
+    reasons = [excerpt(reason, MAX_REASON_LENGTH) for reason in score.reasons] if score else []
+    return OutcomeConflict(reported=outcome, check=check, reasons=reasons[:MAX_REASONS])
+
+
+def effective_outcome(evaluation: EvaluationResults, outcome: OutcomeType | None) -> OutcomeType:
+    """The result of a declared check that contradicts the reported outcome, else the reported
+    outcome, else the verdict of the evaluation.
+    """
+    conflict = find_conflict(evaluation, outcome)
+    if conflict is not None:
+        return conflict.check
+    return outcome or evaluation.verdict or OutcomeType.PARTIAL
 
 
 def _reason(
-    effective: OutcomeType, asked: ReflectMode, mode: str, contradicted: bool, earlier_failed: bool
+    effective: OutcomeType,
+    asked: ReflectMode,
+    mode: str,
+    conflict: OutcomeConflict | None,
+    earlier_failed: bool,
 ) -> str | None:
-    if contradicted:
-        return "The evidence contradicts the reported success."
+    if conflict is not None:
+        return f"A declared check contradicts the reported {conflict.reported}."
     if effective is not OutcomeType.SUCCESS:
         return f"The outcome is {effective.value}."
     if earlier_failed:

@@ -15,6 +15,9 @@ from memory_api.llm.errors import LLMError
 from memory_api.trace_analysis.parser import ParsedTrace
 from memory_api.traces.schemas import ErrorInfo, OutcomeType
 
+MAX_REASONS, MAX_REASON_LENGTH = 10, 400
+"""Reasons stored of one score, and characters of a reason."""
+
 
 class Criterion(StrEnum):
     CORRECTNESS = "correctness"
@@ -27,13 +30,15 @@ class Criterion(StrEnum):
 @dataclass(frozen=True, slots=True)
 class CriterionScore:
     """The score of one criterion by one evaluator, 0 (worst) to 1, with its reasons. `proven`:
-    tests or the ground truth decide it.
+    tests or the ground truth decide it. `declared`: by a check that the client declared, which is a
+    test report, a ground truth with `match`, or expected calls.
     """
 
     criterion: Criterion
     score: float
     reasons: tuple[str, ...]
     proven: bool = False
+    declared: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.score <= 1.0:
@@ -58,12 +63,14 @@ class EvaluationResults:
     """The results by evaluator, in order of precedence.
 
     `verdict` is the outcome by their scores, None without scores; `proven` if tests or the ground
-    truth decided it. `failures` states why the scores of an evaluator are missing.
+    truth decided it, `declared` if a check that the client declared did. `failures` states why the
+    scores of an evaluator are missing.
     """
 
     found: Mapping[str, EvaluatorResult] = field(default_factory=dict[str, EvaluatorResult])
     verdict: OutcomeType | None = None
     proven: bool = False
+    declared: bool = False
     failures: Mapping[str, LLMError] = field(default_factory=dict[str, LLMError])
 
     @property
@@ -108,6 +115,7 @@ EVALUATION_EXAMPLE: dict[str, Any] = {
     "criterion": "correctness",
     "score": 0.25,
     "reasons": ["pytest: 1 of 2 tests failed", "test_cart.py::test_total: assert 3 == 4"],
+    "is_declared": True,
     "run_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa05",
     "created_at": "2026-11-21T09:00:00Z",
 }
@@ -122,6 +130,10 @@ class TraceEvaluation(ResponseModel):
     criterion: Criterion
     score: UnitFloat = Field(description="From 0 (worst) to 1 (best).")
     reasons: list[str]
+    is_declared: bool = Field(
+        description="Whether a check that the client declared decided it: a test report, a ground "
+        "truth with `match`, or expected calls."
+    )
     run_id: UUID | None = Field(description="The run of kind `evaluate` that gave the score.")
     created_at: UtcDatetime
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, Double, ForeignKeyConstraint, Text
+from sqlalchemy import CheckConstraint, Double, ForeignKeyConstraint, Text, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from memory_api.core.db import Base, Id, Now, StrList, TenantId
@@ -29,5 +29,7 @@ class TraceEvaluationRow(Base):
     criterion: Mapped[str] = mapped_column(Text, primary_key=True)
     score: Mapped[float] = mapped_column(Double)
     reasons: Mapped[StrList]
+    is_declared: Mapped[bool] = mapped_column(server_default=false())
+    """Whether a check that the client declared decided the score."""
     run_id: Mapped[UUID | None]
     created_at: Mapped[Now]

@@ -329,8 +329,13 @@ async def load_reflection_input(session: AsyncSession, run: RunRow) -> Reflectio
         raise NotFound
     trace_context = await load_trace_context(session, run.trace_id)
     if effective_outcome := run.input.get(OUTCOME):
+        outcome, reported = OutcomeType(effective_outcome), trace_context.context.known_outcome
         context = trace_context.context.model_copy(
-            update={"outcome": OutcomeType(effective_outcome), "outcome_is_known": True}
+            update={
+                "outcome": outcome,
+                "outcome_is_known": True,
+                "overruled_outcome": reported if reported != outcome else None,
+            }
         )
         trace_context = replace(trace_context, context=context)
     usage = await load_bullet_usage(session, trace_context.trace, trace_context.context.events)

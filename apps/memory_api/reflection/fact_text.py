@@ -32,9 +32,11 @@ def fact_sentences(
     return [sentence for sentence in sentences if sentence]
 
 
-def opening(task: str, outcome: str | None, language: str) -> str:
-    """The task and the outcome, if they are known."""
-    return render(language, "opening", task, outcome)
+def opening(task: str, outcome: str | None, overruled: str | None, language: str) -> str:
+    """The task and the outcome, if they are known. `overruled` is the reported outcome that a
+    declared check contradicts.
+    """
+    return render(language, "opening", task, outcome, overruled)
 
 
 def join_sentences(sentences: Iterable[str], language: str) -> str:

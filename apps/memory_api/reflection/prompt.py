@@ -258,7 +258,7 @@ class _PromptParts:
                 f"{name} ({count})" for name, count in agent_steps(self.context.events).items()
             ),
             "schema": schema_text(reflection_class(self.context.outcome)),
-            "outcome": self.context.known_outcome or "unknown",
+            "outcome": self._outcome(),
             "language": _LANGUAGES.get(context_language(self.context), ""),
         }
         error = self.error or StatedError("", "", {})
@@ -280,6 +280,11 @@ class _PromptParts:
         if name in ("lessons", "findings"):
             text = _first_lines(text, budget)
         return _fence(text, _LABELS.get(name, name), budget)
+
+    def _outcome(self) -> str:
+        overruled = self.context.overruled_outcome
+        note = f" by the declared check; the client reported {overruled}" if overruled else ""
+        return f"{self.context.known_outcome or 'unknown'}{note}"
 
     def _bullets(self) -> str:
         """The bullets that fit, in order; the model may judge only bullets that it is shown."""

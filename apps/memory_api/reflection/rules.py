@@ -93,7 +93,7 @@ def fact_text(context: ReflectionContext, facts: Sequence[Fact]) -> str:
         return ""
     language = context_language(context)
     task = describe_task(context.events, context.task_description, context.task_goal)
-    text = opening(task, context.known_outcome, language)
+    text = opening(task, context.known_outcome, context.overruled_outcome, language)
     for sentence in fact_sentences(_reported_facts(context, facts), language)[:_MAX_SENTENCES]:
         longer = join_sentences([text, sentence], language) if text else sentence
         if len(longer) > _MAX_CHARACTERS:

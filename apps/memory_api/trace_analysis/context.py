@@ -29,12 +29,14 @@ class Attempt:
 
 class ReflectionContext(ResponseModel):
     """One trace to reflect on. `events` are in the order in which they happened. If the outcome is
-    not known, `outcome` is `partial` and no text states it.
+    not known, `outcome` is `partial` and no text states it. `overruled_outcome` is what the client
+    reported, if a check that it declared contradicts it.
     """
 
     events: list[Event]
     outcome: OutcomeType
     outcome_is_known: bool = True
+    overruled_outcome: OutcomeType | None = None
     tenant_id: str
     project_id: str = "default"
     session_id: str | None = None

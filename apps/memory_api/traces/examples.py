@@ -22,7 +22,7 @@ TRACE: Json = {
     "id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa04", "project_id": "default",
     "external_id": "run-2026-11-21-0001", "task_key": "order-status", "session_id": None,
     "playbook": None, "task_description": "Tell a customer where an order is", "task_goal": None,
-    "outcome": "failure", "state": "closed", "error": None, "language": None,
+    "outcome": "failure", "conflict": None, "state": "closed", "error": None, "language": None,
     "used_bullet_keys": [], "metadata": {}, "event_count": 1, "duplicate_of": None,
     "created_at": "2026-11-21T09:00:00Z", "closed_at": "2026-11-21T09:00:00Z",
 }  # fmt: skip

@@ -360,6 +360,16 @@ class TraceEvent(ResponseModel):
     agent: str | None
 
 
+class OutcomeConflict(ResponseModel):
+    """A check that the client declared contradicts the outcome that it reported."""
+
+    reported: OutcomeType = Field(description="The outcome that the client reported.")
+    check: OutcomeType = Field(
+        description="The result of the check: `success` or `failure`. Learning uses it."
+    )
+    reasons: list[str] = Field(description="What the check found, with both texts.")
+
+
 class Trace(ResponseModel):
     """A trace without its events."""
 
@@ -373,7 +383,11 @@ class Trace(ResponseModel):
     playbook: str | None
     task_description: str | None
     task_goal: str | None
-    outcome: str | None
+    outcome: str | None = Field(description="As the client reported it.")
+    conflict: OutcomeConflict | None = Field(
+        description="Set if a test report, a ground truth with `match`, or expected calls "
+        "contradict `outcome`."
+    )
     state: str
     error: Any
     language: str | None

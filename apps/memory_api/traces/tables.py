@@ -81,6 +81,9 @@ class TraceRow(Base):
     task_description: Mapped[OptStr]
     task_goal: Mapped[OptStr]
     outcome: Mapped[OptStr]
+    """As the client reported it."""
+    conflict: Mapped[OptJson]
+    """`OutcomeConflict`, written by the evaluation; NULL without any."""
     state: Mapped[Str] = mapped_column(server_default="closed")
     error: Mapped[OptJson]
     query: Mapped[OptStr]

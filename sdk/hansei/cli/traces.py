@@ -113,6 +113,11 @@ def _print_summary(trace: TraceWithEvents) -> None:
         format_age(trace["created_at"]),
     ]
     print_text(" · ".join(facts), style="bold")
+    if conflict := trace["conflict"]:
+        sides = f"reported {conflict['reported']}, the declared check found {conflict['check']}"
+        print_text(f"conflict: {sides}", style="red")
+        for reason in conflict["reasons"]:
+            print_text(reason, indent=2)
     fields = {
         "task": trace["task_description"],
         "goal": trace["task_goal"],

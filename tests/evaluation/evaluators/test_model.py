@@ -161,7 +161,8 @@ async def test_evidence_wins_over_injected_scores(llm: LLM, stub: StubProvider) 
     assert Criterion.CORRECTNESS not in opinions
     assert opinions[Criterion.SAFETY] == 1.0
     how: Any = {"asked": "auto", "mode": "lite", "earlier_failed": False}
-    alone = EvaluationResults({"deterministic": found.found["deterministic"]}, found.verdict, True)
+    evidence = {"deterministic": found.found["deterministic"]}
+    alone = EvaluationResults(evidence, found.verdict, True, True)
     assert decide_reflection(found, OutcomeType.SUCCESS, **how) == decide_reflection(
         alone, OutcomeType.SUCCESS, **how
     )

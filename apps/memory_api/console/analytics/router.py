@@ -57,6 +57,7 @@ GROUPS = {
         Question.COVERAGE,
         Question.UNCOVERED_QUERIES,
         Question.ERROR_CATEGORIES,
+        Question.CONFLICTS,
         Question.AGENT_RUNS,
     ),
     N_("Costs"): (

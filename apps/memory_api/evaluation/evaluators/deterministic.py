@@ -70,8 +70,10 @@ def correctness(case: EvaluationInput) -> CriterionScore | None:
         is_undecided = answer is not None and answer.is_met is None
         if is_undecided and answer is not None:
             reasons = (*reasons, answer.reason)
-        all_proven = all(score.proven for score in scores) and not is_undecided
-        return _score(worst.score, *reasons, proven=bool(faults) or all_proven)
+        deciding = faults or ([] if is_undecided else scores)
+        is_proven = bool(deciding) and all(score.proven for score in deciding)
+        is_declared = is_proven and (any if faults else all)(score.declared for score in deciding)
+        return _score(worst.score, *reasons, proven=is_proven, declared=is_declared)
     scorers = (_score_last_tests, _score_last_check, _score_exit_code, _score_crash)
     return next((score for scorer in scorers for score in scorer(case)), None)
 
@@ -103,15 +105,18 @@ def completeness(case: EvaluationInput) -> CriterionScore | None:
     return None
 
 
-def _score(score: float, *reasons: str, proven: bool = False) -> CriterionScore:
-    return CriterionScore(Criterion.CORRECTNESS, score, reasons, proven)
+def _score(
+    score: float, *reasons: str, proven: bool = False, declared: bool = False
+) -> CriterionScore:
+    return CriterionScore(Criterion.CORRECTNESS, score, reasons, proven, declared)
 
 
 def _score_test_report(case: EvaluationInput) -> Iterator[CriterionScore]:
     if case.test_report:
         report = parse_test_report(case.test_report)
         if report.executed_count:
-            yield _score(_score_report(report), *summarize_report(report), proven=True)
+            score, reasons = _score_report(report), summarize_report(report)
+            yield _score(score, *reasons, proven=True, declared=True)
 
 
 def _score_report(report: TestReport) -> float:
@@ -135,7 +140,12 @@ def summarize_report(report: TestReport) -> tuple[str, ...]:
 
 def _score_answer(comparison: AnswerComparison | None) -> Iterator[CriterionScore]:
     if comparison is not None and comparison.is_met is not None:
-        yield _score(float(comparison.is_met), comparison.reason, proven=comparison.is_proven)
+        yield _score(
+            float(comparison.is_met),
+            comparison.reason,
+            proven=comparison.is_proven,
+            declared=comparison.is_declared,
+        )
 
 
 def _score_actions(case: EvaluationInput) -> Iterator[CriterionScore]:
@@ -152,7 +162,8 @@ def _score_actions(case: EvaluationInput) -> Iterator[CriterionScore]:
     if calls and faults:
         extra_count = sum(fault.kind == "extra" for fault in faults)
         share = calls.made_count / (expected_count + extra_count)
-        yield _score(0.5 * share, *map(_describe, faults[:_MAX_REASONS]), proven=True)
+        reasons = map(_describe, faults[:_MAX_REASONS])
+        yield _score(0.5 * share, *reasons, proven=True, declared=True)
     elif deviations or failed_calls or outputs or not calls or not _shows_work(calls):
         missing = map(_describe_missing_output, missing_outputs(case.run, case.ground_truth))
         failed = map(_describe_failed_call, failed_calls)
@@ -161,7 +172,7 @@ def _score_actions(case: EvaluationInput) -> Iterator[CriterionScore]:
             reasons.insert(0, _describe_made_calls(expected_count))
         yield _score(UNDECIDED_SCORE, *reasons[:_MAX_REASONS])
     else:
-        yield _score(1.0, _describe_made_calls(expected_count), proven=True)
+        yield _score(1.0, _describe_made_calls(expected_count), proven=True, declared=True)
 
 
 def _shows_work(calls: CallComparison) -> bool:
