@@ -22,17 +22,17 @@ language sql stable begin atomic
     -- One playbook at a time, so that each step reads its playbook and is computed once.
     cross join lateral (
         with outcomes as materialized (
-            select r.id, r.created_at, r.bullet_keys, r.holdout_candidate, r.held_out, (ended.outcome = 'success')::int success
+            select r.id, r.created_at, r.bullet_keys, r.holdout_candidate, r.held_out, (ended.effective_outcome = 'success')::int success
             from retrievals r
             cross join lateral (
-                select t.outcome from traces t
+                select t.effective_outcome from traces t
                 where t.tenant_id = r.tenant_id and t.retrieval_id = r.id and t.outcome in ('success', 'failure', 'error', 'timeout')
                 order by t.created_at, t.id
                 limit 1
             ) ended
             where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id and r.created_at >= p_since and r.created_at < p_until
             union all
-            select t.id, t.created_at, t.used_bullet_keys || judged.bullet_keys, null, false, (t.outcome = 'success')::int
+            select t.id, t.created_at, t.used_bullet_keys || judged.bullet_keys, null, false, (t.effective_outcome = 'success')::int
             from traces t
             cross join lateral (
                 select coalesce(array_agg(m.key), '{}') bullet_keys

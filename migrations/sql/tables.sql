@@ -105,6 +105,7 @@ create table traces (
     task_goal text,
     outcome text,
     conflict jsonb,
+    effective_outcome text generated always as (coalesce(conflict ->> 'check', outcome)) stored,
     state text default 'closed' not null,
     error jsonb,
     query text,

@@ -184,7 +184,7 @@ async def list_traces_with_attempts(
             trace.id,
             trace.task_description,
             func.count(attempt.id),
-            func.count(attempt.id).filter(attempt.outcome == OutcomeType.SUCCESS),
+            func.count(attempt.id).filter(attempt.effective_outcome == OutcomeType.SUCCESS),
         )
         .select_from(trace)
         .outerjoin(

@@ -109,7 +109,7 @@ async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceCont
     )
     attempts = [
         Attempt(
-            outcome=OutcomeType(earlier.outcome or OutcomeType.PARTIAL),
+            outcome=OutcomeType(earlier.effective_outcome or OutcomeType.PARTIAL),
             events=attempt_events.get(earlier.id, []),
             trace_id=str(earlier.id),
             ground_truth_known=earlier.ground_truth is not None,

@@ -63,12 +63,18 @@ def final_answer(trace: ParsedTrace) -> tuple[int, str] | None:
     return position, trace.content_at(position)
 
 
+def _last_message(trace: ParsedTrace) -> tuple[int, str] | None:
+    if not trace.reply_positions:
+        return None
+    return trace.reply_positions[-1], trace.content_at(trace.reply_positions[-1])
+
+
 def _answer(trace: ParsedTrace, ground_truth: Any, stated_answer: str | None) -> Iterator[Fact]:
     expected = expected_answer(ground_truth)
     if expected is None:
         return
     shown = excerpt(expected, MAX_ANSWER_LENGTH)
-    found = None if stated_answer else final_answer(trace)
+    found = None if stated_answer else final_answer(trace) or _last_message(trace)
     answer = stated_answer or (found[1] if found else None)
     comparison = compare_answer(trace, answer, ground_truth) if answer is not None else None
     if answer is None or comparison is None:

@@ -115,7 +115,7 @@ _DUPLICATE_CANDIDATES = compile_statement(
     )
 )
 _HAS_FAILED_ATTEMPT = compile_statement(
-    select(exists().where(_NEWEST_ATTEMPT.outcome != bindparam("success")))
+    select(exists().where(_NEWEST_ATTEMPT.effective_outcome != bindparam("success")))
 )
 MAX_PAGE_BYTES = 1024 * 1024
 """Bytes of the events of one page."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import DateTime, ForeignKeyConstraint, Index, LargeBinary, UniqueConstraint, text
+from sqlalchemy import (
+    Computed,
+    DateTime,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
 from memory_api.core.db import (
@@ -84,6 +92,10 @@ class TraceRow(Base):
     """As the client reported it."""
     conflict: Mapped[OptJson]
     """`OutcomeConflict`, written by the evaluation; NULL without any."""
+    effective_outcome: Mapped[OptStr] = mapped_column(
+        Computed("coalesce(conflict ->> 'check', outcome)", persisted=True)
+    )
+    """What learning and measured effects use."""
     state: Mapped[Str] = mapped_column(server_default="closed")
     error: Mapped[OptJson]
     query: Mapped[OptStr]

@@ -116,6 +116,15 @@ def test_stated_outcome_and_late_fields(service: StubService, recorder: Recorder
     assert [event["event_type"] for event in stored["events"]] == ["system_event"]
 
 
+def test_declared_match_is_sent_and_checked(service: StubService, recorder: Recorder) -> None:
+    with hansei.trace("t", ground_truth="42", match="exact", recorder=recorder) as t:
+        t.update(match="number")
+        with pytest.raises(ValueError, match="exact, number, contains, calls, not 'fuzzy'"):
+            t.update(match="fuzzy")
+    stored = sent(service, recorder)
+    assert (stored["ground_truth"], stored["match"]) == ("42", "number")
+
+
 def test_values_that_are_not_json(service: StubService, recorder: Recorder) -> None:
     loop: list[Any] = []
     loop.append(loop)

@@ -42,7 +42,7 @@ order by p.scope_id
 -- name: task_sides
 -- How a task's latest attempts ended with each of these bullets, and without it.
 with attempts as materialized (
-    select t.id, t.outcome = 'success' success
+    select t.id, t.effective_outcome = 'success' success
     from traces t
     where t.tenant_id = :tenant and t.project_id = :project and t.task_key = :task and t.state = 'closed'
       and t.duplicate_of is null and t.outcome in ('success', 'failure', 'error', 'timeout')
