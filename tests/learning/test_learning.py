@@ -72,7 +72,7 @@ async def test_declared_check_wins_and_both_sides_are_shown(api: AsyncClient, le
     opening = "Outcome: failure by the declared check; the client reported success."
     assert opening in reflection["content"]
     conflicts = await api.get("/api/v1/analytics/conflicts?since=2020-01-01T00:00:00Z")
-    assert [row[1] for row in conflicts.json()["rows"]] == [trace["id"]]
+    assert [row["trace_id"] for row in conflicts.json()["rows"]] == [trace["id"]]
 
 
 async def test_answer_in_another_form_does_not_override_the_client(
