@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import TypeAliasType
 
+from memory_api.core.schemas import TenantRequest
 from memory_api.text.excerpts import excerpt
 from memory_api.text.numbers import has_known_unit, parse_number
 
@@ -101,3 +103,36 @@ def _states_actions(actions: Any) -> bool:
 
 def _show(value: Any) -> str:
     return repr(excerpt(value, 80)) if isinstance(value, str) else excerpt(repr(value), 80)
+
+
+class ExpectationRequest(TenantRequest):
+    """A request with what is correct, and how to compare the run with it."""
+
+    NEEDS_GROUND_TRUTH: ClassVar[bool] = True
+    """Whether `match` is about the ground truth of this request."""
+
+    ground_truth: Any = Field(
+        default=None,
+        description="What is correct: an answer, a list of accepted answers, or `{answer, actions, "
+        "outputs}`. `match` is stored in it.",
+    )
+    match: MatchRule | None = Field(default=None, description=MATCH_DESCRIPTION)
+
+    @field_validator("ground_truth")
+    @classmethod
+    def _check_ground_truth(cls, ground_truth: Any) -> Any:
+        return with_match(ground_truth, None)
+
+    @field_validator("match")
+    @classmethod
+    def _check_match(cls, match: MatchRule | None, info: ValidationInfo) -> MatchRule | None:
+        ground_truth = info.data.get("ground_truth")
+        if ground_truth is not None or cls.NEEDS_GROUND_TRUTH:
+            with_match(ground_truth, match)
+        return match
+
+    @model_validator(mode="after")
+    def _store_match(self) -> Self:
+        if self.ground_truth is not None:
+            self.ground_truth = with_match(self.ground_truth, self.match)
+        return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 from uuid import UUID
 
 from pydantic import (
@@ -30,7 +30,7 @@ from memory_api.core.schemas import (
     with_examples,
 )
 from memory_api.traces.examples import EVENT, TRACE, TRACE_WITH_EVENTS, UPDATED_TRACE
-from memory_api.traces.expected_results import MATCH_DESCRIPTION, MatchRule, with_match
+from memory_api.traces.expected_results import ExpectationRequest
 from memory_api.traces.tools import ToolDefinition, Tools
 
 ReflectMode = TypeAliasType("ReflectMode", Literal["auto", "always", "never"])
@@ -161,13 +161,7 @@ class Event(RequestModel):
 _EVENT_NAMES = frozenset(Event.model_fields)
 
 
-GROUND_TRUTH_DESCRIPTION = (
-    "What is correct: an answer, a list of accepted answers, or `{answer, actions, outputs}`."
-    " `match` is stored in it."
-)
-
-
-class CreateTraceRequest(TenantRequest):
+class CreateTraceRequest(ExpectationRequest):
     """One agent run. Unknown fields go to `metadata`. A closed trace needs at least one event."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
@@ -204,8 +198,6 @@ class CreateTraceRequest(TenantRequest):
     query: str | None = Field(default=None, description="What the agent was asked.")
     generated_answer: str | None = Field(default=None, description="The final answer of the agent.")
     reasoning_steps: list[str] = Field(default_factory=list, max_length=MAX_EVENTS)
-    ground_truth: Any = Field(default=None, description=GROUND_TRUTH_DESCRIPTION)
-    match: MatchRule | None = Field(default=None, description=MATCH_DESCRIPTION)
     test_report: str | None = Field(
         default=None, description="Output of tests, such as that of pytest."
     )
@@ -232,22 +224,6 @@ class CreateTraceRequest(TenantRequest):
         unused = {alias for alias, name in _TRACE_ALIASES.items() if alias in data and name in data}
         return move_unknown_to_metadata(data, _TRACE_NAMES - unused if unused else _TRACE_NAMES)
 
-    @field_validator("ground_truth")
-    @classmethod
-    def _check_ground_truth(cls, ground_truth: Any) -> Any:
-        return with_match(ground_truth, None)
-
-    @field_validator("match")
-    @classmethod
-    def _check_match(cls, match: MatchRule | None, info: ValidationInfo) -> MatchRule | None:
-        with_match(info.data.get("ground_truth"), match)
-        return match
-
-    @model_validator(mode="after")
-    def _store_match(self) -> Self:
-        self.ground_truth = with_match(self.ground_truth, self.match)
-        return self
-
     @field_validator("events")
     @classmethod
     def _check_closed_has_events(cls, events: list[Event], info: ValidationInfo) -> list[Event]:
@@ -273,37 +249,17 @@ class AppendEventsRequest(TenantRequest):
     tools: Tools = Field(default_factory=list[ToolDefinition])
 
 
-class RecordOutcomeRequest(TenantRequest):
-    """The outcome of an agent run, recorded later."""
+class RecordOutcomeRequest(ExpectationRequest):
+    """The outcome of an agent run, recorded later. Without `ground_truth`, `match` is about the
+    ground truth of the trace.
+    """
+
+    NEEDS_GROUND_TRUTH = False
 
     outcome: OutcomeType
     error: ErrorInfo | None = None
-    ground_truth: Any = Field(default=None, description=GROUND_TRUTH_DESCRIPTION)
-    match: MatchRule | None = Field(
-        default=None,
-        description=f"{MATCH_DESCRIPTION} Without `ground_truth`, that of the trace is compared.",
-    )
     test_report: str | None = None
     reflect: ReflectMode = "auto"
-
-    @field_validator("ground_truth")
-    @classmethod
-    def _check_ground_truth(cls, ground_truth: Any) -> Any:
-        return with_match(ground_truth, None)
-
-    @field_validator("match")
-    @classmethod
-    def _check_match(cls, match: MatchRule | None, info: ValidationInfo) -> MatchRule | None:
-        ground_truth = info.data.get("ground_truth")
-        if ground_truth is not None:
-            with_match(ground_truth, match)
-        return match
-
-    @model_validator(mode="after")
-    def _store_match(self) -> Self:
-        if self.ground_truth is not None:
-            self.ground_truth = with_match(self.ground_truth, self.match)
-        return self
 
 
 class CloseTraceRequest(TenantRequest):
