@@ -18,16 +18,18 @@ MAX_REPLIES = 2
 MAX_CALLS = 40
 REFERENCE = re.compile(r"\$(\d+)")
 CALL = re.compile(r"^\s*(?:\d+[.)]\s+|[-*]\s+)?(\w+\(.*\))\s*;?\s*(?:#.*)?$")
+DOCUMENTATION = """\
+Arguments with `=a|b|c` are optional; the first option is the default. The documentation says: \
+amounts of money are in euros, other numbers in the unit of the task; dates are YYYY-MM-DD, times \
+HH:MM; rows, bays and gates count from 1; objects are named by their `id`. All changes are \
+processed overnight: tools answer "accepted", and look-ups show the state of this morning. The \
+documentation is older than the tools and incomplete."""
 INSTRUCTIONS = """\
 You work at {place}. Do what the task says, and nothing else, by calls of these tools:
 
 {tools}
 
-Arguments with `=a|b|c` are optional; the first option is the default. The documentation says: \
-amounts of money are in euros, other numbers in the unit of the task; dates are YYYY-MM-DD, times \
-HH:MM; rows, bays and gates count from 1; objects are named by their `id`. All changes are \
-processed overnight: tools answer "accepted", and look-ups show the state of this morning. The \
-documentation is older than the tools and incomplete.
+{documentation}
 
 Reply with one call a line, for example: tool_name(argument='text', other=12). `$1` is the result \
 of the first call, `$1.id` its field `id`, `$1.0.id` the field of its first element. Nobody can \
@@ -49,20 +51,27 @@ class Episode:
         self.benchmark, self.task = find_task(self.task_id)
         self.world = self.benchmark.world(self.task.phase)
         self.results: list[Any] = []
-        domain = self.benchmark.domain
-        self.instructions = INSTRUCTIONS.format(
-            place=domain.place, tools="\n".join(map(str, domain.tools.values()))
-        )
-        self.events.append({"event_type": "system_event", "content": self.instructions})
+        self.events.append({"event_type": "system_event", "content": DOCUMENTATION})
         self.events.append({"event_type": "user_message", "content": self.request()})
 
     def prompt(self, advice: str = "") -> list[dict[str, str]]:
         """The messages of the first call of a model."""
+        domain = self.benchmark.domain
+        instructions = INSTRUCTIONS.format(
+            place=domain.place,
+            tools="\n".join(map(str, domain.tools.values())),
+            documentation=DOCUMENTATION,
+        )
         content = f"{advice.strip()}\n{self.request()}".lstrip()
         return [
-            {"role": "system", "content": self.instructions},
+            {"role": "system", "content": instructions},
             {"role": "user", "content": content},
         ]
+
+    def tools(self) -> list[dict[str, str]]:
+        """The tools, as a trace lists them."""
+        tools = self.benchmark.domain.tools.values()
+        return [{"name": tool.name, "description": str(tool)} for tool in tools]
 
     def request(self) -> str:
         """What the agent sees of its task."""

@@ -81,5 +81,6 @@ def run_task(model: Model, task_id: str, advice: str = "", arm: str = "") -> dic
         "task_id": task_id,
         "answer": episode.answer(),
         "events": episode.events,
+        "tools": episode.tools(),
         "usage": total,
     }

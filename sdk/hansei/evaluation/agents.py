@@ -48,6 +48,8 @@ class Answer:
     outcome: str | None = None
     feedback: str = ""
     usage: Json = field(default_factory=dict[str, Any])
+    tools: list[Any] = field(default_factory=list[Any])
+    """Tools that the agent could call, as a trace lists them."""
 
 
 class Commands:
@@ -254,10 +256,20 @@ def to_answer(value: Any, task_id: str) -> Answer:
         raise CallFailed(f"`outcome` is one of {', '.join(OUTCOMES)}")
     if usage is not None and not isinstance(usage, Mapping):
         raise CallFailed("`usage` is no object")
+    tools = fields.get("tools") or []
+    if not isinstance(tools, list):
+        raise CallFailed("`tools` is no list")
     used = cast("dict[str, Any]", usage or {})
     numbers = {name: value for name, value in used.items() if isinstance(value, (int, float))}
     feedback = str(fields.get("feedback") or "")
-    return Answer(fields["answer"], list(events or []), outcome, feedback, numbers)
+    return Answer(
+        fields["answer"],
+        list(events or []),
+        outcome,
+        feedback,
+        numbers,
+        cast("list[Any]", tools),
+    )
 
 
 def _is_list_of_objects(value: object) -> bool:

@@ -155,6 +155,7 @@ class Memory:
         optional = {
             "retrieval_id": answer["retrieval_id"],
             "ground_truth": self._right_answer(task),
+            "tools": answer.get("tools") or None,
             "error": {"error_message": feedback} if feedback and outcome != "success" else None,
         }
         return {
