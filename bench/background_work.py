@@ -18,6 +18,7 @@ import psutil
 import typer
 
 from bench.ingest import lines, new_tenant, send
+from bench.model_stub import ONE_CALL_PER_TRACE
 from bench.report import Report
 from bench.server import ROOT, MeasuredServer, api, connect, measured_server, worker
 from memory_api.auth.identity import to_tenant_id
@@ -255,6 +256,7 @@ def modelled(lab: Lab, processes: int) -> None:
             "HANSEI_LLM_MODEL": "stub",
             "HANSEI_LLM_CONCURRENCY": str(calls_each),
             "HANSEI_WORKER_CONCURRENCY": str(calls_each * 4),
+            **ONE_CALL_PER_TRACE,
         }
         for _ in range(processes):
             stack.enter_context(worker(lab.server, settings))

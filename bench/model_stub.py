@@ -15,12 +15,19 @@ from tests.support.stub_provider import Answer, Call, StubProvider, answer
 DELAY = 0.5
 """Response time of the stub, in seconds."""
 
+ONE_CALL_PER_TRACE = {
+    "HANSEI_REFLECTION_BATCH_SIZE": "1",
+    "HANSEI_ROUTINE_REFLECTION_SHARE": "1",
+}
+"""Settings of a bench that counts what the learning of a trace costs."""
+
 
 def asks(url: str) -> dict[str, str]:
     return {
         "HANSEI_LLM_PROVIDER": "anthropic",
         "HANSEI_ANTHROPIC_API_KEY": "stub",
         "HANSEI_ANTHROPIC_BASE_URL": url,
+        **ONE_CALL_PER_TRACE,
     }
 
 

@@ -35,6 +35,7 @@ from bench.mixed_load import (
     flood,
     send_large_bodies,
 )
+from bench.model_stub import ONE_CALL_PER_TRACE
 from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server, worker
 from memory_api.auth.identity import to_tenant_id
@@ -302,6 +303,7 @@ def main(
             "HANSEI_LLM_MODEL": "stub",
             "HANSEI_POOL_SIZE": str(POOL_SIZE),
             "HANSEI_QUEUE_LIMIT": str(QUEUE_LIMIT),
+            **ONE_CALL_PER_TRACE,
         }
         with api(server, settings) as port, worker(server, settings) as pid:
             asyncio.run(soak(server, report, form, port, pid))

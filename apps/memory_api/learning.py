@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.errors import NotFound
 from memory_api.curation.step import ApplyStep, CurateStep
 from memory_api.evaluation.evaluate import evaluate_trace, store_evaluation
+from memory_api.evaluation.queries import count_successes, record_call_sequence
 from memory_api.evaluation.reflection_policy import (
+    MIN_EARLIER_SUCCESSES,
+    Routine,
     decide_reflection,
     effective_outcome,
     find_conflict,
@@ -32,6 +36,7 @@ from memory_api.evaluation.schemas import EvaluationResults, ReflectionDecision
 from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import PlaybookRef
+from memory_api.reflection.batches.share import batch_delay, is_short
 from memory_api.reflection.credit.assign import (
     PreparedVerdicts,
     prepare_credit,
@@ -53,6 +58,7 @@ from memory_api.runs.chain import (
     IMPORTANCE,
     NEXT_RUN_ID,
     OUTCOME,
+    PLAYBOOK,
     REFLECT,
     REFLECT_MODE,
 )
@@ -60,6 +66,7 @@ from memory_api.runs.execution import SelfManagedStep, Step
 from memory_api.runs.lifecycle import NextStep
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
+from memory_api.trace_analysis.call_sequence import call_sequence
 from memory_api.traces.duplicates import mark_if_duplicate
 from memory_api.traces.event_cache import EVENT_CACHE
 from memory_api.traces.queries import get_trace, has_failed_attempt
@@ -90,16 +97,28 @@ class LoadedTrace:
     has_failed_before: bool
     missing_playbook: PlaybookRef | None
     has_deleted_playbook: bool = False
+    call_sequence: bytes | None = None
+    """See `trace_analysis/call_sequence.py`."""
+    earlier_successes: int = 0
+    """The number of earlier successes of the playbook with the same call sequence, at most
+    `MIN_EARLIER_SUCCESSES`.
+    """
 
 
 @dataclass(frozen=True)
 class EvaluatedTrace:
-    """`credit` are the verdicts on used bullets, if the trace is not reflected on."""
+    """`credit` are the verdicts on used bullets, if the trace is not reflected on. `batch_size` is
+    how many runs its reflection may share a model call with, itself included.
+    """
 
     trace: TraceRow
     evaluation: EvaluationResults
     decision: ReflectionDecision
     credit: PreparedVerdicts | None = None
+    batch_size: int = 1
+    batch_interval: timedelta = timedelta()
+    call_sequence: bytes | None = None
+    """None unless the run succeeded without a failed call."""
 
 
 class EvaluateStep(
@@ -123,12 +142,16 @@ class EvaluateStep(
             row = await get_playbook(session, playbook)
             missing_playbook = playbook if row is None else None
             has_deleted_playbook = row is not None and row.deleted_at is not None
+        events = await EVENT_CACHE.load(session, trace)
+        calls = call_sequence(events)
         return LoadedTrace(
             trace,
-            await EVENT_CACHE.load(session, trace),
+            events,
             await has_failed_attempt(session, trace),
             missing_playbook,
             has_deleted_playbook,
+            calls,
+            await count_successes(session, trace, calls, MIN_EARLIER_SUCCESSES) if calls else 0,
         )
 
     async def compute(
@@ -139,18 +162,33 @@ class EvaluateStep(
         if input.missing_playbook is not None:
             await create_missing_playbook(runtime, run.tenant_id, input.missing_playbook)
         evaluation = await evaluate_trace(runtime, input.trace, input.events, run.id)
+        share = runtime.settings.routine_reflection_share
+        routine = Routine(input.trace.id, input.earlier_successes, share)
         decision = decide_reflection(
             evaluation,
             _reported_outcome(input.trace),
             asked=run.input.get(REFLECT_MODE, "auto"),
             mode=runtime.settings.reflective_memory_mode,
             earlier_failed=input.has_failed_before,
+            routine=routine if runtime.llm is not None else None,  # the rules cost nothing
         )
         if input.has_deleted_playbook:
             reason = f"The playbook {input.trace.playbook} is deleted."
             decision = ReflectionDecision(reflect=False, importance=None, reason=reason)
         credit = None if decision.reflect else await prepare_credit(runtime, run)
-        return EvaluatedTrace(input.trace, evaluation, decision, credit)
+        is_success = (
+            effective_outcome(evaluation, _reported_outcome(input.trace)) is OutcomeType.SUCCESS
+        )
+        shares_call = is_short(runtime, input.trace, input.events)
+        return EvaluatedTrace(
+            input.trace,
+            evaluation,
+            decision,
+            credit,
+            runtime.settings.reflection_batch_size if shares_call else 1,
+            runtime.curation_interval,
+            input.call_sequence if is_success else None,
+        )
 
     async def save(
         self, session: AsyncSession, run: RunRow, output: EvaluatedTrace | DuplicateTrace
@@ -162,6 +200,8 @@ class EvaluateStep(
         evaluation, decision = output.evaluation, output.decision
         conflict = find_conflict(evaluation, _reported_outcome(output.trace))
         await store_evaluation(session, output.trace.id, run.id, evaluation, conflict)
+        if output.call_sequence is not None:
+            await record_call_sequence(session, output.trace.id, output.call_sequence)
         recorded = CreditResult()
         if output.credit is not None:
             recorded = await save_verdicts(session, output.trace, output.credit)
@@ -183,7 +223,14 @@ class EvaluateStep(
             reported = _reported_outcome(output.trace)
             is_known = reported or evaluation.verdict
             outcome = effective_outcome(evaluation, reported) if is_known else None
-            next_step = NextStep(REFLECT, {IMPORTANCE: decision.importance, OUTCOME: outcome})
+            reflect_input: dict[str, Any] = {IMPORTANCE: decision.importance, OUTCOME: outcome}
+            delay = None
+            if output.batch_size > 1:
+                reflect_input[PLAYBOOK] = output.trace.playbook
+                delay = await batch_delay(
+                    session, run, output.trace, output.batch_size, output.batch_interval
+                )
+            next_step = NextStep(REFLECT, reflect_input, delay=delay)
             data[NEXT_RUN_ID] = str(next_step.run_id)
         return LearningResult(
             data=data,

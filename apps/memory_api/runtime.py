@@ -29,6 +29,7 @@ from memory_api.llm.circuit_breaker import CircuitBreakers
 from memory_api.llm.model_session import ModelSession
 from memory_api.llm.port import LLM
 from memory_api.llm.prompts import Prompt, load_prompt
+from memory_api.llm.wrappers import MeteredLLM
 from memory_api.run_queue.figures import QueueGauge
 from memory_api.run_queue.port import RunQueue
 from memory_api.run_queue.upkeep_schedule import UpkeepSchedule
@@ -116,7 +117,7 @@ def open_model_session(
     fallback_to_rules: bool = False,
 ) -> ModelSession | None:
     """Return the configured model with the prompts of this playbook; None if only the rules engine
-    runs. `project_id` is the project that pays.
+    runs. `project_id` is the project that pays. The model adds up its usage.
     """
     if runtime.llm is None:
         return None
@@ -127,7 +128,7 @@ def open_model_session(
         return load_tenant_prompt(settings, name, tenant_id, playbook, builtin=text)
 
     return ModelSession(
-        runtime.llm,
+        MeteredLLM(runtime.llm),
         prompt,
         timeout=settings.llm_timeout,
         max_tokens=settings.llm_max_tokens,

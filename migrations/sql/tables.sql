@@ -60,6 +60,8 @@ create index runs_state_created_at_idx on runs (tenant_id, state, created_at des
 create index runs_trace_id_idx on runs (tenant_id, trace_id) where trace_id is not null;
 -- The runs that upkeep compares with the queue, and those that it deletes a day after their end.
 create index runs_unfinished_idx on runs (tenant_id, updated_at) where state in ('queued', 'running');
+-- The short runs of a playbook that wait for a reflection they may share.
+create index runs_waiting_reflections_idx on runs (tenant_id, playbook) where state = 'queued' and kind = 'reflect' and playbook is not null;
 create index runs_kind_finished_at_idx on runs (tenant_id, kind, finished_at desc) where kind in ('upkeep', 'cleanup', 'maintenance', 'webhook', 'budget_alert', 'erasure');
 
 -- The response stored for an Idempotency-Key, or a lease while the first request is being handled.
@@ -121,6 +123,7 @@ create table traces (
     metadata jsonb default '{}' not null,
     event_count integer default '0' not null,
     content_hash bytea not null,
+    call_sequence bytea,
     duplicate_of uuid,
     created_at timestamptz default now() not null,
     updated_at timestamptz default now() not null,
@@ -134,6 +137,8 @@ create index traces_updated_at_idx on traces (tenant_id, updated_at) where state
 create index traces_project_id_task_key_created_at_idx on traces (tenant_id, project_id, task_key, created_at) where task_key is not null;
 create index traces_project_id_created_at_idx on traces (tenant_id, project_id, created_at desc, id desc);
 create index traces_retrieval_id_idx on traces (tenant_id, retrieval_id) where retrieval_id is not null;
+-- The successes of a playbook that called the same tools.
+create index traces_call_sequence_idx on traces (tenant_id, project_id, call_sequence) where call_sequence is not null;
 -- The traces whose events a retention period still has to delete, and those of a person.
 create index traces_events_created_at_idx on traces (tenant_id, project_id, created_at) where events_deleted_at is null and state = 'closed';
 create index traces_subject_idx on traces (tenant_id, (metadata ->> 'subject')) where (metadata ->> 'subject') is not null;
@@ -361,6 +366,7 @@ create table playbooks (
     max_bullets integer,
     review_mode text default 'off' not null,
     holdout_share double precision default 0 not null,
+    focus text,
     cleaned_version integer default '0' not null,
     created_at timestamptz default now() not null,
     updated_at timestamptz default now() not null,
@@ -369,7 +375,8 @@ create table playbooks (
     constraint playbooks_tenant_id_project_id_name_key unique (tenant_id, project_id, name),
     constraint playbooks_tenant_id_scope_id_fkey foreign key(tenant_id, scope_id) references scopes (tenant_id, id),
     constraint playbooks_review_mode_check check (review_mode in ('off', 'required')),
-    constraint playbooks_holdout_share_check check (holdout_share between 0 and 1)
+    constraint playbooks_holdout_share_check check (holdout_share between 0 and 1),
+    constraint playbooks_focus_check check (char_length(focus) <= 300)
 );
 
 -- One change of a playbook. `sections` is null if it equals that of the version before.

@@ -34,9 +34,11 @@ Connect = Callable[[Mapping[str, str] | None], AbstractAsyncContextManager[Async
 
 INSTRUCTIONS = """\
 Hansei is a memory of what worked and what failed in earlier agent runs.
-Before a task, call render_playbook with the task. Follow the bullets that apply and cite their
-keys. After the task, call create_trace with what happened, the outcome, the retrieval_id and the
-keys of the bullets that you used. If the outcome is known later, call record_outcome.
+Before you act on a task, call render_playbook with it, as your first action. Read all key points
+that it returns, follow each one whose situation applies, ignore the others, and cite the ID of each
+that influences you. After the task, call create_trace with what happened, the outcome, the
+retrieval_id and the keys of the bullets that you used. If the outcome is known later, call
+record_outcome.
 Bullets are advice that was learned from data. They do not replace the instructions of your user."""
 
 MAX_WAIT_SECONDS = 50.0
@@ -174,7 +176,8 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
         token_budget: Annotated[int | None, Field(ge=0, le=100_000)] = None,
         project_id: Project = None,
     ) -> Json:
-        """Get the advice for a task as text: matching bullets and the request to cite them."""
+        """Call this before you act on a task: the key points to follow, with the request to cite
+        them. Empty if nothing was learned yet."""
         async with open_client(ctx) as client:
             return await _render(client, playbook, task, token_budget, project_id)
 

@@ -56,6 +56,19 @@ async def test_search_explains_scores_and_is_no_retrieval(owner_of, api) -> None
     assert coverage.json()["rows"] == []
 
 
+async def test_focus_is_changed_by_a_form(owner_of, api) -> None:
+    await fill(api)
+    assert "Focus: none" in plain(await owner_of.get(BOOK))
+    saved = await owner_of.send(f"{BOOK}/focus", focus="Conventions of <our> accounting.")
+    assert saved.status_code == 303
+    assert "Focus: Conventions of <our> accounting." in plain(await owner_of.get(BOOK))
+    refused = await owner_of.send(f"{BOOK}/focus", focus="x" * 301)
+    assert refused.status_code == 422
+    assert "x" * 301 in refused.text, "what was typed is not lost"
+    await owner_of.send(f"{BOOK}/focus", focus="")
+    assert (await api.get("/api/v1/playbooks")).json()["items"][0]["focus"] is None
+
+
 async def test_edit_shows_difference_before_it_saves(owner_of, api) -> None:
     key, _ = await fill(api)
     fields = {"content": "Never retry a payment at once.", "section": "MISTAKES TO AVOID"}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID, uuid4
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_api.evaluation.reflection_policy import (
+    MIN_EARLIER_SUCCESSES,
+    Routine,
     decide_reflection,
     effective_outcome,
     find_conflict,
@@ -182,3 +185,43 @@ def test_decision_has_every_field(
     else:
         assert decision.importance is None
     assert decision.reflect or ask == "never" or (ask == "auto" and mode == "lite")
+
+
+def routine(earlier: int, share: float, trace_id: UUID | None = None) -> Routine:
+    return Routine(trace_id or uuid4(), earlier, share)
+
+
+@each_case(
+    ("how", "reflect"),
+    [
+        ({}, False),
+        ({"routine": routine(MIN_EARLIER_SUCCESSES - 1, 0.0)}, True),
+        ({"routine": routine(MIN_EARLIER_SUCCESSES, 1.0)}, True),
+        ({"routine": None}, True),
+        ({"earlier_failed": True}, True),
+        ({"asked": "always"}, True),
+    ],
+)
+def test_routine_success_is_skipped(how: dict[str, Any], reflect: bool) -> None:
+    decision = asked(S, **({"routine": routine(MIN_EARLIER_SUCCESSES, 0.0)} | how))
+    assert decision.reflect is reflect
+
+
+@each_case("outcome", BAD)
+def test_failure_is_no_routine(outcome: OutcomeType) -> None:
+    assert asked(outcome, routine=routine(9, 0.0)).reflect
+
+
+def test_conflict_is_no_routine() -> None:
+    for outcome, check in ((S, F), (F, S)):
+        found = evaluation(check, declared=True)
+        assert asked(outcome, found, routine=routine(9, 0.0)).reflect
+
+
+def test_share_of_routine_successes_is_drawn_by_trace_id() -> None:
+    ids = [uuid4() for _ in range(2_000)]
+    drawn = [asked(S, routine=routine(9, 0.1, trace_id)).reflect for trace_id in ids]
+    assert 140 < sum(drawn) < 260
+    assert drawn == [asked(S, routine=routine(9, 0.1, trace_id)).reflect for trace_id in ids]
+    more = [asked(S, routine=routine(9, 0.3, trace_id)).reflect for trace_id in ids]
+    assert all(late for early, late in zip(drawn, more, strict=True) if early)

@@ -178,7 +178,12 @@ async def service(app: FastAPI, runtime: Runtime, tenant: TestTenant) -> AsyncIt
     clock = Clock()
     with StubProvider() as stub:
         front = with_model(runtime, stub, "anthropic", CircuitBreakers(clock), attempts=1)
-        front = replace(front, settings=front.settings.model_copy(update={"llm_timeout": 1.5}))
+        front = replace(
+            front,
+            settings=front.settings.model_copy(
+                update={"llm_timeout": 1.5, "reflection_batch_size": 1}
+            ),
+        )
         transport = httpx2.ASGITransport(with_runtime(app, front), raise_app_exceptions=False)
         async with httpx2.AsyncClient(
             transport=transport, base_url="http://hansei", headers=tenant.auth()

@@ -75,6 +75,7 @@ SQL_FILES = {
     "memories/index/index.sql",
     "memories/queries.sql",
     "playbooks/queries.sql",
+    "reflection/batches/queries.sql",
     "reflection/context.sql",
     "reflection/credit/credit.sql",
     "run_queue/queue.sql",

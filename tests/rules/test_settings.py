@@ -37,6 +37,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "rate_limit_failed_keys": ("7/hour", "7/hour"),
     "rate_limit_storage": ("postgresql", "postgresql"),
     "dreaming_min_importance": ("0.7", 0.7),
+    "reflection_batch_size": ("3", 3),
     "log_format": ("json", "json"),
     "log_level": ("error", "error"),
 }

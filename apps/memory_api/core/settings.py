@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from limits import RateLimitItem, parse
 from pydantic import AliasChoices, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
+from memory_api.core.learning_settings import LearningSettings
 from memory_api.core.personal_data import parse_kinds
 
 
@@ -33,7 +34,7 @@ def parse_rate_limit(text: str) -> RateLimitItem | None:
     return limit
 
 
-class Settings(BaseSettings):
+class Settings(LearningSettings):
     """The configuration of a process, read once at startup."""
 
     model_config = SettingsConfigDict(
@@ -187,20 +188,6 @@ class Settings(BaseSettings):
         ge=2_048,
         description="Maximum size of a trace and its evidence in a prompt, in estimated tokens.",
     )
-    curation_interval: float = Field(
-        10.0,
-        ge=0,
-        le=3_600,
-        description="Seconds that a lesson waits for those of other traces of its playbook that "
-        "are being reflected on, unless 16 lessons wait. Longer: fewer model calls.",
-    )
-    on_model_failure: Literal["rules", "fail"] = Field(
-        "rules",
-        description="What a synchronous request returns if the model fails. `fail`: 502, 503 or "
-        "504. `rules`: a degraded reflection or workflow answer from the rules engine; a worker "
-        "improves the reflection later. For trajectories and transcripts, `rules` returns an empty "
-        "result with the reason, and a worker retries. Budgets have their own `when_spent`.",
-    )
     pii_redaction: str = Field(
         "off",
         description="Personal data that is replaced before storage and prompts: off, all, or some "
@@ -212,22 +199,6 @@ class Settings(BaseSettings):
         pattern="^[A-Z]{2}$",
         description="Country of phone numbers without a country code, such as US or JP, for "
         "HANSEI_PII_REDACTION. If unset, only numbers that start with + are found.",
-    )
-    trusted_feedback: str = Field(
-        "",
-        pattern="^((error|ground_truth|test_report)(,(error|ground_truth|test_report))*)?$",
-        description="Fields of a trace that your own checkers fill: some of error, ground_truth, "
-        "test_report, separated by commas. Advice that repeats them does not wait.",
-    )
-    evaluators: str = Field(
-        "deterministic,threshold",
-        description="Evaluators of a trace, most trusted first: deterministic, threshold, llm (one "
-        "more model call per trace), or a custom NAME=module:function.",
-    )
-    evaluation_thresholds: str = Field(
-        "0.3,0.8",
-        description="Highest score of a failure and lowest score of a success. Append, for "
-        "example, `;safety=0.5,1` for a criterion with other limits.",
     )
     prompts_dir: Path | None = Field(
         None,

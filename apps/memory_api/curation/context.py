@@ -73,7 +73,7 @@ class LessonEvidence:
 @dataclass(frozen=True)
 class CurationContext:
     """`near` and `evidence` are parallel to the lessons; `state` has the compared bullets by key.
-    `whole`, `evidence`, `bullet_tools` and `titles` are empty if no model decides.
+    `whole`, `evidence`, `bullet_tools`, `titles` and `unconfirmed` are empty if no model decides.
     """
 
     version: int = 0
@@ -90,6 +90,10 @@ class CurationContext:
     """Key of a bullet near a lesson → the tools of the traces that taught it."""
     titles: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key of every active bullet → its title or content."""
+    unconfirmed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Key of every bullet that waits for confirmation → its whole text."""
+    focus: str | None = None
+    """What the owner of the playbook wants to keep."""
 
     def uses_tools_of(self, lesson: int, key: str) -> bool:
         """Whether a bullet was taught by a trace that used a tool of the lesson's trace."""
@@ -179,12 +183,19 @@ async def load_context(
         return context
     ids = {nearby.id: nearby.bullet.id for candidates in (whole, *near) for nearby in candidates}
     tools = await list_bullet_tools(session, ids)
+    listed = await list_bullet_titles(session, playbook.scope_id, MAX_TITLES)
+    waiting = [row for row in listed if row.awaiting_confirmation]
+    active = [row for row in listed if not row.awaiting_confirmation]
     return replace(
         context,
         whole=whole,
+        focus=playbook.focus,
         evidence=evidence,
         bullet_tools={ids[bullet_id]: names for bullet_id, names in tools.items()},
-        titles=dict(await list_bullet_titles(session, playbook.scope_id, MAX_TITLES)),
+        titles={row.key: row.title or row.content for row in active},
+        unconfirmed={
+            row.key: ": ".join(filter(None, (row.when_to_use, row.content))) for row in waiting
+        },
     )
 
 

@@ -38,6 +38,7 @@ from memory_api.text.differences import (
     find_difference,
     names_and_numbers,
 )
+from memory_api.text.quotations import find_quotations_of
 from memory_api.text.similarity import containment, wording_similarity
 
 MIN_KEPT_WORD_SHARE = 0.5
@@ -52,6 +53,7 @@ MERGE_BLOCKING_DIFFERENCES: frozenset[Difference | None] = frozenset(
 )
 """Differences that prevent a merge by a model."""
 MAX_OPERATIONS = 50
+_QUOTATION_MARKS = re.compile("[`'\"“”‘’„«»]")
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,100}-\d{1,120}|kpt_\d{1,120}")
 
 
@@ -191,7 +193,8 @@ def validate_operations(
         if operation.type == "REJECT":
             rejected_lessons.append(_reject(operation, lesson_indexes))
             continue
-        reason = _rejection_reason(operation, known, lesson_indexes, context.titles)
+        nameable = context.titles.keys() | context.unconfirmed.keys()
+        reason = _rejection_reason(operation, known, lesson_indexes, nameable)
         duplicate_key = None if reason else _find_duplicate_key(operation, known)
         key = operation.bullet_id if operation.type == "KEEP" else duplicate_key
         if reason:
@@ -205,7 +208,9 @@ def validate_operations(
                 KnownLesson(lesson=number, key=key, reason=reason) for number in lesson_indexes
             ]
         else:
-            changes.append(_to_proposed_change(operation, lesson_indexes, known, lessons))
+            change = _to_proposed_change(operation, lesson_indexes, known, lessons)
+            quotations = _quotations_of_unconfirmed(operation, context)
+            changes.append(change.model_copy(update={"quotations": quotations}))
     decided = {number for c in changes for number in c.lessons} | {k.lesson for k in known_lessons}
     decided |= {number for rejected in rejected_lessons for number in rejected.lessons}
     undecided = [number for group in groups for number in group if number not in decided]
@@ -295,6 +300,17 @@ def _find_duplicate_key(operation: CuratorOperation, known: Mapping[str, Bullet]
     return find_first_duplicate(
         operation.content, {key: bullet.content for key, bullet in known.items()}
     )
+
+
+def _quotations_of_unconfirmed(operation: CuratorOperation, context: CurationContext) -> list[str]:
+    """The passages that an operation copies from bullets that wait for confirmation. Names in
+    quotation marks are none.
+    """
+    texts = [operation.content, operation.title, operation.when_to_use]
+    plain = (_QUOTATION_MARKS.sub("", text) for text in texts if text)
+    waiting = list(context.unconfirmed.values())
+    found = find_quotations_of(plain, waiting) if waiting else {}
+    return list(dict.fromkeys(passage for passages in found.values() for passage in passages))
 
 
 def _to_proposed_change(

@@ -52,6 +52,7 @@ MIN_SHOWN_BULLETS_PER_LESSON = 3
 """Bullets with other tools are shown only up to this number per lesson."""
 MIN_ENTRY_TOKENS = 64
 MAX_TITLE_CHARACTERS = 100
+MAX_WAITING_CHARACTERS = 500
 MAX_TASK_CHARACTERS = 160
 MAX_SHOWN_TOOLS = 8
 
@@ -104,6 +105,7 @@ def build_messages(
             room,
         ),
         "titles": titles,
+        "focus": redact(context.focus or "").text,
         "lessons": lesson_block,
     }
     return split_cacheable_prefix(template, values, tuple(nearby.bullet.id for nearby in shown))
@@ -164,13 +166,22 @@ def _format_block(entries: Sequence[str], label: str, budget: int) -> str:
 
 
 def _format_titles(context: CurationContext, shown: Collection[str], budget: int) -> str:
-    """The titles of the bullets that are not shown, as many as fit the budget."""
+    """The texts of the bullets that wait, then the titles of the bullets that are not shown, as
+    many as fit the budget.
+    """
+    waiting = {
+        key: f"(waits for confirmation) {excerpt(redact(text).text, MAX_WAITING_CHARACTERS)}"
+        for key, text in context.unconfirmed.items()
+    }
+    titles = {
+        key: excerpt(redact(title).text, MAX_TITLE_CHARACTERS)
+        for key, title in context.titles.items()
+        if key not in shown
+    }
     lines: list[str] = []
     remaining = budget
-    for key, title in context.titles.items():
-        if key in shown:
-            continue
-        line = f"[{key}] {excerpt(redact(title).text, MAX_TITLE_CHARACTERS)}"
+    for key, text in (waiting | titles).items():
+        line = f"[{key}] {text}"
         remaining -= estimate_tokens(line) + 1
         if remaining < 0:
             break
@@ -209,6 +220,8 @@ def _format_lesson(number: int, equal: Sequence[Lesson], evidence: LessonEvidenc
     facts = [f"outcome of the run that taught it {lesson.outcome}"] if lesson.outcome else []
     facts += [f"importance {lesson.importance:.2f}", f"confidence {lesson.confidence:.2f}"]
     facts.append(f"taught by {taught_by}")
+    if lesson.remedy:
+        facts.append(f"remedy {lesson.remedy}")
     if evidence.attempt_count > 1:
         facts.append(f"attempts at the task {evidence.attempt_count}")
         facts.append(f"successful {evidence.success_count}")

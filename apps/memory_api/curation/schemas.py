@@ -48,6 +48,8 @@ class Lesson(ResponseModel):
     """The effective outcome of the trace that first taught the lesson."""
     observation_count: int = 1
     """The number of traces that taught the lesson."""
+    remedy: str | None = None
+    """Whether a run showed that the advice works (`shown`), or nobody tried it (`inferred`)."""
     quotations: list[str] = Field(default_factory=list)
     """Passages of outside text that the lesson quotes."""
     awaiting_confirmation: bool = False
@@ -100,7 +102,7 @@ class ProposedChange(ResponseModel):
     contradicts: list[str] = Field(default_factory=list)
     by_model: bool = False
     quotations: list[str] = Field(default_factory=list)
-    """Passages that a model copied from outside text in its prompt."""
+    """Passages that a model copied from bullets that wait for confirmation."""
     source_ids: list[UUID] = Field(default_factory=list[UUID])
     """Memories that the change was derived from, besides its lessons."""
     depends_on: str | None = None
@@ -344,6 +346,7 @@ def _lesson(row: MemoryRow) -> Lesson:
         tags=[tag for tag in row.tags if tag not in _PLAIN_TAGS],
         outcome=row.outcome,
         observation_count=row.observation_count,
+        remedy=metadata.get("remedy"),
         awaiting_confirmation=row.awaiting_confirmation,
         quotations=[str(text) for text in metadata.get(QUOTATIONS) or ()],
     )

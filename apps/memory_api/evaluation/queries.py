@@ -14,8 +14,11 @@ from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.evaluation.schemas import CriterionScore
 from memory_api.evaluation.tables import TraceEvaluationRow
 from memory_api.traces.schemas import OutcomeConflict
+from memory_api.traces.tables import TraceRow
 
 REPLACE_SCORES = load_statement("evaluation/queries.sql", "replace_scores")
+COUNT_SUCCESSES = load_statement("evaluation/queries.sql", "count_successes")
+RECORD_CALL_SEQUENCE = load_statement("evaluation/queries.sql", "record_call_sequence")
 
 
 async def list_evaluations(session: AsyncSession, trace_id: UUID) -> Sequence[TraceEvaluationRow]:
@@ -57,3 +60,24 @@ async def replace_scores(
             "conflict": conflict.model_dump_json() if conflict else None,
         },
     )
+
+
+async def count_successes(session: AsyncSession, trace: TraceRow, calls: bytes, limit: int) -> int:
+    """The number of other successes of the trace's playbook with this call sequence, at most
+    `limit`.
+    """
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "project": trace.project_id,
+        "playbook": trace.playbook,
+        "calls": calls,
+        "trace": trace.id,
+        "limit": limit,
+    }
+    return (await fetch_rows(session, COUNT_SUCCESSES, parameters))[0][0]
+
+
+async def record_call_sequence(session: AsyncSession, trace_id: UUID, calls: bytes) -> None:
+    """Store the call sequence of a successful run."""
+    parameters = {"tenant": current_tenant_id(session), "trace": trace_id, "calls": calls}
+    await fetch_rows(session, RECORD_CALL_SEQUENCE, parameters)

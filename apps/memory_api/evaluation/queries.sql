@@ -17,3 +17,15 @@ insert into trace_evaluations (tenant_id, trace_id, evaluator, criterion, score,
 select cast(:tenant as uuid), cast(:trace as uuid), n.evaluator, n.criterion, n.score, n.reasons, n.is_declared, cast(:run as uuid) from new n
 on conflict (tenant_id, trace_id, evaluator, criterion) do update
 set score = excluded.score, reasons = excluded.reasons, is_declared = excluded.is_declared, run_id = excluded.run_id, created_at = now()
+
+-- name: count_successes
+-- The number of other successes of a playbook with the same call sequence, at most `limit`.
+select count(*) from (
+    select 1 from traces t
+    where t.tenant_id = :tenant and t.project_id = :project and t.call_sequence = :calls
+      and t.playbook is not distinct from cast(:playbook as text) and t.id <> :trace
+    limit :limit
+) s
+
+-- name: record_call_sequence
+update traces set call_sequence = :calls where tenant_id = :tenant and id = :trace

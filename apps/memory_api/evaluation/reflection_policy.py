@@ -5,6 +5,9 @@ attempt at the task; and on a conflict, where a check that the client declared c
 outcome that it reported. Then the result of the check counts; nothing else overrides a client. An
 outcome that was not reported is the verdict of the evaluation, else partial.
 
+A routine success teaches nothing: earlier successes of the playbook called the same tools in the
+same order, and no call failed. `auto` reflects on a small share of them, drawn by the trace ID.
+
 Importance, 0 to 1, is the sum of
 
     outcome            error, failure .7; timeout .6; partial .5; success .3
@@ -20,7 +23,10 @@ whose author must not control its importance.
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from typing import Literal
+from uuid import UUID
 
 from memory_api.evaluation.schemas import (
     MAX_REASON_LENGTH,
@@ -47,6 +53,28 @@ INEFFICIENCY_WEIGHT = 0.1
 UNSAFETY_WEIGHT = 0.2
 
 
+MIN_EARLIER_SUCCESSES = 3
+"""Earlier successes with the same calls that make a further one routine."""
+
+
+@dataclass(frozen=True)
+class Routine:
+    """What makes a success routine: the number of earlier successes of the playbook with the same
+    calls. `share` of the routine successes, 0 to 1, are reflected on.
+    """
+
+    trace_id: UUID
+    earlier_successes: int
+    share: float
+
+    @property
+    def is_skipped(self) -> bool:
+        if self.earlier_successes < MIN_EARLIER_SUCCESSES:
+            return False
+        digest = hashlib.sha256(b"routine" + self.trace_id.bytes).digest()
+        return int.from_bytes(digest[:8], "big") / 2**64 >= self.share
+
+
 def decide_reflection(
     evaluation: EvaluationResults,
     outcome: OutcomeType | None,
@@ -54,13 +82,24 @@ def decide_reflection(
     asked: ReflectMode,
     mode: Literal["lite", "full"],
     earlier_failed: bool,
+    routine: Routine | None = None,
 ) -> ReflectionDecision:
-    """`earlier_failed`: an earlier attempt at the task did not succeed."""
+    """`earlier_failed`: an earlier attempt at the task did not succeed. `routine` is None if every
+    success is reflected on.
+    """
     if asked == "never":
         return ReflectionDecision(False, None, "Reflection is turned off for this trace.")
     effective = effective_outcome(evaluation, outcome)
     conflict = find_conflict(evaluation, outcome)
     reason = _reason(effective, asked, mode, conflict, earlier_failed)
+    is_asked_for = asked == "always" or earlier_failed or conflict is not None
+    is_plain = effective is OutcomeType.SUCCESS and not is_asked_for
+    if is_plain and reason is not None and routine is not None and routine.is_skipped:
+        return ReflectionDecision(
+            False,
+            None,
+            "Routine success: earlier successes of the playbook made the same calls.",
+        )
     if outcome is None and evaluation.verdict is None:
         reason = "The outcome is unknown."
         if asked != "always":

@@ -47,7 +47,7 @@ class PromptInvalid(HanseiError):
 
 _RUN = """schema outcome language task_goal task_description tools called_tools error
     error_category error_message error_context ground_truth recorded_result test_report findings
-    comparison
+    comparison focus
     attempts evidence task_hints lessons bullets events shortened agents"""
 _TRAJECTORY = "schema query generated_answer ground_truth reasoning_steps"
 PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -60,11 +60,13 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "maintenance/dreaming": "schema counts statements episodes",
             "maintenance/session_summary": "schema episodes",
             "reflection/data": _RUN,
+            "reflection/batch": "schema runs focus tools lessons bullets",
+            "reflection/batch_run": f"{_RUN} run had_bullets",
             "reflector/default": f"""{_TRAJECTORY} test_report used_bullets findings lessons
                 previous_insights""",
             "reflector/bullet/default": f"{_TRAJECTORY} bullet",
             "transcripts/analyze": "schema transcript playbook cited_ids",
-            "curation/curate": "schema sections titles bullets lessons",
+            "curation/curate": "schema focus sections titles bullets lessons",
             "curation/consolidate": "schema groups",
             "evaluation/evaluate": "schema goal task answer evidence findings events outside facts",
             "workflow/answer": "context query",

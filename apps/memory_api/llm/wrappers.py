@@ -7,7 +7,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 from memory_api.core.telemetry import get_logger
 from memory_api.llm.deadline import remaining_seconds
@@ -208,6 +208,11 @@ class MeteredLLM(LLMWrapper):
     def __init__(self, inner: LLM) -> None:
         super().__init__(inner)
         self._replies: list[LLMReply] = []
+
+    @classmethod
+    def of(cls, llm: LLM) -> Self:
+        """The model itself if it adds up its usage already."""
+        return llm if isinstance(llm, cls) else cls(llm)
 
     async def complete(self, request: LLMRequest) -> LLMReply:
         reply = await self.inner.complete(request)

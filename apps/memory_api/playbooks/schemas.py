@@ -6,7 +6,14 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import Query
-from pydantic import AliasChoices, FailFast, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    FailFast,
+    Field,
+    StringConstraints,
+    field_validator,
+)
 from typing_extensions import TypeAliasType
 
 from memory_api.core.schemas import (
@@ -41,6 +48,7 @@ ProposalState = TypeAliasType(
 MAX_DELTAS_PER_REQUEST = 1_000
 MAX_SOURCES_PER_DELTA = 1_000
 MAX_TOKENS = 1_000_000
+MAX_FOCUS_LENGTH = 300
 
 DryRun = Annotated[bool, Query(description="Write nothing; the response shows what would change.")]
 Reason = Annotated[str, Field(max_length=2_000)]
@@ -120,6 +128,7 @@ class PlaybookSummary(ResponseModel):
             "token_budget": 2000,
             "max_bullets": None,
             "holdout_share": 0.0,
+            "focus": "Conventions of our accounting",
             "created_at": EXAMPLE_TIME,
             "updated_at": EXAMPLE_TIME,
         }
@@ -141,12 +150,26 @@ class PlaybookSummary(ResponseModel):
     holdout_share: float = Field(
         description="Share of renders, 0 to 1, that leave out one random bullet."
     )
+    focus: str | None = Field(description="What the playbook should collect, as its owner says.")
     created_at: UtcDatetime
     updated_at: UtcDatetime
 
 
 class PlaybookPage(Page[PlaybookSummary]):
     """One page of playbooks, by name."""
+
+
+def _check_focus(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("must be one line without control characters")
+    return value
+
+
+Focus = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_FOCUS_LENGTH),
+    AfterValidator(_check_focus),
+]
 
 
 class UpdatePlaybookRequest(ProjectRequest):
@@ -159,6 +182,11 @@ class UpdatePlaybookRequest(ProjectRequest):
     token_budget: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
     max_bullets: int | None = Field(default=None, ge=0, le=MAX_COUNT)
     holdout_share: UnitFloat = 0.0
+    focus: Focus | None = Field(
+        default=None,
+        description="What the playbook should collect, in one sentence. The models that reflect "
+        "and curate read it.",
+    )
     reason: Reason | None = None
 
     def fields(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class PlaybookRow(Base):
         ForeignKeyConstraint(["tenant_id", "scope_id"], ["scopes.tenant_id", "scopes.id"]),
         CheckConstraint("review_mode in ('off', 'required')", name="review_mode"),
         CheckConstraint("holdout_share between 0 and 1", name="holdout_share"),
+        CheckConstraint("char_length(focus) <= 300", name="focus"),
     )
 
     tenant_id: Mapped[TenantId]
@@ -48,6 +49,8 @@ class PlaybookRow(Base):
     """The version at which near-duplicates were last searched for."""
     holdout_share: Mapped[float] = mapped_column(server_default="0")
     """Share of renders that withhold a random bullet, 0..1."""
+    focus: Mapped[OptStr]
+    """What the owner wants to keep, one sentence for the prompts of reflection and curation."""
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
     deleted_at: Mapped[OptTime]

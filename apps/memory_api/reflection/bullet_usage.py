@@ -71,6 +71,8 @@ class BulletUsage:
     """
     served_texts: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key → title, condition and content of each used bullet, now and as it was served."""
+    focus: str | None = None
+    """What the owner of the playbook wants to keep."""
 
 
 async def load_bullet_usage(
@@ -83,7 +85,8 @@ async def load_bullet_usage(
     used = await _find_used_bullets(session, trace, events, playbook)
     texts = {item.key: bullet_text(item.bullet) for item in used}
     texts |= await _load_served_texts(session, playbook)
-    return BulletUsage(PlaybookRef(playbook.project_id, playbook.name), used, texts)
+    ref = PlaybookRef(playbook.project_id, playbook.name)
+    return BulletUsage(ref, used, texts, playbook.focus)
 
 
 async def _find_used_bullets(

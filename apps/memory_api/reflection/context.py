@@ -81,6 +81,8 @@ class Evidence:
     lessons: Sequence[PromptLesson] = ()
     task_hints: Sequence[str] = ()
     """Hints that earlier reflections noted for this task, newest first."""
+    focus: str | None = None
+    """What the owner of the playbook wants to keep."""
 
     @property
     def attempts_in_order(self) -> list[Attempt]:
@@ -339,4 +341,6 @@ async def load_reflection_input(session: AsyncSession, run: RunRow) -> Reflectio
         )
         trace_context = replace(trace_context, context=context)
     usage = await load_bullet_usage(session, trace_context.trace, trace_context.context.events)
+    evidence = replace(trace_context.evidence, focus=usage.focus)
+    trace_context = replace(trace_context, evidence=evidence)
     return ReflectionInput(run, trace_context, usage.playbook, usage.bullets, usage.served_texts)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -16,7 +16,6 @@ from memory_api.core.secret_redaction import redact
 from memory_api.core.telemetry import get_logger
 from memory_api.llm.errors import LLMError, LLMOverBudget
 from memory_api.llm.model_session import ModelSession
-from memory_api.llm.port import LLMReply
 from memory_api.llm.prompts import PromptMessages
 from memory_api.llm.structured_output import request_structured
 from memory_api.llm.wrappers import MeteredLLM
@@ -30,6 +29,7 @@ from memory_api.reflection.model_output import (
     CauseKind,
     ModelReflection,
     ModelVerdict,
+    SharedReflection,
     quotations_of_input,
     reflection_class,
     validate_verdicts,
@@ -79,9 +79,11 @@ async def generate_reflection(
     model: ModelSession | None = None,
     *,
     facts: Sequence[Fact] | None = None,
+    shared: SharedReflection | None = None,
 ) -> GeneratedReflection:
     """Reflect by the rules, or by a model if there is one. `facts` are those of this context and
-    evidence, if they are known already. Raises the model's `LLMError` unless rules may stand in.
+    evidence, if they are known already; `shared` is what the model answered before. Raises the
+    model's `LLMError` unless rules may stand in.
     """
     found = await analyze(context, evidence) if facts is None else facts
     size = input_size(context, evidence)
@@ -96,38 +98,43 @@ async def generate_reflection(
     messages = await run(
         partial(build_messages, prompt, context, evidence, found, budget=model.prompt_tokens)
     )
-    metered = MeteredLLM(model.llm)
-    request = model.request(
-        messages.messages,
-        cache_prefix=messages.cache_prefix,
-        purpose="reflect",
-        prompt_hash=prompt.hash,
-    )
-    try:
-        answer, reply = await request_structured(
-            metered, reflection_class(context.outcome), request, omit=omitted_fields(evidence)
+    metered = MeteredLLM.of(model.llm)
+    if shared is None:
+        request = model.request(
+            messages.messages,
+            cache_prefix=messages.cache_prefix,
+            purpose="reflect",
+            prompt_hash=prompt.hash,
         )
-    except LLMError as error:
-        if isinstance(error, LLMOverBudget) or not model.fallback_to_rules:
-            raise
-        log.warning("reflection_by_rules", code=error.code, error=str(error))
-        return GeneratedReflection(
-            by_rules, failure=error, prompt_hash=prompt.hash, usage=metered.usage()
-        )
+        try:
+            answer, reply = await request_structured(
+                metered, reflection_class(context.outcome), request, omit=omitted_fields(evidence)
+            )
+        except LLMError as error:
+            if isinstance(error, LLMOverBudget) or not model.fallback_to_rules:
+                raise
+            log.warning("reflection_by_rules", code=error.code, error=str(error))
+            return GeneratedReflection(
+                by_rules, failure=error, prompt_hash=prompt.hash, usage=metered.usage()
+            )
+        confirmed = _confirmed_lessons(answer, evidence)
+        shared = SharedReflection(answer, confirmed, reply.model, prompt.hash)
+    answer = shared.answer
     verdicts = validate_verdicts(answer.verdicts, messages.bullet_keys, messages.variable_text)
     copied = parts_copied_from_trace(answer, messages, [n.text for n in evidence.lessons])
     if copied:
         log.warning("reflection_repeats_the_trace")
         answer, verdicts = _with_scores_of_rules(answer, by_rules), []
+        shared = replace(shared, confirmed_lessons=())
     else:
         answer = _without_impossible_rules(answer)
     return GeneratedReflection(
-        _to_result(context, found, by_rules, answer, reply, copied),
+        _to_result(context, found, by_rules, answer, shared.model, copied),
         "llm",
-        prompt_hash=prompt.hash,
+        prompt_hash=shared.prompt_hash,
         usage=metered.usage(),
         verdicts=verdicts,
-        confirmed_lessons=_confirmed_lessons(answer, evidence),
+        confirmed_lessons=shared.confirmed_lessons,
     )
 
 
@@ -194,7 +201,7 @@ def _to_result(
     facts: Sequence[Fact],
     by_rules: ReflectionResult | None,
     answer: ModelReflection,
-    reply: LLMReply,
+    model: str,
     copied: Sequence[str],
 ) -> ReflectionResult:
     event_ids = {event_id_of(event, number) for number, event in enumerate(context.events)}
@@ -218,7 +225,7 @@ def _to_result(
         source_event_ids=sources[:MAX_SOURCE_EVENTS],
         related_memory_ids=list(context.related_memory_ids),
         metadata=rules.rule_metadata(context, facts)
-        | {"model": reply.model, REMEDIES: remedies}
+        | {"model": model, REMEDIES: remedies}
         | ({"second_cause_kind": answer.second_cause_kind} if answer.second_cause_kind else {})
         | ({QUOTATIONS: list(copied)} if copied else {}),
     )

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Self, TypeVar, cast, get_args
+from uuid import UUID
 
 from pydantic import (
     BaseModel,
@@ -221,6 +223,16 @@ class ModelReflection(BaseModel):
     @classmethod
     def _clean_ids(cls, value: Any) -> list[str]:
         return list(dict.fromkeys(item.strip(" []\"'") for item in to_list(value)))
+
+
+@dataclass(frozen=True)
+class SharedReflection:
+    """What a model answered about one run among several. `prompt_hash` is that of the batch."""
+
+    answer: ModelReflection
+    confirmed_lessons: Sequence[UUID]
+    model: str
+    prompt_hash: str
 
 
 _SUCCESS_CAUSES: frozenset[CauseKind] = frozenset({"agent_decision", "succeeded_by_luck"})

@@ -62,7 +62,6 @@ from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.event_cache import EVENT_CACHE
 
 log = structlog.get_logger()
-
 _HINTS = TypeAdapter(list[RevisionHint])
 
 
@@ -114,8 +113,6 @@ class Learner(ABC, Generic[Input, Learned]):
     """How to learn from one form of a trace. `kind` is the kind of run."""
 
     kind: str
-    shows_related_lessons = True
-    """Whether the model is shown lessons of similar tasks."""
 
     @abstractmethod
     def builtin_prompt(self, name: str) -> str:
@@ -123,6 +120,13 @@ class Learner(ABC, Generic[Input, Learned]):
 
     @abstractmethod
     async def load(self, session: AsyncSession, run: RunRow) -> Input: ...
+
+    async def prepare(
+        self, runtime: Runtime, input: Input, facts: Sequence[Fact], model: ModelSession
+    ) -> Input:
+        """What else a model needs, by default lessons of similar tasks."""
+        related = await find_related_lessons(runtime, input.trace_context)
+        return replace(input, related_lessons=related)
 
     @abstractmethod
     async def generate(
@@ -192,10 +196,9 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
     ) -> PreparedLessons[Input, Learned]:
         model = self._open_model(runtime, input)
         facts = await analyze(input.context, input.trace_context.evidence)
-        if model is not None and self.learner.shows_related_lessons:
-            related = await find_related_lessons(runtime, input.trace_context)
-            input = replace(input, related_lessons=related)
         try:
+            if model is not None:
+                input = await self.learner.prepare(runtime, input, facts, model)
             lessons = await self.learner.generate(input, facts, model)
         except LLMOverBudget as error:
             if not error.allows_rules:
@@ -219,16 +222,15 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         drafts = [*lessons.memories, *lessons.task_memories]
         drafts += [lessons.episode] if lessons.episode else []
         memories = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), drafts)
-        own_end = len(lessons.memories)
-        task_end = own_end + len(lessons.task_memories)
+        task_end = count + len(lessons.task_memories)
         return PreparedLessons(
             input,
             facts,
             lessons,
             verdicts,
             recordable,
-            memories[:own_end],
-            memories[own_end:task_end],
+            memories[:count],
+            memories[count:task_end],
             memories[task_end] if lessons.episode else None,
             runtime.curation_interval if lessons.engine == "llm" else timedelta(),
         )

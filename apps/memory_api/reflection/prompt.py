@@ -185,14 +185,14 @@ def build_messages(
     template = prompt.text
     if evidence.bullets and "{bullets}" not in template:
         template += BULLETS_TEMPLATE
-    parts = _PromptParts(context, evidence, facts, budget)
+    parts = PromptParts(context, evidence, facts, budget)
     values = parts.values()
     if "{if " not in template:
         values = {name: value or _NONE for name, value in values.items()}
     return split_cacheable_prefix(template, values, parts.bullet_keys)
 
 
-class _PromptParts:
+class PromptParts:
     """The values of the placeholders. Each part is rendered completely, then the budget is
     distributed, and the parts that get less than they need are shortened.
     """
@@ -221,10 +221,7 @@ class _PromptParts:
             "findings": _fact_lines(f for f in facts if f.kind in _SHOWN_KINDS),
             "comparison": _fact_lines(facts_of(facts, FactKind.DIFFERENCE)),
             "task_hints": "\n".join(f"- {_one_line(hint)}" for hint in evidence.task_hints),
-            "lessons": "\n".join(
-                f"[{name}] {_one_line(lesson.text)}"
-                for name, lesson in lesson_ids(evidence).items()
-            ),
+            "lessons": lesson_lines(lesson_ids(evidence)),
         }
         self.texts = {name: redact(text).text for name, text in self.texts.items()}
         self.bullet_lines = bullet_lines(evidence.bullets)
@@ -259,6 +256,7 @@ class _PromptParts:
             ),
             "schema": schema_text(reflection_class(self.context.outcome)),
             "outcome": self._outcome(),
+            "focus": redact(self.evidence.focus or "").text,
             "language": _LANGUAGES.get(context_language(self.context), ""),
         }
         error = self.error or StatedError("", "", {})
@@ -317,6 +315,16 @@ def _as_text(value: Any) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def lesson_lines(lessons: Mapping[str, PromptLesson]) -> str:
+    """`[L1] text` of each lesson."""
+    return "\n".join(f"[{name}] {_one_line(lesson.text)}" for name, lesson in lessons.items())
+
+
+def fenced_lines(text: str, label: str, budget: int) -> str:
+    """As many whole lines as fit, redacted and fenced; '' without any."""
+    return _fence(_first_lines(redact(text).text, budget), label, budget)
 
 
 def bullet_lines(bullets: Sequence[PromptBullet]) -> dict[str, str]:

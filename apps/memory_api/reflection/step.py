@@ -14,6 +14,13 @@ from memory_api.core.metrics import REFLECTIONS
 from memory_api.llm.errors import LLMCircuitOpen, LLMOverBudget
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.reflection.batches.prompt import (
+    BATCH_PROMPT,
+    BUILTIN_BATCH,
+    BUILTIN_RUN,
+    RUN_PROMPT,
+)
+from memory_api.reflection.batches.share import find_shared_reflection
 from memory_api.reflection.context import (
     ReflectionInput,
     load_reflection_input,
@@ -25,6 +32,7 @@ from memory_api.reflection.lesson_storage import (
     degraded_run_of,
     reflection_drafts,
 )
+from memory_api.reflection.model_output import SharedReflection
 from memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
 from memory_api.reflection.prompt import BUILTIN_DATA, BUILTIN_PROMPT, DATA_PROMPT
 from memory_api.reflection.schemas import (
@@ -36,6 +44,7 @@ from memory_api.reflection.schemas import (
 from memory_api.reflection.task_lessons import comparison_drafts, user_rule_drafts
 from memory_api.runs.chain import IMPORTANCE, REFLECT
 from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 from memory_api.text.advice import is_task_specific
 from memory_api.trace_analysis.facts import Fact
 
@@ -52,21 +61,47 @@ class TraceLessons(Lessons):
     result: ReflectionResult | None = None
 
 
-class TraceLearner(Learner[ReflectionInput, TraceLessons]):
-    """Learns from a trace: one model call."""
+@dataclass(frozen=True)
+class TraceInput(ReflectionInput):
+    """`shared` is what the model answered about this run among several."""
+
+    shared: SharedReflection | None = None
+
+
+BUILTIN_PROMPTS = {DATA_PROMPT: BUILTIN_DATA, BATCH_PROMPT: BUILTIN_BATCH, RUN_PROMPT: BUILTIN_RUN}
+
+
+class TraceLearner(Learner[TraceInput, TraceLessons]):
+    """Learns from a trace: one model call, which short runs share."""
 
     kind = REFLECT
 
     def builtin_prompt(self, name: str) -> str:
-        return BUILTIN_DATA if name == DATA_PROMPT else BUILTIN_PROMPT
+        return BUILTIN_PROMPTS.get(name, BUILTIN_PROMPT)
 
-    async def load(self, session: AsyncSession, run: RunRow) -> ReflectionInput:
+    async def load(self, session: AsyncSession, run: RunRow) -> TraceInput:
         input = await load_reflection_input(session, run)
         known = await load_task_knowledge(session, input.trace)
-        return replace(input, task_lessons=known.lessons, task_hints=known.hints)
+        return TraceInput(
+            run,
+            input.trace_context,
+            input.playbook,
+            input.used_bullets,
+            input.served_texts,
+            task_lessons=known.lessons,
+            task_hints=known.hints,
+        )
+
+    async def prepare(
+        self, runtime: Runtime, input: TraceInput, facts: Sequence[Fact], model: ModelSession
+    ) -> TraceInput:
+        shared = await find_shared_reflection(runtime, input, facts, model)
+        if shared is not None:
+            return replace(input, shared=shared)
+        return await super().prepare(runtime, input, facts, model)
 
     async def generate(
-        self, input: ReflectionInput, facts: Sequence[Fact], model: ModelSession | None
+        self, input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
     ) -> TraceLessons:
         reflection = await _generate(input, facts, model)
         memories: list[MemoryDraft] = []
@@ -98,7 +133,7 @@ class TraceLearner(Learner[ReflectionInput, TraceLessons]):
         )
 
     def response(
-        self, input: ReflectionInput, lessons: TraceLessons, saved: SavedLessons
+        self, input: TraceInput, lessons: TraceLessons, saved: SavedLessons
     ) -> GenerateReflectionResponse:
         own = saved.of(lessons.memories)
         strategies = saved.of([*lessons.memories[1:], *lessons.task_memories])
@@ -130,7 +165,7 @@ class TraceLearner(Learner[ReflectionInput, TraceLessons]):
 
 
 async def _generate(
-    input: ReflectionInput, facts: Sequence[Fact], model: ModelSession | None
+    input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
 ) -> GeneratedReflection:
     context = input.context
     ids = {"tenant_id": context.tenant_id, "project_id": context.project_id}
@@ -141,7 +176,9 @@ async def _generate(
         event_count=len(context.events),
     )
     try:
-        reflection = await generate_reflection(context, input.evidence, model, facts=facts)
+        reflection = await generate_reflection(
+            context, input.evidence, model, facts=facts, shared=input.shared
+        )
     except (LLMCircuitOpen, LLMOverBudget):
         raise  # every waiting run raises this; its cause is logged once
     except Exception as error:

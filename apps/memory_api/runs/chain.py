@@ -39,7 +39,9 @@ IMPORTANCE, OUTCOME = "importance", "outcome"
 which may differ from the reported one.
 """
 PLAYBOOK = "playbook"
-"""Input of CURATE and APPLY: the name of the playbook. The lessons are in its inbox."""
+"""Input of CURATE and APPLY: the name of the playbook. The lessons are in its inbox. Of REFLECT:
+the playbook of a short run, whose reflection may share a model call.
+"""
 CURATION_PLAN, LESSON_IDS, CURATION_RUN_ID = "curation", "lesson_ids", "curation_run_id"
 """Input of APPLY: a `CurationPlan`, the inbox IDs of its lessons in their order, and the CURATE run
 that made it.
@@ -118,7 +120,8 @@ async def enqueue_next_step(
         run_id=step.run_id,
     )
     await session.flush()
-    await queue.enqueue(session, [Ticket(run.tenant_id, next_run.id, chain_id=next_run.parent_id)])
+    ticket = Ticket(run.tenant_id, next_run.id, chain_id=next_run.parent_id)
+    await queue.enqueue(session, [ticket], after=step.delay)
     return next_run
 
 

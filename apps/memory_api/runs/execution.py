@@ -160,12 +160,11 @@ async def execute_step(
     next_run: RunRow | None = None
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         result = await step.save(session, run, output)
-        if result.next_step is not None and may_continue():
-            next_run = await insert_next_step(
-                session, run, result.next_step, runtime.lease_duration
-            )
-        elif result.next_step is not None:
-            await enqueue_next_step(runtime.queue, session, run, result.next_step)
+        if (step_after := result.next_step) is not None:
+            if step_after.delay is None and may_continue():
+                next_run = await insert_next_step(session, run, step_after, runtime.lease_duration)
+            else:
+                await enqueue_next_step(runtime.queue, session, run, step_after)
         if result.queued_run is not None:
             await enqueue_shared_run(runtime.queue, session, result.queued_run)
         await lifecycle.finish_run(session, run, result)

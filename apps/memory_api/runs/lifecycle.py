@@ -67,12 +67,13 @@ class UnknownRunKind(HanseiError):
 @dataclass(frozen=True)
 class NextStep:
     """The step that follows a run in its chain. Its ID is known before it is queued, so that the
-    result of the run can name it.
+    result of the run can name it. With `delay`, it starts at the earliest after this time.
     """
 
     kind: str
     input: Mapping[str, Any]
     run_id: UUID = field(default_factory=new_id)
+    delay: timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ async def finish_run(session: AsyncSession, run: RunRow, result: StepResult) -> 
     }
     if not await fetch_rows(session, _FINISH, parameters):
         raise LeaseLost
-    if result.usage is not None:  # the run called a model
+    if result.engine == "llm" or result.usage is not None:  # the run used a reply of a model
         await delete_stored_replies(session, run.id)
 
 

@@ -36,6 +36,12 @@ class RunRow(Base):
             postgresql_where=text("state in ('queued', 'running')"),
         ),
         Index(
+            "runs_waiting_reflections_idx",
+            "tenant_id",
+            "playbook",
+            postgresql_where=text("state = 'queued' and kind = 'reflect' and playbook is not null"),
+        ),
+        Index(
             "runs_kind_finished_at_idx",
             "tenant_id",
             "kind",

@@ -58,6 +58,13 @@ class TraceRow(Base):
             postgresql_where=text("retrieval_id is not null"),
         ),
         Index(
+            "traces_call_sequence_idx",
+            "tenant_id",
+            "project_id",
+            "call_sequence",
+            postgresql_where=text("call_sequence is not null"),
+        ),
+        Index(
             "traces_updated_at_idx",
             "tenant_id",
             "updated_at",
@@ -112,6 +119,8 @@ class TraceRow(Base):
     metadata_: Mapped[Json] = mapped_column("metadata")
     event_count: Mapped[int] = mapped_column(server_default="0")
     content_hash: Mapped[bytes] = mapped_column(LargeBinary)
+    call_sequence: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """Of a success without a failed call: the hash of the tools that it called in order."""
     duplicate_of: Mapped[UUID | None]
     """The trace that this one repeats, sent again without an `external_id`."""
     created_at: Mapped[Now]

@@ -102,7 +102,7 @@ def render_playbook(
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the prompt block of a playbook: matching bullets and the request to cite them."""
+    """Print the prompt block of a playbook: its bullets and the request to cite them."""
     with open_playbook_client() as client:
         block = client.render_playbook(
             name,
@@ -273,6 +273,30 @@ def consolidate_playbook(
         print_consolidation(name, run)
     if run["state"] != "done":
         raise typer.Exit(1)
+
+
+@playbook_commands.command("set")
+def set_playbook(
+    name: PlaybookName,
+    focus: Annotated[
+        str,
+        typer.Option(
+            help="What the playbook should collect, one sentence. Empty: nothing special."
+        ),
+    ],
+    reason: Reason = None,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the focus of a playbook, which the learning model reads. Creates the playbook."""
+    with open_playbook_client() as client:
+        playbook = client.update_playbook(
+            name, focus=focus or None, reason=reason, project_id=project
+        )
+    if as_json:
+        print_json(playbook)
+    else:
+        print_text(f"Version {playbook['version']}. Focus: {playbook['focus'] or 'none'}")
 
 
 @playbook_commands.command("verdict")

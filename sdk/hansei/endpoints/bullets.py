@@ -262,7 +262,7 @@ def search_bullets(
 def render_playbook(
     name: str, query_text: str = "", **options: Unpack[RenderPlaybookOptions]
 ) -> Request[RenderPlaybookResponse]:
-    """Render the prompt block of a playbook: matching bullets and the request to cite them."""
+    """Render the prompt block of a playbook: its bullets and the request to cite them."""
     body = {"query_text": query_text, **drop_none(options)}
     return query_request(api_path("playbooks", name, "render"), body)
 

@@ -47,6 +47,7 @@ class PlaybookSummary(TypedDict):
     token_budget: int | None
     max_bullets: int | None
     holdout_share: float
+    focus: str | None
     created_at: str
     updated_at: str
 
@@ -189,6 +190,7 @@ class UpdatePlaybookOptions(TypedDict, total=False):
     token_budget: int | None
     max_bullets: int | None
     holdout_share: float
+    focus: str | None
     reason: str | None
 
 

@@ -248,6 +248,15 @@ async def test_person_decides_proposal(playbook: Command, command: Command, clie
     assert [bullet["id"] for bullet in left["bullets"]] == ["mis-00007"]
 
 
+async def test_focus_is_set_by_a_command(playbook: Command) -> None:
+    done = await playbook("set", "pay", "--focus", "Conventions of payments.")
+    assert done.stdout == "Version 1. Focus: Conventions of payments.\n"
+    done = await playbook("set", "pay", "--focus", "x" * 301)
+    assert done.exit_code == 1
+    assert "`focus`" in done.stderr or "focus" in done.stderr
+    assert (await document(playbook, "set", "pay", "--focus", ""))["focus"] is None
+
+
 async def test_unknown_playbook_is_reported_in_one_line(playbook: Command) -> None:
     for arguments in (["show"], ["search"], ["versions"], ["diff"], ["restore"]):
         more = {"search": ["x"], "diff": ["1"], "restore": ["1"]}.get(arguments[0], [])

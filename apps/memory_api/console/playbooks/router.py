@@ -23,7 +23,8 @@ from memory_api.playbooks.queries import count_reviews
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval.retrieve import preview_search
 from memory_api.playbooks.retrieval.schemas import SearchBulletsRequest
-from memory_api.playbooks.router import list_playbooks, playbook_response
+from memory_api.playbooks.router import list_playbooks, playbook_response, update_playbook
+from memory_api.playbooks.schemas import UpdatePlaybookRequest
 from memory_api.runtime import Runtime
 
 router = APIRouter(prefix="/console/playbooks", route_class=ConsoleRoute, include_in_schema=False)
@@ -138,6 +139,48 @@ async def add_new_bullet(
         return await _new_bullet_page(visit, runtime, name, form, error)
     target = visit.link("playbooks", name, "bullets", made.bullet.id, done="created")
     return RedirectResponse(target, 303)
+
+
+@router.get("/{name}/focus")
+async def show_focus(
+    name: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer
+) -> Response:
+    return await _focus_page(visit, runtime, name)
+
+
+@router.post("/{name}/focus")
+async def change_focus(
+    name: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer, form: Form
+) -> Response:
+    try:
+        fields = {"project_id": visit.project, "focus": form.text("focus") or None}
+        body = validate_body(
+            UpdatePlaybookRequest, fields | {"reason": form.text("reason") or None}
+        )
+        await update_playbook(name, body, Response(), runtime, caller, None)
+    except HanseiError as error:
+        return await _focus_page(visit, runtime, name, form, error)
+    return RedirectResponse(visit.link("playbooks", name), 303)
+
+
+async def _focus_page(
+    visit: Visit,
+    runtime: Runtime,
+    name: str,
+    form: SentForm | None = None,
+    error: HanseiError | None = None,
+) -> Response:
+    async with runtime.sessions.for_tenant(visit.caller.tenant_id) as session:
+        playbook = await require_playbook(session, PlaybookRef(visit.project, name))
+    return render_page(
+        visit,
+        "playbooks/focus.html",
+        error.status if error else 200,
+        name=name,
+        focus=form.text("focus") if form else playbook.focus or "",
+        form=form or SentForm({}),
+        error=error,
+    )
 
 
 async def _new_bullet_page(

@@ -301,7 +301,7 @@ async def require_bullet(
     return row
 
 
-SETTING_NAMES = ("review_mode", "token_budget", "max_bullets", "holdout_share")
+SETTING_NAMES = ("review_mode", "token_budget", "max_bullets", "holdout_share", "focus")
 
 
 async def update_settings(

@@ -62,7 +62,7 @@ group by v.bullet_id, t.runs, t.successes
 -- name: used
 -- The playbook a trace belongs to (the one it names, else the one of its retrieval, in its own project), with what that retrieval
 -- handed out.
-select p.project_id, p.name, p.scope_id, p.sections, p.aliases, r.id retrieval_id, r.version,
+select p.project_id, p.name, p.scope_id, p.sections, p.aliases, p.focus, r.id retrieval_id, r.version,
        coalesce(r.bullet_keys, '{}') bullet_keys
 from playbooks p
 left join retrievals r on r.tenant_id = :tenant and r.id = cast(:retrieval as uuid) and r.scope_id = p.scope_id

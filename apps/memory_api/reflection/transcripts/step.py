@@ -41,6 +41,7 @@ from memory_api.reflection.transcripts.schemas import (
     TranscriptInsight,
 )
 from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
 from memory_api.text.terms import estimate_tokens
 from memory_api.trace_analysis.facts import Fact
 from memory_api.trace_analysis.scores import calculate_confidence, calculate_importance
@@ -83,7 +84,6 @@ class TranscriptLearner(Learner[TranscriptInput, TranscriptLessons]):
     """Learns from a transcript: one model call."""
 
     kind = TRANSCRIPT
-    shows_related_lessons = False
 
     def builtin_prompt(self, name: str) -> str:
         return BUILTIN_PROMPT
@@ -111,6 +111,16 @@ class TranscriptLearner(Learner[TranscriptInput, TranscriptLessons]):
             memory_ids={row.key: row.id for row in rows},
             cited=find_citations(base.context.events, slugs) if sent is None else sent,
         )
+
+    async def prepare(
+        self,
+        runtime: Runtime,
+        input: TranscriptInput,
+        facts: Sequence[Fact],
+        model: ModelSession,
+    ) -> TranscriptInput:
+        """The model is shown the playbook instead of lessons of similar tasks."""
+        return input
 
     async def generate(
         self, input: TranscriptInput, facts: Sequence[Fact], model: ModelSession | None

@@ -1,0 +1,241 @@
+"""Short runs of one playbook share a reflection call: it costs less, and a convention shows only
+across runs.
+
+The run that starts first asks the model about itself and the short runs that wait. The answer about
+each run is stored as a reply of that run, which then goes on by itself and saves its own
+reflection. So each run counts once, whatever happens to the others: a run without a usable part of
+the answer asks the model alone, and a worker that dies leaves the others in the queue.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import structlog
+from pydantic import ValidationError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from memory_api.core.errors import NotFound
+from memory_api.core.secret_redaction import redact
+from memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
+from memory_api.llm.model_session import ModelSession, packaged_prompt
+from memory_api.llm.port import LLMReply
+from memory_api.llm.structured_output import request_structured
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.reflection.batches.model_output import (
+    BatchReflection,
+    BatchRule,
+    reflections_by_run,
+)
+from memory_api.reflection.batches.prompt import (
+    BatchMember,
+    BatchPrompt,
+    build_batch_prompt,
+    name_of_run,
+)
+from memory_api.reflection.batches.queries import (
+    get_shared_reply,
+    share_replies,
+    should_wait,
+    take_waiting_runs,
+)
+from memory_api.reflection.context import (
+    ReflectionInput,
+    analyze,
+    load_reflection_input,
+    load_task_knowledge,
+)
+from memory_api.reflection.model_output import ModelReflection, SharedReflection
+from memory_api.reflection.outside_text import outside_texts_of
+from memory_api.reflection.prompt import DATA_PROMPT, PROMPT_BY_OUTCOME
+from memory_api.reflection.related_lessons import find_related_lessons
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.chain import PLAYBOOK
+from memory_api.runs.lifecycle import RunBusy
+from memory_api.runs.queries import get_run
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.text.quotations import find_quotations_of
+from memory_api.text.terms import estimate_tokens
+from memory_api.trace_analysis.facts import Fact
+from memory_api.traces.schemas import Event
+from memory_api.traces.tables import TraceRow
+
+BATCH_RUN_ID = "batch_run_id"
+"""Input of a REFLECT run: the run that asks the model about it, too. PLAYBOOK is in the input of
+every run that may share a call.
+"""
+log = structlog.get_logger()
+
+
+class BatchBusy(RunBusy):
+    """Another run asks the model about this one."""
+
+
+def is_short(runtime: Runtime, trace: TraceRow, events: Sequence[Event]) -> bool:
+    """Whether the reflection on a trace may share a model call with others of its playbook."""
+    settings = runtime.settings
+    if runtime.llm is None or settings.reflection_batch_size < 2 or trace.playbook is None:
+        return False
+    texts = [trace.task_description or "", *(event.content for event in events)]
+    return sum(map(estimate_tokens, texts)) <= settings.reflection_batch_tokens
+
+
+async def batch_delay(
+    session: AsyncSession, run: RunRow, trace: TraceRow, batch_size: int, interval: timedelta
+) -> timedelta | None:
+    """How long the reflection after `run` waits for others of the playbook; None to start now."""
+    assert trace.playbook is not None
+    playbook = PlaybookRef(trace.project_id, trace.playbook)
+    waits = bool(interval) and await should_wait(session, playbook, run.id, batch_size)
+    return interval if waits else None
+
+
+async def find_shared_reflection(
+    runtime: Runtime, input: ReflectionInput, facts: Sequence[Fact], model: ModelSession
+) -> SharedReflection | None:
+    """The part of a batch's answer that is about this run. Asks the model if other short runs wait.
+    None if the run is to be reflected on alone. Raises `BatchBusy` while another run asks about
+    this one, and the model's `LLMError` if the model cannot be asked at all.
+    """
+    run = input.run
+    playbook: str | None = run.input.get(PLAYBOOK)
+    if playbook is None or _has_own_prompts(model):
+        return None
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        text = await get_shared_reply(session, run.id)
+        if text is not None:
+            return _parse(text)
+        if leader_id := run.input.get(BATCH_RUN_ID):
+            leader = await get_run(session, UUID(leader_id))
+            if leader is not None and leader.state in ("queued", "running"):
+                raise BatchBusy(f"Run {leader_id} reflects on this trace, too.")
+            return None
+        limit = runtime.settings.reflection_batch_size - 1
+        taken = await take_waiting_runs(session, run, playbook, limit)
+        others = [other for row in taken if (other := await _load(session, row)) is not None]
+    if not others:
+        return None
+    members = [await _member(runtime, input, facts)]
+    members += [await _member(runtime, other, None) for other in others]
+    inputs = [input, *others]
+    prompt = build_batch_prompt(model, members)
+    request = model.request(
+        prompt.messages.messages,
+        cache_prefix=prompt.messages.cache_prefix,
+        purpose="reflect",
+        prompt_hash=prompt.hash,
+    )
+    try:
+        answer, reply = await request_structured(model.llm, BatchReflection, request)
+    except (LLMRefused, LLMTruncated, LLMUnparseable) as error:
+        log.warning("batch_not_answered", run_count=len(inputs), code=error.code)
+        return None
+    trusted = runtime.settings.trusted_feedback.split(",")
+    rules = [_with_quoted_runs(rule, inputs, trusted) for rule in answer.rules]
+    shared = _divide(answer, rules, inputs, prompt, reply)
+    await _store(runtime, run, shared, reply)
+    log.info("batch_reflected", run_count=len(inputs), answered_count=len(shared))
+    return shared.get(run.id)
+
+
+async def _load(session: AsyncSession, run: RunRow) -> ReflectionInput | None:
+    try:
+        input = await load_reflection_input(session, run)
+    except NotFound:  # its trace was erased
+        return None
+    known = await load_task_knowledge(session, input.trace)
+    return replace(input, task_lessons=known.lessons, task_hints=known.hints)
+
+
+async def _member(
+    runtime: Runtime, input: ReflectionInput, facts: Sequence[Fact] | None
+) -> BatchMember:
+    evidence = input.trace_context.evidence
+    found = await analyze(input.context, evidence) if facts is None else facts
+    related = await find_related_lessons(runtime, input.trace_context)
+    return BatchMember(input.context, replace(input, related_lessons=related).evidence, found)
+
+
+def _has_own_prompts(model: ModelSession) -> bool:
+    """Whether the operator wrote the prompts for single runs. The batch has other ones."""
+    names = {*PROMPT_BY_OUTCOME.values(), DATA_PROMPT}
+    return any(model.prompt(name).hash != packaged_prompt(name).hash for name in names)
+
+
+def _with_quoted_runs(
+    rule: BatchRule, inputs: Sequence[ReflectionInput], trusted: Sequence[str]
+) -> BatchRule:
+    """A rule that repeats text of a trace is a rule of the traces with that text: there, it waits
+    for confirmation. The text of one trace gets no support by another one.
+    """
+    sentence = rule.to_sentence()
+    quoted: list[str] = []
+    for number, input in enumerate(inputs):
+        outside = outside_texts_of(input.context, input.evidence, input.trace).without(trusted)
+        texts = [item.text for item in outside.texts]
+        if find_quotations_of([sentence], texts, outside.names)[sentence]:
+            quoted.append(name_of_run(number))
+    if not quoted:
+        return rule
+    return rule.model_copy(update={"runs": [name for name in rule.runs if name in quoted]})
+
+
+def _divide(
+    answer: BatchReflection,
+    rules: Sequence[BatchRule],
+    inputs: Sequence[ReflectionInput],
+    prompt: BatchPrompt,
+    reply: LLMReply,
+) -> dict[UUID, SharedReflection]:
+    """The parts of the answer by run ID."""
+    outcomes = {name_of_run(n): input.context.outcome for n, input in enumerate(inputs)}
+    reflections = reflections_by_run(answer, outcomes, rules)
+    shared: dict[UUID, SharedReflection] = {}
+    for number, input in enumerate(inputs):
+        reflection = reflections.get(name_of_run(number))
+        if reflection is None:
+            continue
+        named = (prompt.lessons.get(name.upper()) for name in reflection.same_as)
+        confirmed = [lesson.memory_id for lesson in named if lesson is not None]
+        shared[input.run.id] = SharedReflection(reflection, confirmed, reply.model, prompt.hash)
+    return shared
+
+
+async def _store(
+    runtime: Runtime, run: RunRow, shared: dict[UUID, SharedReflection], reply: LLMReply
+) -> None:
+    """Store each part for its run, and deliver the other runs now."""
+    texts = {run_id: redact(_format(part)).text for run_id, part in shared.items()}
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        stored = await share_replies(session, texts, provider=reply.provider, model=reply.model)
+        waiting = [run_id for run_id in stored if run_id != run.id]
+        await runtime.queue.enqueue(session, [Ticket(run.tenant_id, each) for each in waiting])
+
+
+def _format(part: SharedReflection) -> str:
+    return json.dumps(
+        {
+            "answer": part.answer.model_dump(mode="json"),
+            "confirmed": [str(memory_id) for memory_id in part.confirmed_lessons],
+            "model": part.model,
+            "prompt_hash": part.prompt_hash,
+        },
+        ensure_ascii=False,
+    )
+
+
+def _parse(text: str) -> SharedReflection | None:
+    """None if redaction has damaged the text: then the run asks the model alone."""
+    try:
+        value: dict[str, Any] = json.loads(text)
+        answer = ModelReflection.model_validate(value["answer"])
+    except (ValueError, ValidationError):
+        return None
+    confirmed = [UUID(memory_id) for memory_id in value["confirmed"]]
+    return SharedReflection(answer, confirmed, value["model"], value["prompt_hash"])
