@@ -56,10 +56,17 @@ async def send_300_mb(send: Send) -> None:
         await send(BLOCK)
 
 
+async def send_large_answer(send: Send) -> None:
+    """JSON of 60 MB."""
+    await send(OK + b"Content-Type: application/json\r\nContent-Length: 60000002\r\n\r\n[")
+    for _ in range(60_000_000 // len(BLOCK) + 1):
+        await send(b" " * len(BLOCK))
+
+
 async def send_headers_endlessly(send: Send) -> None:
     await send(OK)
     while True:
-        await send(b"X-Header: " + b"x" * 100 + b"\r\n")
+        await send((b"X-Header: " + b"x" * 100 + b"\r\n") * 500)
 
 
 async def inform_endlessly(send: Send) -> None:
@@ -93,6 +100,7 @@ async def hostile_receiver(behavior: Behavior) -> AsyncIterator[HostileReceiver]
         async def send(data: bytes) -> None:
             writer.write(data)
             await writer.drain()
+            await asyncio.sleep(0)  # others have their turn
             made.sent_bytes += len(data)
 
         made.connected += 1

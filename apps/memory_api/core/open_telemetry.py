@@ -11,7 +11,9 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import requests
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -116,10 +118,20 @@ class OpenTelemetryBackend:
         self._provider.shutdown()
 
 
+class _HeadersOnly(requests.Session):
+    """Reads no body of an answer, which may have no end."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        response = super().send(request, **options | {"stream": True})
+        response.close()
+        return response
+
+
 def open_backend(endpoint: str, service: str) -> OpenTelemetryBackend:
     """`endpoint` is the base URL of the receiver, to which `/v1/traces` is added."""
     attributes = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": service}
     provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+    url = f"{endpoint.rstrip('/')}/v1/traces"
+    exporter = OTLPSpanExporter(endpoint=url, session=_HeadersOnly())
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return OpenTelemetryBackend(provider)

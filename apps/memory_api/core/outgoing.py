@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any, cast
 
 import h11
+import httpx2
 
 from memory_api.core.errors import HanseiError
 from memory_api.core.private_addresses import resolve_url
@@ -18,6 +20,8 @@ from memory_api.core.private_addresses import resolve_url
 MAX_HEAD_BYTES = 64 * 1024
 """At most this much is read without a body."""
 READ_BYTES = 16 * 1024
+MAX_PROVIDER_BYTES = 16 * 1024 * 1024
+"""Of an answer of a model provider, which can hold 128 vectors as text."""
 
 
 class CallFailed(HanseiError):
@@ -121,3 +125,36 @@ async def _read_answer(
 def _tls() -> ssl.SSLContext:
     """Reading the certificates takes tens of milliseconds."""
     return ssl.create_default_context()
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        count = 0
+        async for part in self._stream:
+            count += len(part)
+            if count > MAX_PROVIDER_BYTES:
+                raise httpx2.ReadError(f"The answer has more than {MAX_PROVIDER_BYTES:,} bytes.")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _ask_uncompressed(request: httpx2.Request) -> None:
+    request.headers["Accept-Encoding"] = "identity"
+
+
+async def _limit_answer(response: httpx2.Response) -> None:
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise httpx2.DecodingError("The answer is compressed, which was not asked for.")
+    response.stream = _LimitedStream(cast("httpx2.AsyncByteStream", response.stream))
+
+
+PROVIDER_CLIENT: dict[str, Any] = {
+    "follow_redirects": False,
+    "event_hooks": {"request": [_ask_uncompressed], "response": [_limit_answer]},
+}
+"""Options of the HTTP client in the SDK of a model provider. Its caller sets the deadline."""

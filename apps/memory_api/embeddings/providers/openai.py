@@ -11,6 +11,7 @@ import numpy as np
 import openai
 from openai.types import CreateEmbeddingResponse
 
+from memory_api.core.outgoing import PROVIDER_CLIENT
 from memory_api.core.telemetry import get_logger
 from memory_api.embeddings.port import EmbedderUnavailable, Vectors, unit_rows
 
@@ -196,7 +197,7 @@ def open_openai(
         api_key=api_key or "none",
         base_url=base_url,
         max_retries=0,
-        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        http_client=openai.DefaultAsyncHttpxClient(**PROVIDER_CLIENT),
     )
     return OpenAIEmbedder(client, model=name, dimensions=length)
 

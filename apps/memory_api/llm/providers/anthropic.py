@@ -10,6 +10,7 @@ import anthropic
 from anthropic.lib.bedrock import AsyncAnthropicBedrock
 from anthropic.types import Message as AnthropicMessage
 
+from memory_api.core.outgoing import PROVIDER_CLIENT
 from memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
 from memory_api.llm.errors import LLMBadRequest, LLMServerError
 from memory_api.llm.port import (
@@ -91,7 +92,8 @@ class AnthropicLLM:
         if isinstance(self._client, AsyncAnthropicBedrock):
             raise LLMBadRequest("Bedrock does not list models.")
         with convert_sdk_errors(_SDK_ERRORS, timeout, "a list of models"):
-            page: Any = await self._client.models.list(timeout=timeout)
+            async with asyncio.timeout(timeout):
+                page: Any = await self._client.models.list(timeout=timeout)
         models: list[Any] = getattr(page, "data", None) or []
         return [str(getattr(model, "id", "")) for model in models]
 
@@ -168,7 +170,7 @@ def open_anthropic(*, model: str, api_key: str | None, base_url: str | None) -> 
         api_key=api_key,
         base_url=base_url or OFFICIAL_BASE_URL,
         max_retries=0,
-        http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
+        http_client=anthropic.DefaultAsyncHttpxClient(**PROVIDER_CLIENT),
         open_telemetry={"traces": False, "propagation": False},  # `llm/observation.py` traces calls
     )
     return AnthropicLLM(client, model=model)
@@ -189,7 +191,7 @@ def open_bedrock(
         base_url=base_url,
         aws_region=region,
         max_retries=0,
-        http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
+        http_client=anthropic.DefaultAsyncHttpxClient(**PROVIDER_CLIENT),
         open_telemetry={"traces": False, "propagation": False},
     )
     return AnthropicLLM(client, model=model, provider="bedrock")

@@ -10,6 +10,7 @@ import openai
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion
 
+from memory_api.core.outgoing import PROVIDER_CLIENT
 from memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
 from memory_api.llm.errors import LLMServerError
 from memory_api.llm.port import (
@@ -92,7 +93,8 @@ class OpenAILLM:
     async def list_models(self, timeout: float) -> list[str]:  # noqa: ASYNC109 - passed to the SDK
         """See `port.ModelLister`."""
         with convert_sdk_errors(_SDK_ERRORS, timeout, "a list of models"):
-            page: Any = await self._client.models.list(timeout=timeout)
+            async with asyncio.timeout(timeout):
+                page: Any = await self._client.models.list(timeout=timeout)
         models: list[Any] = getattr(page, "data", None) or []
         return [str(getattr(model, "id", "")) for model in models]
 
@@ -170,7 +172,7 @@ def open_openai(*, model: str, api_key: str | None, base_url: str | None) -> Ope
         api_key=api_key or "none",
         base_url=base_url or OFFICIAL_BASE_URL,
         max_retries=0,
-        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        http_client=openai.DefaultAsyncHttpxClient(**PROVIDER_CLIENT),
     )
     return OpenAILLM(client, model=model, dialect="openai" if is_official else "compatible")
 
@@ -188,6 +190,6 @@ def open_azure(
         azure_endpoint=base_url,
         api_version=api_version,
         max_retries=0,
-        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        http_client=openai.DefaultAsyncHttpxClient(**PROVIDER_CLIENT),
     )
     return OpenAILLM(client, model=model, dialect="azure")
