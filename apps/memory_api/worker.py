@@ -61,10 +61,6 @@ UNKNOWN_KIND_DELAY = timedelta(seconds=30)
 """Time until a run of an unknown kind is delivered again, to a newer worker."""
 UPKEEP_INTERVAL_SECONDS = 60.0
 LOGIN_CHECK_SECONDS = 5.0
-BUSY_DELAY_SECONDS = (2.0, 4.0)
-"""Range of the pause of a run that waits for another run. Rare: the other run queues it when it
-ends.
-"""
 
 
 @dataclass(frozen=True)
@@ -211,7 +207,7 @@ def postponement_for(run: RunRow, error: Exception) -> timedelta | None:
     """
     count = lifecycle.postponement_count(run)
     if isinstance(error, lifecycle.RunBusy):
-        return timedelta(seconds=random.uniform(*BUSY_DELAY_SECONDS))
+        return timedelta(seconds=random.uniform(*error.retry_seconds))
     if isinstance(error, lifecycle.UnknownRunKind):
         return UNKNOWN_KIND_DELAY
     if not isinstance(error, LLMError):

@@ -47,6 +47,8 @@ class RunBusy(HanseiError):
     """Another run has to end first. The run is postponed and its attempt is not counted."""
 
     code = "run_busy"
+    retry_seconds = (2.0, 4.0)
+    """Range of the pause. Rare: the other run queues this one when it ends."""
 
 
 class LeaseLost(HanseiError):
