@@ -25,9 +25,10 @@ from memory_api.traces.queries import get_trace, list_events, to_events
 from memory_api.traces.schemas import OutcomeType
 from tests.conftest import TestTenant
 from tests.support.evaluation_cases import call
+from tests.support.junit import junit
 from tests.support.problems import assert_problem
 
-FAILED = "FAILED a.py::test_x - assert 3 == 4\n1 failed, 1 passed in 0.1s"
+FAILED = junit(1, test_x="assert 3 == 4")
 
 
 async def send(api: httpx2.AsyncClient, **fields: Any) -> UUID:
@@ -85,7 +86,7 @@ async def test_evaluation_is_stored_and_returned(
         ("deterministic", "efficiency", 0.667),
         ("threshold", "correctness", 0.9),
     ]
-    assert found[0]["reasons"][0] == "pytest: 1 of 2 tests failed"
+    assert found[0]["reasons"][0] == "1 of 2 tests failed."
     assert {i["run_id"] for i in found} == {str(run_id)}
     assert [i["is_declared"] for i in found] == [True, False, False]
 

@@ -9,6 +9,7 @@ import pytest
 
 from memory_api.runs.tables import RunRow
 from memory_api.traces.schemas import OutcomeType
+from tests.support.junit import junit
 from tests.support.model_service import GOOD, Serve, Service, trace
 from tests.support.stub_provider import (
     Call,
@@ -56,7 +57,7 @@ async def evaluate(service: Service, reply: Reply, **fields: Any) -> RunRow:
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_learning_goes_on_without_the_opinion(service: Service, fault: str) -> None:
     reply, code, call_count = FAULTS[fault]
-    run = await evaluate(service, reply, test_report="1 failed, 3 passed in 0.1s")
+    run = await evaluate(service, reply, test_report=junit(3, test_total="assert 3 == 4"))
     assert (run.state, run.engine, run.degraded) == ("done", "rules", True)
     assert run.result["verdict"] == OutcomeType.PARTIAL
     assert run.result["proven"] is True

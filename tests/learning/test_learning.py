@@ -17,6 +17,7 @@ from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.tables import TraceRow
 from tests.conftest import TestTenant
+from tests.support.junit import junit
 from tests.support.problems import assert_names
 from tests.support.tickets import waiting_tickets
 
@@ -160,7 +161,7 @@ async def test_unknown_outcome_is_not_stated(api: AsyncClient, learn: Any) -> No
 
 
 async def test_evidence_is_learned_from_without_an_outcome(api: AsyncClient, learn: Any) -> None:
-    report = "FAILED tests/test_a.py::test_total - assert 3 == 4\n==== 1 failed in 0.1s ===="
+    report = junit(test_total="assert 3 == 4")
     chain = await learn(outcome=None, test_report=report)
     assert chain[0]["result"]["reason"] == "The outcome is failure."
     assert "failure" in chain[1]["result"]["tags"]
@@ -169,7 +170,7 @@ async def test_evidence_is_learned_from_without_an_outcome(api: AsyncClient, lea
 
 
 async def test_disproved_success_is_reflected_on_as_failure(learn: Any) -> None:
-    report = "FAILED tests/test_a.py::test_total - assert 3 == 4\n==== 1 failed in 0.1s ===="
+    report = junit(test_total="assert 3 == 4")
     chain = await learn(outcome="success", test_report=report)
     assert chain[0]["result"]["verdict"] == "failure"
     assert chain[1]["input"]["outcome"] == "failure"

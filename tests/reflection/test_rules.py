@@ -15,6 +15,7 @@ from memory_api.reflection.task_lessons import MAX_LESSONS_PER_TASK, choose_diff
 from memory_api.trace_analysis.context import Attempt
 from memory_api.trace_analysis.facts import FactKind
 from memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
+from tests.support.junit import junit
 from tests.support.runs import Row, call, facts, reflection, says, user
 
 WON, LOST = OutcomeType.SUCCESS, OutcomeType.FAILURE
@@ -108,7 +109,7 @@ def test_every_kind_of_fact_has_a_sentence_in_both_languages() -> None:
     """Facts of many runs, each rendered: no template fails, none is empty."""
     won = Attempt(WON, [Event.model_validate(row) for row in call("pay", {"a": 1}, "ok")])
     truth = {"answer": "4", "actions": [{"name": "mail"}], "outputs": ["4"]}
-    report = "FAILED t.py::test_sum - assert 3 == 4\n==== 1 failed in 0.1s ===="
+    report = junit(test_sum="assert 3 == 4")
     slow = call("pay", {"a": 2}, "ok", metadata={"duration_s": 60})
     fast = call("look", {"a": 2}, "ok", metadata={"duration_s": 1})
     tested = call("sh", "pytest", "1 failed", exit_code=1)

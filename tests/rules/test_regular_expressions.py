@@ -31,7 +31,6 @@ PARSER = re._parser  # type: ignore[attr-defined]
 DISTILLATION = "memory_api.embeddings.model"
 """Makes the bundled model, once; needs libraries that the service does not."""
 BOUNDED: dict[str, tuple[int, str]] = {
-    r"([a-z ]+)=(\d{1,9})": (200, "the counts of `_RESULT_LINE` in test_reports/python.py"),
     r"^(?P<agent>.*?)\s*\([^)]{1,80}\)\s*$": (128, "`Event.agent`"),
 }
 """Pattern → the maximum length of its input, and where it is enforced."""

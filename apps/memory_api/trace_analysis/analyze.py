@@ -15,7 +15,7 @@ from memory_api.trace_analysis.calls import (
     find_repeated_calls,
 )
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
-from memory_api.trace_analysis.expectations import find_expectations, find_failed_tests
+from memory_api.trace_analysis.expectations import find_expectations, find_test_report
 from memory_api.trace_analysis.facts import Fact
 from memory_api.trace_analysis.message_facts import (
     find_end,
@@ -43,7 +43,7 @@ def analyze_trace(
     return [
         *find_counts(trace),
         *find_error(context, trace),
-        *find_failed_tests(test_report),
+        *find_test_report(test_report),
         *find_expectations(trace, ground_truth, context.generated_answer),
         *find_user_rules(trace),
         *compare_attempts(trace, context.outcome, attempts, ground_truth),

@@ -21,11 +21,13 @@ from memory_api.trace_analysis.ground_truth import (
     find_deviations,
     missing_outputs,
 )
+from memory_api.trace_analysis.junit import parse_junit
 from memory_api.trace_analysis.parser import ParsedTrace
-from memory_api.trace_analysis.test_reports.parse import parse_test_report
 
 MAX_ANSWER_LENGTH = 200
 """Characters of an answer that are quoted."""
+MAX_REPORT_LENGTH = 300
+"""Characters of a textual test report that are quoted."""
 
 
 def find_expectations(
@@ -107,13 +109,18 @@ def _deviation(item: ActionDeviation) -> Fact:
     )
 
 
-def find_failed_tests(test_report: str | None) -> Iterator[Fact]:
-    """The failed tests of the report that the client sent."""
-    report = parse_test_report(test_report) if test_report else None
-    if report is None or not report.failed_or_error_count:
+def find_test_report(test_report: str | None) -> Iterator[Fact]:
+    """The failed tests of a report in JUnit XML; another report as a quotation of its end."""
+    report = parse_junit(test_report)
+    if report is None:
+        text = " ".join((test_report or "").split())
+        if text:
+            end = text if len(text) <= MAX_REPORT_LENGTH else f"…{text[-MAX_REPORT_LENGTH:]}"
+            yield Fact(FactKind.QUOTATION, (), {"of": "test_report", "text": end})
         return
-    counts = {"failed": report.failed_or_error_count, "executed": report.executed_count}
-    for case in report.failed_tests[:MAX_PER_KIND] or (None,):
-        name, message = (case.name, case.message) if case else ("", "")
-        values = {"name": excerpt(name, 120), "message": excerpt(message, 200)}
+    if not report.failed:
+        return
+    counts = {"failed": report.failed, "executed": report.executed_count}
+    for case in report.failed_tests[:MAX_PER_KIND]:
+        values = {"name": excerpt(case.name, 120), "message": excerpt(case.message, 200)}
         yield Fact(FactKind.TEST, (), {**values, **counts})

@@ -199,7 +199,8 @@ class CreateTraceRequest(ExpectationRequest):
     generated_answer: str | None = Field(default=None, description="The final answer of the agent.")
     reasoning_steps: list[str] = Field(default_factory=list, max_length=MAX_EVENTS)
     test_report: str | None = Field(
-        default=None, description="Output of tests, such as that of pytest."
+        default=None,
+        description="JUnit XML of tests, which decides the outcome. Other output is quoted.",
     )
     used_bullet_keys: list[Name] = Field(
         default_factory=list,

@@ -12,11 +12,11 @@ from bench.evaluation import count_verdicts
 from memory_api.evaluation.schemas import Criterion, CriterionScore
 from tests.support.cases import each_case
 from tests.support.evaluation_cases import call, judged, said, score_of
-from tests.support.paths import ROOT
+from tests.support.junit import junit
 
-REPORTS = ROOT / "tests/trace_analysis/test_reports/recorded"
-FAILING = "FAILED test_cart.py::test_total - assert 3 == 4\n1 failed, 3 passed in 0.10s"
-PASSING = "4 passed in 0.10s"
+FAILING = junit(3, test_total="assert 3 == 4")
+PASSING = junit(4)
+FAILED = {"metadata": {"exit_code": 1}}
 
 
 async def correct(*args: Any, **fields: Any) -> CriterionScore:
@@ -29,16 +29,18 @@ async def test_failing_test_has_low_correctness() -> None:
     score = await correct(test_report=FAILING)
     assert (score.score, score.proven) == (0.375, True)
     assert score.reasons == (
-        "pytest: 1 of 4 tests failed",
-        "test_cart.py::test_total: assert 3 == 4",
+        "1 of 4 tests failed.",
+        "test_a::test_total: assert 3 == 4",
     )
     passed = await correct(test_report=PASSING)
     assert (passed.score, passed.proven) == (1.0, True)
 
 
-async def test_report_without_tests_gives_no_score() -> None:
-    text = (REPORTS / "pytest_none.txt").read_text(encoding="utf-8")
-    assert await score_of(Criterion.CORRECTNESS, test_report=text) is None
+@each_case("report", [junit(), "1 failed, 3 passed in 0.10s", "OK", "<html>1 failed</html>"])
+async def test_other_text_is_no_proof(report: str) -> None:
+    assert await score_of(Criterion.CORRECTNESS, test_report=report) is None
+    read = call("bash", "pytest", report or "OK")
+    assert await score_of(Criterion.CORRECTNESS, read) is None
 
 
 async def test_passing_tests_and_undecided_answer_prove_nothing() -> None:
@@ -53,16 +55,16 @@ async def test_passing_tests_and_undecided_answer_prove_nothing() -> None:
 async def test_worse_of_tests_and_answer_decides() -> None:
     score = await correct(test_report=PASSING, ground_truth="42", generated_answer="41")
     assert score.score == 0.0
-    assert "pytest: 4 of 4 tests passed" in score.reasons
+    assert "4 of 4 tests passed." in score.reasons
     assert "Answer '41' is not the expected answer '42'." in score.reasons
 
 
-async def test_last_test_run_of_trace_is_scored() -> None:
-    fixed = [*call("bash", "pytest", FAILING), *call("bash", "pytest", PASSING)]
-    assert (await correct(fixed)).score == 0.9
-    assert not (await correct(fixed)).proven
-    broken = await correct(call("bash", "pytest", FAILING))
-    assert (broken.score, broken.proven) == (0.375, True)
+async def test_last_check_of_trace_is_scored() -> None:
+    passed = call("bash", "pytest", metadata={"exit_code": 0})
+    fixed = await correct([*call("bash", "pytest", **FAILED), *passed])
+    assert (fixed.score, fixed.proven) == (0.8, False), "the agent selected it"
+    broken = await correct([*passed, *call("bash", "pytest", **FAILED)])
+    assert (broken.score, broken.proven) == (0.2, True)
 
 
 @each_case(
@@ -78,19 +80,14 @@ async def test_last_test_run_of_trace_is_scored() -> None:
     ],
 )
 async def test_tests_before_last_change_are_ignored(tool: str, content: str) -> None:
-    events = [*call("bash", "pytest", FAILING), *call(tool, content)]
+    events = [*call("bash", "pytest", **FAILED), *call(tool, content)]
     assert await score_of(Criterion.CORRECTNESS, events) is None
-
-
-async def test_report_that_was_only_read_is_no_proof() -> None:
-    """The log may be of tests before the agent's changes."""
-    score = await correct(call("bash", "cat logs/nightly.log", FAILING))
-    assert (score.score < 0.5, score.proven) == (True, False)
 
 
 @pytest.mark.parametrize("content", ["cat cart.py 2>&1", "ls > /dev/null", "grep -i x cart.py"])
 async def test_read_calls_do_not_count_as_change(content: str) -> None:
-    assert (await correct([*call("bash", "pytest", FAILING), *call("bash", content)])).proven
+    events = [*call("bash", "pytest", **FAILED), *call("bash", content)]
+    assert (await correct(events)).score == 0.2
 
 
 @pytest.mark.parametrize(
@@ -188,7 +185,7 @@ async def test_no_evidence_gives_no_score() -> None:
     ],
 )
 async def test_tests_count_only_if_later_calls_are_known_to_read(tools: Any, is_used: bool) -> None:
-    events = [*call("bash", "pytest", FAILING), *call("get_log", '{"lines": 10}')]
+    events = [*call("bash", "pytest", **FAILED), *call("get_log", '{"lines": 10}')]
     score = await score_of(Criterion.CORRECTNESS, events, tools=tools)
     assert (score is not None) == is_used
 

@@ -13,6 +13,7 @@ from memory_api.evaluation.schemas import Criterion, CriterionScore
 from memory_api.traces.schemas import OutcomeType
 from tests.support.cases import each_case
 from tests.support.evaluation_cases import judged, score_of
+from tests.support.junit import junit
 
 
 def settings(**fields: Any) -> Settings:
@@ -68,7 +69,7 @@ async def test_invalid_submitted_scores_are_ignored(value: Any) -> None:
 
 
 async def test_evidence_wins_over_submitted_scores() -> None:
-    found = await judged(quality_score=1.0, test_report="2 failed in 0.1s")
+    found = await judged(quality_score=1.0, test_report=junit(a="x", b="x"))
     best = found.best(Criterion.CORRECTNESS)
     assert best is not None
     assert best.score == 0.0

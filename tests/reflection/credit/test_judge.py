@@ -24,6 +24,7 @@ from memory_api.trace_analysis.context import Attempt, ReflectionContext
 from memory_api.traces.schemas import Event, EventType, OutcomeType
 from memory_api.traces.tools import ToolDefinition
 from tests.support.cases import each_case
+from tests.support.junit import junit
 
 TRACE = new_id()
 NAMES = ("get_order", "cancel_order", "send_refund", "Search", "Booking_hotel")
@@ -135,12 +136,7 @@ def test_wrong_arguments_do_not_blame_tool_advice() -> None:
 
 
 def test_failing_test_identifies_call() -> None:
-    report = (
-        "=== FAILURES ===\n____ test_total ____\nE   AssertionError: parse_date gave no zone\n"
-        "=== short test summary info ===\n"
-        "FAILED test_a.py::test_total - AssertionError: parse_date gave no zone\n"
-        "=== 1 failed, 2 passed in 0.1s ===\n"
-    )
+    report = junit(2, test_total="AssertionError: parse_date gave no zone")
     told = verdicts(LOST, "parse_date", used("Use parse_date."), test_report=report)
     assert told["test"].tag == "harmful"
     assert "test" not in verdicts(LOST, "other", used("Use parse_date."), test_report=report)

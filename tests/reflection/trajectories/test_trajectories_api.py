@@ -10,6 +10,7 @@ import pytest
 from memory_api.llm.prompts import packaged_prompt_directory
 from memory_api.run_queue.port import Ticket
 from memory_api.worker import process_ticket
+from tests.support.junit import junit
 from tests.support.model_service import Serve, Service
 from tests.support.stub_provider import fenced, rate_limited, refusal, server_error, wrong_shape
 from tests.support.trajectories import insight, said, verdict
@@ -223,8 +224,10 @@ async def test_operator_template_of_playbook_wins(serve: Serve, tmp_path: Any) -
 @pytest.mark.parametrize(
     ("evidence", "outcome"),
     [
-        ({"test_report": "FAILED t.py::test_a - assert 1 == 2"}, "failure"),
-        ({"test_report": "==== 3 passed in 0.1s ===="}, "success"),
+        ({"test_report": junit(test_a="assert 1 == 2")}, "failure"),
+        ({"test_report": junit(3)}, "success"),
+        ({"test_report": "==== 3 passed in 0.1s ===="}, None),
+        ({"test_report": "FAILED t.py::test_a - assert 1 == 2"}, None),
         ({"ground_truth": "open(p).read().split('\\n')[-n:]"}, "success"),
         ({}, None),
     ],
@@ -244,7 +247,7 @@ async def test_outcome_follows_evidence(
 
 async def test_rules_reflect_without_a_model(api: httpx2.AsyncClient) -> None:
     await playbook(api)
-    report = "FAILED test_tail.py::test_newline - assert ['b', ''] == ['a', 'b']"
+    report = junit(test_newline="assert ['b', ''] == ['a', 'b']")
     learnt = (await api.post(URL, json=body(test_report=report))).json()
     assert learnt["engine"] == "rules"
     assert learnt["insights"] == [], "no advice follows from a failed test alone"

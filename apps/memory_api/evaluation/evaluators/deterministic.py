@@ -2,18 +2,17 @@
 
 Correctness uses the strongest available evidence, in this order:
 
-1. the test report of the trace and its ground truth. One proven fault decides; the trace is proven
-   correct only if all of them prove it
-2. the last tests that the run executed, if all later calls are known to only read
-3. the exit code of its last check (tests, build, types), likewise
-4. the exit code of the whole run, and a reported error
+1. the test report of the trace (JUnit XML) and its ground truth. One proven fault decides; the
+   trace is proven correct only if all of them prove it
+2. the exit code of its last check (tests, build, types), if all later calls are known to only read
+3. the exit code of the whole run, and a reported error
 
-Proof is a test report, an answer compared as the client declared (`match`), another number of the
-same form and unit, and calls that equal the expected ones as they stand. A missing, changed or
+Proof is a test report in JUnit XML, the exit code of a failed check, an answer compared as the
+client declared (`match`), another number of the same form and unit, and calls that equal the expected ones as they stand. A missing, changed or
 unexpected call proves a fault only if the trace states that the tool `writes` or the client
 declared `match: calls`. The rest is undecided: calls of unknown effect get `UNDECIDED_SCORE`, and
-an answer of another form than the expected one gets no score. Words of the environment such as
-"Answer is correct" or "Task completed" get none either: any page or file can contain them. Without
+an answer of another form than the expected one gets no score. Text such as "3 passed" or
+"Task completed" gets none either: any page or file can contain it. Without
 evidence there is no score. Efficiency and safety come from the events alone.
 """
 
@@ -43,9 +42,8 @@ from memory_api.trace_analysis.ground_truth import (
     final_answer_call,
     missing_outputs,
 )
+from memory_api.trace_analysis.junit import JUnitReport, parse_junit
 from memory_api.trace_analysis.parser import ParsedTrace, ToolCall, error_message
-from memory_api.trace_analysis.test_reports.parse import parse_test_report
-from memory_api.trace_analysis.test_reports.report import TestReport
 from memory_api.traces.expected_results import expected_answers
 
 if TYPE_CHECKING:  # processes that execute `score_by_evidence` import little
@@ -56,8 +54,7 @@ UNDECIDED_SCORE = 0.5
 """The score of calls that may or may not be right. By default it is neither success nor failure."""
 _MAX_REASONS = 4
 _MAX_SEARCHED_CALLS = 40
-"""The number of last calls whose output is searched for tests."""
-_MAX_OUTPUT_CHARACTERS = 200_000
+"""The number of last calls that are searched for a check."""
 
 
 def correctness(case: EvaluationInput) -> CriterionScore | None:
@@ -74,7 +71,7 @@ def correctness(case: EvaluationInput) -> CriterionScore | None:
         is_proven = bool(deciding) and all(score.proven for score in deciding)
         is_declared = is_proven and (any if faults else all)(score.declared for score in deciding)
         return _score(worst.score, *reasons, proven=is_proven, declared=is_declared)
-    scorers = (_score_last_tests, _score_last_check, _score_exit_code, _score_crash)
+    scorers = (_score_last_check, _score_exit_code, _score_crash)
     return next((score for scorer in scorers for score in scorer(case)), None)
 
 
@@ -112,29 +109,21 @@ def _score(
 
 
 def _score_test_report(case: EvaluationInput) -> Iterator[CriterionScore]:
-    if case.test_report:
-        report = parse_test_report(case.test_report)
-        if report.executed_count:
-            score, reasons = _score_report(report), summarize_report(report)
-            yield _score(score, *reasons, proven=True, declared=True)
+    """1 if all tests passed; else at most 0.5, proportional to the passed tests."""
+    report = parse_junit(case.test_report)
+    if report is not None and report.executed_count:
+        score = 0.5 * report.passed / report.executed_count if report.failed else 1.0
+        yield _score(score, *summarize_report(report), proven=True, declared=True)
 
 
-def _score_report(report: TestReport) -> float:
-    """1 if all passed; else at most 0.5, proportional to the passed tests."""
-    return 0.5 * report.passed / report.executed_count if report.failed_or_error_count else 1.0
-
-
-def summarize_report(report: TestReport) -> tuple[str, ...]:
+def summarize_report(report: JUnitReport) -> tuple[str, ...]:
     """A report in at most 4 lines."""
-    if not report.failed_or_error_count:
-        return (
-            f"{report.framework}: {report.executed_count} of {report.executed_count} tests passed",
-        )
-    failed, executed = report.failed_or_error_count, report.executed_count
-    lines = [f"{report.framework}: {failed} of {executed} tests failed"]
+    executed = report.executed_count
+    if not report.failed:
+        return (f"{executed} of {executed} tests passed.",)
+    lines = [f"{report.failed} of {executed} tests failed."]
     for case in report.failed_tests[:3]:
-        location = f" ({case.file}:{case.line})" if case.file and case.line else ""
-        lines.append(excerpt(f"{case.name}{location}: {case.message or 'no message'}", 300))
+        lines.append(excerpt(f"{case.name}: {case.message or 'no message'}", 300))
     return tuple(lines)
 
 
@@ -222,26 +211,13 @@ def _has_answer(case: EvaluationInput) -> bool:
     return bool(case.answer or final_answer_call(case.run.calls) or case.run.reply_positions)
 
 
-def _score_last_tests(case: EvaluationInput) -> Iterator[CriterionScore]:
-    """The last test report of the run. Passing tests that the agent chose are no proof. Neither is
-    a report that the agent only read: it may be of earlier tests.
-    """
-    for call in _since_last_change(case):
-        report = parse_test_report(call.response[-_MAX_OUTPUT_CHARACTERS:])
-        if report.executed_count:
-            failed = bool(report.failed_or_error_count)
-            score = _score_report(report) if failed else 0.9
-            reasons = (f"Last tests of the run ({call.event_id}):", *summarize_report(report))
-            yield _score(score, *reasons, proven=failed and call.may_modify)
-            return
-
-
 def _score_last_check(case: EvaluationInput) -> Iterator[CriterionScore]:
+    """The exit code of the last check. A passing one that the agent selected is no proof."""
     for call in _since_last_change(case):
         code = call.exit_code
         if code is not None and call.is_check:
             reason = f"The last check ended with exit code {code}: {call.summary}"
-            yield _score(0.2 if code else 0.8, reason)
+            yield _score(0.2 if code else 0.8, reason, proven=bool(code) and call.may_modify)
             return
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from memory_api.reflection.trajectories.schemas import Trajectory
 from memory_api.trace_analysis.answer_comparison import compare_answers
 from memory_api.trace_analysis.context import ReflectionContext
-from memory_api.trace_analysis.test_reports.parse import parse_test_report
+from memory_api.trace_analysis.junit import parse_junit
 from memory_api.traces.schemas import ErrorInfo, Event, EventType, OutcomeType
 
 STEP = "step"
@@ -27,14 +27,12 @@ def trajectory_events(trajectory: Trajectory) -> list[Event]:
 def trajectory_outcome(
     trajectory: Trajectory, ground_truth: str, test_report: str
 ) -> OutcomeType | None:
-    """The outcome by the test report; otherwise as the agent states it; otherwise by the ground
+    """The outcome by JUnit XML; otherwise as the agent states it; otherwise by the ground
     truth, if the answer is the same or another number; None if it is unknown.
     """
-    report = parse_test_report(test_report)
-    if report.failed_or_error_count:
-        return OutcomeType.FAILURE
-    if report.executed_count:
-        return OutcomeType.SUCCESS
+    report = parse_junit(test_report)
+    if report is not None and report.executed_count:
+        return OutcomeType.FAILURE if report.failed else OutcomeType.SUCCESS
     if trajectory.status:
         return OutcomeType(trajectory.status)
     is_met = compare_answers(trajectory.generated_answer, ground_truth).is_met

@@ -99,7 +99,10 @@ class ReflectOnTrajectoryRequest(TenantRequest):
     )
     trajectory: SubmittedTrajectory
     ground_truth: str = Field(default="", description="The correct answer; empty if unknown.")
-    test_report: str = Field(default="", description="Output of tests; empty if there is none.")
+    test_report: str = Field(
+        default="",
+        description="JUnit XML of tests, which decides the outcome. Other output is quoted.",
+    )
     playbook: PlaybookName | None = Field(
         default=None,
         validation_alias=AliasChoices("playbook", "dataset"),
