@@ -78,7 +78,7 @@ select w.tenant_id, pg_temp.id(w.tenant_id, 'trace', n), 'default', 'task-' || n
        w.starts_at + make_interval(secs => (n + 0.5) / w.traces * w.days * 86400), w.starts_at
 from wanted w cross join lateral generate_series(0, w.traces - 1) n;
 
-update traces t set conflict = '{"reported": "success", "check": "failure", "reasons": ["pytest: 1 of 9 tests failed"]}'
+update traces t set conflict = '{"reported": "success", "check": "failure", "reasons": ["1 of 9 tests failed."]}'
 from wanted w
 where t.tenant_id = w.tenant_id and t.outcome = 'success' and t.task_key like 'task-%7';
 

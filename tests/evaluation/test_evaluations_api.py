@@ -100,8 +100,8 @@ async def test_conflict_is_shown_until_the_check_agrees(
     trace = (await api.get(path)).json()
     assert trace["outcome"] == "success"
     assert (trace["conflict"]["reported"], trace["conflict"]["check"]) == ("success", "failure")
-    assert trace["conflict"]["reasons"][0] == "pytest: 1 of 2 tests failed"
-    passed = {"outcome": "success", "test_report": "1 passed in 0.1s", "reflect": "never"}
+    assert trace["conflict"]["reasons"][0] == "1 of 2 tests failed."
+    passed = {"outcome": "success", "test_report": junit(1), "reflect": "never"}
     (await api.post(f"{path}/outcome", json=passed)).raise_for_status()
     await store(runtime, tenant, trace_id)
     assert (await api.get(path)).json()["conflict"] is None

@@ -114,7 +114,7 @@ EVALUATION_EXAMPLE: dict[str, Any] = {
     "evaluator": "deterministic",
     "criterion": "correctness",
     "score": 0.25,
-    "reasons": ["pytest: 1 of 2 tests failed", "test_cart.py::test_total: assert 3 == 4"],
+    "reasons": ["1 of 2 tests failed.", "test_cart::test_total: assert 3 == 4"],
     "is_declared": True,
     "run_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa05",
     "created_at": "2026-11-21T09:00:00Z",

@@ -8,12 +8,12 @@ Correctness uses the strongest available evidence, in this order:
 3. the exit code of the whole run, and a reported error
 
 Proof is a test report in JUnit XML, the exit code of a failed check, an answer compared as the
-client declared (`match`), another number of the same form and unit, and calls that equal the expected ones as they stand. A missing, changed or
-unexpected call proves a fault only if the trace states that the tool `writes` or the client
-declared `match: calls`. The rest is undecided: calls of unknown effect get `UNDECIDED_SCORE`, and
-an answer of another form than the expected one gets no score. Text such as "3 passed" or
-"Task completed" gets none either: any page or file can contain it. Without
-evidence there is no score. Efficiency and safety come from the events alone.
+client declared (`match`), another number of the same form and unit, and calls that equal the
+expected ones as they stand. A missing, changed or unexpected call proves a fault only if the trace
+states that the tool `writes` or the client declared `match: calls`. The rest is undecided: calls of
+unknown effect get `UNDECIDED_SCORE`, and an answer of another form than the expected one gets no
+score. Text such as "3 passed" or "Task completed" gets none either: any page or file can contain
+it. Without evidence there is no score. Efficiency and safety come from the events alone.
 """
 
 from __future__ import annotations
