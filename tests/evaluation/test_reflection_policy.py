@@ -184,7 +184,6 @@ def test_decision_has_every_field(
         assert 0.3 <= decision.importance <= 1.0
     else:
         assert decision.importance is None
-<<<<<<< HEAD
     assert decision.reflect or ask == "never" or (ask == "auto" and mode == "lite")
 
 
@@ -226,8 +225,3 @@ def test_share_of_routine_successes_is_drawn_by_trace_id() -> None:
     assert drawn == [asked(S, routine=routine(9, 0.1, trace_id)).reflect for trace_id in ids]
     more = [asked(S, routine=routine(9, 0.3, trace_id)).reflect for trace_id in ids]
     assert all(late for early, late in zip(drawn, more, strict=True) if early)
-=======
-    is_unknown = outcome is None and found.verdict is None
-    is_silent = ask == "never" or (ask == "auto" and (mode == "lite" or is_unknown))
-    assert decision.reflect or is_silent
->>>>>>> 6d9593a (Reasons of test reports; what an unknown outcome decides)
