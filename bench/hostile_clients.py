@@ -1,4 +1,4 @@
-"""Searches of a tenant while 200 clients send wrong keys, and while slow readers take a trace."""
+"""Searches, traces and learning of a tenant while another one does its worst, each way in turn."""
 
 from __future__ import annotations
 
@@ -8,273 +8,308 @@ import multiprocessing
 import os
 import platform
 import random
-import socket
 import time
-from collections import Counter, deque
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from multiprocessing.synchronize import Event
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Annotated, Any
+from uuid import UUID
 
+import asyncpg
 import numpy as np
-import psutil
 import typer
+from sqlalchemy.engine import make_url
 
 from bench.background_work import resident
-from bench.http_client import Caller
 from bench.ingest import api_process, new_tenant
 from bench.report import Report
-from bench.server import MeasuredServer, api, measured_server
+from bench.server import MeasuredServer, api, connect, measured_server, worker
+from memory_api.analytics.queries import create_login
+from memory_api.auth.identity import to_tenant_id
+from memory_api.core.db import Sessions, open_engine
+from tests.support import hostile_receiver as hostile
 
-WRONG_KEYS = 200
-READERS = 20
-TRACE_BYTES = 20_000_000
-EVENT_BYTES = 500_000
-BULLETS = 200
-RATE = 20
-"""Searches per second of the other tenant."""
-CONNECTIONS = 4
-"""Open connections of the other tenant while its searches are answered in time."""
-MAX_RESIDENT_MB = 400
-
-
-@dataclass
-class Measured:
-    """Searches of the other tenant: milliseconds, and how many failed."""
-
-    times: list[float]
-    failed: int
-
-    def quantiles(self) -> str:
-        p50, p95 = np.percentile(self.times, (50, 95))
-        return f"{p50:.0f} / {p95:.0f} / {max(self.times):.0f}"
-
-
-async def search_steadily(port: int, key: str, seconds: float) -> Measured:
-    """Search at a steady rate. A late answer does not delay the next search."""
-    measured = Measured([], 0)
-    idle = deque(Caller(port, key) for _ in range(CONNECTIONS))
-    body = {"query_text": "refund the order of a customer", "top_k": 5}
-
-    async def search(due: float) -> None:
-        caller = idle.popleft() if idle else Caller(port, key)
-        try:
-            await caller.search(body)
-            measured.times.append((time.perf_counter() - due) * 1000)
-        except (RuntimeError, OSError, EOFError):
-            measured.failed += 1
-            await caller.close()
-            caller = Caller(port, key)
-        if len(idle) < CONNECTIONS:
-            idle.append(caller)
-        else:  # the server closes a connection that nobody uses
-            await caller.close()
-
-    end = time.perf_counter() + seconds
-    due = time.perf_counter()
-    async with asyncio.TaskGroup() as tasks:
-        while due < end:
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            tasks.create_task(search(due))
-            due += 1 / RATE
-    for caller in idle:
-        await caller.close()
-    return measured
+SEARCHES_PER_SECOND, TRACES_PER_SECOND = 20, 1
+MAX_RATIO = 2.0
+PASSWORD = "a password of this bench"
+LINE = "Order 4711 of the customer was refunded to the card that paid for it.\n"
+TRACE = {
+    "outcome": "failure",
+    "task_description": "Refund the order of a customer",
+    "events": [
+        {"event_type": "tool_call", "tool_name": "refund", "content": "refund(4711)"},
+        {"event_type": "error_event", "tool_name": "refund", "content": "order is closed"},
+    ],
+}
+HEAVY_STATEMENTS = (
+    "select pg_notify('tickets', 'x')",
+    "select pg_advisory_lock(g) from generate_series(1, 25000) g",
+    "select set_config('work_mem', '2GB', false)",
+    "select count(*) from (select g from generate_series(1, 20000000) g order by md5(g::text)) s",
+    "select count(*) from generate_series(1, 20000) a, generate_series(1, 20000) b",
+)
+RECEIVERS = (hostile.drip, hostile.send_endlessly, hostile.send_300_mb, hostile.send_gzip_bomb,
+             hostile.inform_endlessly)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class WrongKeys:
-    """Clients that send a request with a new wrong key as soon as the last one is answered."""
-
+class HostileTenant:
     port: int
-    tenant_key: str
-    """A valid key: the wrong ones name its tenant, so that only their secrets are wrong."""
-    addresses: int
-    """From how many addresses the clients connect."""
+    key: str
+    login_url: str
 
-    def run(self, stop: Event, counts: Any) -> None:
-        """In a process of its own."""
-        os.nice(5)  # on other machines, the clients would not take the time of the service
-        asyncio.run(self._run(stop, counts))
-
-    async def _run(self, stop: Event, counts: Any) -> None:
-        found: Counter[str] = Counter()
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(WRONG_KEYS):
-                tasks.create_task(self._client(number, stop, found))
-        counts.put(found)
-
-    async def _client(self, number: int, stop: Event, found: Counter[str]) -> None:
-        address = f"127.0.1.{number % self.addresses + 1}"
-        choice = random.Random(number)
-        while not stop.is_set():
-            with suppress(OSError, asyncio.IncompleteReadError):
-                reader, writer = await asyncio.open_connection(
-                    "127.0.0.1", self.port, local_addr=(address, 0)
-                )
-                try:
-                    await self._ask(reader, writer, choice, stop, found)
-                finally:
-                    writer.close()
-
-    async def _ask(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        choice: random.Random,
-        stop: Event,
-        found: Counter[str],
-    ) -> None:
-        while not stop.is_set():
-            wrong = self.tenant_key[:-24] + "".join(choice.choices("abcdefghijklmnop", k=24))
-            head = (
-                f"GET /api/v1/traces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {wrong}\r\n\r\n"
+    async def ask(
+        self, method: str, path: str, body: bytes = b"", *, key: str = "", address: str = ""
+    ) -> tuple[int, bytes]:
+        """One request on a connection of its own: the status and the body."""
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, limit=2**25, local_addr=(address, 0) if address else None
+        )
+        try:
+            writer.write(
+                f"{method} /api/v1/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                f"Content-Type: application/json\r\nAuthorization: Bearer {key or self.key}\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n".encode()
+                + body
             )
-            writer.write(head.encode())
-            answer = (await reader.readuntil(b"\r\n\r\n")).lower()
-            await reader.readexactly(int(answer.split(b"content-length:")[1].split(b"\r\n")[0]))
-            found[answer.split()[1].decode()] += 1
+            head, _, answer = (await reader.read()).partition(b"\r\n\r\n")
+            return int(head[9:12]), answer
+        finally:
+            writer.close()
+
+
+Tenant = HostileTenant
+Act = Callable[[Tenant, int], Awaitable[object]]
+
+
+async def guess_keys(tenant: Tenant, number: int) -> None:
+    """From 200 addresses; only the secret is wrong."""
+    wrong = tenant.key[:-24] + "".join(random.choices("abcdefghijklmnop", k=24))
+    await tenant.ask("GET", "traces", key=wrong, address=f"127.0.1.{number % 200 + 1}")
+
+
+async def read_slowly(tenant: Tenant, _number: int) -> None:
+    """A trace of 20 MB, a kilobyte a second."""
+    line = LINE * (500_000 // len(LINE))
+    events = [{"event_type": "tool_response", "tool_name": "sh", "content": line}] * 40
+    _, made = await tenant.ask("POST", "traces?reflect=never", _json({"events": events}))
+    reader, writer = await asyncio.open_connection("127.0.0.1", tenant.port, limit=1_024)
+    path = f"/api/v1/traces/{json.loads(made)['trace_id']}"
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tenant.key}\r\n\r\n"
+    writer.write(head.encode())
+    while await reader.read(1_024):  # noqa: ASYNC110 - reads
+        await asyncio.sleep(1)
+
+
+async def choose_receivers(tenant: Tenant, _number: int) -> None:
+    """Webhooks whose receivers answer slowly, without end, or with gigabytes."""
+    async with AsyncExitStack() as stack:
+        hooks: list[str] = []
+        for behavior in RECEIVERS:
+            receiver = await stack.enter_async_context(hostile.hostile_receiver(behavior))
+            _, made = await tenant.ask("POST", "webhooks", _json({"url": receiver.url}))
+            hooks.append(json.loads(made)["id"])
+        while True:
+            for hook in hooks:
+                await tenant.ask("POST", f"webhooks/{hook}/test")
+            await asyncio.sleep(1)
+
+
+async def run_statements(tenant: Tenant, number: int) -> None:
+    """As a read-only login: locks, notifications, memory, temporary files, time."""
+    connection = await asyncpg.connect(tenant.login_url)
+    try:
+        for statement in HEAVY_STATEMENTS[number % 5 :]:
+            with suppress(asyncpg.PostgresError):
+                await connection.execute(statement, timeout=20)
+    finally:
+        connection.terminate()
+
+
+async def send_traces(tenant: Tenant, number: int) -> None:
+    task = f"Refund order {number} {random.random()}"
+    await tenant.ask("POST", "traces?reflect=always", _json(TRACE | {"task_description": task}))
+
+
+async def send_large_bodies(tenant: Tenant, number: int) -> None:
+    """A trace of 20 MB, a body of a million values, and one with a million levels."""
+    line = LINE * (500_000 // len(LINE))
+    large = _json(TRACE | {"events": [{"event_type": "error_event", "content": line}] * 40})
+    bodies = large, b'{"events":[' + b"1," * 1_000_000 + b"1]}", b'{"events":' + b"[" * 1_000_000
+    await tenant.ask("POST", "traces?reflect=always", bodies[number % 3])
+
+
+async def upload_documents(tenant: Tenant, number: int) -> None:
+    """A tag with a million attributes, and headings without end."""
+    await tenant.ask("POST", "collections", _json({"name": "bad"}))
+    body = (b"<a " + b"a=b " * 1_000_000 + b">x", b"# a\n" * 1_000_000)[number % 2]
+    await tenant.ask("POST", f"collections/bad/documents?source={random.random()}.html", body)
+
+
+WAYS: dict[str, tuple[Act, int]] = {
+    "200 clients guess keys": (guess_keys, 200),
+    "20 slow readers of 20 MB": (read_slowly, 20),
+    "5 bad receivers of webhooks": (choose_receivers, 1),
+    "4 BI logins: locks, NOTIFY, memory": (run_statements, 4),
+    "8 clients send traces": (send_traces, 8),
+    "4 clients send bodies of up to 20 MB": (send_large_bodies, 4),
+    "2 clients upload documents": (upload_documents, 2),
+}
+"""What the hostile tenant does, and how many clients do it at once."""
+
+
+def act_hostile(name: str, tenant: Tenant, count: Any) -> None:
+    """In a process of its own, until it is ended."""
+    os.nice(5)  # on other machines, the clients would not take the time of the service
+    act, clients = WAYS[name]
+
+    async def client(number: int) -> None:
+        while True:
+            with suppress(OSError, ValueError, KeyError, asyncpg.PostgresError, TimeoutError):
+                await act(tenant, number)
+            with count.get_lock():
+                count.value += 1
+            number += clients
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        await asyncio.gather(*map(client, range(clients)))
+
+    asyncio.run(run())
 
 
 @contextmanager
-def attack(clients: WrongKeys) -> Generator[Counter[str]]:
-    """Run the clients. The counter has the answers by status when the block has ended."""
+def hostile_process(name: str, tenant: Tenant):
     context = multiprocessing.get_context("spawn")
-    stop, counts = context.Event(), context.Queue()
-    process = context.Process(target=clients.run, args=(stop, counts))
+    count = context.Value("q", 0)
+    process = context.Process(target=act_hostile, args=(name, tenant, count))
     process.start()
-    found: Counter[str] = Counter()
     try:
-        time.sleep(2)  # until they are connected
-        yield found
+        time.sleep(3)  # until they are connected
+        yield count
     finally:
-        stop.set()
-        found.update(counts.get(timeout=60))
+        process.terminate()
         process.join()
 
 
-@contextmanager
-def slow_readers(port: int, key: str, path: str) -> Generator[None]:
-    """Clients that ask for a trace at once and read a kilobyte of the answer."""
-    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
-    readers: list[socket.socket] = []
-    try:
-        for _ in range(READERS):
-            reader = socket.socket()
-            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            reader.connect(("127.0.0.1", port))
-            reader.sendall(head)
-            readers.append(reader)
-        yield
-        for reader in readers:
-            reader.settimeout(60)
-            assert reader.recv(1_024).startswith(b"HTTP/1.1 200"), "the trace is sent"
-    finally:
-        for reader in readers:
-            reader.close()
+class Neighbor:
+    """The other tenant: what it does at a steady rate, and how long that takes."""
+
+    def __init__(self, server: MeasuredServer, tenant: Tenant, tenant_id: UUID) -> None:
+        self.server, self.tenant, self.tenant_id = server, tenant, tenant_id
+        self.times: defaultdict[str, list[float]] = defaultdict(list)
+        self.failed = 0
+
+    async def measure(self, seconds: float) -> None:
+        self.times.clear()
+        self.failed = 0
+        async with asyncio.TaskGroup() as tasks:
+            for rate, act in ((SEARCHES_PER_SECOND, self._search), (TRACES_PER_SECOND, self._send)):
+                tasks.create_task(self._act_steadily(rate, act, seconds))
+
+    async def _act_steadily(
+        self, rate: float, act: Callable[[float], Awaitable[None]], seconds: float
+    ) -> None:
+        """A late answer does not delay the next request."""
+        start = time.perf_counter()
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(int(rate * seconds)):
+                due = start + number / rate
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
+                tasks.create_task(self._try(act, due))
+
+    async def _try(self, act: Callable[[float], Awaitable[None]], due: float) -> None:
+        try:
+            await act(due)
+        except (OSError, RuntimeError, TimeoutError, ValueError):
+            self.failed += 1
+
+    async def _ask(self, name: str, due: float, path: str, body: object) -> dict[str, Any]:
+        status, answer = await self.tenant.ask("POST", path, _json(body))
+        if status not in (200, 201):
+            raise RuntimeError(answer)
+        self.times[name].append((time.perf_counter() - due) * 1000)
+        return json.loads(answer)
+
+    async def _search(self, due: float) -> None:
+        await self._ask("search", due, "search", {"query_text": "refund an order", "top_k": 5})
+
+    async def _send(self, due: float) -> None:
+        task = {"task_description": f"Refund order {random.random()}"}
+        made = await self._ask("trace", due, "traces?reflect=always", TRACE | task)
+        connection = await connect(self.server.url("postgres"))
+        learned = "select exists (select from memories where tenant_id = $1 and trace_id = $2)"
+        try:
+            async with asyncio.timeout(60):
+                await _wait_for(connection, learned, self.tenant_id, UUID(made["trace_id"]))
+        finally:
+            connection.terminate()
+        self.times["learning"].append((time.perf_counter() - due) * 1000)
 
 
-def large_trace() -> bytes:
-    line = "Order 4711 of the customer was refunded to the card that paid for it.\n"
-    content = line * (EVENT_BYTES // len(line))
-    events = [
-        {"event_type": "tool_response", "tool_name": "shell", "content": f"{n} {content}"}
-        for n in range(TRACE_BYTES // EVENT_BYTES)
-    ]
-    return json.dumps({"events": events}).encode()
+async def _wait_for(connection: Any, statement: str, *arguments: object) -> None:
+    while not await connection.fetchval(statement, *arguments):  # noqa: ASYNC110 - other processes
+        await asyncio.sleep(0.02)
 
 
-async def send(port: int, key: str, path: str, body: bytes) -> Any:
-    """Raises RuntimeError if the answer is not a success."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**23)
-    writer.write(
-        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        "Connection: close\r\n"
-        f"Authorization: Bearer {key}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    )
-    writer.write(body)
-    head, _, answer = (await reader.read()).partition(b"\r\n\r\n")
-    writer.close()
-    if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")):
-        raise RuntimeError(f"{head!r} {answer[:300]!r}")
-    return json.loads(answer)
+async def new_login(server: MeasuredServer, slug: str) -> str:
+    sessions = Sessions(open_engine(server.url("hansei_owner"), pool_size=1))
+    async with sessions.for_tenant(to_tenant_id(slug)) as session:
+        name = await create_login(session, PASSWORD)
+    await sessions.engine.dispose()
+    url = make_url(server.url("postgres")).set(username=name, password=PASSWORD)
+    return url.render_as_string(hide_password=False)
 
 
-@dataclass
-class Watched:
-    """The API process and the tenant that searches."""
+def measure(report: Report, server: MeasuredServer, port: int, seconds: float) -> None:
+    keys = {slug: asyncio.run(new_tenant(server, slug)) for slug in ("hostile", "other")}
+    bad = Tenant(port, keys["hostile"], asyncio.run(new_login(server, "hostile")))
+    other = Neighbor(server, Tenant(port, keys["other"], ""), to_tenant_id("other"))
+    process, quiet = api_process(), dict[str, float]()
+    asyncio.run(other.measure(3))  # warm
 
-    report: Report
-    port: int
-    key: str
-    seconds: float
-    process: psutil.Process = field(default_factory=api_process)
+    def row(name: str, count: Any = None) -> None:
+        asyncio.run(other.measure(seconds))
+        p95 = {what: float(np.percentile(times, 95)) for what, times in other.times.items()}
+        quiet.update({} if quiet else p95)
+        cells = [
+            f"{p95[what]:.0f} ({p95[what] / quiet[what]:.1f} ×)" if what in p95 else "none"
+            for what in ("search", "trace", "learning")
+        ]
+        acts = "" if count is None else f"{count.value:,}"
+        report.row("figures", name, *cells, other.failed, f"{resident(process):.0f}", acts)
 
-    def row(self, meanwhile: str) -> None:
-        """Measure the searches and the memory of the API meanwhile."""
-        before = resident(self.process)
-        most, found = asyncio.run(self._search())
-        self.report.row(
-            "figures", meanwhile, found.quantiles(), found.failed, f"{before:.0f} / {most:.0f}"
-        )
-
-    async def _search(self) -> tuple[float, Measured]:
-        searching = asyncio.create_task(search_steadily(self.port, self.key, self.seconds))
-        most = 0.0
-        while not searching.done():
-            most = max(most, resident(self.process))
-            await asyncio.sleep(0.02)
-        return most, await searching
+    row("nobody")
+    for name in WAYS:
+        with hostile_process(name, bad) as count:
+            row(name, count)
+    row("nobody again")
 
 
-def create_bullets(port: int, key: str) -> None:
-    for number in range(BULLETS):
-        bullet = {"content": f"Before refund {number}, check the role of account {number * 7}."}
-        path = "/api/v1/playbooks/desk/bullets"
-        asyncio.run(send(port, key, path, json.dumps(bullet).encode()))
-
-
-def measure(report: Report, port: int, seconds: float, server: MeasuredServer) -> None:
-    hostile, other = (asyncio.run(new_tenant(server, slug)) for slug in ("hostile", "other"))
-    create_bullets(port, other)
-    stored = asyncio.run(send(port, hostile, "/api/v1/traces?reflect=never", large_trace()))
-    watched = Watched(report, port, other, seconds)
-    watched.row("nobody")
-    for addresses in (1, WRONG_KEYS):
-        name = "one address" if addresses == 1 else f"{addresses} addresses"
-        since = time.perf_counter()
-        with attack(WrongKeys(port, hostile, addresses)) as found:
-            watched.row(f"{WRONG_KEYS} clients with wrong keys from {name}")
-        rate = found.total() / (time.perf_counter() - since)
-        answers = ", ".join(f"{count:,} × {status}" for status, count in sorted(found.items()))
-        report.row("answers", name, answers, f"{rate:.0f}")
-    with slow_readers(port, hostile, f"/api/v1/traces/{stored['trace_id']}"):
-        watched.row(f"{READERS} slow readers of a trace of {TRACE_BYTES // 1_000_000} MB")
-    watched.row("nobody again")
+def _json(body: object) -> bytes:
+    return json.dumps(body).encode()
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="Length of each measurement.")] = 20,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.")] = 60,
     short: Annotated[bool, typer.Option(help="Five seconds each, writes no file.")] = False,
 ) -> None:
     report = Report(
         "hostile_clients",
-        f"One tenant searches {RATE} times per second, on one API process with the default limits,"
-        " while clients of another tenant misbehave. The clients run on the same cores, with a"
-        f" lower priority. {platform.machine()}, {os.cpu_count()} cores, Python"
-        f" {platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start.",
+        f"A tenant searches {SEARCHES_PER_SECOND} times per second and sends {TRACES_PER_SECOND}"
+        " trace per second, each of which is learned from with the rules engine, while another"
+        " tenant misbehaves on the same API process and worker with the default limits. Its clients"
+        f" run on the same cores, with a lower priority. {platform.machine()}, {os.cpu_count()}"
+        f" cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start.",
     )
     report.table(
-        *(
-            "figures",
-            f"Searches of another tenant; goals: p95 ≤ 100 ms, API ≤ {MAX_RESIDENT_MB} MB",
-        ),
-        *("meanwhile", "p50 / p95 / longest, ms", "failed", "API before / most, MB"),
+        *("figures", f"p95 in ms, and × of quiet; goal: at most {MAX_RATIO:g} ×", "meanwhile"),
+        *("search", "trace", "learning", "failed", "API, MB", "hostile acts"),
     )
-    report.table("answers", "Answers to wrong keys", "from", "answers", "per second")
-    with measured_server() as server, api(server) as port:
-        measure(report, port, 5 if short else seconds, server)
+    settings = {"HANSEI_WEBHOOK_ALLOW_PRIVATE": "true"}
+    with measured_server() as server, api(server) as port, worker(server, settings):
+        measure(report, server, port, 5 if short else seconds)
     report.finish(write=not short)
 
 

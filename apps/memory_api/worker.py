@@ -22,6 +22,7 @@ from memory_api.core.db_errors import (
     driver_message,
     is_transient,
 )
+from memory_api.core.private_addresses import AddressRefused
 from memory_api.core.tracing import current_traceparent
 from memory_api.curation import cleanup
 from memory_api.embeddings.port import EmbedderUnavailable
@@ -47,7 +48,7 @@ from memory_api.runs.execution import (
 )
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.webhooks.delivery import send_delivery
+from memory_api.webhooks.delivery import WebhookFailed, send_delivery
 from memory_api.webhooks.outbox import WEBHOOK
 from memory_api.workflow.step import WORKFLOW, AnswerStep
 
@@ -232,6 +233,8 @@ def log_run_failure(run: RunRow, error: Exception, *, postponed: bool) -> None:
             log.warning("run_kind_unknown", **fields)
     elif postponed:
         log.warning("run_postponed", **fields)
+    elif isinstance(error, WebhookFailed | AddressRefused):
+        log.warning("run_failed", **fields)  # a receiver that a tenant chose
     else:
         log.error("run_failed", **fields, exc_info=True)
 

@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
+from structlog.testing import capture_logs
 
 from memory_api.bootstrap import open_runtime
 from memory_api.budgets.tables import BudgetAlertRow
@@ -190,7 +191,9 @@ async def test_private_address_and_redirect_are_refused(
     webhook = await create(desk, receiver.url)
     await propose(desk)
     ticket = await take(runtime, tenant)
-    await process_ticket(runtime, ticket)  # its operator does not allow private addresses
+    with capture_logs() as logs:
+        await process_ticket(runtime, ticket)  # its operator does not allow private addresses
+    assert [line for line in logs if "exc_info" in line] == [], "no traceback for a bad receiver"
     (delivery,) = await deliveries(desk, webhook)
     assert "private address" in delivery["error"]
     assert receiver.received == []
