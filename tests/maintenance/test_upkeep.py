@@ -78,6 +78,7 @@ async def test_stale_open_trace_is_closed_with_the_outcome_that_it_has(
     assert (await run_upkeep_round())["traces_closed"] == 2
     ended = (await api.get(f"/api/v1/traces/{stale}")).json()
     assert (ended["state"], ended["outcome"]) == ("closed", None)
+    assert ended["metadata"] == {"end_reason": "idle"}
     assert (await api.get(f"/api/v1/traces/{fresh}")).json()["state"] == "open"
     learned = [(run.trace_id, run.state) for run in await runs_of(runtime, tenant.id, "reflect")]
     assert learned == [(UUID(known["trace_id"]), "done")]

@@ -31,7 +31,7 @@ from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.queries import delete_finished_runs, has_queued_run, latest_done_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.traces.open_traces import close_as_it_is
+from memory_api.traces.open_traces import close_idle
 from memory_api.traces.queries import list_stale_open_traces
 from memory_api.traces.storage import is_ready_for_learning
 from memory_api.webhooks.queries import delete_finished_deliveries
@@ -177,13 +177,14 @@ async def delete_retired_vectors(runtime: Runtime, tenant_id: UUID) -> dict[str,
 
 async def close_stale_traces(runtime: Runtime, session: AsyncSession) -> int:
     """Closes traces without new events and starts their learning where reflection is enabled.
-    Nobody knows how such a run ended: it has an outcome only if one was recorded.
+    Nobody knows how such a run ended: it has an outcome only if one was recorded, and its metadata
+    state the reason.
     """
     settings = runtime.settings
     traces = await list_stale_open_traces(session, MAX_IDLE_SECONDS)
     projects: dict[UUID, str] = {}
     for trace in traces:
-        close_as_it_is(trace)
+        close_idle(trace)
         should_learn = is_ready_for_learning(
             trace.state, trace.outcome, trace.ground_truth, trace.test_report, "auto"
         )

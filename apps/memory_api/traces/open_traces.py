@@ -24,6 +24,9 @@ from memory_api.traces.storage import add_events, tools_json
 from memory_api.traces.tables import TraceRow
 from memory_api.traces.tools import MAX_TOOLS, merge_tools, to_tools
 
+END_REASON_KEY = "end_reason"
+"""The key of a trace's metadata with why Hansei closed it. A value of the client stays."""
+
 
 async def require_trace(
     session: AsyncSession, trace_id: UUID, project_id: str | None, *, for_update: bool = False
@@ -110,6 +113,12 @@ def close_as_it_is(trace: TraceRow) -> None:
     """Closes a trace. Its outcome is what was recorded, if anything was."""
     trace.state = "closed"
     trace.closed_at = trace.updated_at = datetime.now(UTC)
+
+
+def close_idle(trace: TraceRow) -> None:
+    """Closes a trace without new events. Its metadata states that as `end_reason`."""
+    close_as_it_is(trace)
+    trace.metadata_ = {END_REASON_KEY: "idle"} | trace.metadata_
 
 
 def _add_redactions(trace: TraceRow, redactions: Counter[str]) -> None:
