@@ -102,6 +102,16 @@ async def test_model_reads_errors_and_responses(service: Service) -> None:
     assert prompt.count("tool_response refund: order is pending") == 3
 
 
+async def test_errors_of_long_runs_are_read(service: Service) -> None:
+    step = {"event_type": "tool_response", "tool_name": "look", "content": "x" * 50_000}
+    failed = step | {"content": "the disk is full", "error": {"code": "ENOSPC"}}
+    await record_runs(service, events=[*[step] * 60, failed, *[step] * 60])
+    await dream(service, THEME)
+    prompt = service.stub.calls[0].text
+    assert prompt.count("ENOSPC") == 3
+    assert len(prompt) < 40_000
+
+
 async def test_stored_theme_names_its_counts_and_their_query(service: Service) -> None:
     await record_runs(service)
     unknown = {"events": [{"event_type": "user_message", "content": "Hi"}]}

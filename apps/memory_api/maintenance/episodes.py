@@ -29,11 +29,14 @@ from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime, open_model_session
 from memory_api.text.quotations import is_safe_name
 from memory_api.text.terms import estimate_tokens
-from memory_api.traces.schemas import ErrorInfo, Event
+from memory_api.traces.schemas import ErrorInfo, Event, EventType
 
 Answer = TypeVar("Answer", bound=BaseModel)
 MAX_EPISODE_TOKENS = 1_000
 """Of one episode in a prompt, its events included."""
+MAX_FIRST_EVENTS, MAX_LAST_EVENTS, MAX_ERROR_EVENTS = 10, 20, 20
+"""Events of one episode that a prompt may show; what fits into its tokens is fewer."""
+MAX_EVENT_CHARACTERS = 4_000
 CONTENT_SHARE = 3
 """The text of an episode with events gets one part in three of its tokens."""
 
@@ -66,6 +69,21 @@ class EpisodeAnswer:
     prompt_hash: str | None = None
     usage: dict[str, Any] | None = None
     error: LLMError | None = None
+
+
+def telling_events(events: Sequence[Event]) -> list[Event]:
+    """The first and the last events and those with an error, in their order, with the start of
+    their contents.
+    """
+    count = len(events)
+    chosen = {*range(min(MAX_FIRST_EVENTS, count)), *range(max(0, count - MAX_LAST_EVENTS), count)}
+    error_type = EventType.ERROR_EVENT
+    errors = [n for n in range(count) if events[n].error or events[n].event_type is error_type]
+    chosen |= {*errors[-MAX_ERROR_EVENTS:]}
+    return [
+        events[n].model_copy(update={"content": events[n].content[:MAX_EVENT_CHARACTERS]})
+        for n in sorted(chosen)
+    ]
 
 
 def show_episodes(settings: Settings, episodes: Sequence[Episode]) -> list[str]:

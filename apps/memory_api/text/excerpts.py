@@ -16,7 +16,6 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _KANA = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\uff66-\uff9d]")
 _LETTER = re.compile(r"[^\W\d_]")
 _JOINERS = "\u200d\ufe0e\ufe0f"
-_MARKDOWN = re.compile(r"\*\*|`{3}|^[ \t]*(?:#{1,6}|[-*>])[ \t]+|^-{3,}$", re.MULTILINE)
 _GREETING = re.compile(
     r"^(?:(?:hi|hello|hey|umm?|good (?:morning|afternoon|evening))(?: there)?[!,.\s]+"
     r"|(?:こんにち[はわ]|こんばん[はわ]|おはようございます|はじめまして|すみません|よろしくお願い(?:いた|致)?します|お願いします)[。、!！\s]*)+",
@@ -51,21 +50,6 @@ def first_line(text: str, limit: int = MAX_EXCERPT_LENGTH) -> str:
         if len(plain) > 2:
             return excerpt(plain.rstrip(":："), limit)
     return excerpt(text, limit)
-
-
-def first_sentence(text: str, limit: int = MAX_EXCERPT_LENGTH) -> str:
-    """The first sentence, truncated to `limit` characters."""
-    line = excerpt(_MARKDOWN.sub("", text[:4_000]), max(limit, 400))
-    end = re.search(r"[。！？!?](?=.)|\.(?=\s+[A-Z])", line)
-    return excerpt(line[: end.end()] if end and end.end() >= 12 else line, limit)
-
-
-def sentence_around(text: str, position: int) -> str:
-    """The sentence that contains a position, as an excerpt."""
-    start = max(text.rfind(mark, 0, position) for mark in ("。", "\n", ". ", "！")) + 1
-    ends = [text.find(mark, position) for mark in ("。", "\n", ". ")]
-    end = min((end for end in ends if end >= 0), default=len(text))
-    return excerpt(text[start : end + 1])
 
 
 def without_greeting(text: str) -> str:

@@ -110,10 +110,6 @@ class Number:
     def value(self) -> Decimal:
         return self.readings[0]
 
-    @property
-    def is_ambiguous(self) -> bool:
-        return len(self.readings) > 1
-
 
 def find_numbers(text: str) -> list[Number]:
     """The numbers in a text, in order. Only the first 20,000 characters are searched. A word after

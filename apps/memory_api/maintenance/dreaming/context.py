@@ -14,11 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import transaction_time
 from memory_api.core.resources import load_sql
-from memory_api.maintenance.episodes import Episode
+from memory_api.maintenance.episodes import Episode, telling_events
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.queries import load_attempt_events
-from memory_api.traces.schemas import ErrorInfo
+from memory_api.traces.schemas import ErrorInfo, Event
 
 ACTOR = "engine:dreaming"
 MIN_EPISODES = 3
@@ -110,7 +110,10 @@ async def _load_project(
         "limit": settings.dreaming_max_samples,
     }
     rows = (await session.execute(RECENT_EPISODES, parameters | limits)).all()
-    events = await load_attempt_events(session, [row.trace_id for row in rows if row.trace_id])
+    events: dict[UUID, list[Event]] = {}
+    for trace_id in {row.trace_id for row in rows if row.trace_id}:  # one at a time is in memory
+        found = await load_attempt_events(session, [trace_id])
+        events[trace_id] = telling_events(found.get(trace_id, []))
     episodes = [
         Episode(
             row.id,

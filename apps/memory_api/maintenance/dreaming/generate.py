@@ -4,6 +4,7 @@ Nothing is stored yet.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -91,7 +92,7 @@ async def dream_about(runtime: Runtime, run: RunRow, input: ProjectInput) -> Pro
         outcome=OutcomeType.PARTIAL.value,
         event_count=len(input.episodes),
     )
-    shown = show_episodes(runtime.settings, input.episodes)
+    shown = await asyncio.to_thread(show_episodes, runtime.settings, input.episodes)
     statements = [f"[{n}] {each.content}" for n, each in enumerate(input.statements, start=1)]
     answered = await ask_about_episodes(
         runtime,
