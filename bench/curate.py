@@ -31,6 +31,7 @@ import uvloop
 from bench.corpus import SHARED
 from bench.ingest import new_tenant, send
 from bench.known_lessons import KnownLessons
+from bench.real_traces import to_trace
 from bench.recordings import (
     PATIENCE_SECONDS,
     RecordedDecisions,
@@ -109,8 +110,8 @@ def waves(tasks_by_source: Mapping[str, slice]) -> list[list[dict[str, Any]]]:
     """The traces of the first tasks of each source, in waves of attempts."""
     lines = (SHARED / "traces.jsonl").read_text(encoding="utf8").splitlines()
     attempts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for trace in map(json.loads, lines):
-        attempts[trace["source"], trace["group"]].append(trace)
+    for raw in map(json.loads, lines):
+        attempts[raw["source"], raw["group"]].append(to_trace(raw))
     chosen: list[list[dict[str, Any]]] = []
     for source, which in tasks_by_source.items():
         tasks = [a[:ATTEMPTS] for (s, _), a in attempts.items() if s == source]

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.real_traces import to_trace
 from bench.report import Report
 from memory_api.evaluation.evaluators.deterministic import score_by_evidence
 from memory_api.evaluation.evaluators.threshold import Thresholds
@@ -81,7 +82,7 @@ def has_gold(raw: Raw) -> bool:
 def classify(raw: Raw) -> tuple[str, tuple[str, ...]]:
     """right, wrong (both proven) or undecided, and the reasons."""
     fields = {name: value for name, value in raw.items() if name not in ("reward", "outcome")}
-    body = CreateTraceRequest.model_validate(fields)
+    body = CreateTraceRequest.model_validate(to_trace(fields))
     case = EvaluationInput(
         run=parse_trace(body.events, body.task_description, body.task_goal, body.tools),
         task_description=body.task_description,

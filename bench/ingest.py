@@ -20,6 +20,7 @@ import psutil
 import typer
 
 from bench.corpus import ROOT, SHARED
+from bench.real_traces import to_trace
 from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server
 from memory_api.auth.identity import KeyScope, to_tenant_id
@@ -33,7 +34,7 @@ def real_traces() -> list[dict[str, Any]]:
     """551 real traces of about 9 kB and 20 events, or the example traces if they do not exist."""
     file = SHARED / "traces.jsonl"
     file = file if file.exists() else ROOT / "examples" / "traces.jsonl"
-    return [json.loads(line) for line in file.read_text(encoding="utf8").splitlines()]
+    return [to_trace(json.loads(line)) for line in file.read_text(encoding="utf8").splitlines()]
 
 
 def small_traces() -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.real_traces import to_event
 from bench.report import Report
 from bench.statements import Statement, check_facts
 from memory_api.reflection.rules import reflect_by_rules
@@ -60,7 +61,7 @@ def load(path: Path) -> list[Case]:
     for line in path.read_text(encoding="utf-8").splitlines():
         raw: Raw = json.loads(line)
         context = ReflectionContext(
-            events=[Event.model_validate(e) for e in raw["events"]],
+            events=[Event.model_validate(to_event(e)) for e in raw["events"]],
             outcome=OutcomeType(raw["outcome"]),
             tenant_id="bench",
             task_description=raw.get("task_description"),

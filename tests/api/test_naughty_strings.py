@@ -91,11 +91,10 @@ async def test_in_every_field_of_a_trace(api, tenant, runtime, strings: list[str
         return {
             "events": [{"event_type": "tool_call", "content": "x"}],
             "outcome": "error",
-            "error": {"message": string, string: string},
+            "error": {"message": string, "context": {string: string}},
             "reasoning_steps": [string],
             "ground_truth": {string: [string]},
-            "metadata": {"own": string},
-            f"x{string}": string,
+            "metadata": {"own": string, f"x{string}": string},
         } | dict.fromkeys([*TEXTS, *(NAMES if is_name(string) else ())], string) | (
             {"playbook": string} if is_playbook_name(string) else {}
         ) | (

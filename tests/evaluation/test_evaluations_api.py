@@ -76,7 +76,8 @@ async def items(api: httpx2.AsyncClient, trace_id: UUID) -> list[dict[str, Any]]
 async def test_evaluation_is_stored_and_returned(
     runtime: Runtime, tenant: TestTenant, api: httpx2.AsyncClient
 ) -> None:
-    trace_id, run_id = await send(api, test_report=FAILED, quality_score=0.9), new_id()
+    scored = {"quality_score": 0.9}
+    trace_id, run_id = await send(api, test_report=FAILED, metadata=scored), new_id()
     assert await items(api, trace_id) == []
     evaluation = await store(runtime, tenant, trace_id, run_id)
     assert (evaluation.verdict, evaluation.proven) == (OutcomeType.FAILURE, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
 
@@ -21,6 +22,7 @@ from memory_api.api.request_log import caller_ids, route_template
 from memory_api.api.response_headers import complete_headers
 from memory_api.core.db_errors import is_transient
 from memory_api.core.errors import HanseiError
+from memory_api.core.schemas import accepted_names, documented_names, model_at
 
 log = structlog.get_logger()
 
@@ -141,14 +143,14 @@ def problem_response(
 
 def to_problem(
     error: Exception,
-    body_fields: Sequence[str] = (),
+    body_model: type[BaseModel] | None = None,
     instance: str | None = None,
     allowed_methods: Collection[str] = (),
 ) -> JSONResponse:
     """Any error as a problem. The response to an unforeseen error does not contain its text.
 
-    `body_fields` are the names that the body of the route may have, `allowed_methods` the methods
-    of the path, if the method was wrong.
+    `body_model` is the model of the route's body, `allowed_methods` the methods of the path, if the
+    method was wrong.
     """
     if isinstance(error, HanseiError):
         errors = [{"field": error.field, "message": error.detail}] if error.field else []
@@ -164,8 +166,8 @@ def to_problem(
     if isinstance(error, RequestValidationError):
         # The first part of a location is where the value was sent: body, query, path or header.
         errors = [
-            describe_field_error(item | {"loc": item["loc"][1:]}, body_fields)
-            for item in error.errors()
+            describe_field_error(item | {"loc": item["loc"][1:]}, body_model)
+            for item in error.errors()[:MAX_ERRORS]
         ]
         detail = f"{errors[0]['field']}: {errors[0]['message']}"
         return problem_response(422, "invalid", detail, errors=errors, instance=instance)
@@ -200,13 +202,34 @@ def _methods_of_path(request: Request) -> set[str]:
     return methods
 
 
-def describe_field_error(item: dict[str, Any], body_fields: Sequence[str] = ()) -> dict[str, Any]:
-    """One error of pydantic: the field as a dotted path and the message, never the value."""
-    field = ".".join(str(part) for part in item["loc"])[:MAX_FIELD_LENGTH] or "body"
+def describe_field_error(
+    item: dict[str, Any], model: type[BaseModel] | None = None
+) -> dict[str, Any]:
+    """One error of pydantic: the field as a dotted path and the message, never the value. `model`
+    is that of the body.
+    """
+    path: tuple[str | int, ...] = item["loc"]
+    field = ".".join(str(part) for part in path)[:MAX_FIELD_LENGTH] or "body"
     message = _field_message(item)
-    if body_fields and item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
-        message = f"Unknown field. The body may contain: {', '.join(body_fields)}."
+    if item["type"] == "extra_forbidden" and model is not None:
+        message = _unknown_field_message(path, model)
     return {"field": field, "message": message, "type": item["type"]}
+
+
+def _unknown_field_message(path: Sequence[str | int], model: type[BaseModel]) -> str:
+    owner = model_at(model, path[:-1])
+    name = str(path[-1])[:MAX_FIELD_LENGTH]
+    names = accepted_names(owner) if owner else frozenset[str]()
+    if name in names:
+        return "The body has this field twice, under two names. Send one of them."
+    if near := get_close_matches(name, sorted(names), 1):
+        return f"Unknown field. Did you mean `{near[0]}`?"
+    for own_data in ("metadata", "context"):
+        if own_data in names:
+            return f"Unknown field. Put your own data into `{own_data}`."
+    if owner is model:
+        return f"Unknown field. The body may contain: {documented_names(model)}."
+    return "Unknown field."
 
 
 def _field_message(item: dict[str, Any]) -> str:
@@ -241,7 +264,7 @@ def install_error_handlers(app: FastAPI) -> None:
         is_method_error = isinstance(error, HTTPException) and error.status_code == 405
         response = to_problem(
             error,
-            getattr(request.state, "body_fields", ()),
+            getattr(request.state, "body_model", None),
             f"urn:uuid:{request_id}" if request_id else None,
             _methods_of_path(request) if is_method_error else (),
         )

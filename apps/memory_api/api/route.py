@@ -8,9 +8,8 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import cache
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
-from pydantic import AliasChoices, BaseModel
+from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api import idempotency
@@ -40,14 +39,12 @@ from memory_api.core.commit_watch import watch_commits
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.json_input import ParsedJson
 from memory_api.core.log_context import bind_log_context
-from memory_api.core.schemas import MAX_NAME_LENGTH
+from memory_api.core.schemas import MAX_NAME_LENGTH, check_field_counts
 from memory_api.core.secret_redaction import may_contain_secrets, redact_value
 from memory_api.runtime import Runtime
 
 log = structlog.get_logger()
 
-MAX_FIELDS = 1_000
-"""Fields of a body, or of an object in one of its lists. No model has nearly as many."""
 INLINE_REDACTION = 4 * 1024
 """Bytes of the largest body that is searched for secrets in the event loop, in well under 1 ms."""
 WRITE_METHODS = {"POST", "PUT", "PATCH", "DELETE"}
@@ -97,12 +94,11 @@ class ApiRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         run_route = super().get_route_handler()
         reads_json = self.body_field is not None
-        body_fields = _body_field_names(self)
-        accepted_fields = _accepted_field_names(self)
+        body_model = _body_model(self)
         parameters = _query_parameter_names(self.dependant)
 
         async def handle(request: Request) -> Response:
-            request.state.body_fields = body_fields
+            request.state.body_model = body_model
             body = BodyStream(request)
             try:
                 return await spool_large_response(await run(Request(request.scope, body)))
@@ -119,7 +115,8 @@ class ApiRoute(APIRoute):
             _check_query(request, parameters)
             if reads_json:
                 request = await read_json_body(request, self.max_body)
-                _check_field_names(request, accepted_fields, body_fields)
+                if body_model is not None and request.parsed is not None:
+                    check_field_counts(request.parsed.value, body_model)
                 if self.redacts_body:
                     request.parsed = await _redact_secrets(request)
                     request.state.sanitized = (
@@ -303,56 +300,6 @@ def _body_model(route: APIRoute) -> type[BaseModel] | None:
     field = route.body_field
     model = field.field_info.annotation if field is not None else None
     return model if isinstance(model, type) and issubclass(model, BaseModel) else None
-
-
-def _body_field_names(route: APIRoute) -> list[str]:
-    """The names that the JSON body of a route may have, as documented."""
-    model = _body_model(route)
-    return _documented_field_names(model) if model else []
-
-
-@cache
-def _documented_field_names(model: type[BaseModel]) -> list[str]:
-    return sorted(model.model_json_schema().get("properties", {}))
-
-
-def _accepted_field_names(route: APIRoute) -> frozenset[str] | None:
-    """All names that the body may have, with aliases. None if unknown names are not an error."""
-    model = _body_model(route)
-    if model is None or model.model_config.get("extra") != "forbid":
-        return None
-    names = set(model.model_fields)
-    for field in model.model_fields.values():
-        alias = field.validation_alias
-        choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
-        names.update(choice for choice in choices if isinstance(choice, str))
-    return frozenset(names)
-
-
-def _check_field_names(
-    request: ReadRequest, accepted: frozenset[str] | None, documented: Sequence[str]
-) -> None:
-    """Raises `InvalidRequest` if the body, or an object in one of its lists, has too many fields.
-    Validation would make an error of each unknown one, which takes seconds and gigabytes for a
-    million.
-    """
-    body = request.parsed.value if request.parsed else None
-    if accepted is None or not isinstance(body, dict):
-        return
-    fields = cast("dict[str, Any]", body)
-    if len(fields) > MAX_FIELDS:
-        raise InvalidRequest(
-            f"The body has {len(fields):,} fields. It may contain: {', '.join(documented)}.",
-            field="body",
-        )
-    for name, value in fields.items():
-        items = cast("list[Any]", value) if isinstance(value, list) else []
-        for index, item in enumerate(items):
-            if isinstance(item, dict) and len(cast("dict[str, Any]", item)) > MAX_FIELDS:
-                raise InvalidRequest(
-                    f"An object can have at most {MAX_FIELDS:,} fields here.",
-                    field=f"{name}.{index}",
-                )
 
 
 def _query_parameter_names(dependant: Dependant) -> frozenset[str]:

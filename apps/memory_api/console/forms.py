@@ -81,7 +81,7 @@ def validate_body(model: type[Body], values: Mapping[str, Any]) -> Body:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        first = describe_field_error(dict(error.errors()[0]))
+        first = describe_field_error(dict(error.errors()[0]), model)
         raise InvalidRequest(
             f"{first['field']}: {first['message']}", field=first["field"]
         ) from None

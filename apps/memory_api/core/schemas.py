@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, TypeVar, cast
+from functools import cache
+from typing import Annotated, Any, Generic, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
+from typing_extensions import TypeAliasType
+
+from memory_api.core.errors import InvalidRequest
 
 MAX_NAME_LENGTH = 128
 MAX_TAGS = 64
 MAX_EVENTS = 20_000
+MAX_FIELDS = 1_000
+"""Fields of a body, or of an object in one of its lists. No model has nearly as many."""
 MIN_FLOAT32 = 1.2e-38
 """The smallest positive number that a 4-byte float holds in full precision."""
 
@@ -77,6 +83,69 @@ class RequestModel(BaseModel):
     """A request body. An unknown field is an error that names the field."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, str_strip_whitespace=False)
+
+
+def check_field_counts(body: Any, model: type[BaseModel]) -> None:
+    """Raises `InvalidRequest` if the body, or an object in one of its lists, has too many fields.
+    Validation would make an error of each unknown one, which takes seconds and gigabytes for a
+    million.
+    """
+    if model.model_config.get("extra") != "forbid" or not isinstance(body, dict):
+        return
+    fields = cast("dict[str, Any]", body)
+    if len(fields) > MAX_FIELDS:
+        raise InvalidRequest(
+            f"The body has {len(fields):,} fields. It may contain: {documented_names(model)}.",
+            field="body",
+        )
+    for name, value in fields.items():
+        items = cast("list[Any]", value) if isinstance(value, list) else []
+        for index, item in enumerate(items):
+            if isinstance(item, dict) and len(cast("dict[str, Any]", item)) > MAX_FIELDS:
+                raise InvalidRequest(
+                    f"An object can have at most {MAX_FIELDS:,} fields here.",
+                    field=f"{name}.{index}",
+                )
+
+
+@cache
+def documented_names(model: type[BaseModel]) -> str:
+    """The names that a body may have, as documented."""
+    return ", ".join(sorted(model.model_json_schema().get("properties", {})))
+
+
+def accepted_names(model: type[BaseModel]) -> frozenset[str]:
+    """The names that an object of this model may have, with aliases."""
+    return frozenset(each for name in model.model_fields for each in _names_of(model, name))
+
+
+def model_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:
+    """The model of the object at a path of a body of this model; None if it is not one model."""
+    found = model
+    for part in path:
+        if isinstance(part, int):
+            continue  # an item of the list that the part before has named
+        named = (name for name in found.model_fields if part in _names_of(found, name))
+        field = next(named, None)
+        models = _models_in(found.model_fields[field].annotation) if field else []
+        if len(models) != 1:
+            return None
+        (found,) = models
+    return found
+
+
+def _names_of(model: type[BaseModel], name: str) -> list[str]:
+    alias = model.model_fields[name].validation_alias
+    choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+    return [name, *(choice for choice in choices if isinstance(choice, str))]
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, TypeAliasType):
+        annotation = annotation.__value__
+    if isinstance(annotation, type):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [model for part in get_args(annotation) for model in _models_in(part)]
 
 
 class TenantRequest(RequestModel):

@@ -33,6 +33,7 @@ from memory_api.core.errors import (
     ServiceUnavailable,
 )
 from memory_api.core.json_input import parse_json
+from memory_api.core.schemas import check_field_counts
 from memory_api.run_queue.admission import QueueFull
 from memory_api.runs.chain import EVALUATE, REFLECT
 from memory_api.runs.queries import latest_runs
@@ -147,6 +148,7 @@ async def _parse_line(
         if raw is None:
             raise PayloadTooLarge(f"A line can have at most {MAX_LINE_BYTES} bytes.")
         parsed = parse_json(raw)
+        check_field_counts(parsed.value, CreateTraceRequest)
         body = CreateTraceRequest.model_validate(parsed.value)
         tenant_id = intake.caller.tenant_id
         intake.caller.require_tenant(body.tenant_id)
@@ -262,7 +264,7 @@ def line_error(error: HanseiError | ValidationError) -> dict[str, Any]:
         if "Retry-After" in error.headers:
             problem["retry_after"] = int(error.headers["Retry-After"])
         return problem | ({"field": error.field} if error.field else {})
-    first = describe_field_error(dict(error.errors()[0]))
+    first = describe_field_error(dict(error.errors()[0]), CreateTraceRequest)
     return {"code": InvalidRequest.code, "detail": first["message"], "field": first["field"]}
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import (
     AliasChoices,
-    ConfigDict,
+    BeforeValidator,
     Field,
     ValidationInfo,
     field_validator,
@@ -34,27 +34,12 @@ from memory_api.traces.expected_results import ExpectationRequest
 from memory_api.traces.tools import ToolDefinition, Tools
 
 ReflectMode = TypeAliasType("ReflectMode", Literal["auto", "always", "never"])
-TraceState = TypeAliasType("TraceState", Literal["open", "closed"])
 """auto: failure, error, timeout and partial always; success in full mode or after a failed attempt
 at the task.
 """
-
-
-def move_unknown_to_metadata(data: Any, names: frozenset[str]) -> Any:
-    """Moves fields that are not in `names` into `metadata`, so that no input is lost. Null for
-    `metadata` means none.
-    """
-    if not isinstance(data, dict):
-        return data
-    body = cast("dict[str, Any]", data)
-    given = body.get("metadata", {})
-    if given is not None and body.keys() <= names:
-        return body
-    if not isinstance(given, dict | None):
-        return body
-    rest = {key: value for key, value in body.items() if key not in names}
-    known = {key: value for key, value in body.items() if key in names}
-    return known | {"metadata": rest | cast("dict[str, Any]", given or {})}
+TraceState = TypeAliasType("TraceState", Literal["open", "closed"])
+OwnData = Annotated[Metadata, BeforeValidator(lambda value: {} if value is None else value)]
+"""Data of the client. Null means none."""
 
 
 class EventType(StrEnum):
@@ -91,10 +76,8 @@ class ErrorCategory(StrEnum):
 
 class ErrorInfo(RequestModel):
     """Why an agent run failed. A string is read as the message. `category` and `message` are
-    accepted for `error_category` and `error_message`; unknown fields go to `context`.
+    accepted for `error_category` and `error_message`; your own data goes into `context`.
     """
-
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     error_category: ErrorCategory = Field(
         default=ErrorCategory.UNKNOWN_ERROR,
@@ -107,29 +90,14 @@ class ErrorInfo(RequestModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _lenient(cls, data: Any) -> Any:
-        if isinstance(data, str):
-            return {"error_message": data}
-        if not isinstance(data, dict):
-            return data
-        body = cast("dict[str, Any]", data)
-        given = body.get("context")
-        rest = {key: value for key, value in body.items() if key not in _ERROR_NAMES}
-        if not rest or not isinstance(given, dict | None):
-            return body
-        known = {key: value for key, value in body.items() if key in _ERROR_NAMES}
-        return known | {"context": rest | cast("dict[str, Any]", given or {})}
-
-
-_ERROR_NAMES = frozenset({"error_category", "category", "error_message", "message", "context"})
+    def _read_text(cls, data: Any) -> Any:
+        return {"error_message": data} if isinstance(data, str) else data
 
 
 class Event(RequestModel):
-    """One entry of a trace. The order of the list counts, not `timestamp`. Unknown fields go to
+    """One entry of a trace. The order of the list counts, not `timestamp`. Your own data goes into
     `metadata`.
     """
-
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     event_id: Name | None = Field(
         default=None, description="Unique in the trace. Default: derived from its position."
@@ -139,32 +107,25 @@ class Event(RequestModel):
         default="", description="Text of a message, arguments or response of a tool."
     )
     timestamp: UtcDatetime | None = None
-    metadata: Metadata = Field(default_factory=dict)
+    metadata: OwnData = Field(default_factory=dict)
     tool_name: Name | None = None
     error: Metadata | None = Field(
         default=None, description='A string is read as `{"message": …}`.'
     )
     agent: Name | None = Field(default=None, description="Which agent, if several take part.")
 
-    @model_validator(mode="before")
+    @field_validator("error", mode="before")
     @classmethod
-    def _lenient(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        body: dict[str, Any] = move_unknown_to_metadata(data, _EVENT_NAMES)
-        error = body.get("error")
-        if isinstance(error, str):
-            return body | {"error": {"message": error} if error else None}
-        return body
-
-
-_EVENT_NAMES = frozenset(Event.model_fields)
+    def _read_text(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"message": value} if value else None
+        return value
 
 
 class CreateTraceRequest(ExpectationRequest):
-    """One agent run. Unknown fields go to `metadata`. A closed trace needs at least one event."""
-
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    """One agent run. A closed trace needs at least one event. Your own data goes into
+    `metadata`.
+    """
 
     project_id: Name | None = Field(
         default=None, validation_alias=AliasChoices("project_id", "project")
@@ -213,17 +174,9 @@ class CreateTraceRequest(ExpectationRequest):
     )
     related_memory_ids: list[UUID] = Field(default_factory=list, max_length=1000)
     language: Name | None = Field(default=None, description="Language of the texts, such as `en`.")
-    metadata: Metadata = Field(default_factory=dict)
+    metadata: OwnData = Field(default_factory=dict)
     tools: Tools = Field(default_factory=list[ToolDefinition])
     events: list[Event] = Field(default_factory=list, max_length=MAX_EVENTS, validate_default=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _move_unknown_fields(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        unused = {alias for alias, name in _TRACE_ALIASES.items() if alias in data and name in data}
-        return move_unknown_to_metadata(data, _TRACE_NAMES - unused if unused else _TRACE_NAMES)
 
     @field_validator("events")
     @classmethod
@@ -231,16 +184,6 @@ class CreateTraceRequest(ExpectationRequest):
         if not events and info.data.get("state") == "closed":
             raise ValueError("A closed trace needs at least one event")
         return events
-
-
-_TRACE_ALIASES = {
-    "project": "project_id",
-    "id": "external_id",
-    "group": "task_key",
-    "dataset": "playbook",
-    "used_bullet_ids": "used_bullet_keys",
-}
-_TRACE_NAMES = frozenset(CreateTraceRequest.model_fields) | _TRACE_ALIASES.keys()
 
 
 class AppendEventsRequest(TenantRequest):

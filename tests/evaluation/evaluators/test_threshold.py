@@ -49,9 +49,9 @@ def test_invalid_bands_are_refused(text: str) -> None:
 @each_case(
     ("fields", "criterion", "score", "reason"),
     [
-        ({"quality_score": 0.9}, "correctness", 0.9, "quality_score 0.9: success"),
-        ({"reward": 0}, "correctness", 0.0, "reward 0: failure"),
-        ({"scores": {"safety": 0.5}}, "safety", 0.5, "scores.safety 0.5: partial"),
+        ({"metadata": {"quality_score": 0.9}}, "correctness", 0.9, "quality_score 0.9: success"),
+        ({"metadata": {"reward": 0}}, "correctness", 0.0, "reward 0: failure"),
+        ({"metadata": {"scores": {"safety": 0.5}}}, "safety", 0.5, "scores.safety 0.5: partial"),
         ({"metadata": {"rating": 4}}, "helpfulness", 0.75, "rating 4 of 5: partial"),
         ({"ground_truth": {"satisfaction": 5}}, "helpfulness", 1.0, "satisfaction 5 of 5: success"),
     ],
@@ -65,11 +65,12 @@ async def test_submitted_scores_are_used(
 
 @each_case("value", [True, "0.9", 1.5, -0.1, None, [1]])
 async def test_invalid_submitted_scores_are_ignored(value: Any) -> None:
-    assert await score_of(Criterion.CORRECTNESS, quality_score=value) is None
+    assert await score_of(Criterion.CORRECTNESS, metadata={"quality_score": value}) is None
 
 
 async def test_evidence_wins_over_submitted_scores() -> None:
-    found = await judged(quality_score=1.0, test_report=junit(a="x", b="x"))
+    scored = {"quality_score": 1.0}
+    found = await judged(metadata=scored, test_report=junit(a="x", b="x"))
     best = found.best(Criterion.CORRECTNESS)
     assert best is not None
     assert best.score == 0.0

@@ -16,9 +16,9 @@ TrajectoryStatus = TypeAliasType("TrajectoryStatus", Literal["success", "failure
 
 
 class Trajectory(BaseModel):
-    """How an agent came to its answer. Unknown fields are ignored."""
+    """How an agent came to its answer."""
 
-    model_config = ConfigDict(populate_by_name=True, extra="ignore")
+    model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
     query: str
     generated_answer: str
