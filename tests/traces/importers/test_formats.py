@@ -7,6 +7,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from httpx2 import AsyncClient
 
 from hansei.session_files import detect_format as client_detects
@@ -225,6 +226,68 @@ def test_codex_session_with_damaged_line() -> None:
     assert events_of(trace) == CONVERSATION
     assert trace["session_id"] == "s-9"
     assert number % 1_000_000_000 == 1
+
+
+PREAMBLE = "# AGENTS.md instructions for /repo\n\n<INSTRUCTIONS>\nUse uv.\n</INSTRUCTIONS>"
+ENVIRONMENT = "<environment_context>\n  <cwd>/repo</cwd>\n</environment_context>"
+
+
+@each_case(
+    "texts",
+    [
+        [PREAMBLE, ENVIRONMENT, "Where is it?"],
+        [f"{PREAMBLE}\n\n{ENVIRONMENT}\nWhere is it?"],
+        ["<user_instructions>Use uv.</user_instructions>", "Where is it?"],
+        ["# AGENTS.md instructions for /repo\n\nUse uv.", "Where is it?"],
+    ],
+)
+def test_context_that_codex_adds_is_not_the_task(texts: list[str]) -> None:
+    content = [{"type": "input_text", "text": text} for text in texts]
+    item = {"type": "message", "role": "user", "content": content}
+    entry = {"type": "response_item", "payload": item, "playbook": "coding", "project_id": "p"}
+    ((_, raw),) = convert_session([(1, json.dumps(entry).encode())], "codex")
+    assert isinstance(raw, bytes)
+    trace = json.loads(raw)
+    assert trace["task_description"] == "Where is it?"
+    assert (trace["playbook"], trace["project_id"]) == ("coding", "p")
+    (program, user) = events_of(trace)
+    assert (program[0], user) == ("system_event", ("user_message", None, "Where is it?"))
+    assert "Use uv." in program[2]
+
+
+def test_langfuse_values_as_json_text() -> None:
+    observations = [
+        {name: json.dumps(value) if name in ("input", "output") and value else value
+         for name, value in each.items()}
+        for each in LANGFUSE["observations"]
+    ]  # fmt: skip
+    record = LANGFUSE | {"input": '{"messages": [{"role": "user", "content": "Where is it?"}]}'}
+    (trace,) = convert_record(record | {"observations": observations}, "langfuse")
+    assert [(k, t, c.replace('"here"', "here")) for k, t, c in events_of(trace)] == CONVERSATION
+    assert trace["task_description"] == trace["query"] == "Where is it?"
+
+
+@each_case(
+    "reply",
+    [
+        {"type": "AIMessageChunk", "content": "", "tool_calls": [
+            {"id": "c1", "name": "look_up", "args": {"id": 1}}]},
+        {"lc": 1, "id": ["langchain", "schema", "messages", "AIMessage"], "kwargs": {
+            "content": "", "additional_kwargs": {"tool_calls": [CALL]}}},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    ],
+)  # fmt: skip
+def test_tool_calls_of_langsmith(reply: dict[str, Any]) -> None:
+    outputs = {"generations": [[{"message": reply}]]}
+    run = {"id": "r", "run_type": "llm", "outputs": outputs}
+    (trace,) = convert_record(run, "langsmith")
+    ((kind, tool, content),) = events_of(trace)
+    assert (kind, tool, json.loads(content)) == ("tool_call", "look_up", {"id": 1})
+
+
+def test_record_of_another_format_is_named() -> None:
+    with pytest.raises(HanseiError, match="looks like the format `langfuse`"):
+        convert_record(LANGFUSE, "hansei")
 
 
 @each_case(

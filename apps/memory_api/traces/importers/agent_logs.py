@@ -17,6 +17,11 @@ from memory_api.traces.schemas import Event
 Record = Mapping[str, Any]
 Fields = dict[str, Any]
 """The fields of a `CreateTraceRequest`."""
+_CODEX_CONTEXT = re.compile(
+    r"\s*(?:# AGENTS\.md instructions for [^\n]{0,4096}\s*)?<(?P<tag>INSTRUCTIONS"
+    r"|user_instructions|environment_context|recommended_plugins|permissions instructions)>"
+)
+"""What Codex writes before the first message of the user, as a message of the user."""
 _CODEX_EXIT_CODE = re.compile(
     r"(?:Chunk ID: \w{1,40}\n)?(?:Exit code: (?=-?\d{1,5}\nWall time: )"
     r"|Wall time: [^\n]{1,40}\nProcess exited with code )(?P<code>-?\d{1,5})\n"
@@ -71,14 +76,48 @@ def from_codex(lines: Sequence[Any]) -> Fields:
     for line in objects(list(lines)):
         payload = line.get("payload")
         if not isinstance(payload, Mapping):
-            items.append(_with_exit_code(line))  # older versions write the items themselves
+            items += _without_context(_with_exit_code(line))  # older versions: only items
             continue
         values = cast(Record, payload)
         if line.get("type") == "session_meta" and isinstance(values.get("id"), str):
             session_id = values["id"]
         elif line.get("type") == "response_item":
-            items.append(_with_exit_code(values))
+            items += _without_context(_with_exit_code(values))
     return _conversation(_item_messages(items)) | {"session_id": session_id}
+
+
+def _without_context(item: Message) -> list[Message]:
+    """The item without the context that Codex adds, which becomes a message of the program."""
+    if item.get("role") != "user":
+        return [item]
+    content = item.get("content")
+    blocks = [{"text": content}] if isinstance(content, str) else objects(content)
+    said: list[Message] = []
+    context: list[str] = []
+    for block in blocks:
+        text = block.get("text")
+        end = _context_end(text) if isinstance(text, str) else 0
+        if end:
+            context.append(text[:end].strip())
+        if not end or text[end:].strip():
+            said.append({**block, "text": text[end:].lstrip()} if end else block)
+    if not context:
+        return [item]
+    program: Message = {"role": "developer", "content": "\n\n".join(context)}
+    return [program, {**item, "content": said}] if said else [program]
+
+
+def _context_end(text: str) -> int:
+    """Where the context at the start of the text ends; 0 without one."""
+    if text.startswith("# AGENTS.md instructions for ") and "<INSTRUCTIONS>" not in text:
+        return len(text)
+    position = 0
+    while start := _CODEX_CONTEXT.match(text, position):
+        end = text.find(f"</{start['tag']}>", start.end())
+        if end < 0:
+            break
+        position = end + len(start["tag"]) + 3
+    return position
 
 
 def _with_exit_code(item: Message) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -41,15 +42,27 @@ def from_langfuse(record: Record) -> Fields:
     events = found.events
     if not events:
         raise InvalidRequest("The trace has no `observations` with content.", field="observations")
+    given, returned = _parsed(record.get("input")), _parsed(record.get("output"))
+    query = _last_text(given, "user") or _text(given)
     return {
         "events": events,
         "external_id": _identity("langfuse", record.get("id")),
         "session_id": record.get("sessionId"),
-        "task_description": _text(record.get("input")) or record.get("name"),
-        "query": _text(record.get("input")) or None,
-        "generated_answer": _text(record.get("output")) or None,
+        "task_description": query or record.get("name"),
+        "query": query or None,
+        "generated_answer": _last_text(returned, "assistant") or _text(returned) or None,
         "metadata": {"name": record.get("name"), "scores": record.get("scores") or None},
     }
+
+
+def _parsed(value: Any) -> Any:
+    """The value of JSON text: the API of Langfuse has inputs and outputs as text by default."""
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def group_observations(items: Sequence[Any]) -> list[Any]:
@@ -116,7 +129,7 @@ def _add_run(run: Record, found: _ExportEvents, depth: int) -> None:
 
 def _add_observation(observation: Record, found: _ExportEvents) -> None:
     kind = str(observation.get("type")).upper()
-    given, returned = observation.get("input"), observation.get("output")
+    given, returned = _parsed(observation.get("input")), _parsed(observation.get("output"))
     failure = observation.get("statusMessage") if observation.get("level") == "ERROR" else None
     if kind == "TOOL" or (kind == "SPAN" and observation.get("parentObservationId")):
         name, identity = observation.get("name"), observation.get("id")
@@ -216,6 +229,8 @@ def _find_messages(value: Any) -> list[Record]:
 
 _LANGCHAIN_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 _PAIR_ROLES = frozenset({"user", "assistant", *_LANGCHAIN_ROLES})
+_LANGCHAIN_CLASS = re.compile(r"(Human|AI|System|Tool)Message(?:Chunk)?")
+"""The class of a message, which is its `type` if it was streamed, and the end of its `id`."""
 
 
 def _langchain_message(value: Any) -> Any:
@@ -227,15 +242,22 @@ def _langchain_message(value: Any) -> Any:
     fields = cast(Record, value)
     inner = fields.get("kwargs")
     if isinstance(inner, Mapping):
-        return _langchain_message(inner)
-    role = fields.get("role") or _LANGCHAIN_ROLES.get(str(fields.get("type")))
+        path = fields.get("id")
+        name = cast("list[Any]", path)[-1] if isinstance(path, list) and path else None
+        return _langchain_message({"type": name, **cast(Record, inner)})
+    kind = str(fields.get("type"))
+    if match := _LANGCHAIN_CLASS.fullmatch(kind):
+        kind = match[1].lower()
+    role = fields.get("role") or _LANGCHAIN_ROLES.get(kind)
     if not isinstance(role, str):
         return None
+    more = fields.get("additional_kwargs")
+    earlier = cast(Record, more).get("tool_calls") if isinstance(more, Mapping) else None
     calls = [
         {"id": call.get("id"), "name": call.get("name"), "arguments": call.get("args")}
         if "args" in call
         else call
-        for call in objects(fields.get("tool_calls"))
+        for call in objects(fields.get("tool_calls") or earlier)
     ]
     return {**fields, "role": role, "tool_calls": calls}
 

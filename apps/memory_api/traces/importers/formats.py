@@ -100,6 +100,12 @@ def convert_record(value: Any, name: TraceFormat) -> list[Fields]:
     kind = detect_format(record) if name == "auto" else name
     if kind is None:
         raise InvalidRequest("The format of this record is unknown. State it with `format`.")
+    if kind == "hansei" and "events" not in record and (likely := detect_format(record)):
+        raise InvalidRequest(
+            f"The record has no `events`. It looks like the format `{likely}`: send it with"
+            f" `format={likely}`.",
+            field="events",
+        )
     shared = {name: record[name] for name in _SHARED if name in record}
     if kind == "hansei":
         return [dict(record)]
@@ -125,9 +131,11 @@ def convert_session(lines: Sequence[Line], name: TraceFormat) -> list[ConvertedL
         except HanseiError as error:
             converted.append((number, error))
     if entries:
+        first = cast(Record, entries[0]) if isinstance(entries[0], Mapping) else {}
+        shared = {each: first[each] for each in ("playbook", "project_id") if each in first}
         fields = SESSION_CONVERTERS[name](entries)
         key = {"session": fields.get("session_id"), "events": fields["events"]}
-        converted.append((PART_FACTOR + 1, to_json(_complete(name, key, fields, {}))))
+        converted.append((PART_FACTOR + 1, to_json(_complete(name, key, fields, shared))))
     return converted
 
 
