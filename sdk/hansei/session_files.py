@@ -20,6 +20,7 @@ from hansei.types import Json, TraceFormat
 MESSAGE_FIELDS = ("messages", "loglines")
 """The field of a document that holds its messages."""
 MAX_SESSION_ID_LENGTH = 128
+MAX_NAMED_FIELDS = 8
 MAX_UNDECIDED_BYTES = 64 * 1024 * 1024
 """A file that is still undecided after this many bytes is read as traces."""
 
@@ -144,6 +145,24 @@ def _record_format(value: Any) -> TraceFormat | None:
         return "codex"
     records = next((record[name] for name in RECORD_FIELDS if record.get(name)), None)
     return _record_format(records) if isinstance(records, list) else None
+
+
+def unrecognized_fields(head: bytes) -> str | None:
+    """The fields of the first record, if they are neither those of a trace nor of a known export.
+    `head` is what `detect_session` has read.
+    """
+    text = head.removeprefix(_BOM).strip()
+    for part in (text, text.partition(b"\n")[0]):
+        try:
+            value = json.loads(part)
+        except (ValueError, RecursionError):
+            continue
+        while isinstance(value, list) and value:
+            value = cast("list[Any]", value)[0]
+        if not isinstance(value, dict) or not value or "events" in value or "state" in value:
+            return None
+        return ", ".join(list(cast(Json, value))[:MAX_NAMED_FIELDS])
+    return None
 
 
 def _is_session_line(line: bytes) -> bool | None:

@@ -189,6 +189,14 @@ def test_error_after_some_batches_says_how_to_continue(known: StubService) -> No
     assert json.loads(run("reflect", "traces.jsonl", "--json").stdout)["duplicates"] == 100
 
 
+def test_file_of_an_unknown_format_is_named(known: StubService) -> None:
+    Path("x.jsonl").write_text('{"prompt": "Where is it?", "answer": "Here."}\n' * 2)
+    result = run("reflect", "x.jsonl")
+    assert result.exit_code == 2
+    assert "prompt, answer" in result.stderr
+    assert known.calls == []
+
+
 def test_reflect_requires_a_readable_file(known: StubService) -> None:
     assert run("reflect", "nowhere.jsonl").exit_code == 2
     assert run("reflect", ".").exit_code == 2

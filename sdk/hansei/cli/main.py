@@ -33,6 +33,7 @@ from hansei.cli.proposals import proposal_commands
 from hansei.cli.reflect import reflect
 from hansei.cli.runs import run_commands
 from hansei.cli.search import search
+from hansei.cli.spool import spool_commands
 from hansei.cli.terminal import print_error, print_message, print_text
 from hansei.cli.traces import trace_commands
 from hansei.cli.webhooks import webhook_commands
@@ -42,7 +43,7 @@ ENTRY_POINT_GROUP = "hansei.commands"
 CLIENT_COMMANDS = frozenset(
     {
         *("reflect", "search", "playbook", "proposal", "memory", "collection", "agent"),
-        *("trace", "run", "budget", "usage", "audit", "analytics", "mcp", "hooks"),
+        *("trace", "run", "budget", "usage", "audit", "analytics", "mcp", "hooks", "spool"),
         *("bootstrap", "webhook", "eval"),
     }
 )
@@ -106,6 +107,7 @@ for group in (
     run_commands,
     budget_commands,
     hook_commands,
+    spool_commands,
     webhook_commands,
     evaluation_commands,
 ):

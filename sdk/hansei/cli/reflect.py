@@ -24,6 +24,7 @@ from hansei.session_files import (
     detect_format,
     detect_session,
     read_session_file,
+    unrecognized_fields,
 )
 from hansei.types import TraceFormat
 
@@ -113,6 +114,11 @@ def reflect(
             options = SessionOptions(project, playbook, retrieval, given)
             reflect_on_session(client, session, options, wait=not no_wait, as_json=as_json)
             return
+        if found is None and (fields := unrecognized_fields(head)):
+            raise typer.BadParameter(
+                "The format of the file is not recognized: its first record has the fields "
+                f"{fields}. State the format with --format."
+            )
         if retrieval_id is not None or outcome is not None:
             message = (
                 "--retrieval-id and --outcome are for session files. A trace has these fields."

@@ -144,8 +144,8 @@ class Delivery:
     def _reject(self, name: str, reason: str) -> None:
         self._attempts.pop(name, None)
         self._refused_count += 1
-        log.error("The service refuses a recorded trace: %s", reason)
-        self._spool.reject(name)
+        log.error("The service refuses a recorded trace (`hansei spool list`): %s", reason)
+        self._spool.reject(name, reason)
 
     def _send_large(self, run: RecordedRun) -> None:
         """Send a trace in parts. The service counts the events that it has, so an interrupted

@@ -1,13 +1,15 @@
 """Stores recorded traces until they are sent: on disk, or in memory if no folder is writable.
 
 Each process has a folder of its own and holds its lock while it lives. A trace is one file: `.open`
-while the agent runs, `.ready` when it has ended. A line is `T` and fields of the trace as JSON, or
-`E` and an event. A process that sends adopts the folders of processes that have ended.
+while the agent runs, `.ready` when it has ended. A line is `T` and fields of the trace as JSON,
+`E` and an event, or `R` and why the service refused it. A process that sends adopts the folders of
+processes that have ended.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import sys
@@ -15,6 +17,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -50,7 +54,7 @@ class Spool(Protocol):
 
     def count_ready(self) -> int: ...
 
-    def reject(self, name: str) -> None:
+    def reject(self, name: str, reason: str) -> None:
         """The service refuses the trace: store it where it is not sent again, if possible."""
         ...
 
@@ -96,7 +100,7 @@ class MemorySpool:
     def count_ready(self) -> int:
         return len(self._ready)
 
-    def reject(self, name: str) -> None:
+    def reject(self, name: str, reason: str) -> None:
         self.remove(name)
 
     def adopt(self) -> None:
@@ -163,13 +167,19 @@ class DiskSpool:
         path.unlink()
         self._drop_if_empty(path.parent)
 
-    def reject(self, name: str) -> None:
+    def reject(self, name: str, reason: str) -> None:
         target = self._folder / REJECTED_FOLDER
         target.mkdir(mode=0o700, exist_ok=True)
         path = Path(name)
         self._release(path, path.stat().st_size)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"R{json.dumps(reason)}\n")
         os.replace(path, target / path.name)
         self._drop_if_empty(path.parent)
+
+    def restore(self, path: Path) -> None:
+        """Send a rejected trace again."""
+        os.replace(path, self._own / path.name)
 
     def count_ready(self) -> int:
         return sum(1 for folder in self._locks for _ in folder.glob("*.ready"))
@@ -207,6 +217,52 @@ class DiskSpool:
         if folder != self._own and _is_empty(folder):
             shutil.rmtree(folder, ignore_errors=True)
             os.close(self._locks.pop(folder))
+
+
+@dataclass(frozen=True)
+class SpoolFile:
+    """A trace in a spool. `state` is `recording`, `waiting` or `refused`; `reason` is why the
+    service refused it.
+    """
+
+    path: Path
+    id: str
+    state: str
+    changed_at: str
+    task: str | None
+    reason: str | None
+
+    def to_json(self) -> dict[str, str | None]:
+        values = {name: getattr(self, name) for name in ("id", "state", "changed_at", "task")}
+        return {**values, "reason": self.reason, "path": str(self.path)}
+
+
+def list_files(folder: Path) -> list[SpoolFile]:
+    """The traces of all processes, oldest first. Changes nothing."""
+    found = [_describe(path) for path in folder.glob("*/*") if path.suffix in _STATES]
+    return sorted((file for file in found if file), key=lambda file: file.changed_at)
+
+
+_STATES = {".open": "recording", ".ready": "waiting"}
+
+
+def _describe(path: Path) -> SpoolFile | None:
+    """None if the trace was sent in the meantime."""
+    try:
+        changed_at = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat()
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except FileNotFoundError:
+        return None
+    task = reason = None
+    for line in lines:
+        with suppress(ValueError):
+            if line.startswith("T"):
+                task = json.loads(line[1:]).get("task_description", task)
+            elif line.startswith("R"):
+                reason = json.loads(line[1:])
+    is_refused = path.parent.name == REJECTED_FOLDER
+    state = "refused" if is_refused else _STATES[path.suffix]
+    return SpoolFile(path, path.stem, state, changed_at, task, reason if is_refused else None)
 
 
 def open_spool(folder: Path) -> DiskSpool | MemorySpool:
