@@ -37,6 +37,8 @@ ConvertedLine = tuple[int, bytes | HanseiError | None]
 """(number, a trace as JSON, or why the record has none)."""
 _SHARED = ("playbook", "dataset", "project_id", "project", "task_key", "external_id", "language")
 """Fields of a trace that a record of any format may have."""
+_OF_SESSIONS = ("playbook", "project_id")
+"""Fields of a trace that the first line of a session file may have."""
 _RECORD_CONVERTERS: Mapping[str, Callable[[Record], Fields]] = {
     "hansei": dict,
     "openai": agent_logs.from_messages,
@@ -132,7 +134,7 @@ def convert_session(lines: Sequence[Line], name: TraceFormat) -> list[ConvertedL
             converted.append((number, error))
     if entries:
         first = cast(Record, entries[0]) if isinstance(entries[0], Mapping) else {}
-        shared = {each: first[each] for each in ("playbook", "project_id") if each in first}
+        shared: Fields = {each: first[each] for each in _OF_SESSIONS if each in first}
         fields = SESSION_CONVERTERS[name](entries)
         key = {"session": fields.get("session_id"), "events": fields["events"]}
         converted.append((PART_FACTOR + 1, to_json(_complete(name, key, fields, shared))))
