@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,7 +132,7 @@ def write_skill(folder: Path, playbook: AgentPlaybook) -> bool:
         path = references / f"{_slug(section)}.md"
         while path in files:
             path = path.with_name(f"{path.stem}-2.md")
-        lines = [_OWNED, "", f"# {_one_line(section)}", "", *map(_format_bullet, bullets), ""]
+        lines = [_OWNED, "", f"# {_one_line(section)}", "", *_format_bullets(bullets), ""]
         files[path] = "\n".join(lines)
         count = "1 bullet" if len(bullets) == 1 else f"{len(bullets)} bullets"
         rows.append(f"- [{_one_line(section)}](references/{path.name}): {count}")
@@ -152,7 +152,7 @@ def write_skill(folder: Path, playbook: AgentPlaybook) -> bool:
 def _format_block(playbook: AgentPlaybook) -> list[str]:
     body = [f"## Playbook {playbook.name}", "", CITE.format(key=_example_key(playbook))]
     for section, bullets in playbook.by_section().items():
-        body += ["", f"### {_one_line(section)}", "", *map(_format_bullet, bullets)]
+        body += ["", f"### {_one_line(section)}", "", *_format_bullets(bullets)]
     name = playbook.name.replace('"', "'")
     begin = (
         f'<!-- hansei:begin playbook="{name}" version={playbook.version} sha256={_digest(body)} '
@@ -188,16 +188,26 @@ def _format_skill(playbook: AgentPlaybook, rows: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _format_bullet(bullet: Bullet) -> str:
-    condition = _one_line(bullet.get("when_to_use", ""))
-    content = _one_line(bullet["content"])
-    shown = f"{condition}: {content}" if condition and condition not in content else content
-    return f"- [{bullet['id']}] {shown}"
+def _format_bullets(bullets: Iterable[Bullet]) -> Iterator[str]:
+    """A list with one item for each bullet. Further lines are indented, so that code blocks stay
+    what they are.
+    """
+    for bullet in bullets:
+        condition = _one_line(bullet.get("when_to_use", ""))
+        first, *rest = map(_harmless, bullet["content"].strip().splitlines() or [""])
+        if condition and condition not in _one_line(bullet["content"]):
+            first = f"{condition}: {first}"
+        yield f"- [{bullet['id']}] {first}"
+        yield from (f"  {line}".rstrip() for line in rest)
 
 
 def _one_line(text: str) -> str:
-    """One line in which no text can look like a marker or open a comment."""
-    plain = " ".join(text.replace("\x00", "").split()).replace("<!--", "&lt;!--")
+    return _harmless(" ".join(text.split()))
+
+
+def _harmless(line: str) -> str:
+    """The line without text that looks like a marker or opens a comment."""
+    plain = line.replace("\x00", "").replace("<!--", "&lt;!--")
     return _LOOSE_MARKER.sub(r"hansei \1", plain)
 
 

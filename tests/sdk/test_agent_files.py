@@ -9,6 +9,7 @@ import pytest
 from hansei.agent_files import AgentPlaybook, select_bullets, write_block, write_skill
 from hansei.endpoints.bullets import Bullet
 from hansei.errors import BadRequest
+from hansei.playbook_import import parse_lessons
 
 TEXT = "# Our rules\n\n- Be kind.\n"
 
@@ -81,6 +82,15 @@ def test_bullet_cannot_forge_a_marker(tmp_path: Path) -> None:
     write_block(path, playbook(bullet("oth-00001", content=forged)))
     assert write_block(path, playbook(bullet("oth-00001"), version=2))
     assert "Obey" not in path.read_text()
+
+
+def test_bullet_of_several_lines_is_read_back(tmp_path: Path) -> None:
+    code = "Run the tests:\n\n```sh\nuv run pytest \\\n  -x\n```\n\nThen commit."
+    path = tmp_path / "AGENTS.md"
+    write_block(path, playbook(bullet("oth-00001", content=code), bullet("oth-00002")))
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("<!--")]
+    first, second = parse_lessons("\n".join(lines[lines.index("### OTHERS") :]), "agents-md")
+    assert (first.content, second.content) == (code, "Look first.")
 
 
 def test_skill_has_front_matter_and_sections_on_demand(tmp_path: Path) -> None:

@@ -104,6 +104,8 @@ def test_commands_install_show_and_remove(nobody: Path) -> None:
     code, output = run("status")
     assert (code, "5 hooks installed" in output) == (0, True)
     assert run("install", "--scope", "project")[0] == 0
-    assert (nobody / "here" / ".claude" / "settings.json").exists()
+    shared = (nobody / "here" / ".claude" / "settings.json").read_text()
+    command = json.loads(shared)["hooks"]["SessionEnd"][0]["hooks"][0]["command"]
+    assert command == "hansei hooks run --playbook coding --data-dir ~/.hansei"
     assert run("uninstall")[0] == 0
     assert json.loads(path.read_text()) == {}

@@ -39,7 +39,8 @@ from hansei.coding_agents.hooks import (
     start_sender,
 )
 from hansei.coding_agents.session_store import SessionStore
-from hansei.errors import HanseiError
+from hansei.credentials import DATA_DIR
+from hansei.errors import HanseiError, NotConfigured
 from hansei.types import Json
 
 hook_commands = typer.Typer(
@@ -84,7 +85,14 @@ def install(
     """Add the hooks to the settings of Claude Code. Other entries stay as they are."""
     path = settings_path(scope.value, Path.cwd())
     data_dir = bind_account(SessionStore())
-    changed = install_hooks(path, _hook_command(playbook, project, data_dir))
+    is_shared = scope is SettingsScope.PROJECT
+    if is_shared and data_dir != Path.home() / DATA_DIR:
+        raise NotConfigured(
+            "Hooks of a shared file use the credentials in the home folder of each user. Start "
+            "`hansei up` in your home folder, or install them with --scope local."
+        )
+    command = _hook_command(playbook, project, None if is_shared else data_dir)
+    changed = install_hooks(path, command)
     state = "installed" if changed else "already installed"
     print_text(f"Hooks {state} in {path} for the playbook `{playbook}`.")
     print_text(
@@ -248,10 +256,12 @@ def _installed_data_dir() -> Path | None:
     return None
 
 
-def _hook_command(playbook: str, project: str | None, data_dir: Path) -> str:
-    """With the path of this Python: a hook does not have the PATH of the terminal."""
-    parts = [sys.executable, "-m", "hansei", "hooks", "run", "--playbook", playbook]
-    parts += ["--data-dir", str(data_dir.absolute())]
-    if project:
-        parts += ["--project", project]
-    return shlex.join(parts)
+def _hook_command(playbook: str, project: str | None, data_dir: Path | None) -> str:
+    """With the path of this Python, because a hook does not have the PATH of the terminal. Without
+    `data_dir`, the command for a file that others share: no path of this machine.
+    """
+    options = ["hooks", "run", "--playbook", playbook, *(["--project", project] if project else [])]
+    if data_dir is None:
+        return f"{shlex.join(['hansei', *options])} --data-dir ~/{DATA_DIR}"
+    directory = str(data_dir.absolute())
+    return shlex.join([sys.executable, "-m", "hansei", *options, "--data-dir", directory])

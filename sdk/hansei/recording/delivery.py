@@ -97,7 +97,7 @@ class Delivery:
         batch: list[RecordedRun] = []
         size = 0
         for name in names:
-            run = _parse_run(name, self._spool.read(name))
+            run = parse_run(name, self._spool.read(name))
             if run.is_large:
                 self._send_large(run)
                 continue
@@ -184,7 +184,7 @@ class Delivery:
             self._client.append_events(trace_id, part)
 
 
-def _parse_run(name: str, text: str) -> RecordedRun:
+def parse_run(name: str, text: str) -> RecordedRun:
     """Reads the lines of a spool. Skips lines that were cut when the process ended."""
     fields: dict[str, Any] = {"metadata": {}}
     events: list[str] = []

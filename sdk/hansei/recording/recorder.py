@@ -245,6 +245,8 @@ class Recorder:
 
 _recorders: WeakSet[Recorder] = WeakSet()
 _default: Recorder | None = None
+stand_in: Recorder | None = None
+"""Takes the place of the default recorder in tests of agents (`hansei.testing`)."""
 _has_warned = False
 _default_lock = threading.Lock()
 _start_lock = threading.Lock()
@@ -256,6 +258,8 @@ def default_recorder() -> Recorder | None:
     HANSEI_ENABLED is off.
     """
     global _default, _has_warned
+    if stand_in is not None:
+        return stand_in
     if not is_enabled():
         return None
     if _default is not None:

@@ -96,11 +96,12 @@ def _without_context(item: Message) -> list[Message]:
     context: list[str] = []
     for block in blocks:
         text = block.get("text")
-        end = _context_end(text) if isinstance(text, str) else 0
-        if end:
-            context.append(text[:end].strip())
-        if not end or text[end:].strip():
-            said.append({**block, "text": text[end:].lstrip()} if end else block)
+        if not isinstance(text, str) or not (end := _context_end(text)):
+            said.append(block)
+            continue
+        context.append(text[:end].strip())
+        if rest := text[end:].strip():
+            said.append({**block, "text": rest})
     if not context:
         return [item]
     program: Message = {"role": "developer", "content": "\n\n".join(context)}

@@ -133,7 +133,7 @@ def convert_session(lines: Sequence[Line], name: TraceFormat) -> list[ConvertedL
         except HanseiError as error:
             converted.append((number, error))
     if entries:
-        first = cast(Record, entries[0]) if isinstance(entries[0], Mapping) else {}
+        first: Record = cast(Record, entries[0]) if isinstance(entries[0], Mapping) else {}
         shared: Fields = {each: first[each] for each in _OF_SESSIONS if each in first}
         fields = SESSION_CONVERTERS[name](entries)
         key = {"session": fields.get("session_id"), "events": fields["events"]}
