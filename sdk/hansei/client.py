@@ -207,11 +207,6 @@ class Methods:
             "verify": base_url.scheme == "https",
         }
 
-    @property
-    def http_headers(self) -> dict[str, str]:
-        """Sent with each request, with the API key."""
-        return dict(self._http_options["headers"])
-
     def _start_attempts(self, request: Request[T]) -> RequestAttempts[T]:
         return RequestAttempts(request, self._max_retries, url=self.url, has_key=self._has_key)
 
