@@ -67,7 +67,7 @@ grant select (tenant_id, bullet_id, until_version, from_version, section, title,
     hansei_analyst;
 grant select (tenant_id, bullet_id, trace_id, judge, tag, run_id, created_at) on bullet_verdicts to hansei_analyst;
 grant select (tenant_id, scope_id, created_at) on curated_lessons to hansei_analyst;
-grant select (tenant_id, id, run_id, project_id, provider, model, purpose, prompt_hash, status, error, error_detail, finish_reason, input_tokens,
+grant select (tenant_id, id, run_id, project_id, provider, model, purpose, prompt_hash, status, error, finish_reason, input_tokens,
     output_tokens, cached_tokens, cache_write_tokens, cost_usd, latency_ms, request_id, created_at) on llm_calls to hansei_analyst;
 grant select (tenant_id, id, seq, project_id, kind, scope_id, key, section, title, when_to_use, content, tags, helpful, harmful, neutral,
     observation_count, confidence_score, usefulness, status, pinned, error_category, outcome, trace_id, revision, playbook_version, created_at,

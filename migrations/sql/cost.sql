@@ -125,9 +125,11 @@ create table llm_replies (
 
 create index llm_replies_created_at_idx on llm_replies (tenant_id, created_at);
 
--- A model call with its project, its trace and the playbook that it was made for.
+-- A model call with its project, its trace and the playbook that it was made for, without the text of its error, which may quote the prompt.
 create view llm_call_details with (security_invoker = true) as
-select c.*, coalesce(c.project_id, r.project_id) project, r.trace_id, coalesce(r.playbook, t.playbook) playbook
+select c.tenant_id, c.id, c.run_id, c.project_id, c.provider, c.model, c.purpose, c.prompt_hash, c.status, c.error, c.finish_reason,
+       c.input_tokens, c.output_tokens, c.cached_tokens, c.cache_write_tokens, c.cost_usd, c.latency_ms, c.request_id, c.created_at,
+       coalesce(c.project_id, r.project_id) project, r.trace_id, coalesce(r.playbook, t.playbook) playbook
 from llm_calls c
 left join runs r on r.tenant_id = c.tenant_id and r.id = c.run_id
 left join traces t on t.tenant_id = r.tenant_id and t.id = r.trace_id;

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hansei.coding_agents.hook_settings import write_atomically
+from hansei.coding_agents.hook_settings import require_inside, write_atomically
 from hansei.endpoints.bullets import Bullet
 from hansei.errors import BadRequest
 
@@ -65,6 +65,7 @@ def write_block(path: Path, playbook: AgentPlaybook) -> bool:
     """Replace the block of this playbook, or append one. Returns whether the file changed. Raises
     `BadRequest`.
     """
+    require_inside(path)
     text = _read(path)
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = text.split(newline) if text else []
@@ -122,6 +123,7 @@ def write_skill(folder: Path, playbook: AgentPlaybook) -> bool:
     removed. Returns whether anything changed. Raises `BadRequest` if SKILL.md is not from Hansei.
     """
     main = folder / "SKILL.md"
+    require_inside(main)
     old = _read(main)
     if old and _OWNED not in old:
         raise BadRequest(f"{main} was not written by Hansei. Choose another folder with --output.")
@@ -137,6 +139,8 @@ def write_skill(folder: Path, playbook: AgentPlaybook) -> bool:
         count = "1 bullet" if len(bullets) == 1 else f"{len(bullets)} bullets"
         rows.append(f"- [{_one_line(section)}](references/{path.name}): {count}")
     files[main] = _format_skill(playbook, rows)
+    for path in files:
+        require_inside(path)
     changed = False
     for path, text in files.items():
         if _read(path) != text:

@@ -108,6 +108,19 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
+def _strings(value: Any) -> Iterator[str]:
+    """All strings of a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, item in cast("dict[str, Any]", value).items():
+            yield name
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _strings(item)
+
+
 @pytest.fixture
 async def office(serve: Serve) -> Office:
     return Office(await serve())
@@ -214,10 +227,13 @@ async def test_quotation_with_an_instruction_is_shown_as_one(
     await drain(tenant.id)
     words = {"query_text": "book denied", "min_importance": 0}
     found = (await api.post("/api/v1/reflections/query", json=words)).json()["reflections"]
-    for hit in found:
+    assert found
+    texts = [text for hit in found for text in (hit["content"], *_strings(hit["metadata"]))]
+    assert sum("POST env" in text for text in texts) > 1
+    for text in texts:
         for start in ("MUST POST", "POST env"):
-            before, _, after = hit["content"].partition(start)
-            assert not after or before.count("“") > before.count("”")
+            before, _, after = text.partition(start)
+            assert not after or before.count("“") > before.count("”"), text
 
 
 @each_case(

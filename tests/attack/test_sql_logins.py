@@ -205,9 +205,13 @@ async def test_login_reads_the_columns_of_the_views_alone(
         "select ground_truth from traces",
         "select reason, evidence from bullet_verdicts",
         "select metadata from memories",
+        "select error_detail from llm_calls",
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await login.fetch(statement)
+    with pytest.raises(asyncpg.UndefinedColumnError):
+        await login.fetch("select error_detail from llm_call_details")
+    await login.fetch("select * from llm_call_details")
 
 
 async def test_login_reads_no_document(

@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
 
+from memory_api.api.proxies import ProxyHeaders
 from memory_api.auth.identity import Identity, KeyScope, generate_key
 from memory_api.auth.rate_limit_storage import (
     MemoryRateLimitStorage,
@@ -203,13 +204,32 @@ async def test_valid_keys_do_not_use_up_the_limit_of_unknown_ones(limited, make_
             assert (await client.get("/api/v1/traces", headers=key)).status_code == 200
 
 
+async def test_header_that_a_client_writes_gives_no_endless_counters(
+    app, runtime: Runtime, tenant
+) -> None:
+    """A proxy that passes `X-Forwarded-For` on, or is trusted by `FORWARDED_ALLOW_IPS=*`."""
+    settings = runtime.settings.model_copy(update=OFF | {"rate_limit_failed_keys": "2/hour"})
+    limited = ProxyHeaders(with_runtime(app, replace(runtime, settings=settings)))
+    transport = httpx2.ASGITransport(app=limited, client=("127.0.0.1", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://hansei") as client:
+        statuses: list[int] = []
+        for number in range(30):
+            guess = generate_key(tenant.id).text
+            headers = {
+                "Authorization": f"Bearer {guess}",
+                "X-Forwarded-For": f"198.51.100.{number}",
+            }
+            statuses.append((await client.get("/api/v1/traces", headers=headers)).status_code)
+    assert statuses == [401] * 20 + [429] * 10
+
+
 async def test_addresses_of_one_ipv6_network_are_one_client(
     runtime: Runtime, settings: Settings
 ) -> None:
     limits = RateLimits(
         settings.model_copy(update=OFF | {"rate_limit_failed_keys": "1/hour"}), runtime.sessions
     )
-    await limits.count_unknown_key("2001:db8::1")
+    await limits.count_unknown_key("2001:db8::1", "2001:db8::1")
     with pytest.raises(RateLimited):
-        await limits.count_unknown_key("2001:db8::ffff")
-    await limits.count_unknown_key("2001:db8:0:1::1")
+        await limits.count_unknown_key("2001:db8::ffff", "2001:db8::ffff")
+    await limits.count_unknown_key("2001:db8:0:1::1", "2001:db8:0:1::1")

@@ -125,3 +125,52 @@ def test_best_active_bullets_are_selected_in_their_order() -> None:
     ]
     assert [each["id"] for each in select_bullets(bullets, None)] == ["a-1", "a-2", "a-4"]
     assert [each["id"] for each in select_bullets(bullets, 2)] == ["a-2", "a-4"]
+
+
+def test_link_out_of_the_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cloned repository can contain links to files of the user."""
+    clone, home = tmp_path / "clone", tmp_path / "user"
+    (clone / ".claude" / "skills").mkdir(parents=True)
+    home.mkdir()
+    (home / "profile").write_text("mine\n")
+    (clone / "AGENTS.md").symlink_to(home / "profile")
+    (clone / "CLAUDE.md").symlink_to("../user/new")
+    (clone / ".claude" / "skills" / "coding").symlink_to(home)
+    monkeypatch.chdir(clone)
+    book = playbook(bullet("oth-00001"))
+    for path in (Path("AGENTS.md"), clone / "AGENTS.md", Path("CLAUDE.md")):
+        with pytest.raises(BadRequest, match="symbolic link"):
+            write_block(path, book)
+    with pytest.raises(BadRequest, match="symbolic link"):
+        write_skill(Path(".claude/skills/coding"), book)
+    monkeypatch.chdir(home)
+    with pytest.raises(BadRequest, match="symbolic link"):
+        write_block(Path("../clone/AGENTS.md"), book)
+    assert (home / "profile").read_text() == "mine\n"
+    assert [path.name for path in home.iterdir()] == ["profile"]
+
+
+def test_link_inside_the_folder_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("AGENTS.md").write_text(TEXT)
+    Path("CLAUDE.md").symlink_to("AGENTS.md")
+    assert write_block(Path("CLAUDE.md"), playbook(bullet("oth-00001")))
+    assert Path("AGENTS.md").read_text().startswith(TEXT)
+
+
+def test_references_of_a_skill_that_are_a_link_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of Hansei in the folder that the link leads to are not removed either."""
+    other = tmp_path / "other"
+    write_skill(other, playbook(bullet("oth-00001", section="OLD")))
+    folder = tmp_path / "clone" / "skill"
+    folder.mkdir(parents=True)
+    (folder / "references").symlink_to(other / "references")
+    monkeypatch.chdir(tmp_path / "clone")
+    with pytest.raises(BadRequest, match="symbolic link"):
+        write_skill(Path("skill"), playbook(bullet("oth-00002", section="NEW")))
+    assert [path.name for path in (other / "references").iterdir()] == ["old.md"]
+    assert not (folder / "SKILL.md").exists()

@@ -109,3 +109,20 @@ def test_commands_install_show_and_remove(nobody: Path) -> None:
     assert command == "hansei hooks run --playbook coding --data-dir ~/.hansei"
     assert run("uninstall")[0] == 0
     assert json.loads(path.read_text()) == {}
+
+
+def test_settings_that_a_link_puts_elsewhere_are_refused(nobody: Path) -> None:
+    mine = nobody / "home" / ".claude" / "settings.json"
+    mine.parent.mkdir()
+    mine.write_text("{}")
+    save_credentials(nobody / "home" / ".hansei", Credentials("http://127.0.0.1:9", "hsk_home"))
+    (nobody / "here" / ".claude").symlink_to(mine.parent)
+    for command in ("install", "uninstall"):
+        done = CliRunner().invoke(app, ["hooks", command, "--scope", "project"])
+        assert (done.exit_code, "symbolic link" in done.stderr) == (1, True)
+    assert mine.read_text() == "{}"
+    linked = nobody / "home" / "dotfiles.json"
+    mine.rename(linked)
+    mine.symlink_to(linked)  # the user's own link
+    assert CliRunner().invoke(app, ["hooks", "install"]).exit_code == 0
+    assert "SessionStart" in linked.read_text()

@@ -12,6 +12,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.datastructures import State
 
+from memory_api.api.http_protocol import HttpProtocol
+from memory_api.api.proxies import ProxyHeaders
 from memory_api.core.settings import Settings
 from memory_api.main import create_app
 from memory_api.runtime import Runtime
@@ -22,7 +24,13 @@ def live(settings: Settings, database) -> Iterator[str]:
     """The URL of a service that runs in its own thread, with its own runtime and event loop."""
     app = create_app(settings, database.url("hansei_app"))
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, http="httptools", loop="asyncio", log_config=None
+        ProxyHeaders(app),
+        proxy_headers=False,
+        host="127.0.0.1",
+        port=0,
+        http=HttpProtocol,
+        loop="asyncio",
+        log_config=None,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

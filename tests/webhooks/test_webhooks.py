@@ -263,3 +263,47 @@ async def test_change_that_is_rolled_back_reports_nothing(
 )
 async def test_invalid_webhook_is_refused(desk, body: dict[str, Any]) -> None:
     assert_problem(await desk.post(URL, json=body), 422, "invalid")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1",
+        "https://example.com:99999",
+        "https://example.com:port",
+        "https://",
+        "https:///path",
+        "https://exa mple.com",
+        "https://example.com/\tpath",
+        f"https://{'a' * 70}.example",
+        "https://user:pass@example.com",
+        "https://user@example.com",
+        "https://@example.com",
+        "ftp://example.com",
+        "example.com",
+    ],
+)
+async def test_url_that_cannot_be_called_is_refused_at_once(desk, api, url: str) -> None:
+    """Neither is a password stored, in the webhook or in the audit log."""
+    refused = await desk.post(URL, json={"url": url})
+    assert_problem(refused, 422, "invalid")
+    made = await create(desk, "https://example.com/hook")
+    changed = await desk.patch(f"{URL}/{made['id']}", json={"url": url})
+    assert_problem(changed, 422, "invalid")
+    (kept,) = (await desk.get(URL)).json()["items"]
+    assert kept["url"] == "https://example.com/hook"
+    assert "pass@" not in (await api.get("/api/v1/audit-log")).text
+
+
+async def test_change_leaves_an_audit_event(desk, api) -> None:
+    made = await create(desk, "https://example.com/one")
+    change = {"url": "https://example.net/two", "is_active": True}
+    assert (await desk.patch(f"{URL}/{made['id']}", json=change)).status_code == 200
+    await desk.patch(f"{URL}/{made['id']}", json=change)  # changes nothing
+    query = {"action": "webhook.updated"}
+    (event,) = (await api.get("/api/v1/audit-log", params=query)).json()["items"]
+    assert event["target"] == f"webhook:{made['id']}"
+    assert event["details"] == {
+        "before": {"url": "https://example.com/one"},
+        "after": {"url": "https://example.net/two"},
+    }

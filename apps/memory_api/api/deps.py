@@ -12,6 +12,7 @@ from fastapi.security.base import SecurityBase
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api.idempotency import IdempotencyReservation
+from memory_api.api.proxies import PEER
 from memory_api.auth.identity import Identity, KeyScope, parse_key
 from memory_api.auth.queries import get_valid_key, mark_key_used
 from memory_api.auth.rate_limits import RateLimited
@@ -102,8 +103,9 @@ async def _identify(request: Request, runtime: Runtime, key_text: str) -> Identi
         return await _remember_caller(request, runtime, known)
     is_unknown = not runtime.key_cache.has_worked(claim)
     address = request.client.host if request.client else ""
+    peer = request.scope.get(PEER, address)
     if is_unknown:  # counted before the database is asked, so that guesses cost it little
-        await runtime.rate_limits.count_unknown_key(address)
+        await runtime.rate_limits.count_unknown_key(address, peer)
     async with runtime.sessions.for_tenant(tenant_id) as session:
         key = await get_valid_key(session, secret_hash)
         if key is None:
@@ -111,7 +113,7 @@ async def _identify(request: Request, runtime: Runtime, key_text: str) -> Identi
             raise Unauthorized
         await mark_key_used(session, key)
     if is_unknown:
-        await runtime.rate_limits.forgive_key(address)
+        await runtime.rate_limits.forgive_key(address, peer)
     identity = Identity(
         tenant_id=tenant_id,
         key_id=key.id,

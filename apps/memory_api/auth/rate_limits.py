@@ -20,6 +20,8 @@ from memory_api.core.settings import Settings, parse_rate_limit
 
 REQUESTED_DELIVERIES = "20/minute"
 """Test events and replays of webhooks that a tenant may ask for."""
+CLIENTS_PER_PROXY = 10
+"""All clients of one proxy together may send as many unknown keys as this number of clients."""
 
 
 class RateLimited(TooManyRequests):
@@ -30,7 +32,7 @@ class RateLimited(TooManyRequests):
 
 @dataclass(frozen=True)
 class RateLimit:
-    """A limit and what it applies to: `key`, `tenant`, `failed_keys` or `deliveries`."""
+    """A limit and what it applies to: `key`, `tenant`, `failed_keys`, `proxy` or `deliveries`."""
 
     name: str
     item: RateLimitItem
@@ -53,6 +55,7 @@ class RateLimits:
         self._key = _open_limit("key", settings.rate_limit_key)
         self._tenant = _open_limit("tenant", settings.rate_limit_tenant)
         self._failed_keys = _open_limit("failed_keys", settings.rate_limit_failed_keys)
+        self._proxy = None if self._failed_keys is None else _limit_of_proxy(self._failed_keys)
         self._deliveries = _open_limit("deliveries", REQUESTED_DELIVERIES)
         self.storage = (
             PostgresRateLimitStorage(sessions)
@@ -79,16 +82,23 @@ class RateLimits:
         if self._deliveries is not None:
             await self._hit(self._deliveries, str(tenant_id))
 
-    async def count_unknown_key(self, address: str) -> None:
-        """Count a key that this process does not know, before the database is asked for it."""
-        if self._failed_keys is not None:
-            await self._hit(self._failed_keys, _hash_network(address))
+    async def count_unknown_key(self, address: str, peer: str) -> None:
+        """Count a key that this process does not know, before the database is asked for it. `peer`
+        is the other end of the connection: behind a proxy, `address` may be what a client wrote.
+        """
+        for limit, owner in self._failed_key_counters(address, peer):
+            await self._hit(limit, owner)
 
-    async def forgive_key(self, address: str) -> None:
+    async def forgive_key(self, address: str, peer: str) -> None:
         """Undo `count_unknown_key`: the key is valid."""
-        limit = self._failed_keys
-        if limit is not None:
-            await self.storage.release(limit.key(_hash_network(address)), limit.expiry)
+        for limit, owner in self._failed_key_counters(address, peer):
+            await self.storage.release(limit.key(owner), limit.expiry)
+
+    def _failed_key_counters(self, address: str, peer: str) -> list[tuple[RateLimit, str]]:
+        if self._failed_keys is None or self._proxy is None:
+            return []
+        counters = [(self._failed_keys, _hash_network(address))]
+        return counters if peer == address else [*counters, (self._proxy, _hash_network(peer))]
 
     async def _hit(self, limit: RateLimit, owner: str) -> str:
         """Count a request and return the key of its counter."""
@@ -108,10 +118,16 @@ class RateLimits:
         raise error
 
 
+def _limit_of_proxy(limit: RateLimit) -> RateLimit:
+    item = type(limit.item)(limit.item.amount * CLIENTS_PER_PROXY, limit.item.multiples)
+    return RateLimit("proxy", item, limit.expiry)
+
+
 _SUBJECTS = {
     "key": "this API key",
     "tenant": "this tenant",
     "failed_keys": "unknown API keys from this address",
+    "proxy": "unknown API keys from all clients of this proxy",
     "deliveries": "test events and replays of this tenant",
 }
 

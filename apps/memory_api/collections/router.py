@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import AfterValidator
 
 from memory_api.api.deps import (
     CursorQuery,
@@ -231,8 +233,16 @@ def _hit_response(passage: Passage) -> ChunkHit:
     )
 
 
+def _check_source(source: str | None) -> str | None:
+    """A source is shown and never opened. This is for those who do."""
+    if source and ".." in re.split(r"[/\\]", source):
+        raise ValueError("must not contain the folder `..`")
+    return source
+
+
 SourceQuery = Annotated[
     str | None,
+    AfterValidator(_check_source),
     Query(
         min_length=1,
         max_length=1_000,

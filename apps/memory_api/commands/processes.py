@@ -10,6 +10,8 @@ from uuid import UUID
 import uvicorn
 import uvloop
 
+from memory_api.api.http_protocol import HttpProtocol
+from memory_api.api.proxies import ProxyHeaders
 from memory_api.auth.queries import tenant_exists
 from memory_api.bootstrap import freeze_startup_objects, open_runtime, return_memory
 from memory_api.commands.database import CommandFailed, exit_on_error, open_database
@@ -84,7 +86,9 @@ async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
         freeze_startup_objects()
         server = uvicorn.Server(
             uvicorn.Config(
-                create_app(settings, runtime=runtime),
+                ProxyHeaders(create_app(settings, runtime=runtime)),
+                http=HttpProtocol,
+                proxy_headers=False,
                 log_config=None,
                 access_log=False,
                 server_header=False,

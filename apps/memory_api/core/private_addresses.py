@@ -52,13 +52,14 @@ class ResolvedUrl:
     """Path and query."""
 
 
-async def resolve_url(url: str, *, allow_private: bool) -> ResolvedUrl:
-    """Look up the host of an http or https URL. Raises `AddressRefused` for another scheme, for
-    credentials in the URL, for an unknown host, and, without `allow_private`, if any address of the
-    host is not public.
+def parse_url(url: str) -> tuple[SplitResult, str, int]:
+    """The parts of an http or https URL, its host in ASCII, and its port. Raises `AddressRefused`
+    for another scheme, for credentials in the URL, and for one that cannot be parsed.
     """
     try:
         parts = urlsplit(url)
+        if not url.isprintable() or " " in parts.netloc:
+            raise ValueError("it contains a control character, or its host a space")
         port = parts.port or (443 if parts.scheme == "https" else 80)
         name = parts.hostname or ""
         host = name if ":" in name else name.encode("idna").decode()
@@ -66,6 +67,14 @@ async def resolve_url(url: str, *, allow_private: bool) -> ResolvedUrl:
         raise AddressRefused(f"The URL is invalid: {error}.") from error
     if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
         raise AddressRefused("The URL must be http or https, with a host and without credentials.")
+    return parts, host, port
+
+
+async def resolve_url(url: str, *, allow_private: bool) -> ResolvedUrl:
+    """Look up the host of an http or https URL. Raises `AddressRefused` as `parse_url` does, for an
+    unknown host, and, without `allow_private`, if any address of the host is not public.
+    """
+    parts, host, port = parse_url(url)
     addresses = await _look_up(host, port)
     if not allow_private and not all(map(is_public, addresses)):
         raise AddressRefused(

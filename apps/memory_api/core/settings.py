@@ -322,7 +322,9 @@ class Settings(LearningSettings):
     )
     budget_webhook_secret: SecretStr | None = Field(
         None,
-        description="Key of the signature of budget alerts (Standard Webhooks, HMAC-SHA256).",
+        min_length=16,
+        description="Key of the signature of budget alerts (Standard Webhooks, HMAC-SHA256), at "
+        "least 16 characters.",
     )
     webhook_allow_private: bool = Field(
         False, description="Allow webhooks to private and loopback addresses."

@@ -5,7 +5,7 @@ Lessons go into the prompts of other agents, so anyone who can write into one fi
 could otherwise write into those. Every step that stores lessons passes them through
 `guard_lessons`: advice that repeats outside text is quarantined until a second independent trace
 teaches it or a person confirms it (`curation/confirmation.py` does the same for bullets), and a
-report shows a repeated instruction in quotation marks. Nothing is dropped.
+report and the metadata show a repeated instruction in quotation marks. Nothing is dropped.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from memory_api.text.quotations import (
     has_address,
     is_safe_name,
     quote_instructions_of,
+    quote_values_of,
 )
 from memory_api.trace_analysis.arguments import parse_arguments
 from memory_api.trace_analysis.context import ReflectionContext
@@ -157,26 +158,51 @@ def _strings(value: Any) -> Iterator[str]:
 
 async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) -> list[MemoryDraft]:
     """The drafts, which may be stored now. Advice that repeats outside text, or that comes with
-    `quotations` in its metadata, waits for confirmation. Instructions that a report repeats are in
-    quotation marks.
+    `quotations` in its metadata, waits for confirmation. Instructions that a report or the metadata
+    repeat are in quotation marks.
     """
     texts = [item.text for item in outside.texts]
     size = sum(len(text) + 100 for text in texts)
     advice = [draft.content for draft in drafts if draft.kind in ADVICE_KINDS]
     reports = [draft.content for draft in drafts if draft.kind not in ADVICE_KINDS]
+    values = {text for draft in drafts for text in _strings(_quotable(draft))}
     quotations: dict[str, list[str]] = {}
     quoted: dict[str, str] = {}
+    quoted_values: dict[str, str] = {}
     if texts and advice:
         work = partial(find_quotations_of, advice, texts, outside.names)
         quotations = await run_isolated(work, size)
     if texts and reports:
         quoted = await run_isolated(partial(quote_instructions_of, reports, texts), size)
+    if texts and values:
+        quoted_values = await run_isolated(partial(quote_values_of, values, texts), size)
+    safe = [
+        replace(draft, metadata=draft.metadata | _replace_strings(_quotable(draft), quoted_values))
+        for draft in drafts
+    ]
     return [
         _hold(draft, quotations.get(draft.content, ()))
         if draft.kind in ADVICE_KINDS
         else replace(draft, content=quoted.get(draft.content, draft.content))
-        for draft in drafts
+        for draft in safe
     ]
+
+
+def _quotable(draft: MemoryDraft) -> dict[str, Any]:
+    """The metadata without the passages that it names as quotations."""
+    return {name: value for name, value in draft.metadata.items() if name != QUOTATIONS}
+
+
+def _replace_strings(value: Any, texts: Mapping[str, str]) -> Any:
+    """A JSON value with other strings, the names of its fields included."""
+    if isinstance(value, str):
+        return texts.get(value, value)
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value).items()
+        return {texts.get(name, name): _replace_strings(item, texts) for name, item in fields}
+    if isinstance(value, list | tuple):
+        return [_replace_strings(item, texts) for item in cast("Sequence[Any]", value)]
+    return value
 
 
 def _hold(draft: MemoryDraft, found: Sequence[str]) -> MemoryDraft:

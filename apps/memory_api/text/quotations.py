@@ -152,6 +152,23 @@ def quote_instructions_of(texts: Iterable[str], outside_texts: Sequence[str]) ->
     return {text: quote_instructions(text, outside_texts) for text in texts}
 
 
+def quote_values_of(values: Iterable[str], outside_texts: Sequence[str]) -> dict[str, str]:
+    """The values of structured data that repeat an instruction, in quotation marks. Unlike in a
+    report, a short value is a quotation too, if it is nothing but outside text.
+    """
+    outside = list(_unescaped(outside_texts))
+    quoted: dict[str, str] = {}
+    for value in values:
+        if is_safe_name(value):
+            continue
+        shown = quote_instructions(value, outside_texts)
+        if shown == value and has_instruction(value) and any(value in text for text in outside):
+            shown = f"“{value}”"
+        if shown != value:
+            quoted[value] = shown
+    return quoted
+
+
 def has_instruction(text: str) -> bool:
     """Whether a passage has an address or a clause that is an instruction."""
     return _ADDRESS.search(text) is not None or any(map(_is_instruction, _clauses(text)))

@@ -113,11 +113,17 @@ async def update_webhook(
     webhook_id: UUID, body: UpdateWebhookRequest, session: Session
 ) -> WebhookEndpoint:
     """Changes the given fields. `POST …/rotate-secret` replaces the secret."""
-    row = await queries.require_webhook(session, webhook_id)
-    changes: dict[str, Any] = body.model_dump(exclude_unset=True)
+    row = await queries.require_webhook(session, webhook_id, lock=True)
+    changes: dict[str, Any] = {
+        name: value
+        for name, value in body.model_dump(exclude_unset=True).items()
+        if (value is not None or name == "description") and value != getattr(row, name)
+    }
+    if changes:
+        details = {"before": {name: getattr(row, name) for name in changes}, "after": changes}
+        await record_audit_event(session, "webhook.updated", f"webhook:{row.id}", details)
     for name, value in changes.items():
-        if value is not None or name == "description":
-            setattr(row, name, value)
+        setattr(row, name, value)
     row.updated_at = datetime.now(UTC)
     return webhook_response(row)
 

@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import Field, field_validator
 from typing_extensions import TypeAliasType
 
+from memory_api.core.private_addresses import AddressRefused, parse_url
 from memory_api.core.schemas import (
     Metadata,
     Name,
@@ -64,8 +65,10 @@ _DELIVERY: dict[str, Any] = {
 
 
 def _check_url(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("must be an http or https URL")
+    try:
+        parse_url(url)
+    except AddressRefused as error:
+        raise ValueError(error.detail) from None
     return url
 
 

@@ -24,6 +24,7 @@ from hansei.coding_agents.hook_settings import (
     EVENTS,
     install_hooks,
     installed_events,
+    require_inside,
     settings_path,
     uninstall_hooks,
 )
@@ -83,7 +84,7 @@ def install(
     scope: Scope = SettingsScope.USER,
 ) -> None:
     """Add the hooks to the settings of Claude Code. Other entries stay as they are."""
-    path = settings_path(scope.value, Path.cwd())
+    path = _settings_file(scope)
     data_dir = bind_account(SessionStore())
     is_shared = scope is SettingsScope.PROJECT
     if is_shared and data_dir != Path.home() / DATA_DIR:
@@ -104,7 +105,7 @@ def install(
 @hook_commands.command("uninstall")
 def uninstall(scope: Scope = SettingsScope.USER) -> None:
     """Remove the hooks from the settings of Claude Code. Other entries stay as they are."""
-    path = settings_path(scope.value, Path.cwd())
+    path = _settings_file(scope)
     removed = uninstall_hooks(path)
     print_text(f"Hooks removed from {path}." if removed else f"{path} has no hooks of Hansei.")
 
@@ -244,6 +245,14 @@ def send(
     print_text(f"{format_count(result.sent, 'transcript')} sent, {left} left.")
     if result.error is not None:
         raise result.error
+
+
+def _settings_file(scope: SettingsScope) -> Path:
+    """The settings file to change. Raises `BadRequest`."""
+    path = settings_path(scope.value, Path.cwd())
+    if scope is not SettingsScope.USER:  # the user may link the file of the home folder
+        require_inside(path)
+    return path
 
 
 def _installed_data_dir() -> Path | None:

@@ -28,6 +28,7 @@ from hansei.cli.terminal import (
     print_message,
     print_text,
 )
+from hansei.coding_agents.hook_settings import require_inside
 from hansei.endpoints.bullets import Bullet
 from hansei.endpoints.playbooks import PlaybookFormat
 from hansei.errors import BadRequest, NotFound, ServerError, Unreachable
@@ -105,6 +106,8 @@ def export_playbook(
     if output is None:
         print_document(text)
     else:
+        if output.is_file() or not output.exists():  # not a pipe such as /dev/stdout
+            require_inside(output)
         output.write_bytes(text.encode())
 
 

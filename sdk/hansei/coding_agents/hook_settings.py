@@ -145,6 +145,21 @@ def _replace(path: Path, before: Json, after: Json) -> bool:
     return True
 
 
+def require_inside(path: Path) -> None:
+    """Refuse a file that a symbolic link puts outside its folder, because the link can come with a
+    cloned repository. The folder is the current one, or that of a path outside it. Raises
+    `BadRequest`.
+    """
+    here, written = Path.cwd(), Path(os.path.normpath(path.absolute()))
+    folder = (here if written.is_relative_to(here) else written.parent).resolve()
+    target = written.resolve()
+    if not target.is_relative_to(folder):
+        raise BadRequest(
+            f"{path} leads to {target} by a symbolic link, outside {folder}. Nothing was written."
+            " Remove the link, or name the file that it leads to."
+        )
+
+
 def write_atomically(path: Path, text: str, mode: int | None = None) -> None:
     """A reader sees the old or the new text. Follows a symbolic link, and keeps the mode of the
     file unless `mode` is given.

@@ -174,7 +174,9 @@ async def _sql_page(
         "error": error,
         "done": done,
     }
-    if statement is None:
+    if statement is not None:
+        statement = statement[:MAX_STATEMENT_LENGTH]
+    else:
         statement = chosen.statement if chosen else FIRST_STATEMENT
         if view is not None:
             statement = f"select *\nfrom {view}\nlimit 100"

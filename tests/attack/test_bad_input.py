@@ -1,0 +1,137 @@
+"""Input that no client sends by accident: a clear refusal, and nothing is held."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from pydantic import ValidationError
+
+from memory_api.api.http_protocol import MAX_HEAD_BYTES
+from memory_api.console.forms import MAX_FORM_BYTES
+from memory_api.core.errors import HanseiError
+from memory_api.core.json_input import parse_json
+from memory_api.core.settings import Settings
+from tests.console.conftest import ConsoleClient, console, owner_of  # noqa: F401
+from tests.support.problems import assert_problem
+
+
+def send_raw(url: str, *parts: bytes) -> bytes:
+    """Send bytes to the service and return its answer."""
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        try:
+            for part in parts:
+                connection.sendall(part)
+        except OSError:  # the service closed the connection before it had read everything
+            pass
+        answer = b""
+        try:
+            while chunk := connection.recv(65536):
+                answer += chunk
+                if b"\r\n\r\n" in answer:
+                    break
+        except ConnectionResetError:
+            pass
+        return answer
+
+
+START = b"GET /api/v1/traces HTTP/1.1\r\nHost: hansei\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Authorization: Bearer hsk_" + b"a" * 1_000_000 + b"\r\n",
+        b"".join(b"X-%d: y\r\n" % number for number in range(10_000)),
+        b"Cookie: " + b"a=b; " * 50_000 + b"\r\n",
+    ],
+    ids=["bearer of 1 MB", "10,000 headers", "cookie of 250 kB"],
+)
+def test_large_head_is_refused(live: str, head: bytes) -> None:
+    answer = send_raw(live, START, head, b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 431"), answer[:100]
+
+
+def test_long_address_is_refused(live: str) -> None:
+    answer = send_raw(live, b"GET /api/v1/traces?x=" + b"y" * 100_000 + b" HTTP/1.1\r\n\r\n")
+    assert answer[:12] in (b"HTTP/1.1 431", b"HTTP/1.1 400")
+
+
+def test_header_without_an_end_is_refused(live: str) -> None:
+    """The answer comes although the head never ends."""
+    parts = [b"a" * 16_384] * (2 * MAX_HEAD_BYTES // 16_384)
+    started = time.monotonic()
+    assert b"431" in send_raw(live, START, b"X-Endless: ", *parts)[:20]
+    assert time.monotonic() - started < 20
+
+
+def test_head_below_the_limit_is_read(live: str) -> None:
+    answer = send_raw(live, START, b"X-Long: " + b"a" * 60_000 + b"\r\n", b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 401")
+
+
+async def test_key_with_a_nul_is_refused(live: str, tenant, console) -> None:
+    key = tenant.keys["read"]
+    for bad in (f"{key}\0", f"{key[:20]}\0{key[20:]}"):
+        header = b"Authorization: Bearer " + bad.encode() + b"\r\n"
+        assert send_raw(live, START, header, b"\r\n")[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 401")
+        client: ConsoleClient = await console()
+        assert (await client.log_in(bad)).status_code == 401
+
+
+async def test_cookie_of_another_installation_opens_no_session(console, tenant) -> None:
+    stranger = f"{'0' * 32}.{'x' * 43}"
+    own = f"{tenant.id.hex}.{'x' * 43}"
+    for cookie in (stranger, own, "", ".", "\u00e4", "x" * 8_000, f"{tenant.id.hex}.' or true --"):
+        client: ConsoleClient = await console()
+        headers = {"Cookie": f"hansei_console={cookie}".encode()}
+        answer = await client.http.get("/console", headers=headers)
+        assert (answer.status_code, answer.headers["location"][:14]) == (303, "/console/login")
+
+
+@pytest.mark.parametrize("secret", ["", "x", "short"])
+def test_secret_of_webhooks_is_not_short(secret: str) -> None:
+    with pytest.raises(ValidationError, match="budget_webhook_secret"):
+        Settings(_env_file=None, budget_webhook_secret=secret)  # type: ignore[call-arg]
+
+
+async def test_long_statement_is_refused(owner_of: ConsoleClient) -> None:
+    started = time.monotonic()
+    huge = await owner_of.send("/console/sql", statement="select 1 " + "x" * 10_000_000)
+    assert huge.status_code == 413
+    long = await owner_of.send("/console/sql", statement="select 1 " + "x" * 1_000_000)
+    assert long.status_code == 422
+    assert len(long.text) < 100_000, "the page does not repeat it"
+    assert time.monotonic() - started < 20
+    assert MAX_FORM_BYTES > 1_000_000
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 10_000 + "]" * 10_000, '{"a":' * 10_000 + "1" + "}" * 10_000]
+)
+async def test_deep_json_is_refused(api, text: str) -> None:
+    """Of a client, and of a search engine; the answer of a webhook is not read at all."""
+    headers = {"Content-Type": "application/json"}
+    answer = await api.post("/api/v1/traces", content=text, headers=headers)
+    assert 400 <= answer.status_code < 500
+    with pytest.raises(HanseiError):
+        parse_json(text.encode())
+
+
+async def test_document_outside_its_folder_is_refused(api) -> None:
+    assert (await api.post("/api/v1/collections", json={"name": "docs"})).status_code == 201
+    headers = {"Content-Type": "text/plain"}
+    url = "/api/v1/collections/docs/documents"
+
+    async def add(source: str) -> Any:
+        return await api.post(url, params={"source": source}, content="text", headers=headers)
+
+    for source in ("../../x", "..", "a/../b", "..\\x", "https://example.com/../x"):
+        assert_problem(await add(source), 422, "invalid")
+    for source in ("a..b.txt", "/srv/docs/a.txt", "https://example.com/a"):
+        assert (await add(source)).status_code == 202
+    assert (await api.post("/api/v1/collections", json={"name": "../../x"})).status_code == 422
