@@ -11,11 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from memory_api.api.http_protocol import MAX_HEAD_BYTES
-from memory_api.console.forms import MAX_FORM_BYTES
 from memory_api.core.errors import HanseiError
 from memory_api.core.json_input import parse_json
 from memory_api.core.settings import Settings
-from tests.console.conftest import ConsoleClient, console, owner_of  # noqa: F401
 from tests.support.problems import assert_problem
 
 
@@ -63,7 +61,7 @@ def test_long_address_is_refused(live: str) -> None:
 
 def test_header_without_an_end_is_refused(live: str) -> None:
     """The answer comes although the head never ends."""
-    parts = [b"a" * 16_384] * (2 * MAX_HEAD_BYTES // 16_384)
+    parts = [b"a" * MAX_HEAD_BYTES] * 16
     started = time.monotonic()
     assert b"431" in send_raw(live, START, b"X-Endless: ", *parts)[:20]
     assert time.monotonic() - started < 20
@@ -74,40 +72,17 @@ def test_head_below_the_limit_is_read(live: str) -> None:
     assert answer.startswith(b"HTTP/1.1 401")
 
 
-async def test_key_with_a_nul_is_refused(live: str, tenant, console) -> None:
+def test_key_with_a_nul_is_refused(live: str, tenant) -> None:
     key = tenant.keys["read"]
     for bad in (f"{key}\0", f"{key[:20]}\0{key[20:]}"):
         header = b"Authorization: Bearer " + bad.encode() + b"\r\n"
         assert send_raw(live, START, header, b"\r\n")[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 401")
-        client: ConsoleClient = await console()
-        assert (await client.log_in(bad)).status_code == 401
-
-
-async def test_cookie_of_another_installation_opens_no_session(console, tenant) -> None:
-    stranger = f"{'0' * 32}.{'x' * 43}"
-    own = f"{tenant.id.hex}.{'x' * 43}"
-    for cookie in (stranger, own, "", ".", "\u00e4", "x" * 8_000, f"{tenant.id.hex}.' or true --"):
-        client: ConsoleClient = await console()
-        headers = {"Cookie": f"hansei_console={cookie}".encode()}
-        answer = await client.http.get("/console", headers=headers)
-        assert (answer.status_code, answer.headers["location"][:14]) == (303, "/console/login")
 
 
 @pytest.mark.parametrize("secret", ["", "x", "short"])
 def test_secret_of_webhooks_is_not_short(secret: str) -> None:
     with pytest.raises(ValidationError, match="budget_webhook_secret"):
         Settings(_env_file=None, budget_webhook_secret=secret)  # type: ignore[call-arg]
-
-
-async def test_long_statement_is_refused(owner_of: ConsoleClient) -> None:
-    started = time.monotonic()
-    huge = await owner_of.send("/console/sql", statement="select 1 " + "x" * 10_000_000)
-    assert huge.status_code == 413
-    long = await owner_of.send("/console/sql", statement="select 1 " + "x" * 1_000_000)
-    assert long.status_code == 422
-    assert len(long.text) < 100_000, "the page does not repeat it"
-    assert time.monotonic() - started < 20
-    assert MAX_FORM_BYTES > 1_000_000
 
 
 @pytest.mark.parametrize(

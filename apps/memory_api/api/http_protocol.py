@@ -19,7 +19,8 @@ class HttpProtocol(HttpToolsProtocol):
     _head_bytes = 0
     """Bytes of the URL and of complete headers."""
     _received_bytes = 0
-    """Bytes that arrived while a head was incomplete: a header without an end is never complete."""
+    """Bytes that arrived after the read in which a head began: a header without an end is never
+    complete."""
     _is_in_head = False
 
     def data_received(self, data: bytes) -> None:
