@@ -1,7 +1,7 @@
 # The service as one image: `hansei` with the commands serve (default), worker and migrate.
 # docker-compose.yml runs it; tests/deploy builds the same wheel and runs the same commands.
 
-FROM python:3.11.16-slim-trixie AS base
+FROM python:3.11.16-slim-trixie@sha256:be1575ed968de893bd54f4c56315ff7c4736ce522c1bca08fd521731aafc0d76 AS base
 ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 

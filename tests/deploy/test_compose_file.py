@@ -130,7 +130,7 @@ def test_services_have_least_privileges(name: str) -> None:
 
 def test_database_image_is_pinned_and_its_data_survives() -> None:
     database = SERVICES["db"]
-    assert re.fullmatch(r"pgvector/pgvector:\d+\.\d+\.\d+-pg18-\w+", database["image"])
+    assert re.fullmatch(r"pgvector/pgvector:\d+\.\d+\.\d+-pg18-\w+@.+", database["image"])
     mounts = [volume.split(":")[:2] for volume in database["volumes"]]
     # the image of 18 refuses a volume at the old place, /var/lib/postgresql/data
     assert ["data", "/var/lib/postgresql"] in mounts
@@ -153,3 +153,25 @@ def test_same_port_everywhere() -> None:
     assert port == image().command[-1] == SERVICES["api"]["ports"][0].rpartition(":")[2]
     assert f"127.0.0.1:{port}/health/ready'" in SERVICES["api"]["healthcheck"]["test"][-1]
     assert f"127.0.0.1:{port}/health'" in image().healthcheck[-1]
+
+
+@each_case("name", SERVICES)
+def test_container_has_no_rights(name: str) -> None:
+    """It cannot write its file system, gains no rights, and runs as a user without any."""
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    user = service.get("user", f"{image().uid}" if "build" in service else "")
+    assert user.split(":")[0] not in ("", "root", "0")
+    assert not {"privileged", "cap_add", "devices", "pid", "ipc", "network_mode"} & set(service)
+    for volume in service.get("volumes", []):
+        source, _, *mode = volume.split(":")
+        assert not source.startswith(("/", ".")) or mode == ["ro"], volume
+
+
+@each_case("name", SERVICES)
+def test_image_is_pinned_by_its_digest(name: str) -> None:
+    service = SERVICES[name]
+    if "build" not in service:
+        assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", service["image"])

@@ -18,7 +18,7 @@ def test_bases_are_pinned() -> None:
     names = {stage.name for stage in STAGES}
     for stage in STAGES:
         assert stage.base in names or re.fullmatch(
-            r"python:3\.11\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", stage.base
+            r"python:3\.11\.\d+-slim-\w+@sha256:[0-9a-f]{64}", stage.base
         )
 
 
