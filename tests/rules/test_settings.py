@@ -53,7 +53,7 @@ def value_of(field: str) -> tuple[str, Any]:
     if isinstance(default, int | float):
         return str(default * 2), default * 2
     if field.endswith(("_key", "_secret")):
-        return "secret", SecretStr("secret")
+        return "secret of the test", SecretStr("secret of the test")
     return f"the-{field}", f"the-{field}"
 
 

@@ -34,6 +34,9 @@ def parse_rate_limit(text: str) -> RateLimitItem | None:
     return limit
 
 
+MIN_SECRET_LENGTH = 16
+
+
 class Settings(LearningSettings):
     """The configuration of a process, read once at startup."""
 
@@ -322,7 +325,6 @@ class Settings(LearningSettings):
     )
     budget_webhook_secret: SecretStr | None = Field(
         None,
-        min_length=16,
         description="Key of the signature of budget alerts (Standard Webhooks, HMAC-SHA256), at "
         "least 16 characters.",
     )
@@ -359,6 +361,13 @@ class Settings(LearningSettings):
     @classmethod
     def _check_pii_redaction(cls, value: str) -> str:
         parse_kinds(value)
+        return value
+
+    @field_validator("budget_webhook_secret")
+    @classmethod
+    def _check_webhook_secret(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < MIN_SECRET_LENGTH:
+            raise ValueError(f"must have at least {MIN_SECRET_LENGTH} characters")
         return value
 
     @field_validator("rate_limit_key", "rate_limit_tenant", "rate_limit_failed_keys")
