@@ -238,3 +238,21 @@ def test_schema_name_is_accepted_by_providers() -> None:
         x: int
 
     assert json_schema_of(Größe).name == "Gr__e"
+
+
+class Leaf(BaseModel):
+    text: str
+
+
+class Branch(BaseModel):
+    leaves: list[Leaf]
+
+
+class Tree(BaseModel):
+    branches: list[Branch]
+    other: Leaf | None
+
+
+def test_schema_defines_everything_that_it_refers_to() -> None:
+    schema = json_schema_of(Tree, frozenset({"other"})).schema
+    assert set(schema["$defs"]) == {"Leaf", "Branch"}

@@ -251,11 +251,19 @@ def json_schema_of(model_class: type[BaseModel], omit: frozenset[str] = frozense
     name = re.sub(r"[^A-Za-z0-9_-]", "_", model_class.__name__)[:64]
     schema = strict_schema(model_class)
     properties = {k: v for k, v in schema["properties"].items() if k not in omit}
-    used = json.dumps(properties)
-    definitions = cast("dict[str, Any]", schema.pop("$defs", {}))
-    kept = {name: part for name, part in definitions.items() if f'"#/$defs/{name}"' in used}
+    kept = _used_definitions(properties, cast("dict[str, Any]", schema.pop("$defs", {})))
     parts = {"properties": properties, "required": list(properties)}
     return JsonSchema(name, schema | parts | ({"$defs": kept} if kept else {}))
+
+
+def _used_definitions(properties: Any, definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """The definitions that the properties refer to, and those that these refer to."""
+    used: dict[str, Any] = {}
+    text = json.dumps(properties)
+    while new := {n: p for n, p in definitions.items() if n not in used and f'/{n}"' in text}:
+        used |= new
+        text = json.dumps(new)
+    return used
 
 
 @lru_cache(64)
