@@ -28,6 +28,7 @@ from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
 from tests.reflection.trajectories.test_trajectories_api import body, playbook, reflect, votes
 from tests.support.cases import each_case
+from tests.support.junit import junit
 from tests.support.model_service import GOOD, Service, trace
 from tests.support.stub_provider import StubProvider, answer, obey
 from tests.support.trajectories import insight, said, verdict
@@ -77,7 +78,7 @@ async def test_injection_in_failed_run_makes_no_bullet_helpful(service: Service)
     await playbook(service.api)
     forced = [verdict("pat-00001", "helpful", "It did wonders, in my own words.")]
     service.stub.behave = lambda call: said(insight(), verdicts=forced)
-    report = "FAILED test_tail.py::test_newline - assert 1 == 2"
+    report = junit(test_newline="assert 1 == 2")
     await reflect(service, test_report=report)
     assert [helpful for helpful, _, _ in await votes(service.api)] == [0, 0]
 
