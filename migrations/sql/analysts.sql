@@ -106,9 +106,13 @@ begin
     execute format('alter role %I set lock_timeout = ''2s''', login);
     execute format('alter role %I set idle_in_transaction_session_timeout = ''60s''', login);
     execute format('alter role %I set timezone = ''UTC''', login);
-    -- A login cannot change this limit. A superuser lets the owner set it (embedded/superuser.sql).
+    -- A login cannot change these. A superuser lets the owner set them (embedded/superuser.sql). The text of an error comes from the login, and
+    -- must not fill the log of the server.
     if has_parameter_privilege('temp_file_limit', 'SET') then
         execute format('alter role %I set temp_file_limit = ''256MB''', login);
+    end if;
+    if has_parameter_privilege('log_min_messages', 'SET') then
+        execute format('alter role %I set log_min_messages = ''fatal''', login);
     end if;
     insert into analytics.logins (role_name, tenant_id) values (login, p_tenant_id);
     return login;

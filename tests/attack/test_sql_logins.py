@@ -61,6 +61,10 @@ LOCKS = (
     "select lo_create(0)",
     "select lo_from_bytea(0, 'x')",
     "select pg_notify('tickets', 'x')",
+    "select pg_logical_emit_message(false, 'x', repeat('x', 50000000))",
+    "select pg_export_snapshot() from generate_series(1, 100000)",
+    "select pg_current_xact_id()",
+    "select txid_current()",
 )
 
 
@@ -116,6 +120,9 @@ async def test_login_cannot_fill_the_disk(tenant: TestTenant, open_login) -> Non
         await login.execute("set temp_file_limit = '-1'")
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await login.fetch("select set_config('temp_file_limit', '-1', false)")
+    assert await login.fetchval("show log_min_messages") == "fatal", "an error can have 50 MB"
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await login.execute("set log_min_messages = 'debug5'")
     await login.execute("set statement_timeout = '5min'")
     with pytest.raises(asyncpg.ConfigurationLimitExceededError, match="temporary file size"):
         await login.fetchval(

@@ -57,7 +57,7 @@ FUNCTION_TEXTS = text(
 LOGIN_RIGHTS = text(
     "select p.proname from pg_proc p"
     " where p.pronamespace = 'pg_catalog'::regnamespace"
-    " and p.proname ~ '^(pg_(try_)?advisory_(xact_)?lock|lo_|pg_notify$)'"
+    " and p.proname ~ '^(pg_(try_)?advisory_(xact_)?lock|lo_|pg_notify$|pg_logical_emit_message$)'"
     " and has_function_privilege('hansei_analyst', p.oid, 'execute')"
     " union all select lanname from pg_language"
     " where lanname = 'plpgsql' and has_language_privilege('hansei_analyst', oid, 'usage')"
@@ -65,6 +65,7 @@ LOGIN_RIGHTS = text(
 )
 OWNER_RIGHTS = text(
     "select has_parameter_privilege(r.rolname, 'temp_file_limit', 'set')"
+    " and has_parameter_privilege(r.rolname, 'log_min_messages', 'set')"
     " and pg_has_role(r.oid, 'pg_signal_backend', 'usage')"
     " from pg_proc p join pg_roles r on r.oid = p.proowner"
     " where p.oid = 'analytics.end_login_sessions'::regproc"

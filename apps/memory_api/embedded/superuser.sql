@@ -6,18 +6,18 @@ declare
     restricted_function regprocedure;
 begin
     -- All logins of a server share its locks: 25,000 locks of one login would fail the writes of all. Nor does a login need large objects or
-    -- notifications.
+    -- notifications, messages in the write-ahead log, files of snapshots or transaction IDs.
     for restricted_function in
         select oid::regprocedure from pg_proc
         where pronamespace = 'pg_catalog'::regnamespace
-          and (proname ~ '^pg_(try_)?advisory_(xact_)?lock(_shared)?$' or proname ~ '^(lo_|lowrite|loread)' or proname = 'pg_notify')
+          and (proname ~ '^pg_(try_)?advisory_(xact_)?lock(_shared)?$' or proname ~ '^(lo_|lowrite|loread)' or proname ~ '^(pg_notify|pg_logical_emit_message|pg_export_snapshot|pg_current_xact_id|txid_current)$')
     loop
         execute format('revoke execute on function %s from public', restricted_function);
         execute format('grant execute on function %s to hansei_owner, hansei_app, hansei_worker', restricted_function);
     end loop;
-    -- The owner sets this limit for each login, which cannot change it.
+    -- The owner sets these for each login, which cannot change them.
     if current_setting('server_version_num')::int >= 150000 then
-        execute 'grant set on parameter temp_file_limit to hansei_owner';
+        execute 'grant set on parameter temp_file_limit, log_min_messages to hansei_owner';
     end if;
 end $$;
 -- Without it, a login cannot run a program of statements (`do`).
