@@ -24,13 +24,14 @@ test-fast: setup-dev ## tests without a database, and one request to each route
 test-faults: setup-dev ## kill and stop processes, fill the disk, move the clock: ROUNDS kills of each kind (50), REPEAT rounds of every test (1)
 	HANSEI_FAULTS=$(or $(ROUNDS),50) HANSEI_FAULTS_REPEAT=$(or $(REPEAT),1) $(BIN)/python -m pytest tests/faults $(ARGS)
 
-lint: setup-dev ## check formatting, code, layers, types and prose
+lint: setup-dev ## check formatting, code, layers, types, prose and dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
 	$(BIN)/basedpyright -p tests # names that do not exist
 	$(BIN)/python -m tests.rules.prose
+	$(BIN)/python -m tests.rules.audit # known vulnerabilities, where an index can be reached
 
 format: setup-dev ## format the code
 	$(BIN)/ruff format .
