@@ -20,7 +20,12 @@ TIMEOUT_SECONDS = 180
 
 
 def python_problems(report: Any) -> list[str]:
-    """The vulnerabilities in a report of pip-audit. Raises `KeyError` if it is none."""
+    """The vulnerabilities in a report of pip-audit. Raises `ValueError` if it leaves out packages:
+    the index does not know them, or nothing about vulnerabilities.
+    """
+    left_out = [package["name"] for package in report["dependencies"] if "skip_reason" in package]
+    if left_out:
+        raise ValueError(f"it does not know {left_out[0]} and {len(left_out) - 1} others")
     return [
         f"{package['name']} {package['version']}: {found['id']}"
         for package in report["dependencies"]
@@ -29,7 +34,9 @@ def python_problems(report: Any) -> list[str]:
 
 
 def npm_problems(report: Any) -> list[str]:
-    """The vulnerabilities in a report of npm. Raises `KeyError` if it is none."""
+    """The vulnerabilities in a report of npm. Raises `ValueError` if it is none."""
+    if "vulnerabilities" not in report:
+        raise ValueError(report.get("message") or "no report")
     return [f"{name}: {found['severity']}" for name, found in report["vulnerabilities"].items()]
 
 
@@ -61,7 +68,7 @@ def main() -> int:
     for name, command, folder, problems_of in checks:
         try:
             problems = problems_of(run_report(command, folder))
-        except (ValueError, OSError, KeyError) as error:
+        except (ValueError, OSError) as error:
             print(f"{name} is skipped: its index cannot be reached ({error})")  # noqa: T201
             continue
         is_bad = is_bad or bool(problems)

@@ -18,7 +18,10 @@ def test_vulnerabilities_are_named() -> None:
 
 
 def test_answer_of_an_unreachable_index_is_no_report() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="request failed"):
         npm_problems({"message": "request failed", "error": {"code": "ENOTFOUND"}})
+    unknown = {"name": "jinja2", "skip_reason": "Dependency not found on PyPI"}
+    with pytest.raises(ValueError, match="does not know jinja2"):
+        python_problems({"dependencies": [unknown]})
     with pytest.raises(ValueError, match="ConnectionError"):
         run_report([sys.executable, "-c", "raise SystemExit('ConnectionError')"])

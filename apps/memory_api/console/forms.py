@@ -11,13 +11,12 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from memory_api.api.problems import describe_field_error
-from memory_api.api.request_body import UnsupportedMediaType, media_type, read_body
+from memory_api.api.request_body import MAX_BODY, UnsupportedMediaType, media_type, read_body
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.json_input import replace_unstorable
 from memory_api.core.secret_redaction import redact
 
 FORM_TYPE = "application/x-www-form-urlencoded"
-MAX_FORM_BYTES = 2 * 1024 * 1024
 MAX_FORM_FIELDS = 1_000
 CSRF_FIELD = "csrf"
 UNREDACTED_FIELDS = {"key", CSRF_FIELD}
@@ -56,7 +55,7 @@ async def read_form(request: Request) -> SentForm:
     """Read the form of a request. Unstorable characters and secrets are replaced. Raises
     `PayloadTooLarge`, `UnsupportedMediaType`, and `InvalidRequest` for too many fields.
     """
-    whole = await read_body(request, MAX_FORM_BYTES)
+    whole = await read_body(request, MAX_BODY)
     if whole.raw and media_type(request.headers.get("content-type", "")) != FORM_TYPE:
         raise UnsupportedMediaType(f"A form must have the Content-Type {FORM_TYPE}.")
     try:
