@@ -10,6 +10,7 @@ from memory_api.reflection.schemas import ReflectionResult
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind
+from memory_api.traces.schemas import Event
 
 Row = dict[str, Any]
 
@@ -23,10 +24,16 @@ def says(text: str, agent: str | None = None) -> Row:
 
 
 def call(tool: str, arguments: object, response: object, **more: Any) -> list[Row]:
-    """A call and its response, as JSON unless they are text. `more` belongs to the response."""
+    """A call and its response, as JSON unless they are text. `more` belongs to the response: its
+    fields, the rest is metadata.
+    """
+    metadata = {name: more.pop(name) for name in more.keys() - Event.model_fields.keys()}
+    answer: Row = {"event_type": "tool_response", "tool_name": tool, "content": _text(response)}
+    if metadata:
+        more["metadata"] = metadata | more.get("metadata", {})
     return [
         {"event_type": "tool_call", "tool_name": tool, "content": _text(arguments)},
-        {"event_type": "tool_response", "tool_name": tool, "content": _text(response), **more},
+        answer | more,
     ]
 
 
