@@ -25,7 +25,7 @@ using (tenant_id = (select analytics.login_tenant()));
 grant select (tenant_id, id, project_id, playbook, state, confidence, feedback, feedback_at, round_count, replan_count, token_count, cost_usd,
               trace_id, created_at, started_at, finished_at) on agent_runs to hansei_analyst;
 
-grant select on analytics.effects, analytics.agent_runs to hansei_app, hansei_worker, hansei_analyst;
+grant select on analytics.effects, analytics.improvement, analytics.agent_runs to hansei_app, hansei_worker, hansei_analyst;
 
 do $$
 declare
@@ -45,6 +45,16 @@ Does not show: A cause, where basis is observational: the two sides may differ i
             ('effects', 'without_low', 'Lower end of its 95 % Wilson interval.'), ('effects', 'without_high', 'Upper end of its 95 % Wilson interval.'),
             ('effects', 'difference', 'Difference of the two shares, -1 to 1.'),
             ('effects', 'low', 'Lower end of the 95 % interval.'), ('effects', 'high', 'Upper end of the 95 % interval.'),
+            ('improvement', '', 'Do agents get better: how many agent runs succeeded each week, with advice and without it?
+Does not show: A cause, without the hold-out of advice (HANSEI_ADVICE_HOLDOUT_SHARE): the tasks of two weeks may differ. Runs without a playbook, and partial and unknown outcomes. The view has the last 84 days. The function improvement(since, until) has any period.'),
+            ('improvement', 'tenant_id', 'Tenant.'), ('improvement', 'project_id', 'Project.'), ('improvement', 'playbook', 'Name of the playbook; null for all of the project.'),
+            ('improvement', 'week', 'Monday of the week, in UTC; null for the whole period.'),
+            ('improvement', 'runs', 'Agent runs.'), ('improvement', 'successes', 'Successes among them.'), ('improvement', 'rate', 'Share of successes, 0 to 1.'),
+            ('improvement', 'rate_low', 'Lower end of its 95 % Wilson interval.'), ('improvement', 'rate_high', 'Upper end of its 95 % Wilson interval.'),
+            ('improvement', 'with_runs', 'Agent runs of the hold-out of advice that got advice.'), ('improvement', 'with_successes', 'Successes among them.'), ('improvement', 'with_rate', 'Share of successes, 0 to 1.'),
+            ('improvement', 'without_runs', 'Agent runs of the hold-out of advice that got none.'), ('improvement', 'without_successes', 'Successes among them.'), ('improvement', 'without_rate', 'Share of successes, 0 to 1.'),
+            ('improvement', 'difference', 'Difference of the two shares, -1 to 1.'),
+            ('improvement', 'low', 'Lower end of the 95 % interval.'), ('improvement', 'high', 'Upper end of the 95 % interval.'),
             ('agent_runs', '', 'How sure were the runs of the agent each day, how did they end, and were their answers right?
 Does not show: Whether an answer without feedback was right. A run counts for the day on which it was created.'),
             ('agent_runs', 'tenant_id', 'Tenant.'), ('agent_runs', 'project_id', 'Project.'),
@@ -67,3 +77,4 @@ Does not show: Whether an answer without feedback was right. A run counts for th
 end $$;
 
 comment on function analytics.effects is 'The view effects for the agent runs from p_since, included, to p_until, excluded.';
+comment on function analytics.improvement is 'The view improvement for the agent runs from p_since, included, to p_until, excluded.';

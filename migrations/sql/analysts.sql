@@ -81,7 +81,7 @@ grant select (tenant_id, scope_id, version, change_type, added_count, updated_co
     on playbook_versions to hansei_analyst;
 grant select (tenant_id, scope_id, project_id, name, aliases, created_at, deleted_at) on playbooks to hansei_analyst;
 grant select (tenant_id, scope_id, term_id, seq) on postings to hansei_analyst;
-grant select (tenant_id, id, scope_id, kind, query, bullet_keys, scores, holdout_candidate, held_out, created_at) on retrievals to hansei_analyst;
+grant select (tenant_id, id, scope_id, kind, query, bullet_keys, scores, holdout_candidate, held_out, advice_held_out, created_at) on retrievals to hansei_analyst;
 grant select (tenant_id, id, project_id, kind, trace_id, playbook) on runs to hansei_analyst;
 grant select (tenant_id, id, project_id, task_key, playbook, outcome, conflict, effective_outcome, used_bullet_keys, retrieval_id, created_at) on traces to hansei_analyst;
 grant usage on schema public, analytics to hansei_analyst;

@@ -47,7 +47,7 @@ cross join lateral (
            count(*) filter (where best.score < 0.3) weak_count, percentile_cont(0.5) within group (order by best.score) median_best_score
     from retrievals r
     cross join lateral (select max(s.score)::float8 score from unnest(r.scores) s(score)) best
-    where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id and r.query <> ''
+    where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id and r.query <> '' and r.advice_held_out is not true
       and r.created_at >= d.starts_at and r.created_at < d.ends_at
 ) c
 where c.retrieval_count > 0;
@@ -58,7 +58,7 @@ select p.tenant_id, p.project_id, p.name playbook, r.created_at, r.kind, r.query
 from playbooks p
 join retrievals r on r.tenant_id = p.tenant_id and r.scope_id = p.scope_id
 cross join lateral (select max(s.score)::float8 score from unnest(r.scores) s(score)) best
-where r.query <> '' and coalesce(best.score, 0) < 0.3;
+where r.query <> '' and r.advice_held_out is not true and coalesce(best.score, 0) < 0.3;
 
 create view analytics.contradictions with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, a.key, b.key other_key, a.status, b.status other_status, a.content, b.content other_content,

@@ -88,3 +88,38 @@ language sql stable begin atomic
 
 create view analytics.effects with (security_invoker = true) as
 select * from analytics.effects(now() - interval '30 days', now());
+
+-- Do agents get better: how many agent runs succeeded, each week (null: in the whole period) and for each playbook (null: all of the
+-- project). With and without advice: of the runs whose render drew the hold-out of advice (HANSEI_ADVICE_HOLDOUT_SHARE), which withholds
+-- the whole block at random. Only runs that name a playbook and ended as a success or not count. Intervals as in `effects`.
+create function analytics.improvement(p_since timestamptz, p_until timestamptz)
+returns table (tenant_id uuid, project_id text, playbook text, week date, runs bigint, successes bigint, rate float8, rate_low float8,
+               rate_high float8, with_runs bigint, with_successes bigint, with_rate float8, without_runs bigint, without_successes bigint,
+               without_rate float8, difference float8, low float8, high float8)
+language sql stable begin atomic
+    select s.tenant_id, s.project_id, s.playbook, s.week, s.runs, s.successes, a.rate, a.low, a.high, s.with_runs, s.with_successes, w.rate,
+           s.without_runs, s.without_successes, o.rate, w.rate - o.rate,
+           w.rate - o.rate - sqrt((w.rate - w.low) ^ 2 + (o.high - o.rate) ^ 2),
+           w.rate - o.rate + sqrt((w.high - w.rate) ^ 2 + (o.rate - o.low) ^ 2)
+    from (
+        select e.tenant_id, e.project_id, e.playbook, e.week, count(*) runs, count(*) filter (where e.success) successes,
+               count(*) filter (where not e.held_out) with_runs, count(*) filter (where not e.held_out and e.success) with_successes,
+               count(*) filter (where e.held_out) without_runs, count(*) filter (where e.held_out and e.success) without_successes
+        from (
+            select t.tenant_id, t.project_id, t.playbook, date_trunc('week', t.created_at, 'UTC')::date week,
+                   t.effective_outcome = 'success' success, r.advice_held_out held_out
+            from traces t
+            left join lateral (
+                select o.advice_held_out from retrievals o where o.tenant_id = t.tenant_id and o.id = t.retrieval_id limit 1
+            ) r on true
+            where t.playbook is not null and t.effective_outcome in ('success', 'failure', 'error', 'timeout')
+              and t.created_at >= p_since and t.created_at < p_until
+        ) e
+        group by e.tenant_id, e.project_id, grouping sets ((e.playbook, e.week), (e.playbook), (e.week), ())
+    ) s
+    cross join lateral wilson(s.runs, s.successes) a
+    cross join lateral wilson(s.with_runs, s.with_successes) w
+    cross join lateral wilson(s.without_runs, s.without_successes) o; end;
+
+create view analytics.improvement with (security_invoker = true) as
+select * from analytics.improvement(now() - interval '84 days', now());

@@ -3,7 +3,7 @@
 -- the coordinator of a distributed database, while a function that is distributed by p_tenant_id runs on the node of its tenant.
 create function hansei_insert_retrieval(
     p_tenant_id uuid, p_id uuid, p_scope_id int, p_version int, p_kind text, p_query text, p_bullet_keys text[], p_scores real[],
-    p_holdout_candidate text, p_held_out boolean
+    p_holdout_candidate text, p_held_out boolean, p_advice_held_out boolean
 ) returns void language plpgsql volatile as $$
 declare
     v_bound_tenant text := current_setting('hansei.tenant_id', true);
@@ -17,9 +17,10 @@ begin
         raise exception 'this transaction is bound to another tenant' using errcode = 'insufficient_privilege';
     end if;
     insert into retrievals
-        (tenant_id, id, scope_id, version, kind, query, bullet_keys, scores, holdout_candidate, held_out)
+        (tenant_id, id, scope_id, version, kind, query, bullet_keys, scores, holdout_candidate, held_out, advice_held_out)
     values
-        (p_tenant_id, p_id, p_scope_id, p_version, p_kind, p_query, p_bullet_keys, p_scores, p_holdout_candidate, p_held_out);
+        (p_tenant_id, p_id, p_scope_id, p_version, p_kind, p_query, p_bullet_keys, p_scores, p_holdout_candidate, p_held_out,
+         p_advice_held_out);
 end $$;
 
 revoke execute on function hansei_insert_retrieval from public;

@@ -490,6 +490,7 @@ create table retrievals (
     scores real[] default '{}' not null,
     holdout_candidate text,
     held_out boolean default false not null,
+    advice_held_out boolean,
     created_at timestamptz default now() not null,
     constraint retrievals_pkey primary key (tenant_id, id),
     constraint retrievals_kind_check check (kind in ('search', 'render'))

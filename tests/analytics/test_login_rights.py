@@ -58,6 +58,7 @@ async def test_login_sees_its_tenant_alone(
     assert unseen == {  # logins of the other tenant do not exist; the rest is about the last days
         "analytics.logins",
         "analytics.effects",
+        "analytics.improvement",
         "analytics.movers",
         "analytics.verdict_drift",
     }

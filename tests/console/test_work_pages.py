@@ -15,7 +15,7 @@ from sqlalchemy import update
 from bench.analytics_rows import SAMPLE, fill
 from memory_api.analytics import queries as analytics_queries
 from memory_api.core.errors import InvalidRequest
-from memory_api.playbooks.tables import BulletVerdictRow
+from memory_api.playbooks.tables import BulletVerdictRow, RetrievalRow
 from memory_api.runs import lifecycle
 from tests.conftest import Database, TestTenant
 from tests.console.test_browser import log_in
@@ -53,6 +53,50 @@ def cells(page: str, caption: str) -> list[list[str]]:
     table = page.split(caption, 1)[1].split("<tbody>", 1)[1].split("</tbody>", 1)[0]
     rows = re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)
     return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+
+
+async def send_outcomes(api, runtime, tenant, withheld: bool | None, *outcomes: str) -> None:
+    """Traces of the playbook support whose render withheld the advice, or did not."""
+    for number, outcome in enumerate(outcomes):
+        block = (await api.post("/api/v1/playbooks/support/render", json={})).json()
+        task = f"{withheld} {outcome} {number}"
+        body = {
+            "playbook": "support",
+            "outcome": outcome,
+            "task_description": task,
+            "retrieval_id": block["retrieval_id"],
+            "events": [{"event_type": "user_message", "content": task}],
+        }
+        sent = await api.post("/api/v1/traces?reflect=never", json=body)
+        assert sent.status_code == 201, sent.text
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            await session.execute(
+                update(RetrievalRow)
+                .where(
+                    RetrievalRow.tenant_id == tenant.id, RetrievalRow.id == block["retrieval_id"]
+                )
+                .values(advice_held_out=withheld)
+            )
+
+
+async def test_overview_begins_with_whether_agents_get_better(
+    owner_of, api, runtime, tenant
+) -> None:
+    await send_outcomes(api, runtime, tenant, None, "success", "failure", "success", "success")
+    page = html.unescape((await owner_of.get("/console")).text)
+    assert "Unknown: all agents get advice. 75 % of their runs succeed." in page
+    assert "HANSEI_ADVICE_HOLDOUT_SHARE=0.1 gives every tenth session no advice" in page
+    (week,) = cells(page, "Share of successful agent runs by week")
+    assert week[1] == "75 %"
+    await send_outcomes(api, runtime, tenant, True, "failure", "success")
+    await send_outcomes(api, runtime, tenant, False, "success")
+    page = html.unescape((await owner_of.get("/console")).text)
+    assert re.search(r"Not enough runs yet: about \d+ more", page)
+    await send_outcomes(api, runtime, tenant, True, *["failure"] * 18)
+    await send_outcomes(api, runtime, tenant, False, *["success"] * 19)
+    page = html.unescape((await owner_of.get("/console")).text)
+    assert "Yes: with advice, 100 % of the agent runs succeed, without it 5 %." in page
+    assert "Difference: 95 points, 95 % interval from" in page
 
 
 async def test_trace_shows_blamed_event_and_attempts(owner_of, api, runtime, tenant) -> None:

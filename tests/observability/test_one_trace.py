@@ -207,6 +207,7 @@ def test_top_shows_all_processes(observed: Observed, learned: dict[str, Any]) ->
     env = {"HANSEI_METRICS_TOKEN": TOKEN, "COLUMNS": "160"}
     status, shown, error = run_command_here(("top", "--once", *options), env)
     assert status == 0, error
+    assert shown.startswith("Do agents get better?")
     for words in ("Queue", "due", "reflect", "gpt-4o-mini", "POST /api/v1/traces", "US dollars"):
         assert words in shown
 

@@ -38,6 +38,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "rate_limit_storage": ("postgresql", "postgresql"),
     "dreaming_min_importance": ("0.7", 0.7),
     "reflection_batch_size": ("3", 3),
+    "advice_holdout_share": ("0.1", 0.1),
     "log_format": ("json", "json"),
     "log_level": ("error", "error"),
 }

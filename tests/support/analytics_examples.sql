@@ -55,6 +55,11 @@ select key, basis, with_runs, with_rate, without_runs, without_rate, difference,
 from analytics.effects('2025-07-01', '2025-08-01')
 where playbook = 'support' and key = 'mis-00005' order by basis
 
+-- name: improvement
+select week, runs, successes, rate, rate_low, rate_high, without_runs
+from analytics.improvement('2025-07-01', '2025-08-01')
+where playbook is null order by week nulls first limit 4
+
 -- name: coverage
 select day, retrieval_count, empty_count, weak_count, median_best_score
 from analytics.coverage

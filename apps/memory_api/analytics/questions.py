@@ -36,6 +36,7 @@ class Question(StrEnum):
     VERDICT_DRIFT = "verdict_drift"
     FUNNEL = "funnel"
     EFFECTS = "effects"
+    IMPROVEMENT = "improvement"
     COVERAGE = "coverage"
     UNCOVERED_QUERIES = "uncovered_queries"
     NEAR_DUPLICATES = "near_duplicates"

@@ -110,6 +110,16 @@ where tenant_id = :tenant and project_id = :project
 order by high nulls last, key, basis
 limit :limit
 
+-- name: improvement
+-- Do agents get better: how many agent runs succeeded each week, with advice and without it?
+select playbook, week, runs, successes, rate, rate_low, rate_high, with_runs, with_successes, with_rate, without_runs, without_successes,
+       without_rate, difference, low, high
+from analytics.improvement(:since, :until)
+where tenant_id = :tenant and project_id = :project
+  and playbook = :playbook -- if playbook
+order by playbook nulls first, week nulls first
+limit :limit
+
 -- name: coverage
 -- How many queries found no bullet or only weak ones each day?
 select playbook, day, retrieval_count, empty_count, weak_count, median_best_score

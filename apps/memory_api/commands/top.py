@@ -1,6 +1,7 @@
-"""`hansei top`: a live view of the queue, runs, model calls, cost and the slowest routes.
+"""`hansei top`: whether agents get better, and a live view of the queue, runs, model calls, cost
+and the slowest routes.
 
-It reads `/metrics` of the processes, so it needs no access to the database.
+It reads `/metrics` of the processes and asks the API, so it needs no access to the database.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json as jsonlib
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hansei.client import Hansei
 from hansei.credentials import DEFAULT_URL, load_credentials
-from hansei.errors import NotConfigured
+from hansei.errors import HanseiError, NotConfigured
+from memory_api.analytics.improvement import WEEKS, Improvement, improvement_of
 from memory_api.commands.database import CommandFailed, exit_on_error
 from memory_api.commands.scrape import Scrape, scrape_all
 from memory_api.core.settings import Settings
@@ -42,10 +46,11 @@ def run(
             token = settings.metrics_token.get_secret_value()
         targets = [_metrics_url(url) for url in urls] or _default_urls(settings, data_dir)
         first = _scrape(targets, token)
+        better = _describe_improvement(_load_improvement(data_dir))
         if once or json:
-            _print_once(first, json)
+            _print_once(first, json, better)
             return
-        _show_live(targets, token, interval, first)
+        _show_live(targets, token, interval, first, better)
 
 
 def _default_urls(settings: Settings, data_dir: Path | None) -> list[str]:
@@ -61,6 +66,42 @@ def _default_urls(settings: Settings, data_dir: Path | None) -> list[str]:
     if settings.worker_metrics_port is not None:
         worker = f"http://127.0.0.1:{settings.worker_metrics_port}"
     return [_metrics_url(url) for url in (api, worker) if url]
+
+
+def _load_improvement(data_dir: Path | None) -> Improvement | None:
+    """The outcomes of the last weeks in the project of the API key; None if the API does not
+    answer.
+    """
+    since = datetime.now(UTC) - timedelta(weeks=WEEKS)
+    try:
+        credentials = load_credentials(data_dir)
+        if credentials is None or credentials.api_key is None:
+            return None
+        with Hansei(credentials.url, credentials.api_key, timeout=10, max_retries=0) as client:
+            answer = client.get_analytics("improvement", since=since.isoformat())
+    except (HanseiError, OSError):
+        return None
+    return improvement_of(answer["rows"], 0.0)
+
+
+def _describe_improvement(improvement: Improvement | None) -> str:
+    if improvement is None or improvement.total is None:
+        return "Do agents get better? Unknown: no agent run with an outcome, or no API key."
+    total, name = improvement.total, improvement.answer
+    weeks = [f"{row['week'][5:]} {row['rate']:.0%}" for row in improvement.weeks[-4:]]
+    by_week = f"Success by week: {', '.join(weeks)}."
+    if name in ("no_runs", "no_holdout"):
+        hint = "Set HANSEI_ADVICE_HOLDOUT_SHARE to compare runs with and without advice."
+        return f"Do agents get better? Unknown: all get advice. {by_week} {hint}"
+    if name == "more_runs":
+        missing = f"about {improvement.missing_runs:,} more"
+        return f"Do agents get better? Not enough runs yet: {missing}. {by_week}"
+    words = {"better": "Yes", "worse": "No, advice does harm", "same": "No difference of 10 points"}
+    return (
+        f"Do agents get better? {words[name]}: {total['with_rate']:.0%} of the runs succeed with "
+        f"advice, {total['without_rate']:.0%} without it (95 % interval of the difference "
+        f"{total['low']:+.0%} to {total['high']:+.0%}). {by_week}"
+    )
 
 
 def _metrics_url(url: str) -> str:
@@ -79,23 +120,26 @@ def _scrape(urls: Sequence[str], token: str | None) -> Scrape:
     return scrape
 
 
-def _print_once(scrape: Scrape, json: bool) -> None:
+def _print_once(scrape: Scrape, json: bool, better: str) -> None:
     if json:
-        typer.echo(jsonlib.dumps(to_figures(scrape), ensure_ascii=False))
+        figures = {"improvement": better} | to_figures(scrape)
+        typer.echo(jsonlib.dumps(figures, ensure_ascii=False))
         return
-    Console(highlight=False).print(render_view(scrape))
+    Console(highlight=False).print(better, render_view(scrape), sep="\n")
 
 
-def _show_live(urls: Sequence[str], token: str | None, interval: float, first: Scrape) -> None:
+def _show_live(
+    urls: Sequence[str], token: str | None, interval: float, first: Scrape, better: str
+) -> None:
     """Refresh until Ctrl-C. Figures of a period are those since the last refresh."""
     try:
-        with Live(render_view(first), screen=True, auto_refresh=False) as live:
+        with Live(Group(better, render_view(first)), screen=True, auto_refresh=False) as live:
             earlier, earlier_at = first, time.monotonic()
             while True:
                 time.sleep(interval)
                 current, now = scrape_all(urls, token), time.monotonic()
                 view = render_view(current, current.minus(earlier), now - earlier_at)
-                live.update(view, refresh=True)
+                live.update(Group(better, view), refresh=True)
                 earlier, earlier_at = current, now
     except KeyboardInterrupt:
         return

@@ -51,6 +51,13 @@ class LearningSettings(BaseSettings):
         description="Seconds that a short run or a lesson waits for others of its playbook that "
         "are being evaluated or reflected on, unless a batch is full. Longer: fewer model calls.",
     )
+    advice_holdout_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of agent runs that get no advice, drawn at random by session, so that "
+        "the success with and without it can be compared. 0: all get advice.",
+    )
     on_model_failure: Literal["rules", "fail"] = Field(
         "rules",
         description="What a synchronous request returns if the model fails. `fail`: 502, 503 or "

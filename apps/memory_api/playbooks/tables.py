@@ -200,6 +200,8 @@ class RetrievalRow(Base):
     """The bullet that was drawn at random, if the render could withhold one."""
     held_out: Mapped[bool] = mapped_column(server_default=text("false"))
     """Whether the candidate was withheld."""
+    advice_held_out: Mapped[bool | None]
+    """Whether the whole block was withheld; null if the render was not part of that experiment."""
     created_at: Mapped[Now]
 
 

@@ -123,12 +123,18 @@ def _advise(
     limits: Json = {"token_budget": SESSION_TOKENS} if starts else {"top_k": PROMPT_BULLETS}
     with open_client(account, timeout=RENDER_TIMEOUT_SECONDS, max_retries=0) as client:
         block = client.render_playbook(
-            options.playbook, prompt, project_id=options.project_id, **limits
+            options.playbook,
+            prompt,
+            project_id=options.project_id,
+            session_id=session_file.stem,
+            **limits,
         )
     keys = block["bullet_keys"]
     with store.lock("sessions"):
         state = store.load(session_file)
         shown = set[str]() if starts else set(state.shown)
+        if block.get("advice_held_out"):
+            store.save(session_file, replace(state, retrieval_id=block["retrieval_id"]))
         if not keys or shown.issuperset(keys):
             return ""
         state = replace(state, retrieval_id=block["retrieval_id"], shown=sorted(shown.union(keys)))

@@ -111,6 +111,7 @@ class RenderPlaybookResponse(TypedDict):
     retrieval_id: str
     left_out: int
     held_out: str | None
+    advice_held_out: bool
 
 
 class Delta(TypedDict):
@@ -215,6 +216,7 @@ class RenderPlaybookOptions(TypedDict, total=False):
     format: Literal["prompt", "ace"] | None
     min_match: Match | None
     holdout_share: float | None
+    session_id: str | None
 
 
 class CreateBulletOptions(TypedDict, total=False):

@@ -62,6 +62,7 @@ class RecordedTrace:
         self.retrieval_id: str | None = None
         self._recorder = recorder
         self._project_id: str | None = fields.get("project_id")
+        self._session_id: str | None = fields.get("session_id")
         self._outcome: OutcomeType | None = None
         self._token: Token[RecordedTrace | None] | None = None
         self._call_count = 0
@@ -162,6 +163,7 @@ class RecordedTrace:
         if recorder is None or playbook is None:
             return ""
         options.setdefault("project_id", self._project_id)
+        options.setdefault("session_id", self._session_id or self.external_id)
         text = self.task if query is None else query
         client = recorder.client
         block = recorder.advice.render(

@@ -101,6 +101,9 @@ FORMS: Mapping[Question, ChartForm] = {
         digits=2,
         limit=1000,
     ),
+    Question.IMPROVEMENT: ChartForm(
+        "week", {"rate": N_("Share of successes")}, digits=2, limit=1000, is_by_playbook=True
+    ),
     Question.COVERAGE: ChartForm(
         "day",
         {
@@ -287,7 +290,7 @@ def _held(sums: Sums, keys: Sequence[SeriesKey], start: float) -> Sums:
 def _days(sums: Sums, form: ChartForm) -> list[date]:
     """The groups in order. Days are without gaps."""
     days = sorted(sums)
-    if not days or form.by == "month":
+    if not days or form.by in ("month", "week"):
         return days
     return [days[0] + timedelta(days=n) for n in range((days[-1] - days[0]).days + 1)]
 

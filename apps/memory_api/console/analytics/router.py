@@ -47,6 +47,7 @@ GROUPS = {
         Question.CONTRADICTIONS,
     ),
     N_("What helps, what harms"): (
+        Question.IMPROVEMENT,
         Question.MOVERS,
         Question.VERDICT_DRIFT,
         Question.VERDICTS,

@@ -26,15 +26,31 @@ async def show_overview(
 ) -> Response:
     if not visit.later:
         return render_page(visit, "overview.html")
-    data = await load_overview(session, visit.project)
+    share = runtime.settings.advice_holdout_share
+    data = await load_overview(session, visit.project, share)
     return render_page(
         visit,
         "overview.html",
         data=data,
         has_model=runtime.llm is not None,
         has_cost=any(data.cost_by_day.values()),
+        improvement=data.improvement,
+        success=_success_chart(visit, data),
         activity=_activity_chart(visit, data),
         cost=_cost_chart(visit, data),
+    )
+
+
+def _success_chart(visit: Visit, data: OverviewData) -> Chart:
+    _, locale = visit.translation.gettext, visit.translation.locale
+    weeks = data.improvement.weeks
+    return draw_chart(
+        "bar",
+        _("Share of successful agent runs by week"),
+        [format_short_day(row["week"], locale) for row in weeks],
+        [Series(_("Success"), [100 * row["rate"] for row in weeks])],
+        format=lambda value: f"{format_number(value, locale)} %",
+        summary=_("Last 12 weeks, by their Monday"),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from memory_api.analytics.improvement import WEEKS, Improvement, improvement_of
 from memory_api.analytics.queries import QuestionAnswer, load_answer
 from memory_api.analytics.questions import MAX_ROWS, Question, QuestionFilter
 from memory_api.budgets.usage import UsageFilter, sum_usage
@@ -28,8 +29,11 @@ MAX_LISTED = 5
 
 @dataclass(frozen=True)
 class OverviewData:
-    """Counts of the last `WEEK_DAYS` days by name, cost by day, and what waits for a person."""
+    """Whether agents get better, counts of the last `WEEK_DAYS` days by name, cost by day, and what
+    waits for a person.
+    """
 
+    improvement: Improvement
     learned: Mapping[str, int]
     changed: Mapping[str, int]
     traces_by_day: Mapping[date, int]
@@ -50,8 +54,13 @@ class OverviewData:
         return bool(reviews or self.dead_runs or self.open_questions)
 
 
-async def load_overview(session: AsyncSession, project: str) -> OverviewData:
+async def load_overview(
+    session: AsyncSession, project: str, advice_holdout_share: float
+) -> OverviewData:
     now = datetime.now(UTC)
+    outcomes = await load_answer(
+        session, Question.IMPROVEMENT, _filter(project, _first_week(now), now)
+    )
     week = _last_days(now, WEEK_DAYS)
     month = _last_days(now, COST_DAYS)
     flow = await load_answer(session, Question.FUNNEL, _filter(project, week[0], now))
@@ -62,6 +71,7 @@ async def load_overview(session: AsyncSession, project: str) -> OverviewData:
     traces = await count_traces_by_day(session, project, start)
     learned = _sum_by(_objects(flow), "stage", "count")
     return OverviewData(
+        improvement=improvement_of(_objects(outcomes), advice_holdout_share),
         learned={**learned, "traces": sum(traces.get(day, 0) for day in week)},
         changed=_column_sums(churn),
         traces_by_day=_fill(traces, month),
@@ -76,6 +86,11 @@ async def load_overview(session: AsyncSession, project: str) -> OverviewData:
             session, project_id=project, state="waiting", cursor=None, limit=MAX_LISTED
         ),
     )
+
+
+def _first_week(now: datetime) -> date:
+    """The Monday of the first of the last `WEEKS` weeks."""
+    return now.date() - timedelta(days=now.weekday(), weeks=WEEKS - 1)
 
 
 def _last_days(now: datetime, count: int) -> list[date]:

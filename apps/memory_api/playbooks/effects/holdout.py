@@ -1,4 +1,5 @@
-"""Holdout: withholds a random bullet of a render, to measure the effect of bullets.
+"""Holdout: withholds a random bullet of a render, to measure the effect of bullets, or the whole
+block, to measure the effect of all advice.
 
 Each render draws one bullet of its prompt block and withholds it with a probability. The drawn
 bullet is stored in both cases. Renders that drew the same bullet differ only in whether it was
@@ -9,6 +10,7 @@ withheld, so the outcomes of their runs can be compared directly (function
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,6 +46,15 @@ def draw_holdout(retrieval_id: UUID, keys: Sequence[str], share: float) -> Holdo
     random_share, random_index = (int.from_bytes(digest[n : n + 8], "big") for n in (0, 8))
     candidate = sorted(keys)[random_index % len(keys)]
     return HoldoutDraw(candidate, random_share / _RANGE < share)
+
+
+def is_advice_held_out(secret: bytes, scope_id: int, session: str, share: float) -> bool:
+    """Whether all renders of a session get no advice, with probability `share`, 0..1. The tenant's
+    secret makes the draw unpredictable for clients.
+    """
+    message = f"advice\n{scope_id}\n{session}".encode()
+    digest = hmac.digest(secret, message, "sha256")
+    return int.from_bytes(digest[:8], "big") / _RANGE < share
 
 
 @dataclass(frozen=True)

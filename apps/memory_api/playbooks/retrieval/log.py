@@ -21,7 +21,7 @@ from memory_api.core.ids import is_signed_id
 from memory_api.core.resources import load_sql
 
 INSERT_RETRIEVAL = (
-    "select hansei_insert_retrieval($1, $2, $3, $4, $5, $6, $7::text[], $8::real[], $9, $10)"
+    "select hansei_insert_retrieval($1, $2, $3, $4, $5, $6, $7::text[], $8::real[], $9, $10, $11)"
 )
 RETRIEVAL_SECRET = load_sql("playbooks/queries.sql", "retrieval_secret")
 SECRET_BYTES = 32
@@ -32,6 +32,7 @@ MAX_CACHED_SECRETS = 10_000
 class RetrievalRecord:
     """One search or render. `bullet_keys` and `scores` are parallel. `holdout_candidate` is the
     bullet of the holdout experiment, if there is one, and `held_out` whether it was withheld.
+    `advice_held_out` is whether the whole block was withheld, None without that experiment.
     """
 
     retrieval_id: UUID
@@ -43,6 +44,7 @@ class RetrievalRecord:
     scores: Sequence[float]
     holdout_candidate: str | None = None
     held_out: bool = False
+    advice_held_out: bool | None = None
 
 
 async def insert_retrieval(
@@ -61,6 +63,7 @@ async def insert_retrieval(
         list(record.scores),
         record.holdout_candidate,
         record.held_out,
+        record.advice_held_out,
     )
 
 

@@ -23,7 +23,7 @@ from memory_api.memories.search.query import (
 )
 from memory_api.memories.search.search import TextSearch
 from memory_api.playbooks.bullet_rows import BULLET_COLUMNS, FoundBullet, parse_sections
-from memory_api.playbooks.effects.holdout import draw_holdout
+from memory_api.playbooks.effects.holdout import draw_holdout, is_advice_held_out
 from memory_api.playbooks.errors import PlaybookNotFound
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval.log import (
@@ -61,7 +61,8 @@ class RetrievedBullets:
 @dataclass(frozen=True)
 class RenderedPlaybook:
     """A prompt block, its bullets and its retrieval. `left_out` counts bullets that did not fit the
-    budget; `held_out` is the bullet that the holdout experiment withheld.
+    budget; `held_out` is the bullet that the holdout experiment withheld. `advice_held_out`: the
+    whole block was withheld.
     """
 
     retrieval_id: UUID
@@ -70,6 +71,7 @@ class RenderedPlaybook:
     left_out: int = 0
     held_out: str | None = None
     bullets: Sequence[FoundBullet] = ()
+    advice_held_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,11 @@ class RenderOptions:
     min_match: Match = "none"
     """The least match of a bullet with the query, for a playbook that does not fit the budget."""
     holdout: float | None = None
-    """Share of renders that withhold a bullet, 0 to 1; None for the playbook's own."""
+    """Share of renders that withhold a bullet, 0 to 1; None for the playbook's own. 0: the block is
+    not withheld either.
+    """
+    session_id: str | None = None
+    """Renders of one session get advice all or none."""
 
 
 async def search_bullets(
@@ -152,6 +158,13 @@ async def _render_bullets(
         in_block = frozenset(block.keys)
         shown = [hit for hit in hits if hit.memory.key in in_block]
         retrieval_id = new_signed_id(secret, header.scope_id)
+        advice_share = 0.0 if options.holdout == 0 else runtime.settings.advice_holdout_share
+        advice_held_out: bool | None = None
+        if advice_share and block.keys:
+            session = options.session_id or str(retrieval_id)
+            advice_held_out = is_advice_held_out(secret, header.scope_id, session, advice_share)
+        if advice_held_out:
+            shown, block = [], PromptBlock("", (), 0)
         share = options.holdout if options.holdout is not None else header.settings["holdout_share"]
         keys = [hit.memory.key for hit in shown if not hit.memory.pinned]
         draw = draw_holdout(retrieval_id, keys, share)
@@ -161,11 +174,14 @@ async def _render_bullets(
             shown = [hit for hit in shown if hit.memory.key != held_out]
             block = _render(header, shown, options)
         record = _record(retrieval_id, "render", options.query_text, header, shown)
+        record = replace(record, advice_held_out=advice_held_out)
         if draw is not None:
             record = replace(record, holdout_candidate=draw.candidate, held_out=draw.held_out)
         await insert_retrieval(found.connection, tenant_id, record)
     bullets = [hit.memory for hit in shown]
-    return RenderedPlaybook(retrieval_id, header.version, block, left_out, held_out, bullets)
+    return RenderedPlaybook(
+        retrieval_id, header.version, block, left_out, held_out, bullets, bool(advice_held_out)
+    )
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,7 @@ async def render_playbook(
         sections=body.sections or (),
         min_match=body.min_match,
         holdout=body.holdout_share,
+        session_id=body.session_id,
     )
     rendered = await retrieve.render_playbook(runtime, caller.tenant_id, playbook, options)
     text = rendered.block.text
@@ -117,4 +118,5 @@ async def render_playbook(
         retrieval_id=rendered.retrieval_id,
         left_out=rendered.left_out,
         held_out=rendered.held_out,
+        advice_held_out=rendered.advice_held_out,
     )

@@ -64,7 +64,15 @@ class RenderPlaybookRequest(ProjectRequest):
     )
     holdout_share: UnitFloat | None = Field(
         default=None,
-        description="Probability that one random bullet is left out. Default: the playbook's.",
+        description="Probability that one random bullet is left out. Default: the playbook's. 0: "
+        "the whole block is not withheld either.",
+    )
+    session_id: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="Session of the agent. If HANSEI_ADVICE_HOLDOUT_SHARE withholds the block, it "
+        "does so in all renders of a session.",
     )
 
 
@@ -82,3 +90,7 @@ class RenderPlaybookResponse(ResponseModel):
         description="Number of bullets that did not fit the token budget or the query."
     )
     held_out: str | None = Field(default=None, description="Key of the randomly withheld bullet.")
+    advice_held_out: bool = Field(
+        default=False,
+        description="True if the whole block was withheld at random, to measure its effect.",
+    )

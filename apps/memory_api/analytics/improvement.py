@@ -1,0 +1,71 @@
+"""Whether agents get better with advice: the sentence that the console and `hansei top` begin with.
+
+The figures and intervals are those of `analytics.improvement`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+WEEKS = 12
+"""Weeks that the overview shows."""
+TARGET = 0.10
+"""The difference that enough runs would show: the half width of the interval, 0 to 1."""
+MIN_RUNS = 10
+"""Runs of each side below which no shares are compared."""
+_Z = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """`weeks` are the rows of the project by week, `total` is the row of the whole period."""
+
+    weeks: Sequence[Mapping[str, Any]]
+    total: Mapping[str, Any] | None
+    share: float
+    """HANSEI_ADVICE_HOLDOUT_SHARE, or the share that the runs show."""
+
+    @property
+    def answer(self) -> Literal["no_runs", "no_holdout", "more_runs", "better", "worse", "same"]:
+        """`same`: any difference is below `TARGET`."""
+        total = self.total
+        if total is None or not total["runs"]:
+            return "no_runs"
+        if not (total["with_runs"] or total["without_runs"]):
+            return "more_runs" if self.share else "no_holdout"
+        if min(total["with_runs"], total["without_runs"]) >= MIN_RUNS:
+            if total["low"] > 0:
+                return "better"
+            if total["high"] < 0:
+                return "worse"
+        return "more_runs" if self.missing_runs else "same"
+
+    @property
+    def missing_runs(self) -> int:
+        """About how many more runs show a difference of `TARGET`, at the share of the hold-out."""
+        total = self.total or {}
+        with_runs, without_runs = total.get("with_runs", 0), total.get("without_runs", 0)
+        present = with_runs + without_runs
+        share = without_runs / present if with_runs and without_runs else self.share or 0.5
+        share = min(max(share, 0.01), 0.99)
+        spread = _variance(total.get("with_rate"), with_runs) / (1 - share)
+        spread += _variance(total.get("without_rate"), without_runs) / share
+        needed = math.ceil(_Z**2 * spread / TARGET**2)
+        least = math.ceil(MIN_RUNS / min(share, 1 - share))
+        return max(0, max(needed, least) - present)
+
+
+def improvement_of(rows: Sequence[Mapping[str, Any]], share: float) -> Improvement:
+    """`rows` answer the question `improvement`; those of all playbooks are used."""
+    whole = [row for row in rows if row["playbook"] is None]
+    total = next((row for row in whole if row["week"] is None), None)
+    return Improvement([row for row in whole if row["week"] is not None], total, share)
+
+
+def _variance(rate: float | None, runs: int) -> float:
+    """Of one outcome. A share of few runs is not trusted: it is taken as one half."""
+    p = 0.5 if rate is None or runs < MIN_RUNS else rate
+    return max(p * (1 - p), 0.05)
