@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from bench.real_traces import to_event
 from memory_api.reflection.rules import reflect
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.trace_analysis.analyze import analyze_trace
@@ -42,8 +43,8 @@ def _text(value: object) -> str:
 
 
 def run(rows: list[Row], outcome: str = "failure", **more: Any) -> ReflectionContext:
-    """The run, with the event IDs e0, e1, …"""
-    events = [{"event_id": f"e{n}", **row} for n, row in enumerate(rows)]
+    """The run, with the event IDs e0, e1, … and fields that an event does not have in metadata."""
+    events = [to_event({"event_id": f"e{n}", **row}) for n, row in enumerate(rows)]
     return ReflectionContext.model_validate(
         {"events": events, "outcome": outcome, "tenant_id": "t", **more}
     )
