@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bench.real_traces import to_trace
 from memory_api.evaluation.evaluate import run_evaluators
 from memory_api.evaluation.evaluators.deterministic import DeterministicEvaluator
 from memory_api.evaluation.evaluators.threshold import ThresholdEvaluator, Thresholds
@@ -35,7 +36,7 @@ def said(text: str) -> Row:
 def case(events: Sequence[Row] = (), **fields: Any) -> EvaluationInput:
     """A trace as it is sent, as evaluators see it."""
     rows = list(events) or [{"event_type": "user_message", "content": "hello"}]
-    body = CreateTraceRequest.model_validate({"events": rows, **fields})
+    body = CreateTraceRequest.model_validate(to_trace({"events": rows, **fields}))
     return EvaluationInput(
         run=parse_trace(body.events, body.task_description, body.task_goal, body.tools),
         outcome=body.outcome,

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bench.real_traces import to_event
 from memory_api.evaluation.reflection_policy import effective_outcome
 from memory_api.evaluation.schemas import Criterion
 from memory_api.trace_analysis.analyze import analyze_trace
@@ -85,7 +86,7 @@ def failing_events(case: dict[str, Any]) -> list[Row]:
         case _:
             tool = case.pop("tool", "lookup")
             sent = {"event_type": "tool_call", "tool_name": tool, "content": case.pop("call", "{}")}
-            return [sent, {"tool_name": tool, **case}]
+            return [sent, to_event({"tool_name": tool, **case})]
 
 
 @each_case("case", lines("failures.jsonl"))
