@@ -39,6 +39,11 @@ Json = dict[str, Any]
 def main(
     recordings: Annotated[Path, typer.Option(help="Folder of the archives.")] = RECORDINGS,
 ) -> None:
+    make_report(recordings).finish(write=recordings == RECORDINGS)
+
+
+def make_report(recordings: Path = RECORDINGS) -> Report:
+    """The report of all archives of a folder."""
     report = Report("proof", ABOUT)
     columns = ("run", "arm", "conventions", "controls", "difference", "p", "tokens")
     report.table("arms", "Held-out tasks", *columns)
@@ -48,7 +53,7 @@ def main(
             with tarfile.open(archive) as file:
                 file.extractall(folder)
             add_rows(report, archive.name.removesuffix(".tar.xz"), Path(folder))
-    report.finish(write=recordings == RECORDINGS)
+    return report
 
 
 def add_rows(report: Report, run: str, folder: Path) -> None:

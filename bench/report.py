@@ -29,20 +29,25 @@ class Report:
     def finish(self, *, write: bool = True) -> Path:
         """Print all tables, write the file if `write`, and return its path."""
         console = Console(width=140)
-        lines = [f"# bench: {self.name}", "", self.about]
         console.print(self.about)
         for title, columns, rows in self._tables.values():
             shown = Table(*columns, title=title)
             for row in rows:
                 shown.add_row(*row)
             console.print(shown)
-            lines += ["", f"## {title}", "", _line(columns), _line(["---"] * len(columns))]
-            lines += [_line(row) for row in rows]
         path = RESULTS / f"{self.name}.md"
         if write:
             RESULTS.mkdir(exist_ok=True)
-            path.write_text("\n".join(lines) + "\n", encoding="utf8")
+            path.write_text(self.text(), encoding="utf8")
         return path
+
+    def text(self) -> str:
+        """The file."""
+        lines = [f"# bench: {self.name}", "", self.about]
+        for title, columns, rows in self._tables.values():
+            lines += ["", f"## {title}", "", _line(columns), _line(["---"] * len(columns))]
+            lines += [_line(row) for row in rows]
+        return "\n".join(lines) + "\n"
 
 
 def _line(cells: object) -> str:

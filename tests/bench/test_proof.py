@@ -1,0 +1,10 @@
+"""The figures of docs/proof.md follow from the recorded answers."""
+
+from __future__ import annotations
+
+from bench.proof import make_report
+from bench.report import RESULTS
+
+
+def test_recorded_answers_are_scored_as_the_results_say() -> None:
+    assert make_report().text() == (RESULTS / "proof.md").read_text("utf8")
