@@ -256,7 +256,7 @@ def to_answer(value: Any, task_id: str) -> Answer:
         raise CallFailed(f"`outcome` is one of {', '.join(OUTCOMES)}")
     if usage is not None and not isinstance(usage, Mapping):
         raise CallFailed("`usage` is no object")
-    tools = fields.get("tools") or []
+    tools: Any = fields.get("tools") or []
     if not isinstance(tools, list):
         raise CallFailed("`tools` is no list")
     used = cast("dict[str, Any]", usage or {})
