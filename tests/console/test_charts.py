@@ -83,7 +83,7 @@ def expected_values(question: Question, rows: Sequence[Mapping[str, Any]]) -> di
 
 
 async def test_every_question_has_a_chart_with_its_numbers(owner_of, api, sample) -> None:
-    """The sum of each column of the table is that of the rows, of all 22 questions."""
+    """The sum of each column of the table is that of the rows, of every question."""
     assert FORMS.keys() == set(Question)
     for question in Question:
         page = await owner_of.get(f"/console/analytics/{question}?{JULY}")

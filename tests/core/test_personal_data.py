@@ -193,7 +193,7 @@ async def test_every_way_in_is_redacted(
         "/v1/traces", json={"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
     )
     assert sent.status_code == 200, sent.text
-    error = {"error_type": "Unreachable", "error_message": f"No answer from {PHONE}"}
+    error = {"error_category": "network_error", "error_message": f"No answer from {PHONE}"}
     for path, outcome in (("outcome", {"test_report": MAIL}), ("close", {"error": error})):
         body = {"outcome": "failure", "reflect": "never"} | outcome
         ended = await api.post(f"/api/v1/traces/{trace_id}/{path}", json=body)

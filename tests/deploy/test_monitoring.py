@@ -120,7 +120,7 @@ def test_prometheus_scrapes_both_kinds_of_processes() -> None:
 def test_profile_loads_existing_files(name: str) -> None:
     service = SERVICES[name]
     assert service["profiles"] == ["monitoring"]
-    assert re.fullmatch(r"[\w/]+:v?\d+\.\d+\.\d+", service["image"])
+    assert re.fullmatch(r"[\w/]+:v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}", service["image"])
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     files = [volume for volume in service["volumes"] if volume.startswith("./")]

@@ -233,8 +233,8 @@ async def test_failed_search_beside_a_good_one_is_left_out(agent: Agent) -> None
     "behavior, problem",
     [
         (hostile.send_300_mb, "The answer has more than 2,097,152 bytes."),
-        (hostile.send_gzip_bomb, "Malformed JSON"),
-        (hostile.send_deep_json, "levels"),
+        (hostile.send_gzip_bomb, "is not valid UTF-8"),
+        (hostile.send_deep_json, "can have at most"),
         (hostile.redirect, "The web search answered 307."),
     ],
 )
@@ -242,5 +242,5 @@ async def test_web_search_that_answers_badly(behavior: hostile.Behavior, problem
     async with hostile.hostile_receiver(behavior) as receiver:
         context: Any = SimpleNamespace(config=config(web_search={"url": receiver.url}))
         with pytest.raises(ToolFailed, match=problem):
-            await WebSearchTool().run(context, ToolInput("the cup"))
+            await WebSearchTool().run(context, ToolInput(query="the cup"))
         assert receiver.sent_bytes < 12_000_000

@@ -27,8 +27,6 @@ MAX_PROVIDER_BYTES = 16 * 1024 * 1024
 class CallFailed(HanseiError):
     """The other side cannot be reached, or its answer is late, too large or not HTTP."""
 
-    code = "call_failed"
-
 
 @dataclass(frozen=True)
 class OutgoingCall:

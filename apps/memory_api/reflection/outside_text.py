@@ -189,8 +189,11 @@ async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) ->
 
 
 def _quotable(draft: MemoryDraft) -> dict[str, Any]:
-    """The metadata without the passages that it names as quotations."""
-    return {name: value for name, value in draft.metadata.items() if name != QUOTATIONS}
+    """The metadata without the passages that it names as quotations, and without the task, which
+    spec 5 stores as the client sent it.
+    """
+    verbatim = {QUOTATIONS, "task_description"}
+    return {name: value for name, value in draft.metadata.items() if name not in verbatim}
 
 
 def _replace_strings(value: Any, texts: Mapping[str, str]) -> Any:

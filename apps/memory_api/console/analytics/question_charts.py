@@ -115,6 +115,7 @@ FORMS: Mapping[Question, ChartForm] = {
     Question.UNCOVERED_QUERIES: ChartForm("created_at", {}),
     Question.NEAR_DUPLICATES: ChartForm("cosine", {}, step=0.01, digits=2, limit=1000),
     Question.CONTRADICTIONS: ChartForm("found_at", {}, limit=1000),
+    Question.CONFLICTS: ChartForm("created_at", {}, limit=1000),
     Question.COSTS: ChartForm("day", _COST, is_usd=True),
     Question.TRACE_COSTS: ChartForm("created_at", _COST, is_usd=True),
     Question.LESSON_COSTS: ChartForm("kind", _COST, is_usd=True),
