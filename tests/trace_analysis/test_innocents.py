@@ -2,8 +2,8 @@
 like errors are no failures. What it must find: wrong answers under a declared `match`, and failures
 that an envelope states.
 
-The files in `innocents/` were written by hand: the last 50 lines of each (49 of the wrong answers) by
-an author who knew nothing of the program.
+The files in `innocents/` were written by hand: the last 50 lines of each (49 of the wrong answers)
+by an author who knew nothing of the program.
 """
 
 from __future__ import annotations
