@@ -76,7 +76,7 @@ log = structlog.get_logger()
 class BatchBusy(RunBusy):
     """Another run asks the model about this one, and delivers it when the answer is there."""
 
-    retry_seconds = (15.0, 30.0)
+    retry_seconds = (5.0, 10.0)
 
 
 def is_short(runtime: Runtime, trace: TraceRow, events: Sequence[Event]) -> bool:
