@@ -29,7 +29,7 @@ from memory_api.embedded.server import EmbeddedPostgres
 from tests.support.forked_processes import ForkedProcess, start_command
 from tests.support.paths import ROOT
 
-PATIENCE = 90.0
+PATIENCE = 60.0
 """Seconds after which what must happen did not."""
 LEASE = 3.0
 
