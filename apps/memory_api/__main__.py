@@ -193,6 +193,12 @@ def maintain(
     apply: Annotated[
         bool, typer.Option(help="For pruning: archive what the latest report lists.")
     ] = False,
+    trace: Annotated[
+        list[str] | None, typer.Option(help="For dreaming: ID of a trace to read. Repeatable.")
+    ] = None,
+    session: Annotated[
+        list[str] | None, typer.Option(help="For dreaming: a session to read. Repeatable.")
+    ] = None,
     interval: Annotated[
         float | None, typer.Option(help="Repeat every so many seconds until stopped.", min=1)
     ] = None,
@@ -206,6 +212,8 @@ def maintain(
         tenant=tenant,
         all_tenants=all_tenants,
         apply=apply,
+        traces=trace or [],
+        sessions=session or [],
         interval=interval,
         data_dir=data_dir,
         json=json,

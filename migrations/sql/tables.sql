@@ -136,6 +136,7 @@ create table traces (
 create index traces_updated_at_idx on traces (tenant_id, updated_at) where state = 'open';
 create index traces_project_id_task_key_created_at_idx on traces (tenant_id, project_id, task_key, created_at) where task_key is not null;
 create index traces_project_id_created_at_idx on traces (tenant_id, project_id, created_at desc, id desc);
+create index traces_session_id_idx on traces (tenant_id, session_id) where session_id is not null;
 create index traces_retrieval_id_idx on traces (tenant_id, retrieval_id) where retrieval_id is not null;
 -- The successes of a playbook that called the same tools.
 create index traces_call_sequence_idx on traces (tenant_id, project_id, call_sequence) where call_sequence is not null;

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import typer
+from pydantic import ValidationError
 
 from memory_api.auth.queries import is_tenant_active
 from memory_api.bootstrap import open_runtime
@@ -23,7 +24,7 @@ from memory_api.commands.reembed import find_tenants
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.maintenance.schedule import start_task
-from memory_api.maintenance.schemas import MaintenanceTaskName
+from memory_api.maintenance.schemas import MaintenanceTaskName, StartMaintenanceRequest
 from memory_api.run_queue.port import Ticket
 from memory_api.runs.queries import get_run
 from memory_api.runtime import Runtime
@@ -37,6 +38,8 @@ def run(
     tenant: str | None,
     all_tenants: bool,
     apply: bool,
+    traces: list[str],
+    sessions: list[str],
     interval: float | None,
     data_dir: Path | None,
     json: bool,
@@ -45,13 +48,16 @@ def run(
         name = _parse_task(task)
         if all_tenants == (tenant is not None):
             raise UsageError("Pass --tenant NAME or --all.")
+        request = _parse_options(apply, traces, sessions)
+        if all_tenants and (traces or sessions):
+            raise UsageError("--trace and --session belong to one tenant. Pass --tenant NAME.")
         settings = Settings.load()
         configure_logging(settings.log_format, "warning")
         with open_database(settings, data_dir) as urls:
             worker_settings = settings.model_copy(update={"owner_url": urls.owner})
             while True:
                 started = time.monotonic()
-                results = asyncio.run(_run(worker_settings, urls.worker, name, tenant, apply))
+                results = asyncio.run(_run(worker_settings, urls.worker, name, tenant, request))
                 _print(results, json)
                 if interval is None:
                     break
@@ -66,14 +72,29 @@ def _parse_task(text: str) -> MaintenanceTaskName:
         raise UsageError(f"Unknown task '{text}'. The tasks are: {names}.") from None
 
 
+def _parse_options(
+    apply: bool, traces: list[str], sessions: list[str]
+) -> StartMaintenanceRequest:
+    try:
+        return StartMaintenanceRequest.model_validate(
+            {"apply": apply, "trace_ids": traces, "session_ids": sessions}
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{first['loc'][0]}: {first['msg']}") from None
+
+
 async def _run(
-    settings: Settings, url: str, name: MaintenanceTaskName, tenant: str | None, apply: bool
+    settings: Settings,
+    url: str,
+    name: MaintenanceTaskName,
+    tenant: str | None,
+    request: StartMaintenanceRequest,
 ) -> list[dict[str, Any]]:
     async with open_runtime(settings, url, background=True) as runtime:
         tenants = await find_tenants(runtime, tenant)
-        options = {"apply": True} if apply else {}
         return [
-            await _run_for_tenant(runtime, tenant_id, label, name, options)
+            await _run_for_tenant(runtime, tenant_id, label, name, request)
             for tenant_id, label in tenants.items()
         ]
 
@@ -83,7 +104,7 @@ async def _run_for_tenant(
     tenant_id: UUID,
     label: str,
     name: MaintenanceTaskName,
-    options: dict[str, Any],
+    request: StartMaintenanceRequest,
 ) -> dict[str, Any]:
     """Queue a run and execute it here, unless a worker is faster. Raises `CommandFailed`, also for
     a suspended tenant, whose run would wait.
@@ -94,7 +115,7 @@ async def _run_for_tenant(
                 f"Tenant '{label}' is not active. `hansei tenant list` shows its status, and"
                 " `hansei tenant resume` ends a suspension."
             )
-        run = await start_task(runtime, session, name, options)
+        run = await start_task(runtime, session, name, request)
     while True:
         await process_ticket(runtime, Ticket(tenant_id, run.id))
         async with runtime.sessions.for_tenant(tenant_id) as session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 import structlog
@@ -45,9 +45,11 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Episode:
-    """One agent run, as it is remembered. The events are those of its trace."""
+    """One agent run, as it is remembered. The events are those of its trace. A trace that has no
+    episode has no `id`.
+    """
 
-    id: UUID
+    id: UUID | None
     content: str
     importance: float
     outcome: str | None
@@ -56,6 +58,14 @@ class Episode:
     error: ErrorInfo | None = None
     playbook: str | None = None
     events: Sequence[Event] = ()
+
+    @property
+    def source(self) -> tuple[Literal["memory", "trace"], UUID]:
+        """What a memory about this run is derived from."""
+        if self.id is not None:
+            return "memory", self.id
+        assert self.trace_id is not None, "an episode or a trace"
+        return "trace", self.trace_id
 
 
 @dataclass(frozen=True)

@@ -202,6 +202,33 @@ where m.tenant_id = :tenant and m.project_id = :project and m.kind = 'episode' a
 order by m.importance desc, m.created_at desc, m.id
 limit :limit
 
+-- name: chosen_traces
+-- The closed traces with these IDs or of these sessions, the oldest first.
+select t.id, t.project_id, t.session_id, coalesce(t.outcome, 'without outcome') outcome
+from traces t
+where t.tenant_id = :tenant and t.state = 'closed'
+  and t.id in (
+      select unnest(cast(:trace_ids as uuid[]))
+      union all
+      select s.id from traces s where s.tenant_id = :tenant and s.session_id = any(cast(:session_ids as text[])))
+order by t.created_at, t.id
+limit :limit
+
+-- name: chosen_episodes
+-- These traces, the oldest first, with the episodes of those that have one.
+select m.id, coalesce(m.content, t.task_description, t.query, '') content, coalesce(m.importance, 0.5) importance, t.outcome,
+       coalesce(m.error_category, t.error ->> 'error_category') error_category, t.id trace_id, t.error, t.playbook
+from traces t
+left join lateral (
+    select e.id, e.content, e.importance, e.error_category
+    from memories e
+    where e.tenant_id = :tenant and e.trace_id = t.id and e.kind = 'episode' and e.status = 'active'
+    order by e.created_at, e.id
+    limit 1
+) m on true
+where t.tenant_id = :tenant and t.id = any(cast(:trace_ids as uuid[]))
+order by t.created_at, t.id
+
 -- name: trace_outcomes
 -- The traces of a project that were stored in a period, by outcome.
 select coalesce(t.outcome, 'without outcome') outcome, count(*) trace_count

@@ -13,9 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import current_tenant_id
 from memory_api.maintenance.tables import MaintenanceTaskRow
 from memory_api.run_queue.tables import UpkeepScheduleRow
-from memory_api.runs.lifecycle import NOW
+from memory_api.runs.lifecycle import NOW, RunBusy
 from memory_api.runs.tables import RunRow
 
+ACTIVE_RUN = "active_run_id"
+"""In the state of a task: the run that executes it."""
 NEVER_STARTED = datetime(2000, 1, 1, tzinfo=UTC)
 """`started_at` of a task that was only started on demand."""
 
@@ -96,3 +98,16 @@ async def lock_task(session: AsyncSession, task: str) -> MaintenanceTaskRow:
     )
     assert row is not None, "just created, and never removed"
     return row
+
+
+class TaskBusy(RunBusy):
+    """Another run executes this task for the tenant."""
+
+
+async def claim_task(session: AsyncSession, task: str, run: RunRow) -> None:
+    """Let `run` execute a task alone. Raises `TaskBusy` while another run of the tenant does."""
+    row = await lock_task(session, task)
+    active: str | None = row.state.get(ACTIVE_RUN)
+    if active not in (None, str(run.id)) and await is_running(session, UUID(active)):
+        raise TaskBusy(f"Run {active} executes `{task}` for this tenant.")
+    row.state = row.state | {ACTIVE_RUN: str(run.id)}

@@ -45,11 +45,11 @@ async def start_maintenance(
 ) -> Run:
     """Queues a run of the task now, also between its periods. The result is in the run.
 
-    Answers 409 for `dreaming` with `REFLECTIVE_MEMORY_MODE=lite`.
+    `dreaming` reads the recent episodes, or the chosen traces and sessions: at least 2 and at most
+    100 closed traces. Answers 409 for it with `REFLECTIVE_MEMORY_MODE=lite`.
     """
     require_whole_tenant(caller)
     await runtime.queue.admit(session)
-    options = (body or StartMaintenanceRequest()).model_dump(exclude_defaults=True)
-    run = await start_task(runtime, session, task, options)
+    run = await start_task(runtime, session, task, body or StartMaintenanceRequest())
     response.headers["Location"] = f"/api/v1/runs/{run.id}"
     return run_response(run)

@@ -7,8 +7,14 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import transaction_time
+from memory_api.core.errors import InvalidRequest
+from memory_api.maintenance.dreaming.context import SESSION_IDS, TRACE_IDS, choose_traces
 from memory_api.maintenance.queries import get_upkeep_time, load_task_starts
-from memory_api.maintenance.schemas import MaintenanceSchedule, MaintenanceTaskName
+from memory_api.maintenance.schemas import (
+    MaintenanceSchedule,
+    MaintenanceTaskName,
+    StartMaintenanceRequest,
+)
 from memory_api.maintenance.tasks import PERIODS, TASKS, require_allowed, scheduled_tasks
 from memory_api.maintenance.upkeep import UPKEEP
 from memory_api.run_queue.port import Ticket
@@ -18,11 +24,21 @@ from memory_api.runtime import Runtime
 
 
 async def start_task(
-    runtime: Runtime, session: AsyncSession, name: MaintenanceTaskName, options: dict[str, Any]
+    runtime: Runtime,
+    session: AsyncSession,
+    name: MaintenanceTaskName,
+    request: StartMaintenanceRequest,
 ) -> RunRow:
     """Enqueues a run of a task, whatever its schedule says. Raises `Conflict` if the settings do
-    not allow the task.
+    not allow the task, and `InvalidRequest` for traces that it cannot read.
     """
+    options: dict[str, Any] = request.model_dump(mode="json", exclude_defaults=True)
+    if request.trace_ids or request.session_ids:
+        if name is not MaintenanceTaskName.DREAMING:
+            field = TRACE_IDS if request.trace_ids else SESSION_IDS
+            raise InvalidRequest(f"Only `dreaming` takes `{field}`.", field=field)
+        chosen = await choose_traces(session, request.trace_ids, request.session_ids)
+        options[TRACE_IDS] = [str(trace_id) for trace_id in chosen]
     if name is MaintenanceTaskName.UPKEEP:
         run = lifecycle.new_run(session, UPKEEP, project_id="default")
     else:

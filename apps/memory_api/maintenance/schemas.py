@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from uuid import UUID
 
 from pydantic import Field
 
 from memory_api.core.schemas import (
+    Name,
     Page,
     RequestModel,
     ResponseModel,
     UtcDatetime,
     with_examples,
 )
+
+MAX_CHOSEN_TRACES = 100
+"""Traces that a request may choose for dreaming."""
 
 
 class MaintenanceTaskName(StrEnum):
@@ -35,6 +40,16 @@ class StartMaintenanceRequest(RequestModel):
     apply: bool = Field(
         default=False,
         description="For `pruning`: archive the memories of the latest report. Else: only report.",
+    )
+    trace_ids: list[UUID] = Field(
+        default_factory=list[UUID],
+        max_length=MAX_CHOSEN_TRACES,
+        description="For `dreaming`: read these traces instead of the recent episodes.",
+    )
+    session_ids: list[Name] = Field(
+        default_factory=list[Name],
+        max_length=MAX_CHOSEN_TRACES,
+        description="For `dreaming`: read the traces of these sessions.",
     )
 
 

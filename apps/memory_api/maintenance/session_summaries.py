@@ -21,6 +21,7 @@ from memory_api.maintenance.episodes import (
     guard_text_on_episodes,
     show_episodes,
 )
+from memory_api.maintenance.queries import claim_task
 from memory_api.memories.editing import rewrite_memory
 from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
@@ -52,9 +53,11 @@ class SessionSummary(BaseModel):
 
 async def summarize_sessions(runtime: Runtime, run: RunRow) -> StepResult:
     """Summarizes the sessions with at least ten episodes that are new since their summary. A run
-    handles 50 sessions; the next one continues.
+    handles 50 sessions; the next one continues. Raises `TaskBusy` while another run of the tenant
+    summarizes.
     """
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        await claim_task(session, SUMMARIES, run)
         rows = (
             await session.execute(
                 SESSIONS_TO_SUMMARIZE,
@@ -121,7 +124,7 @@ async def _summarize(
                 session, memory, item, fields, reason="New episodes.", actor=draft.actor
             )
         memory_id = memory.id if memory is not None else draft.id
-        links = (NewLink(memory_id, "derived_from", "memory", e.id) for e in episodes)
+        links = (NewLink(memory_id, "derived_from", *e.source) for e in episodes)
         await add_links(session, links)
     return "llm" if answered.answer else "rules", answered.error
 

@@ -52,6 +52,12 @@ class TraceRow(Base):
             postgresql_where=text("task_key is not null"),
         ),
         Index(
+            "traces_session_id_idx",
+            "tenant_id",
+            "session_id",
+            postgresql_where=text("session_id is not null"),
+        ),
+        Index(
             "traces_retrieval_id_idx",
             "tenant_id",
             "retrieval_id",

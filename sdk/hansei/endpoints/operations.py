@@ -37,9 +37,18 @@ def list_maintenance_tasks() -> Request[Page[MaintenanceSchedule]]:
     return get_request(f"{API}/maintenance")
 
 
-def start_maintenance(task: MaintenanceTaskName, *, apply: bool = False) -> Request[Run]:
-    """Queue a maintenance task now. `apply` lets `pruning` archive what its report lists."""
-    return write_request("POST", api_path("maintenance", task), {"apply": apply})
+def start_maintenance(
+    task: MaintenanceTaskName,
+    *,
+    apply: bool = False,
+    trace_ids: Sequence[Id] | None = None,
+    session_ids: Sequence[str] | None = None,
+) -> Request[Run]:
+    """Queue a maintenance task now. `apply` lets `pruning` archive what its report lists;
+    `trace_ids` and `session_ids` choose what `dreaming` reads.
+    """
+    chosen = drop_none({"trace_ids": trace_ids, "session_ids": session_ids})
+    return write_request("POST", api_path("maintenance", task), {"apply": apply, **chosen})
 
 
 ErasureTarget = Literal["memory", "trace", "person", "tenant"]

@@ -1,9 +1,10 @@
 """The task `dreaming`: what the recent runs of each project have in common (spec 5).
 
-A model reads the episodes of the time window with enough importance, with the errors and events of
-their traces, and looks for themes. They are stored like the lessons of a reflection: guarded, each
-once, linked to their episodes. A theme that corrects an earlier statement of dreaming replaces it.
-Strategies reach a playbook as a proposal only. Episodes and traces do not change.
+A model reads the episodes of the time window with enough importance, or traces that the request
+names, with the errors and events of the traces, and looks for themes. They are stored like the
+lessons of a reflection: guarded, each once, linked to their episodes. A theme that corrects an
+earlier statement of dreaming replaces it; themes of named traces replace nothing. Strategies reach
+a playbook as a proposal only. Episodes and traces do not change.
 
 Without a model nothing is stored: the episodes are a selection, so nothing about all runs follows
 from them. The model gets the outcomes of all traces of the period.
@@ -22,42 +23,32 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.resources import load_sql
 from memory_api.maintenance.dreaming.context import ACTOR, load_projects
 from memory_api.maintenance.dreaming.generate import ProjectDream, StorableTheme, dream_about
-from memory_api.maintenance.queries import is_running, lock_task
+from memory_api.maintenance.queries import claim_task
 from memory_api.memories.index.writer import unindex_memories
 from memory_api.memories.queries import NewLink, add_links, get_memory, lock_memories
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.playbooks.queries import get_playbook
 from memory_api.reflection.lesson_storage import SavedLesson, save_lessons
 from memory_api.runs.execution import Step, execute_step
-from memory_api.runs.lifecycle import RunBusy, StepResult
+from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 
 log = structlog.get_logger()
 
 DREAMING = "dreaming"
-ACTIVE_RUN = "active_run_id"
-"""In the state of the task: the run that dreams."""
 DREAMED_STRATEGIES = load_sql("maintenance/maintenance.sql", "dreamed_strategies")
 
 
-class DreamingBusy(RunBusy):
-    """Another run dreams for this tenant."""
-
-
 class DreamStep(Step[None, Sequence[ProjectDream], StepResult]):
-    """Dreams about every project of the tenant with at least three recent episodes. `load` raises
-    `DreamingBusy` while another run of the tenant dreams.
+    """Dreams about the traces of the request, or about every project of the tenant with at least three
+    recent episodes. `load` raises `TaskBusy` while another run of the tenant dreams.
     """
 
     kind = DREAMING
 
     async def load(self, session: AsyncSession, run: RunRow) -> None:
-        task = await lock_task(session, DREAMING)
-        active: str | None = task.state.get(ACTIVE_RUN)
-        if active not in (None, str(run.id)) and await is_running(session, UUID(active)):
-            raise DreamingBusy(f"Run {active} dreams for this tenant.")
-        task.state = {ACTIVE_RUN: str(run.id)}
+        await claim_task(session, DREAMING, run)
 
     async def compute(self, runtime: Runtime, run: RunRow, input: None) -> list[ProjectDream]:
         if runtime.llm is None:
@@ -107,7 +98,7 @@ async def _save(session: AsyncSession, run: RunRow, dream: ProjectDream) -> dict
             reflection, *strategies = (ids[item.draft.id] for item in theme.memories)
             for memory_id in (reflection, *strategies):
                 for episode in theme.episodes:
-                    yield NewLink(memory_id, "derived_from", "memory", episode.id)
+                    yield NewLink(memory_id, "derived_from", *episode.source)
             for strategy in strategies:
                 yield NewLink(strategy, "derived_from", "memory", reflection)
 
