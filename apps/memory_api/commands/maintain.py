@@ -72,9 +72,7 @@ def _parse_task(text: str) -> MaintenanceTaskName:
         raise UsageError(f"Unknown task '{text}'. The tasks are: {names}.") from None
 
 
-def _parse_options(
-    apply: bool, traces: list[str], sessions: list[str]
-) -> StartMaintenanceRequest:
+def _parse_options(apply: bool, traces: list[str], sessions: list[str]) -> StartMaintenanceRequest:
     try:
         return StartMaintenanceRequest.model_validate(
             {"apply": apply, "trace_ids": traces, "session_ids": sessions}

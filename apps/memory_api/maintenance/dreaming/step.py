@@ -41,8 +41,8 @@ DREAMED_STRATEGIES = load_sql("maintenance/maintenance.sql", "dreamed_strategies
 
 
 class DreamStep(Step[None, Sequence[ProjectDream], StepResult]):
-    """Dreams about the traces of the request, or about every project of the tenant with at least three
-    recent episodes. `load` raises `TaskBusy` while another run of the tenant dreams.
+    """Dreams about the traces of the request, or about every project of the tenant with at least
+    three recent episodes. `load` raises `TaskBusy` while another run of the tenant dreams.
     """
 
     kind = DREAMING
