@@ -41,6 +41,35 @@ def test_scn_refl_006_01_counters_are_incremented_across_sections() -> None:
     assert counters(book) == {"pat-001": (4, 1), "oth-001": (0, 1)}
 
 
+@each_case("counter", ["3", 3.0, -1, None, True, [1]])
+def test_malformed_counter_is_kept_and_reported(
+    counter: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = playbook()
+    book["sections"]["OTHERS"][0]["helpful"] = counter
+    before = copy.deepcopy(book)
+    apply_bullet_tags(book, [tag("oth-001", "helpful")])
+    assert book == before
+    assert type(book["sections"]["OTHERS"][0]["helpful"]) is type(counter)
+    report = capsys.readouterr().err
+    assert "oth-001" in report
+    assert repr(counter) in report
+    apply_bullet_tags(book, [tag("oth-001", "harmful"), tag("pat-001", "helpful")])
+    assert book["sections"]["OTHERS"][0]["harmful"] == 1
+    assert book["sections"]["OTHERS"][0]["helpful"] == counter
+    assert book["sections"]["PATTERNS & APPROACHES"][0]["helpful"] == 4
+
+
+@each_case("score", ["3", float("inf"), None])
+def test_malformed_score_is_kept_and_reported(
+    score: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = {"key_points": [{"name": "kpt_001", "text": "a", "score": score}]}
+    before = copy.deepcopy(book)
+    assert apply_bullet_tags(book, [tag("kpt_001", "helpful")]) == before
+    assert repr(score) in capsys.readouterr().err
+
+
 def test_scn_refl_006_02_neutral_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     book = playbook()
     apply_bullet_tags(book, [tag("pat-001", "neutral")])

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from memory_api.core.settings import Settings
 from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.library.hybrid_search import open_hybrid_search
-from memory_api.library.playbook_stores import open_playbook_store
+from memory_api.library.playbook_store import open_playbook_store
 from memory_api.llm.registry import open_configured_models
 from memory_api.main import create_app
 from memory_api.playbooks.models import Bullet, Playbook, SearchQuery

@@ -228,6 +228,29 @@ def test_failed_embedding_is_logged_and_raised(
     assert [r.levelno for r in caplog.records] == [logging.ERROR]
 
 
+class FailingQuery(LetterModel):
+    def embed_query(self, text: str) -> list[float]:
+        raise ConnectionError("provider away")
+
+
+def test_embedding_client_logs_its_failure(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConnectionError):
+        EmbeddingClient(Failing(ConnectionError("provider away"))).embed_documents(["a"])
+    with pytest.raises(ConnectionError):
+        EmbeddingClient(FailingQuery()).embed_query("a")
+    assert [(r.levelno, r.message) for r in caplog.records] == [
+        (logging.ERROR, "embedding_failed")
+    ] * 2
+    assert caplog.text.count("ConnectionError: provider away") == 2
+
+
+def test_failure_of_another_client_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    search = HybridSearch(FailingQuery())
+    with pytest.raises(ConnectionError):
+        search.search(SearchQuery(query_text="a"), Playbook(bullets=[bullet("1", "a")]))
+    assert len(caplog.records) == 1
+
+
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, math.nan])
 def test_alpha_is_between_0_and_1(alpha: float) -> None:
     with pytest.raises(ValueError, match="alpha"):

@@ -30,7 +30,7 @@ logging.getLogger().addHandler(Recorder())
 before = (list(logging.getLogger().handlers), logging.getLogger().level)
 
 from memory_api.library.llm_client import LLMClient, create_chat_model
-from memory_api.library.playbook_stores import PlaybookStore
+from memory_api.library.playbook_store import PlaybookStore
 from memory_api.library.reflector_agent import ReflectorAgent
 from memory_api.library.transcript_reflector import run_reflector
 from memory_api.llm.errors import LLMError
@@ -53,7 +53,7 @@ print(json.dumps(records), file=sys.stderr)
 """
 
 
-def test_failures_are_logged_as_warnings_without_contents(
+def test_failures_are_logged_as_warnings_without_keys_and_prompts(
     stub: StubProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     stub.behave = lambda call: unauthorized()
@@ -72,25 +72,32 @@ def test_failures_are_logged_as_warnings_without_contents(
         "reflector_failed",
     ]
     assert "error_type=LLMAuthenticationFailed code=" in ours[1][2]
+    assert "Traceback (most recent call last)" in ours[2][2]
+    assert ours[2][2].splitlines()[-1].startswith("memory_api.llm.errors.LLMAuthenticationFailed:")
     assert not any(record[3] for record in ours)
     written = done.stderr + done.stdout
     assert "the secret question" not in written
     assert KEY not in written
-    assert "Traceback" not in written
 
 
-def test_private_fields_and_secrets_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_message_and_stack_have_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     before = structlog.get_config()
     structlog.reset_defaults()
     caplog.set_level(logging.INFO, "hansei.test")
     try:
-        get_logger("hansei.test").error(
-            "failed", error="the prompt", exc_info=True, model=f"m {KEY}"
-        )
+        try:
+            raise ValueError(f"refused {KEY}")
+        except ValueError as error:
+            get_logger("hansei.test").error(
+                "failed", error=str(error), exc_info=True, model=f"m {KEY}"
+            )
     finally:
         structlog.configure(**before)
     (record,) = caplog.records
     assert (record.levelname, record.name, record.exc_info) == ("WARNING", "hansei.test", None)
-    assert record.getMessage().startswith("failed model=m ")
+    first, second, *_, last = record.getMessage().splitlines()
+    assert first.startswith("failed error=refused ")
+    assert " model=m " in first
+    assert second == "Traceback (most recent call last):"
+    assert last.startswith("ValueError: refused ")
     assert KEY not in record.getMessage()
-    assert "the prompt" not in record.getMessage()

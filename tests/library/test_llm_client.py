@@ -64,6 +64,51 @@ def test_invoke_returns_message(client: LLMClient, stub: StubProvider) -> None:
     assert client.invoke([Message("user", "two?")]) == Message("assistant", "second")
 
 
+class HumanMessage:
+    """As LangChain's."""
+
+    type, content = "human", "one?"
+
+
+@each_case(
+    "messages",
+    [
+        "one?",
+        ["one?"],
+        [("human", "one?")],
+        [("user", "one?")],
+        [{"role": "user", "content": "one?"}],
+        [HumanMessage()],
+    ],
+)
+def test_messages_are_accepted_in_the_forms_of_langchain(
+    client: LLMClient, stub: StubProvider, messages: Any
+) -> None:
+    client.invoke(messages)
+    assert [(m["role"], m["content"]) for m in stub.calls[0].body["messages"]] == [("user", "one?")]
+
+
+def test_roles_are_kept(client: LLMClient, stub: StubProvider) -> None:
+    client.invoke([("system", "Be short."), ("ai", "Yes?"), {"role": "human", "content": "Go."}])
+    sent = [(m["role"], m["content"]) for m in stub.calls[0].body["messages"]]
+    assert sent == [("system", "Be short."), ("assistant", "Yes?"), ("user", "Go.")]
+
+
+@each_case(
+    "messages",
+    [7, [7], [("nobody", "x")], [{"role": "user"}], [("user", 7)], [("a", "b", "c")], [None]],
+)
+def test_other_messages_are_refused_in_one_line(
+    client: LLMClient, stub: StubProvider, logs: list[dict[str, Any]], messages: Any
+) -> None:
+    with pytest.raises(TypeError) as raised:
+        client.invoke(messages)
+    assert "\n" not in str(raised.value)
+    assert logs[-1]["event"] == "llm_messages_invalid"
+    assert logs[-1]["exc_info"] is raised.value
+    assert stub.calls == []
+
+
 def test_template_is_filled_in(client: LLMClient, stub: StubProvider) -> None:
     stub.queue(answer("done"))
     text = client.invoke_with_template("Q: {question}\nLike {{this}}", {"question": "why?"})
@@ -88,6 +133,8 @@ def test_failure_is_logged_and_raised_again(
         ("llm_failed", "LLMAuthenticationFailed"),
         ("llm_failed", "LLMAuthenticationFailed"),
     ]
+    assert all(isinstance(entry["exc_info"], LLMAuthenticationFailed) for entry in logs)
+    assert all(entry["error"] == str(entry["exc_info"]) for entry in logs)
 
 
 def test_missing_variable_is_logged_and_raised(

@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
-from memory_api.library.llm_client import LLMClient
-from memory_api.library.playbook_stores import PlaybookStore
-from memory_api.library.reflector_agent import ReflectorAgent
+from memory_api.library.llm_client import LLMClient, create_chat_model
+from memory_api.library.playbook_store import PlaybookStore
+from memory_api.library.reflector_agent import ReflectionResult, ReflectorAgent
 from memory_api.llm.port import LLM
 from memory_api.llm.registry import open_llm
 from memory_api.playbooks.models import Bullet, Playbook
 from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
-from memory_api.reflection.trajectories.schemas import Insight, Trajectory, TrajectoryResult
+from memory_api.reflection.trajectories.schemas import (
+    BulletEvaluation,
+    Insight,
+    Trajectory,
+    TrajectoryResult,
+)
 from tests.support.stub_provider import (
     StubProvider,
     answer,
@@ -215,8 +220,154 @@ async def test_wrapped_answer_is_read(
 @pytest.mark.parametrize(
     "text", ["", "no JSON", "[1]", '{"insights": 1}', '{"insights": [{"reasoning": "only"}]}']
 )
-async def test_unreadable_answer_gives_no_insights(agent: ReflectorAgent, text: str) -> None:
+async def test_unreadable_answer_gives_no_insights(
+    agent: ReflectorAgent, text: str, logs: list[dict[str, Any]]
+) -> None:
     assert agent._extract_insights(text) == []
+    assert [entry["event"] for entry in logs] == ["insights_unreadable"]
+
+
+async def test_malformed_insight_costs_only_itself(
+    agent: ReflectorAgent, stub: StubProvider, logs: list[dict[str, Any]]
+) -> None:
+    malformed: Any = {"reasoning": "No lesson.", "key_insight": None}
+    stub.queue(said(insight("One"), malformed, insight("Two"), verdicts=BOTH))
+    result = await agent.arun(*ASKED)
+    assert [i.key_insight for i in result.insights] == ["One", "Two"]
+    assert len(result.bullet_evaluations) == 2
+    assert len(stub.calls) == 1
+    assert ("insights_malformed", 1) in [(entry["event"], entry.get("count")) for entry in logs]
+
+
+@pytest.mark.parametrize(
+    ("client", "builder", "store", "missing"),
+    [
+        (object(), ReflectorPromptBuilder(), PlaybookStore(), "`llm_client` .* `complete`"),
+        (None, object(), PlaybookStore(), "`prompt_builder` .* `build`"),
+        (None, ReflectorPromptBuilder(), object(), "`playbook_store` .* `load`"),
+        (None, ReflectorPromptBuilder(), None, "`playbook_store` .* `load`"),
+    ],
+)
+def test_object_without_a_part_is_refused(
+    client: Any, builder: Any, store: Any, missing: str
+) -> None:
+    with pytest.raises(TypeError, match=missing):
+        ReflectorAgent(client, builder, store)
+
+
+class OwnAgent(ReflectorAgent):
+    """Overrides the parts as the document types them: as plain functions."""
+
+    def _extract_insights(self, llm_response: str) -> list[Insight]:
+        return [Insight(**insight(line)) for line in llm_response.splitlines()]
+
+    def _evaluate_bullets(  # type: ignore[override]
+        self, trajectory: Trajectory, ground_truth: str, used_bullets: Any
+    ) -> list[BulletEvaluation]:
+        assert self.llm_client is not None
+        reason = self.llm_client.invoke_with_template("Why {id}?", {"id": used_bullets[0].id})
+        return [
+            BulletEvaluation(bullet_id=bullet.id, tag="harmful", reason=reason)
+            for bullet in used_bullets
+        ]
+
+
+def test_overridden_parts_are_used(stub: StubProvider, store: PlaybookStore) -> None:
+    stub.queue(answer("Lesson one\nLesson two"), answer("because"))
+    with LLMClient(create_chat_model("openai", "stub", base_url=stub.openai_url)) as client:
+        result = OwnAgent(client, ReflectorPromptBuilder(), store).run(*ASKED)
+    assert [i.key_insight for i in result.insights] == ["Lesson one", "Lesson two"]
+    assert [(e.bullet_id, e.tag, e.reason) for e in result.bullet_evaluations] == [
+        ("pat-00001", "harmful", "because"),
+        ("mis-00002", "harmful", "because"),
+    ]
+    assert len(stub.calls) == 2
+
+
+async def test_failing_own_evaluation_keeps_insights(
+    model: LLM, stub: StubProvider, store: PlaybookStore, logs: list[dict[str, Any]]
+) -> None:
+    class Failing(ReflectorAgent):
+        async def _evaluate_bullets(self, *_: Any) -> list[BulletEvaluation]:
+            raise ZeroDivisionError
+
+    stub.queue(said(insight(), verdicts=BOTH))
+    result = await Failing(LLMClient(model), ReflectorPromptBuilder(), store).arun(*ASKED)
+    assert result.insights == [Insight(**insight())]
+    assert result.bullet_evaluations == []
+    assert "analysis_incomplete" in [entry["event"] for entry in logs]
+
+
+class OwnBuilder:
+    """A builder that shares nothing with ours."""
+
+    def build(
+        self,
+        trajectory: Trajectory,
+        ground_truth: str,
+        test_report: str,
+        used_bullets: Any,
+        dataset: str,
+        previous_insights: Any = None,
+    ) -> str:
+        earlier = [i.key_insight for i in previous_insights] if previous_insights else None
+        return f"MY OWN PROMPT about {dataset}, after {earlier}"
+
+    def build_evaluation_prompt(
+        self, trajectory: Trajectory, ground_truth: str, bullet: Bullet
+    ) -> str:
+        return f"MY OWN QUESTION about {bullet.id}"
+
+
+class OwnBuild(ReflectorPromptBuilder):
+    build = OwnBuilder.build
+    build_evaluation_prompt = OwnBuilder.build_evaluation_prompt
+
+
+@pytest.mark.parametrize("builder", [OwnBuilder(), OwnBuild()])
+async def test_builder_with_its_own_build_is_used(
+    model: LLM, stub: StubProvider, store: PlaybookStore, builder: Any
+) -> None:
+    stub.queue(
+        said(insight(), verdicts=[verdict("pat-00001", "helpful")]),
+        said(),
+        answer({"tag": "neutral", "reason": "It was not followed."}),
+    )
+    agent = ReflectorAgent(LLMClient(model), builder, store)
+    result = await agent.arun(*ASKED, max_iterations=2)
+    assert [call.user for call in stub.calls] == [
+        "MY OWN PROMPT about coding, after None",
+        "MY OWN PROMPT about coding, after ['Use splitlines for lines.']",
+        "MY OWN QUESTION about mis-00002",
+    ]
+    assert {e.bullet_id: e.tag for e in result.bullet_evaluations} == {
+        "pat-00001": "helpful",
+        "mis-00002": "neutral",
+    }
+
+
+def test_result_has_the_name_of_the_document() -> None:
+    assert ReflectionResult is TrajectoryResult
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "read"), [("coding", "other", "coding"), ("", "other", "other"), ("", "", "")]
+)
+async def test_dataset_of_trajectory_takes_precedence(
+    agent: ReflectorAgent, stub: StubProvider, own: str, asked: str, read: str
+) -> None:
+    stub.behave = lambda call: said(insight())
+    sent = TRAJECTORY.model_copy(update={"dataset": own, "used_bullet_ids": []})
+    result = await agent.arun(sent, TRUTH, REPORT, asked)
+    assert result.trajectory_dataset == read
+    stub.behave = lambda call: server_error()
+    failed = await agent.arun(sent, TRUTH, REPORT, asked)
+    assert failed.iteration_count == 0
+    assert failed.trajectory_dataset == read
+
+
+def test_trajectory_has_no_dataset_by_default() -> None:
+    assert Trajectory(query="q", generated_answer="a").dataset == ""
 
 
 async def test_secrets_are_in_neither_prompt_nor_result(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from memory_api.library.playbook_stores import PlaybookStore
+from memory_api.library.playbook_store import PlaybookStore
 from memory_api.library.reflector_agent import ReflectorAgent
 from memory_api.playbooks.models import Bullet
 from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
@@ -20,6 +20,7 @@ from memory_api.reflection.trajectories.schemas import (
     Trajectory,
     TrajectoryResult,
 )
+from memory_api.text.terms import estimate_tokens
 
 EXAMPLES = settings(max_examples=100, deadline=None)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
@@ -118,6 +119,38 @@ def test_property_3_prompt_contains_its_inputs(
         assert answer in one
         assert truth in one
         assert bullet.content in one
+
+
+LONG = st.builds(
+    lambda line, count: "\n".join(f"{number} {line}" for number in range(count)),
+    st.text(st.characters(categories=["L", "Zs"]), min_size=5, max_size=60),
+    st.integers(400, 900),
+)
+
+
+@EXAMPLES
+@given(LONG, LONG, LONG, st.lists(LONG, min_size=1, max_size=2))
+def test_property_3_inputs_above_the_budget_are_shortened(
+    answer: str, truth: str, report: str, contents: list[str]
+) -> None:
+    """Every input keeps its beginning and its end, and a mark shows what was left out."""
+    bullets = [
+        Bullet(id=f"pat-{n:05d}", section="s", content=content)
+        for n, content in enumerate(contents, start=1)
+    ]
+    trajectory = Trajectory(query="q", generated_answer=answer)
+    builder, unlimited = ReflectorPromptBuilder(budget=2_000), ReflectorPromptBuilder(budget=10**9)
+    prompt = builder.build(trajectory, truth, report, bullets, "any")
+    complete = unlimited.build(trajectory, truth, report, bullets, "any")
+    for text in (answer, truth, report):
+        lines = text.splitlines()
+        assert lines[0] in prompt
+        assert lines[-1] in prompt
+        assert text in complete
+    assert all(f"[{bullet.id}]" in complete for bullet in bullets)
+    assert "omitted" in prompt
+    empty = builder.build(Trajectory(query="q", generated_answer="a"), "b", "c", [], "any")
+    assert estimate_tokens(prompt) - estimate_tokens(empty) <= 2_000 * 1.1
 
 
 # Feature: reflector-agent, Property 4: insights written as JSON are read back equal, alone or in an

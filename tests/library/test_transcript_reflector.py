@@ -131,6 +131,7 @@ async def test_scn_refl_004_02_unknown_bullet_is_kept_in_tags(
 ) -> None:
     stub.queue(answer({"analysis": "x", "bullet_tags": [tag("pat-999"), tag("pat-001")]}))
     result = await run_reflector(MESSAGES, PLAYBOOK, [], llm=model)
+    assert [t["name"] for t in result["bullet_tags"]] == ["pat-999", "pat-001"]
     playbook = json.loads(json.dumps(PLAYBOOK))
     counted = apply_bullet_tags(playbook, result["bullet_tags"])
     assert counted["sections"]["PATTERNS & APPROACHES"][0]["helpful"] == 4
@@ -260,6 +261,23 @@ class Broken:
 )
 async def test_inv_refl_002_never_raises(messages: Any, playbook: Any, cited: Any) -> None:
     assert await run_reflector(messages, playbook, cited, llm=Broken()) == EMPTY
+
+
+@each_case(
+    "messages",
+    [
+        [],
+        [{"role": "assistant"}],
+        [{"role": "user", "content": ""}, {"role": "assistant", "content": " \n"}],
+        [{"role": "user", "content": []}],
+        ["text", 7, None],
+    ],
+)
+async def test_session_without_usable_message_calls_no_model(
+    model: LLM, stub: StubProvider, messages: Any
+) -> None:
+    assert await run_reflector(messages, PLAYBOOK, ["pat-001"], llm=model) == EMPTY
+    assert stub.calls == []
 
 
 async def test_timeout_gives_empty_result(bare: LLM, stub: StubProvider) -> None:

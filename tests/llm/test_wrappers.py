@@ -158,6 +158,23 @@ async def test_wait_is_random_up_to_step(llm: LLM, stub: StubProvider) -> None:
     assert drawn == [(0, 2.0), (0, 4.0)]
 
 
+async def test_delay_is_random_by_default(llm: LLM, stub: StubProvider) -> None:
+    stub.behave = lambda call: server_error()
+    waits: list[list[float]] = []
+
+    async def sleep(seconds: float) -> None:
+        waits[-1].append(seconds)
+
+    for _ in range(5):
+        waits.append([])
+        with pytest.raises(LLMError):
+            await RetryingLLM(llm, sleep=sleep).complete(QUESTION)
+    for position, step in enumerate((2.0, 4.0)):
+        delays = [each[position] for each in waits]
+        assert all(0 <= delay <= step for delay in delays)
+        assert len(set(delays)) == 5, "the same delay again is as likely as 1 in 2 ** 50"
+
+
 def test_zero_attempts_is_an_error(llm: LLM) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         RetryingLLM(llm, attempts=0)

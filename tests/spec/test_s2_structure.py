@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
-from memory_api.library.playbook_stores import PlaybookStore
+from memory_api.library.playbook_store import PlaybookStore
 from memory_api.memories.search.query import DEFAULT_ALPHA
 from memory_api.runtime import Runtime
 from tests.support.cases import each_case
@@ -31,6 +31,7 @@ PURE = {
     "playbooks/citations.py": {"playbooks.state"},
     "playbooks/deltas.py": {"playbooks.models", "playbooks.sections", "playbooks.state"},
     "library/hybrid_search.py": {"core.settings", "playbooks.models", "playbooks.sections"},
+    "library/playbook_store.py": {"core.settings", "playbooks.models"},
 }
 """Modules that can be used without the service, and the modules of the service they import."""
 
@@ -49,6 +50,24 @@ def imported(path: Path) -> set[str]:
 @each_case(("name", "needs"), PURE.items())
 def test_pure_modules_import_only_their_models(name: str, needs: set[str]) -> None:
     assert imported(SERVICE / name) == {f"{OURS}.{need}" for need in needs}
+
+
+LOADED = """
+import sys, {module}
+ours = [name for name in sys.modules if name.startswith("memory_api.")]
+others = {{"fastapi", "starlette", "asyncpg", "openai", "anthropic"}} & set(sys.modules)
+print(len(ours), *others)
+"""
+
+
+@each_case("name", PURE)
+def test_pure_modules_load_little(name: str) -> None:
+    module = f"{OURS}.{name.removesuffix('.py').replace('/', '.')}"
+    command = [sys.executable, "-c", LOADED.format(module=module)]
+    loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    count, *others = loaded.stdout.split()
+    assert others == []
+    assert int(count) <= 12
 
 
 def test_imports_go_down_only() -> None:
@@ -80,7 +99,7 @@ PLACES = {
     "container": "apps/memory_api/runtime.py",
     "exceptions": "apps/memory_api/core/errors.py",
     "schema": "apps/memory_api/core/schemas.py",
-    "playbook store": "apps/memory_api/library/playbook_stores.py",
+    "playbook store": "apps/memory_api/library/playbook_store.py",
     "hybrid search": "apps/memory_api/library/hybrid_search.py",
     "llm client": "apps/memory_api/library/llm_client.py",
     "entry point": "apps/memory_api/main.py",

@@ -14,7 +14,7 @@ from memory_api.auth.identity import Identity, KeyScope
 from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.library.hybrid_search import EmbeddingClient, HybridSearch
 from memory_api.library.llm_client import LLMClient
-from memory_api.library.playbook_stores import PlaybookStore
+from memory_api.library.playbook_store import PlaybookStore
 from memory_api.library.workflow import ReflectionWorkflow, WorkflowState
 from memory_api.llm.circuit_breaker import CircuitBreakers
 from memory_api.llm.registry import open_llm

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from typing import Any, Literal
 
 import structlog
@@ -15,10 +16,6 @@ from memory_api.core.errors import ConfigurationError, HanseiError
 from memory_api.core.log_context import add_span_ids, redact_line
 from memory_api.core.secret_redaction import redact
 
-PRIVATE_FIELDS = frozenset({"error", "exc_info"})
-"""Fields that may contain parts of a prompt, keys or local variables. The standard library's
-loggers do not get them.
-"""
 MAX_FIELD_LENGTH = 200
 """Characters of a field in the standard library's loggers."""
 
@@ -47,13 +44,20 @@ class EventLogger:
         logger = logging.getLogger(self.name)
         level = min(level, logging.WARNING)  # the application decides what is an error to it
         if logger.isEnabledFor(level):
-            shown = {name: fields[name] for name in fields if name not in PRIVATE_FIELDS}
-            texts = (f"{name}={_to_field_text(value)}" for name, value in shown.items())
-            logger.log(level, "%s", " ".join((event, *texts)))
+            failure = fields.pop("exc_info", None)
+            texts = (f"{name}={_to_field_text(value)}" for name, value in fields.items())
+            line = " ".join((event, *texts))
+            logger.log(level, "%s", f"{line}\n{_to_stack(failure)}" if failure else line)
 
 
 def _to_field_text(value: Any) -> str:
     return redact(" ".join(str(value).split())).text[:MAX_FIELD_LENGTH]
+
+
+def _to_stack(failure: Any) -> str:
+    """The stack trace of an exception, or of the one being handled, without secrets."""
+    error = failure if isinstance(failure, BaseException) else sys.exception()
+    return redact("".join(traceback.format_exception(error))).text.strip() if error else ""
 
 
 def get_logger(name: str) -> EventLogger:

@@ -13,7 +13,8 @@ import math
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
@@ -53,7 +54,7 @@ class EmbeddingPort(Protocol):
 
 class EmbeddingClient:
     """Synchronous interface to an embedding model. An asynchronous model runs on this client's own
-    event loop until `close()`.
+    event loop until `close()`. Errors of the model are logged and raised.
 
     Raises RuntimeError if an asynchronous model is called inside a running event loop, which would
     block it.
@@ -67,11 +68,13 @@ class EmbeddingClient:
         self.close = weakref.finalize(self, self._runner.close)
 
     def embed_query(self, text: str) -> list[float]:
-        return _floats(self._resolve(self.model.embed_query(text)))
+        with _logged_failure():
+            return _floats(self._resolve(self.model.embed_query(text)))
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector per text, in the order of the texts."""
-        return [_floats(vector) for vector in self._resolve(self.model.embed_documents(texts))]
+        with _logged_failure():
+            return [_floats(vector) for vector in self._resolve(self.model.embed_documents(texts))]
 
     def _resolve(self, result: T | Awaitable[T]) -> T:
         if not inspect.isawaitable(result):
@@ -86,6 +89,16 @@ class EmbeddingClient:
         raise RuntimeError(
             "EmbeddingClient is synchronous. In async code, await the embedding model directly."
         )
+
+
+@contextmanager
+def _logged_failure() -> Generator[None]:
+    """Logs an error with its stack and raises it."""
+    try:
+        yield
+    except Exception:
+        logger.exception("embedding_failed")
+        raise
 
 
 async def _await_result(result: Awaitable[T]) -> T:
@@ -109,7 +122,12 @@ class HybridSearch:
     ) -> None:
         if not 0.0 <= alpha <= 1.0:
             raise ValueError(f"`alpha` must be between 0 and 1, not {alpha}.")
-        self.embedding_client = embedding_client
+        # Any other client is wrapped, so that its errors are logged too.
+        self.embedding_client = (
+            embedding_client
+            if isinstance(embedding_client, EmbeddingClient)
+            else EmbeddingClient(embedding_client)
+        )
         self.alpha = alpha
         self.tokenize = tokenize
 
@@ -139,13 +157,10 @@ class HybridSearch:
         return results[: query.top_k]
 
     def _cosines(self, query_text: str, texts: list[str]) -> list[float]:
-        try:
-            query = self.embedding_client.embed_query(query_text)
-            documents = self.embedding_client.embed_documents(texts)
+        query = self.embedding_client.embed_query(query_text)
+        documents = self.embedding_client.embed_documents(texts)
+        with _logged_failure():
             return cosines(query, documents)
-        except Exception:
-            logger.exception("embedding_failed")
-            raise
 
 
 def filter_candidates(query: SearchQuery, bullets: Sequence[Bullet]) -> list[Bullet]:

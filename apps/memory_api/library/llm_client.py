@@ -4,16 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from memory_api.core.telemetry import failure_fields, get_logger
-from memory_api.llm.port import LLM, LLMRequest, Message
+from memory_api.llm.port import LLM, LLMRequest, Message, Role
 from memory_api.llm.prompts import content_hash, render_template
 from memory_api.llm.registry import open_llm
 
 T = TypeVar("T")
 log = get_logger(__name__)
+MessageLike = Any
+"""What `LLMClient.invoke` accepts as a message."""
+_ROLES: Mapping[object, Role] = {
+    "system": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+}
+
+
+def _to_message(value: MessageLike) -> Message:
+    """Raises TypeError for anything else."""
+    if isinstance(value, Message):
+        return value
+    if isinstance(value, str):
+        return Message("user", value)
+    given: Any = value
+    role: Any = None
+    content: Any = None
+    if isinstance(value, Mapping):
+        role, content = given.get("role"), given.get("content")
+    elif isinstance(value, Sequence):
+        role, content = given if len(given) == 2 else (None, None)
+    else:
+        role, content = getattr(given, "type", None), getattr(given, "content", None)
+    if isinstance(role, str) and role in _ROLES and isinstance(content, str):
+        return Message(_ROLES[role], content)
+    raise TypeError(
+        "A message is a text, (role, text) or {'role': …, 'content': …} with the role system, "
+        f"user or assistant, not {type(given).__name__} {given!r:.100}."
+    )
 
 
 def create_chat_model(
@@ -41,7 +73,11 @@ class LLMClient:
     `invoke` and `invoke_with_template` are for synchronous code and raise RuntimeError inside an
     event loop; use `ainvoke` and `ainvoke_with_template` there. Several threads may call them at
     the same time. Use a client either synchronously or asynchronously, because its connections
-    belong to one event loop. Errors are logged and raised.
+    belong to one event loop. Errors are logged with their stack and raised.
+
+    A message is a `Message`, a text of the user, a pair (role, text), a mapping with `role` and
+    `content`, or an object with `type` and `content`, such as a message of LangChain. One text
+    stands for one message.
     """
 
     def __init__(self, chat_model: LLM, *, purpose: str = "invoke", max_tokens: int = 2048) -> None:
@@ -50,9 +86,15 @@ class LLMClient:
         self._max_tokens = max_tokens
         self._loop = _LoopThread()
 
-    async def ainvoke(self, messages: Sequence[Message]) -> Message:
-        """The model's reply as an assistant message."""
-        return Message("assistant", await self._complete(tuple(messages), None))
+    async def ainvoke(self, messages: str | Iterable[MessageLike]) -> Message:
+        """The model's reply as an assistant message. Raises TypeError for what is no message."""
+        try:
+            given = [messages] if isinstance(messages, str) else list(messages)
+            converted = tuple(map(_to_message, given))
+        except TypeError as error:
+            log.error("llm_messages_invalid", purpose=self._purpose, error=error, exc_info=error)
+            raise
+        return Message("assistant", await self._complete(converted, None))
 
     async def ainvoke_with_template(self, template: str, variables: Mapping[str, str]) -> str:
         """Fills `{name}` placeholders and calls the model. `render_template` never reads a value as
@@ -61,11 +103,11 @@ class LLMClient:
         try:
             prompt = render_template(template, variables)
         except ValueError as error:
-            log.warning("llm_template_failed", purpose=self._purpose, **failure_fields(error))
+            log.error("llm_template_failed", purpose=self._purpose, error=error, exc_info=error)
             raise
         return await self._complete((Message("user", prompt),), content_hash(template))
 
-    def invoke(self, messages: Sequence[Message]) -> Message:
+    def invoke(self, messages: str | Iterable[MessageLike]) -> Message:
         """`ainvoke` for synchronous code. Raises RuntimeError inside an event loop."""
         return self.run(self.ainvoke, messages)
 
@@ -97,8 +139,14 @@ class LLMClient:
         try:
             reply = await self.chat_model.complete(request)
         except Exception as error:
-            model = self.chat_model.model
-            log.warning("llm_failed", purpose=self._purpose, model=model, **failure_fields(error))
+            log.error(
+                "llm_failed",
+                purpose=self._purpose,
+                model=self.chat_model.model,
+                **failure_fields(error),
+                error=str(error),
+                exc_info=error,
+            )
             raise
         return reply.text
 

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from memory_api.core.secret_redaction import redact, redact_value
 from memory_api.core.telemetry import failure_fields, get_logger
 from memory_api.library.llm_client import LLMClient
 from memory_api.llm.model_session import ModelSession
-from memory_api.llm.port import LLM
+from memory_api.llm.port import LLM, Message
+from memory_api.llm.prompts import PromptMessages
 from memory_api.playbooks.citations import resolve_citations
 from memory_api.playbooks.models import Bullet, Playbook
 from memory_api.reflection.trajectories.generate import (
+    OwnParts,
+    PromptSource,
+    TrajectoryInput,
     analyze_trajectory,
     judge_bullets,
     trajectory_input,
@@ -32,6 +38,8 @@ from memory_api.reflection.trajectories.schemas import (
 )
 
 log = get_logger(__name__)
+ReflectionResult = TrajectoryResult
+"""The name of S1. `memory_api.reflection.schemas.ReflectionResult` is the result of S5."""
 
 
 class PlaybookSource(Protocol):
@@ -40,21 +48,83 @@ class PlaybookSource(Protocol):
     def load(self, dataset: str) -> Playbook: ...
 
 
+class PromptBuilder(Protocol):
+    """`ReflectorPromptBuilder` or your own class."""
+
+    def build(
+        self,
+        trajectory: Trajectory,
+        ground_truth: str,
+        test_report: str,
+        used_bullets: Sequence[Bullet],
+        dataset: str,
+        previous_insights: Sequence[Insight] | None = None,
+    ) -> str: ...
+    def build_evaluation_prompt(
+        self, trajectory: Trajectory, ground_truth: str, bullet: Bullet
+    ) -> str: ...
+
+
+_BUILDER_METHODS = ("build", "build_evaluation_prompt")
+
+
+class _BuilderPrompts:
+    """Asks with the texts of a builder that has its own `build` or `build_evaluation_prompt`."""
+
+    def __init__(self, builder: PromptBuilder) -> None:
+        self.builder = builder
+
+    def question(
+        self,
+        trajectory: Trajectory,
+        ground_truth: str,
+        test_report: str,
+        used_bullets: Sequence[Bullet],
+        dataset: str,
+        previous_insights: Sequence[Insight] | None = None,
+        *,
+        facts: Sequence[str] = (),
+        lessons: Sequence[str] = (),
+    ) -> PromptMessages:
+        text = self.builder.build(
+            trajectory, ground_truth, test_report, used_bullets, dataset, previous_insights or None
+        )
+        return _to_messages(text, *(bullet.id for bullet in used_bullets))
+
+    def evaluation_question(
+        self, trajectory: Trajectory, ground_truth: str, bullet: Bullet, dataset: str = ""
+    ) -> PromptMessages:
+        text = self.builder.build_evaluation_prompt(trajectory, ground_truth, bullet)
+        return _to_messages(text, bullet.id)
+
+
+def _to_messages(text: str, *keys: str) -> PromptMessages:
+    return PromptMessages((Message("user", text),), 0, text, keys)
+
+
 class ReflectorAgent:
     """Derives insights and bullet verdicts from a trajectory.
 
     `llm_client` is an `LLMClient`, a model, or None. With None the rules engine reflects and gives
-    no verdicts. Several threads may call `run` of one agent at the same time.
+    no verdicts. Raises TypeError for an object that lacks a method. Several threads may call `run`
+    of one agent at the same time.
+
+    A subclass may override `_resolve_bullets`, `_extract_insights` and `_evaluate_bullets`, the
+    last two as plain functions too. Without an override, one model call gives insights and
+    verdicts, and the bullets that it leaves out get a call each.
     """
 
     def __init__(
         self,
         llm_client: LLMClient | LLM | None,
-        prompt_builder: ReflectorPromptBuilder,
+        prompt_builder: PromptBuilder,
         playbook_store: PlaybookSource,
     ) -> None:
         if llm_client is not None and not isinstance(llm_client, LLMClient):
+            _require_parts("llm_client", llm_client, "complete")
             llm_client = LLMClient(llm_client, purpose="reflect")
+        _require_parts("prompt_builder", prompt_builder, *_BUILDER_METHODS)
+        _require_parts("playbook_store", playbook_store, "load")
         self.llm_client: LLMClient | None = llm_client
         self.prompt_builder = prompt_builder
         self.playbook_store = playbook_store
@@ -104,7 +174,11 @@ class ReflectorAgent:
                 self._resolve_bullets(trajectory.used_bullet_ids, playbook),
             )
             analysis = await analyze_trajectory(
-                input, self.prompt_builder, self._model_session(), max_iterations=max_iterations
+                input,
+                self._prompts(),
+                self._model_session(),
+                max_iterations=max_iterations,
+                own=self._own_parts(input),
             )
             return analysis.result
         except Exception as error:
@@ -129,7 +203,7 @@ class ReflectorAgent:
         if model_session is None:
             return []
         input = await trajectory_input(trajectory, ground_truth, bullets=used_bullets)
-        return await judge_bullets(input, self.prompt_builder, model_session)
+        return await judge_bullets(input, self._prompts(), model_session)
 
     def _resolve_bullets(self, bullet_ids: Sequence[str], playbook: Playbook) -> list[Bullet]:
         """The bullets with these IDs, each once, in the order of the IDs. Unknown IDs are skipped
@@ -141,8 +215,38 @@ class ReflectorAgent:
             log.warning("unknown_bullets_skipped", bullet_ids=unknown_ids[:20])
         return [bullets[key] for key in dict.fromkeys(key_by_citation.values())]
 
+    def _prompts(self) -> PromptSource:
+        builder = self.prompt_builder
+        if isinstance(builder, ReflectorPromptBuilder) and not any(
+            _is_replaced(builder, ReflectorPromptBuilder, name) for name in _BUILDER_METHODS
+        ):
+            return builder
+        return _BuilderPrompts(builder)
+
+    def _own_parts(self, input: TrajectoryInput) -> OwnParts:
+        """The methods that a subclass overrides."""
+        own = OwnParts()
+        if _is_replaced(self, ReflectorAgent, "_extract_insights"):
+            own = replace(own, extract_insights=self._extract_insights)
+        if _is_replaced(self, ReflectorAgent, "_evaluate_bullets"):
+            arguments = (input.trajectory, input.ground_truth, list(input.bullets))
+            own = replace(own, evaluate_bullets=partial(self._evaluate_bullets, *arguments))
+        return own
+
     def _model_session(self) -> ModelSession | None:
         return None if self.llm_client is None else ModelSession(self.llm_client.chat_model)
+
+
+def _is_replaced(given: object, original: type, name: str) -> bool:
+    """Whether a subclass, or the object itself, has its own method of this name."""
+    return getattr(getattr(given, name), "__func__", None) is not getattr(original, name)
+
+
+def _require_parts(name: str, given: object, *methods: str) -> None:
+    """Raises TypeError if the object lacks one of the methods."""
+    for method in methods:
+        if not callable(getattr(given, method, None)):
+            raise TypeError(f"`{name}` has no method `{method}`: {type(given).__name__}.")
 
 
 def _redact_trajectory(trajectory: Trajectory) -> Trajectory:

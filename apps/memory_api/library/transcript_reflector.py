@@ -41,7 +41,8 @@ async def run_reflector(
     retry: Callable[[LLM], LLM] = RetryingLLM,
 ) -> dict[str, Any]:
     """Analyzes a session: `{"analysis": …, "bullet_tags": [{"name", "tag", "rationale"}]}`. Never
-    raises; both are empty after an error, which is logged without its message. `playbook` may have
+    raises; both are empty after an error, which is logged without its message, and if no message
+    has a text or a tool call. `playbook` may have
     an older form: plain texts, or a flat list `key_points`.
 
     With `cited_ids` the model tags these key points, otherwise those that it recognizes in the
@@ -71,6 +72,8 @@ async def _reflect(
     model_session: ModelSession | None,
 ) -> dict[str, Any]:
     events = messages_to_events(parse_messages(messages))
+    if not any(event.content.strip() or event.tool_name for event in events):
+        return {"analysis": "", "bullet_tags": []}
     if model_session is None:
         return {"analysis": analyze_by_rules(events), "bullet_tags": []}
     key_points = format_playbook(playbook, KEY_POINTS_TEMPLATE)
@@ -107,9 +110,10 @@ def apply_bullet_tags(
     """Increments the counter of each tag `{name, tag, rationale}` in the given playbook and returns
     it (REQ-REFL-007). `neutral` changes nothing. A tag is read in any case.
 
-    Every tag counts, also repeated ones. Unknown names, unknown tags and malformed tags are
-    reported on stderr and skipped. A text without a name is found by the name that
-    `format_playbook` shows, and becomes a key point when it is counted.
+    Every tag counts, also repeated ones. Unknown names, unknown tags, malformed tags and tags of a
+    malformed counter, which does not change, are reported on stderr and skipped. A text without a
+    name is found by the name that `format_playbook` shows, and becomes a key point when it is
+    counted.
     """
     key_points = {point.name: point for point in list_key_points(playbook)}
     for bullet_tag in cast("Iterable[Any]", bullet_tags):
@@ -124,7 +128,10 @@ def apply_bullet_tags(
         elif key_point is None:
             _print_error(f"skipped tag {tag!r}: no key point is named {name!r}")
         elif value in _COUNTED_TAGS:
-            key_point.add_verdict(value)
+            try:
+                key_point.add_verdict(value)
+            except ValueError as error:
+                _print_error(f"skipped tag {tag!r} for {name!r}: {error}")
         elif value != "neutral":
             _print_error(f"skipped unknown tag {tag!r} for {name!r}")
     return playbook

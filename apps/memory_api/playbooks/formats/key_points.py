@@ -35,16 +35,25 @@ class KeyPoint:
     position: int
 
     def add_verdict(self, tag: str) -> None:
-        """Increments `helpful` or `harmful` in the playbook. An older entry gets counters."""
+        """Increments `helpful` or `harmful` in the playbook. An older entry gets counters.
+
+        Raises ValueError for a counter or a score that is malformed. It is not changed.
+        """
         entry = self.entries[self.position]
         if not isinstance(entry, dict):
             counters = {"helpful": self.helpful, "harmful": self.harmful}
             self.entries[self.position] = entry = {"name": self.name, "text": self.text, **counters}
         fields = cast("dict[str, Any]", entry)
+        if tag in fields and not _is_count(fields[tag]):
+            raise ValueError(f"`{tag}` is {fields[tag]!r}, not a whole number from 0")
+        if "score" in fields and not _is_score(fields["score"]):
+            raise ValueError(f"`score` is {fields['score']!r}, not a number")
         fields.setdefault("name", self.name)
-        if fields.pop("score", None) is not None:
-            fields |= {"helpful": self.helpful, "harmful": self.harmful}
-        fields[tag] = _count(fields.get(tag)) + 1
+        if "score" in fields:
+            del fields["score"]
+            fields.setdefault("helpful", self.helpful)
+            fields.setdefault("harmful", self.harmful)
+        fields[tag] = fields.get(tag, 0) + 1
 
 
 def list_key_points(playbook: Mapping[str, Any]) -> list[KeyPoint]:
@@ -90,12 +99,20 @@ def _name(entry: Any) -> str | None:
 
 def _counters(fields: Mapping[str, Any]) -> tuple[int, int]:
     """(helpful, harmful). A positive score is helpful, a negative one harmful."""
-    score = fields.get("score")
-    if isinstance(score, int | float) and not fields.keys() & {"helpful", "harmful"}:
-        number = round(score) if math.isfinite(score) else 0
-        return max(number, 0), max(-number, 0)
+    score: Any = fields.get("score")
+    if _is_score(score) and not fields.keys() & {"helpful", "harmful"}:
+        return max(round(score), 0), max(-round(score), 0)
     return _count(fields.get("helpful")), _count(fields.get("harmful"))
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if _is_count(value) else 0
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_score(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)

@@ -5,9 +5,10 @@ rules, or by a model in several rounds. No database.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from memory_api.core.secret_redaction import redact
 from memory_api.core.telemetry import get_logger
@@ -28,7 +29,6 @@ from memory_api.reflection.model_output import (
 from memory_api.reflection.rules import context_language, reflect_by_rules
 from memory_api.reflection.trajectories.conversion import trajectory_context
 from memory_api.reflection.trajectories.model_output import ModelInsights, SingleVerdict
-from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
 from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
     Insight,
@@ -99,6 +99,40 @@ async def trajectory_input(
     return TrajectoryInput(trajectory, context, found, ground_truth, test_report, dataset, bullets)
 
 
+class PromptSource(Protocol):
+    """`ReflectorPromptBuilder`, or what asks with the prompts of another builder."""
+
+    def question(
+        self,
+        trajectory: Trajectory,
+        ground_truth: str,
+        test_report: str,
+        used_bullets: Sequence[Bullet],
+        dataset: str,
+        previous_insights: Sequence[Insight] | None = None,
+        *,
+        facts: Sequence[str] = (),
+        lessons: Sequence[str] = (),
+    ) -> PromptMessages: ...
+
+    def evaluation_question(
+        self, trajectory: Trajectory, ground_truth: str, bullet: Bullet, dataset: str = ""
+    ) -> PromptMessages: ...
+
+
+Evaluations = Sequence[BulletEvaluation]
+
+
+@dataclass(frozen=True)
+class OwnParts:
+    """Parts of the analysis that its caller replaces. `extract_insights` reads the insights of a
+    reply, `evaluate_bullets` gives the verdicts on all used bullets.
+    """
+
+    extract_insights: Callable[[str], Sequence[Insight]] | None = None
+    evaluate_bullets: Callable[[], Evaluations | Awaitable[Evaluations]] | None = None
+
+
 @dataclass(frozen=True)
 class TrajectoryAnalysis:
     """`failure` is why a later round, or the verdict on one bullet, is missing. The failure of the
@@ -114,18 +148,45 @@ class TrajectoryAnalysis:
 
 async def analyze_trajectory(
     input: TrajectoryInput,
-    builder: ReflectorPromptBuilder,
+    builder: PromptSource,
     model: ModelSession | None = None,
     *,
     max_iterations: int = 1,
+    own: OwnParts | None = None,
 ) -> TrajectoryAnalysis:
     """Analyze by the rules, or by a model: in at most `max_iterations` rounds, until a round adds
     nothing. Raises the model's `LLMError`.
     """
+    own = own or OwnParts()
     if model is None:
         insights = insights_by_rules(input.context, input.found)
-        return TrajectoryAnalysis(_to_result(input, insights, (), round_count=1))
-    return await _RefinementRounds(input, builder, model).run(max(1, max_iterations))
+        analysis = TrajectoryAnalysis(_to_result(input, insights, (), round_count=1))
+    else:
+        rounds = _RefinementRounds(input, builder, model, own)
+        analysis = await rounds.run(max(1, max_iterations))
+    if own.evaluate_bullets is None or not input.bullets:
+        return analysis
+    return await _with_own_evaluations(analysis, own.evaluate_bullets)
+
+
+async def _with_own_evaluations(
+    analysis: TrajectoryAnalysis,
+    evaluate: Callable[[], Evaluations | Awaitable[Evaluations]],
+) -> TrajectoryAnalysis:
+    """The analysis with the verdicts of `evaluate`; without any if it fails. A plain function may
+    block, for example in `LLMClient.invoke`, so it runs in a thread.
+    """
+    try:
+        evaluations = await asyncio.to_thread(evaluate)
+        if inspect.isawaitable(evaluations):
+            evaluations = await evaluations
+        update = {"bullet_evaluations": list(evaluations)}
+        result = TrajectoryResult.model_validate(analysis.result.model_dump() | update)
+    except Exception as error:
+        failure = _to_llm_error(error, "The evaluation of the bullets")
+        result = analysis.result.model_copy(update={"bullet_evaluations": []})
+        return replace(analysis, result=result, failure=failure)
+    return replace(analysis, result=result)
 
 
 class _RefinementRounds:
@@ -134,11 +195,13 @@ class _RefinementRounds:
     def __init__(
         self,
         input: TrajectoryInput,
-        builder: ReflectorPromptBuilder,
+        builder: PromptSource,
         model: ModelSession,
+        own: OwnParts | None = None,
     ) -> None:
         self.input = input
         self.builder = builder
+        self.own = own or OwnParts()
         self.llm = MeteredLLM(model.llm)
         self.model = replace(model, llm=self.llm)
         self.insights: list[Insight] = []
@@ -161,8 +224,9 @@ class _RefinementRounds:
             round_count += 1
             if not is_new or len(self.insights) >= MAX_INSIGHTS:
                 break
-        missing = [b for b in self.input.bullets if b.id not in self.verdicts]
-        await self.judge_one_by_one(missing[:MAX_SINGLE_VERDICT_CALLS])
+        if self.own.evaluate_bullets is None:
+            missing = [b for b in self.input.bullets if b.id not in self.verdicts]
+            await self.judge_one_by_one(missing[:MAX_SINGLE_VERDICT_CALLS])
         verdicts = [self.verdicts[b.id] for b in self.input.bullets if b.id in self.verdicts]
         result = _to_result(
             self.input, self.insights[:MAX_INSIGHTS], verdicts, round_count=round_count
@@ -184,10 +248,15 @@ class _RefinementRounds:
         )
         request = to_request(self.model, messages, "reflect")
         self.prompt_hash = self.prompt_hash or request.prompt_hash
-        answer, _ = await request_structured(self.llm, ModelInsights, request)
-        self._add_verdicts(answer.bullet_evaluations, messages)
+        if self.own.extract_insights is None:
+            answer, _ = await request_structured(self.llm, ModelInsights, request)
+            self._add_verdicts(answer.bullet_evaluations, messages)
+            insights: Sequence[Insight] = answer.insights
+        else:
+            reply = await self.llm.complete(request)
+            insights = self.own.extract_insights(reply.text)
         count_before = len(self.insights)
-        for insight in answer.insights:
+        for insight in insights:
             text_id = fingerprint(insight.key_insight)
             if insight.key_insight.strip() and text_id not in self.known_insights:
                 self.known_insights.add(text_id)
@@ -228,7 +297,7 @@ class _RefinementRounds:
 
 
 async def judge_bullets(
-    input: TrajectoryInput, builder: ReflectorPromptBuilder, model: ModelSession
+    input: TrajectoryInput, builder: PromptSource, model: ModelSession
 ) -> list[BulletEvaluation]:
     """A verdict on each of the input's bullets, by one model call each."""
     rounds = _RefinementRounds(input, builder, model)

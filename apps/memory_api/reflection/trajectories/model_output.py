@@ -32,6 +32,15 @@ class ModelInsights(BaseModel):
     def _wrap_list(cls, value: Any) -> Any:
         return {"insights": value} if _is_filled_list(value) else value
 
+    @field_validator("insights", mode="before")
+    @classmethod
+    def _valid_insights(cls, value: Any) -> Any:
+        """Without malformed insights. A list of nothing else is refused as it is."""
+        insights = valid_items(Insight, value)
+        if insights and len(insights) < len(value):
+            log.warning("insights_malformed", count=len(value) - len(insights))
+        return insights or value
+
     @field_validator("bullet_evaluations", mode="before")
     @classmethod
     def _valid_evaluations(cls, value: Any) -> list[BulletEvaluation]:

@@ -246,7 +246,7 @@ def _choose_bullets(
     ranked = sorted(input.bullets, key=lambda b: -1.0 if b.id in used else 1 - overlap[b.id])
     chosen: set[str] = set()
     for bullet in ranked:
-        text = f"{bullet.when_to_use} {bullet.content}"
+        text = _key_point_text(bullet)
         token_budget -= estimate_tokens(text) + TOKENS_AROUND_BULLET
         if token_budget < 0 and chosen:
             break
@@ -257,11 +257,18 @@ def _choose_bullets(
 def _format_key_points(bullets: Sequence[Bullet]) -> str:
     sections: dict[str, list[dict[str, Any]]] = {}
     for bullet in bullets:
-        text = " ".join(f"{bullet.when_to_use} {bullet.content}".split())
         counters = {"helpful": bullet.helpful, "harmful": bullet.harmful}
-        key_point: dict[str, Any] = {"name": bullet.id, "text": text, **counters}
+        key_point: dict[str, Any] = {"name": bullet.id, "text": _key_point_text(bullet), **counters}
         sections.setdefault(bullet.section, []).append(key_point)
     return format_playbook({"sections": sections}, KEY_POINTS_TEMPLATE)
+
+
+def _key_point_text(bullet: Bullet) -> str:
+    """The advice on one line, then its title and its condition."""
+    labeled = (("title", bullet.title), ("when", bullet.when_to_use))
+    notes = "; ".join(f"{label}: {' '.join(text.split())}" for label, text in labeled if text)
+    content = " ".join(bullet.content.split())
+    return f"{content} ({notes})" if notes else content
 
 
 def _taggable_bullets(input: TranscriptInput, overlap: Mapping[str, float]) -> list[UsedBullet]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from memory_api.library.playbook_stores import PlaybookStore, UnsafePlaybookName
+from memory_api.library.playbook_store import PlaybookStore, UnsafePlaybookName
 from memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook
 from tests.support.playbook_strategies import playbooks
 

@@ -10,7 +10,7 @@ import pytest
 
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.settings import Settings
-from memory_api.library.playbook_stores import RowPlaybookStore
+from memory_api.library.row_playbook_store import RowPlaybookStore
 from memory_api.playbooks.models import Bullet, Playbook
 from tests.conftest import Database
 
