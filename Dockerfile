@@ -1,6 +1,8 @@
 # The service as one image: `hansei` with the commands serve (default), worker and migrate.
 # docker-compose.yml runs it; tests/deploy builds the same wheel and runs the same commands.
 
+# The digest decides, the tag is for people. To renew both: `docker buildx imagetools inspect python:3.11-slim-trixie`
+# prints as `Digest` the one of all platforms; write it here with the exact version as the tag.
 FROM python:3.11.16-slim-trixie@sha256:be1575ed968de893bd54f4c56315ff7c4736ce522c1bca08fd521731aafc0d76 AS base
 ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

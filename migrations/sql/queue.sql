@@ -29,7 +29,7 @@ create table tickets (
     heartbeat_at timestamptz,
     traceparent text,
     constraint tickets_pkey primary key (id),
-    constraint tickets_slots_check check (slots in ('work', 'delivery'))
+    constraint tickets_slots_check check (slots in ('work', 'delivery', 'document'))
 )
 -- Rows are short-lived. The default scale factor, a fifth of the table, would vacuum too late.
 with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 from httpx2 import AsyncClient
@@ -19,8 +22,23 @@ from memory_api.core.isolated_work import (
     WorkTimeout,
     run_isolated,
 )
+from memory_api.runs.tables import RunRow
+from tests.conftest import TestTenant
+from tests.support.worker_processes import WorkerProcess
+from tests.support.worker_processes import queue_run as queue_run
+from tests.support.worker_processes import read_run as read_run
+from tests.support.worker_processes import start_worker as start_worker
+from tests.support.worker_processes import wait_for_run as wait_for_run
 
+SLOW_DOCUMENTS = """
+async def never(runtime, run):
+    print("READS", flush=True)
+    await asyncio.sleep(600)
+steps["chunk"] = worker.FunctionStep("chunk", never)
+"""
 URL = "/api/v1/collections"
+MAX_WAIT_SECONDS = 60.0
+"""On a machine that is busy with other tests. The attack took ten minutes."""
 
 
 @pytest.fixture
@@ -77,3 +95,30 @@ async def test_document_past_its_time_budget_fails_with_a_reason(
 def test_reason_leaves_the_process() -> None:
     error = pickle.loads(pickle.dumps(UnreadableDocument("empty", "The document is empty.")))
     assert (error.code, str(error)) == ("empty", "The document is empty.")
+
+
+async def test_documents_delay_no_other_tenant(
+    api: AsyncClient,
+    http: AsyncClient,
+    start_worker: Callable[..., Awaitable[WorkerProcess]],
+    make_tenant: Callable[[], Awaitable[TestTenant]],
+    queue_run: Callable[[], Awaitable[RunRow]],
+    wait_for_run: Callable[[UUID], Awaitable[RunRow]],
+) -> None:
+    """Two tenants send documents that take ten minutes each: they had all slots of a worker."""
+    for tenant in (await make_tenant(), await make_tenant()):
+        (await http.post(URL, json={"name": "c"}, headers=tenant.auth())).raise_for_status()
+        for number in range(6):
+            sent = await http.post(
+                f"{URL}/c/documents",
+                params={"source": f"{number}.md"},
+                content=b"# Rules",
+                headers=tenant.auth(),
+            )
+            assert sent.status_code == 202, sent.text
+    worker = await start_worker(patch=SLOW_DOCUMENTS)
+    for _ in range(3):
+        await worker.wait_for_line("READS")
+        worker.lines.clear()
+    async with asyncio.timeout(MAX_WAIT_SECONDS):
+        await wait_for_run((await queue_run()).id)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from httpx2 import AsyncClient
 
-from memory_api.core.open_telemetry import open_backend
+from memory_api.core.open_telemetry import FLUSH_SECONDS, open_backend
 from memory_api.core.outgoing import (
     MAX_PROVIDER_BYTES,
     PROVIDER_CLIENT,
@@ -145,17 +145,42 @@ async def ask_provider(provider: str, url: str) -> None:
         await llm.aclose()
 
 
-@each_case("behavior", [hostile.send_endlessly, hostile.send_300_mb, hostile.redirect])
-async def test_collector_of_spans_that_answers_badly(behavior: Behavior) -> None:
+COLLECTORS = (*WITHOUT_END, *WITH_BODY, hostile.redirect)
+
+
+@each_case("behavior", COLLECTORS)
+async def test_collector_of_spans_that_answers_badly(
+    behavior: Behavior, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An export ends after its deadline with all its attempts."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", str(SECONDS))
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     async with hostile.hostile_receiver(behavior) as receiver:
         backend = open_backend(receiver.url, "test")
         with backend.span("one", "internal", None, {}):
             pass
+        async with asyncio.timeout(MAX_WAIT_SECONDS):
+            while not receiver.requests or receiver.connected:
+                await asyncio.sleep(0.01)
+        assert receiver.sent_bytes < MAX_SENT_BYTES
+        head = receiver.requests[0].lower()
+        assert head.startswith(b"post /hook/v1/traces ")
+        assert b"accept-encoding: identity" in head
+        await asyncio.to_thread(backend.shut_down)
+    if behavior is hostile.redirect:
+        assert len(receiver.requests) == 1
+
+
+@each_case("behavior", COLLECTORS)
+async def test_collector_of_spans_delays_the_end_of_a_process(behavior: Behavior) -> None:
+    async with hostile.hostile_receiver(behavior) as receiver:
+        backend = open_backend(receiver.url, "test")
+        for _ in range(1_500):  # three batches
+            with backend.span("one", "internal", None, {}):
+                pass
         since = time.monotonic()
         await asyncio.to_thread(backend.shut_down)
-        assert time.monotonic() - since < MAX_WAIT_SECONDS
-        assert receiver.sent_bytes < MAX_SENT_BYTES
-    assert len(receiver.requests) == 1
+        assert time.monotonic() - since < FLUSH_SECONDS + 2.0
 
 
 async def test_host_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:

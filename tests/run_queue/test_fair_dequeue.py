@@ -15,6 +15,7 @@ import pytest
 from memory_api.run_queue.port import SlotKind
 from memory_api.run_queue.postgres import (
     DELIVERY_SLOTS,
+    DOCUMENT_SLOTS,
     TAKE_TICKETS,
     TakenTicket,
     TicketSource,
@@ -157,11 +158,15 @@ async def test_worker_knows_when_next_ticket_is_due(queue: Queue) -> None:
     assert 85 < seconds <= 90  # of the other tenant
 
 
-async def test_deliveries_have_slots_of_their_own(queue: Queue) -> None:
+async def test_deliveries_and_documents_have_slots_of_their_own(queue: Queue) -> None:
     for tenant in (A, B):
         await queue.put(tenant, 100, kind="delivery")
+        await queue.put(tenant, 100, kind="document")
     await queue.put(C, 1)
     work, deliveries = queue.worker(slots(4)), queue.worker(DELIVERY_SLOTS, "delivery")
+    documents = queue.worker(DOCUMENT_SLOTS, "document")
+    assert sorted(owners(await documents()).values()) == [1, 2]
+    assert owners(await documents()) == {}
     assert owners(await deliveries()) == {A: 2, B: 2}
     assert owners(await deliveries()) == {}
     assert owners(await work()) == {C: 1}

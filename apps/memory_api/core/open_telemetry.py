@@ -6,12 +6,15 @@ reads the sampler, headers and batch sizes from its own variables (OTEL_TRACES_S
 
 from __future__ import annotations
 
+import asyncio
 import os
+import ssl
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import requests
 from opentelemetry import context as otel_context
@@ -22,10 +25,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from memory_api.core.errors import HanseiError
+from memory_api.core.outgoing import OutgoingCall, send_call
 from memory_api.core.tracing import ActiveSpan, Attributes, AttributeValue, SpanKind
 
 NANOSECONDS = 1_000_000_000
-FLUSH_TIMEOUT_MILLISECONDS = 3_000
+FLUSH_SECONDS = 3.0
 """How long a process that ends waits for the export of its last spans."""
 TRACEPARENT = "traceparent"
 
@@ -114,17 +119,49 @@ class OpenTelemetryBackend:
         return carrier.get(TRACEPARENT)
 
     def shut_down(self) -> None:
-        self._provider.force_flush(FLUSH_TIMEOUT_MILLISECONDS)
-        self._provider.shutdown()
+        closing = threading.Thread(target=self._provider.shutdown, daemon=True)
+        closing.start()
+        closing.join(FLUSH_SECONDS)
 
 
-class _HeadersOnly(requests.Session):
-    """Reads no body of an answer, which may have no end."""
+class _ExportSession(requests.Session):
+    """Sends as all other outgoing calls: with a deadline for the whole call, without a redirect or
+    a proxy, and no body of an answer is read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers.clear()
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        response = super().send(request, **options | {"stream": True})
-        response.close()
+        call = OutgoingCall(
+            request.method or "POST",
+            request.url or "",
+            allow_private=True,
+            seconds=options["timeout"],
+            headers=dict(request.headers),
+            content=cast("bytes", request.body or b""),
+            tls=self._tls(),
+        )
+        try:
+            answer = asyncio.run(send_call(call))
+        except HanseiError as error:
+            raise requests.ConnectionError(error.detail) from error
+        response = requests.Response()
+        response.status_code = answer.status
         return response
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """With the files of OTEL_EXPORTER_OTLP_CERTIFICATE and its client certificates."""
+        if self.verify is True and self.cert is None:
+            return None
+        context = ssl.create_default_context(
+            cafile=self.verify if isinstance(self.verify, str) else None
+        )
+        if self.cert is not None:
+            files = (self.cert,) if isinstance(self.cert, str) else self.cert
+            context.load_cert_chain(*files)
+        return context
 
 
 def open_backend(endpoint: str, service: str) -> OpenTelemetryBackend:
@@ -132,6 +169,6 @@ def open_backend(endpoint: str, service: str) -> OpenTelemetryBackend:
     attributes = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": service}
     provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
     url = f"{endpoint.rstrip('/')}/v1/traces"
-    exporter = OTLPSpanExporter(endpoint=url, session=_HeadersOnly())
+    exporter = OTLPSpanExporter(endpoint=url, session=_ExportSession())
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return OpenTelemetryBackend(provider)

@@ -41,6 +41,8 @@ class OutgoingCall:
     max_bytes: int = 0
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     content: bytes = b""
+    tls: ssl.SSLContext | None = None
+    """Unset: the certificate authorities of the system."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ async def _send(call: OutgoingCall) -> OutgoingAnswer:
         url.address,
         url.port,
         limit=READ_BYTES,
-        ssl=_tls() if is_tls else None,
+        ssl=(call.tls or _tls()) if is_tls else None,
         server_hostname=url.host if is_tls else None,
     )
     try:

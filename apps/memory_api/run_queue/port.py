@@ -5,7 +5,7 @@ the table `runs`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
@@ -15,15 +15,21 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.ids import id_timestamp
 
-SlotKind = Literal["work", "delivery"]
-"""Which slots of a worker a ticket uses. Deliveries wait for receivers that tenants choose."""
-DELIVERY_KINDS = frozenset({"webhook", "budget_alert"})
-"""The kinds of runs that send a delivery."""
+SlotKind = Literal["work", "delivery", "document"]
+"""Which slots of a worker a ticket uses. Deliveries wait for receivers that tenants choose, and a
+document may take ten minutes to read.
+"""
+SLOTS_BY_KIND: Mapping[str, SlotKind] = {
+    "webhook": "delivery",
+    "budget_alert": "delivery",
+    "chunk": "document",
+}
+"""The kinds of runs that do not use the slots for work."""
 
 
 def slots_of(run_kind: str) -> SlotKind:
     """The slots that a run of this kind uses."""
-    return "delivery" if run_kind in DELIVERY_KINDS else "work"
+    return SLOTS_BY_KIND.get(run_kind, "work")
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class RunQueue(Protocol):
         """Deliver tickets until `stop` is set, then finish the deliveries that have begun.
 
         At most `concurrency` tickets of one tenant are delivered at once, and a quarter more of all
-        tenants; tenants are served fairly. Deliveries to webhooks have slots of their own. A ticket
-        is delivered again if its worker dies or `deliver` raises.
+        tenants; tenants are served fairly. Deliveries to webhooks and documents have slots of their
+        own. A ticket is delivered again if its worker dies or `deliver` raises.
         """
         ...

@@ -66,6 +66,8 @@ class WorkerSlots:
 
     per_tenant: int
     total: int
+    poll_seconds: float = MIN_POLL_INTERVAL_SECONDS
+    """Minimum time between two polls of the queue for these slots."""
 
     @classmethod
     def for_work(cls, concurrency: int) -> WorkerSlots:
@@ -74,6 +76,10 @@ class WorkerSlots:
 
 DELIVERY_SLOTS = WorkerSlots(per_tenant=2, total=16)
 """Webhook deliveries wait for receivers that tenants choose, so they have slots of their own."""
+DOCUMENT_SLOTS = WorkerSlots(per_tenant=2, total=3, poll_seconds=0.2)
+"""A document can take `extraction.MAX_SECONDS`. With the slots for work at the default concurrency,
+these are as many as the processes for large inputs.
+"""
 
 
 @dataclass(frozen=True)
@@ -196,9 +202,9 @@ class Consumer:
         """
         per_tenant = self._source.slots.per_tenant
         if len(self._deliveries) < per_tenant / 2:
-            return MIN_POLL_INTERVAL_SECONDS
-        by_slots = POLL_INTERVAL_SECONDS_PER_SLOT * per_tenant
-        return min(max(by_slots, MIN_POLL_INTERVAL_SECONDS), MAX_POLL_INTERVAL_SECONDS)
+            return self._source.slots.poll_seconds
+        by_slots = min(POLL_INTERVAL_SECONDS_PER_SLOT * per_tenant, MAX_POLL_INTERVAL_SECONDS)
+        return max(by_slots, self._source.slots.poll_seconds)
 
     async def _settle(self) -> None:
         """Delete or return the tickets whose delivery has ended, and send the heartbeat."""
@@ -307,7 +313,11 @@ class PostgresRunQueue:
     async def _consume(
         self, pool: asyncpg.Pool, deliver: TicketHandler, slots: WorkerSlots, stop: asyncio.Event
     ) -> None:
-        kinds: dict[SlotKind, WorkerSlots] = {"work": slots, "delivery": DELIVERY_SLOTS}
+        kinds: dict[SlotKind, WorkerSlots] = {
+            "work": slots,
+            "delivery": DELIVERY_SLOTS,
+            "document": DOCUMENT_SLOTS,
+        }
         consumers = [
             Consumer(TicketSource(pool, slots, kind, self.heartbeat), deliver, stop)
             for kind, slots in kinds.items()

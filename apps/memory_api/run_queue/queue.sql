@@ -104,7 +104,7 @@ update tickets set heartbeat_at = now() where taken_by = $1
 -- name: count_queued_tickets
 -- Count the queued tickets in the lanes from $1 to $2, at most up to $3, without deliveries.
 select count(*) from (
-    select from tickets where taken_by is null and slots = 'work' and lane between $1::uuid and $2::uuid limit $3
+    select from tickets where taken_by is null and slots in ('work', 'document') and lane between $1::uuid and $2::uuid limit $3
 ) queued
 
 -- name: mark_upkeep_due

@@ -16,7 +16,7 @@ class TicketRow(Base):
 
     __tablename__ = "tickets"
     __table_args__ = (
-        CheckConstraint("slots in ('work', 'delivery')", name="slots"),
+        CheckConstraint("slots in ('work', 'delivery', 'document')", name="slots"),
         Index(
             *("tickets_lane_due_at_idx", "slots", "lane", "due_at", "id"),
             postgresql_where=text("taken_by is null"),

@@ -19,7 +19,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.run_queue.port import RunQueue, Ticket
+from memory_api.run_queue.port import RunQueue, Ticket, slots_of
 from memory_api.runs.lifecycle import (
     ClaimResult,
     NextStep,
@@ -98,7 +98,8 @@ async def claim_unfinished_step(
 async def enqueue_runs(queue: RunQueue, session: AsyncSession, *runs: RunRow) -> None:
     """Queue new runs that no other run precedes."""
     await session.flush()
-    await queue.enqueue(session, [Ticket(run.tenant_id, run.id) for run in runs])
+    tickets = [Ticket(run.tenant_id, run.id, slots=slots_of(run.kind)) for run in runs]
+    await queue.enqueue(session, tickets)
 
 
 async def enqueue_next_step(

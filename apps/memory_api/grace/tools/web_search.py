@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 from memory_api.core.errors import HanseiError
 from memory_api.core.json_input import parse_json
-from memory_api.core.outgoing import OutgoingCall, send_call
+from memory_api.core.outgoing import CallFailed, OutgoingCall, send_call
+from memory_api.core.private_addresses import AddressRefused
 from memory_api.grace.confidence import ConfidenceFactors
 from memory_api.grace.config import GraceConfig
 from memory_api.grace.tools.port import (
@@ -44,13 +45,14 @@ class WebSearchTool(Tool):
         )
         try:
             answer = await send_call(call)
-            if not answer.is_success:
-                raise ToolFailed(f"The web search answered {answer.status}.")
+        except (CallFailed, AddressRefused) as error:
+            raise ToolFailed(f"The web search failed: {error.detail}") from error
+        if not answer.is_success:
+            raise ToolFailed(f"The web search answered {answer.status}.")
+        try:
             body: Any = parse_json(answer.body).value
             results: list[dict[str, Any]] = [dict(each) for each in body["results"]]
-        except HanseiError as error:
-            raise ToolFailed(f"The web search failed: {error.detail}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (HanseiError, ValueError, KeyError, TypeError) as error:
             raise ToolFailed("The web search answered without a list of results.") from error
         sources = [
             Source(
