@@ -9,12 +9,13 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 
 from memory_api.core.db import Sessions
 from memory_api.embedded.cluster import MAX_MEMORY_BYTES
 from memory_api.memories.index.scopes import acquire_tenant_lock
 from memory_api.runtime import Runtime
+from tests.analytics.conftest import PASSWORD
 from tests.analytics.conftest import open_login as open_login
 from tests.api.test_health_access import stranger as stranger
 from tests.conftest import Database, TestTenant
@@ -233,3 +234,15 @@ async def test_login_reads_no_document(
         await superuser.execute("update memories set kind = $1 where id = $2", kind, created)
         assert await login.fetchval("select count(*) from memories where id = $1", created) == 0
     await superuser.close()
+
+
+async def test_login_reaches_no_other_database(
+    tenant: TestTenant, open_login, database: Database
+) -> None:
+    """In `postgres`, a login took locks until the writes of all tenants failed."""
+    login = await open_login(tenant)
+    name = await login.fetchval("select current_user")
+    url = make_url(database.url("hansei_owner")).set(username=name, password=PASSWORD)
+    for other in ("postgres", "template1"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await asyncpg.connect(url.set(database=other).render_as_string(hide_password=False))

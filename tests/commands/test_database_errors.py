@@ -51,23 +51,29 @@ def with_wrong_password(url: str) -> str:
 async def bare(database: Database) -> AsyncIterator[str]:
     """A database with the extension and nothing else."""
     name = f"{database.name}_bare"
-    await database.server.run(f"create database {name} owner hansei_owner")
+    await database.server.create_database(name)
     await database.server.run("create extension vector", name)
+    yield database.server.url("hansei_owner", name)
+    await database.server.run(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def empty(database: Database) -> AsyncIterator[str]:
+    """A database without the extension."""
+    name = f"{database.name}_empty"
+    await database.server.create_database(name)
     yield database.server.url("hansei_owner", name)
     await database.server.run(f"drop database {name} with (force)")
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 async def test_database_error_is_one_line(
-    arguments: tuple[str, ...], database: Database, bare: str
+    arguments: tuple[str, ...], database: Database, bare: str, empty: str
 ) -> None:
     server = database.server
     wrong = {
         bare: (2, NO_TABLES),
-        server.url("hansei_owner", "postgres"): (
-            2,
-            "The pgvector extension is missing in this database.",
-        ),
+        empty: (2, "The pgvector extension is missing in this database."),
         server.url("hansei_owner", "nothing_here"): (1, '"nothing_here" does not exist'),
         with_wrong_password(bare): (2, "The database refuses the login: password authentication"),
         "postgresql://x:x@127.0.0.1:1/x": (1, "The database is unavailable: "),

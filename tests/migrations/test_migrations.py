@@ -58,7 +58,7 @@ async def empty(server: Server, worker_id: str) -> AsyncIterator[TestDatabase]:
     """With nothing in it but the vector type."""
     name = f"migrating_{worker_id}"
     await server.run(f"drop database if exists {name} with (force)")
-    await server.run(f"create database {name} owner hansei_owner")
+    await server.create_database(name)
     await server.run("create extension vector", name)
     yield TestDatabase(server.url("hansei_owner", name), server.url("postgres", name))
     await server.run(f"drop database {name} with (force)")

@@ -67,7 +67,13 @@ class Server:
 
     async def clone(self, database: str) -> None:
         await self.run(f"drop database if exists {database} with (force)")
-        await self.run(f"create database {database} template {TEMPLATE} owner hansei_owner")
+        await self.create_database(database, f"template {TEMPLATE}")
+
+    async def create_database(self, name: str, options: str = "") -> None:
+        """A database as operators create it: no login of another one reaches it."""
+        await self.run(f"create database {name} owner hansei_owner {options}")
+        await self.run(f"revoke all on database {name} from public")
+        await self.run(f"grant connect on database {name} to hansei_app, hansei_worker")
 
 
 @contextmanager

@@ -61,6 +61,9 @@ LOGIN_RIGHTS = text(
     " and has_function_privilege('hansei_analyst', p.oid, 'execute')"
     " union all select lanname from pg_language"
     " where lanname = 'plpgsql' and has_language_privilege('hansei_analyst', oid, 'usage')"
+    " union all select 'the database ' || datname from pg_database"
+    " where datallowconn and datname <> current_database()"
+    " and has_database_privilege('hansei_analyst', oid, 'connect')"
     " order by 1"
 )
 OWNER_RIGHTS = text(
@@ -154,7 +157,7 @@ async def check_logins(sessions: Sessions) -> CheckResult:
     """Logins for SQL must not be able to take locks, fill the disk or keep sessions."""
     fix = (
         "As a superuser, run apps/memory_api/embedded/superuser.sql in this database"
-        " (docs/operations.md)."
+        " (docs/operations.md), and `revoke connect on database … from public` for each other one."
     )
     rights = await _fetch_names(sessions, LOGIN_RIGHTS)
     if rights:

@@ -139,7 +139,7 @@ class _ExportSession(requests.Session):
             request.url or "",
             allow_private=True,
             seconds=options["timeout"],
-            headers=dict(request.headers),
+            headers=cast("dict[str, str]", dict(request.headers)),
             content=cast("bytes", request.body or b""),
             tls=self._tls(),
         )

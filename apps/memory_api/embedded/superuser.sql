@@ -4,6 +4,7 @@
 do $$
 declare
     restricted_function regprocedure;
+    other_database name;
 begin
     -- All logins of a server share its locks: 25,000 locks of one login would fail the writes of all. Nor does a login need large objects or
     -- notifications, messages in the write-ahead log, files of snapshots or transaction IDs.
@@ -14,6 +15,10 @@ begin
     loop
         execute format('revoke execute on function %s from public', restricted_function);
         execute format('grant execute on function %s to hansei_owner, hansei_app, hansei_worker', restricted_function);
+    end loop;
+    -- Locks and the disk are those of the server: in these databases, a login would have all that is taken from it here.
+    for other_database in select datname from pg_database where datname in ('postgres', 'template1') and datname <> current_database() loop
+        execute format('revoke connect, temporary on database %I from public', other_database);
     end loop;
     -- The owner sets these for each login, which cannot change them.
     if current_setting('server_version_num')::int >= 150000 then
