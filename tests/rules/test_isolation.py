@@ -232,7 +232,7 @@ async def test_fixtures_refuse_privileged_roles(database: Database) -> None:
 
 
 async def test_fixtures_refuse_a_role_that_bypasses(superuser: Any, database: Database) -> None:
-    await superuser.execute("create role peeper login bypassrls password 'p'")
+    await superuser.execute("create role peeper login bypassrls password 'p' in role hansei_app")
     try:
         url = database.url("hansei_app").split("@", 1)[1]
         with pytest.raises(AssertionError, match="bypasses"):
