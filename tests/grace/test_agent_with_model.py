@@ -227,3 +227,33 @@ async def test_words_of_a_person_reach_the_answer(agent: Agent, model: Model) ->
     (prompt,) = answer_prompts(model)
     assert "Are batteries recycled in winter?" in prompt
     assert words in prompt
+
+
+async def test_a_fact_of_a_person_is_used_and_counts_as_support(agent: Agent, model: Model) -> None:
+    """The agent says what is missing; the person says it; the answer needs no other question."""
+    question = "How many working days do my parcels to Norway take?"
+    words = "I send 3 parcels of gravel to Norway."
+    claim = "The person sends 3 parcels of gravel to Norway."
+    missing = {"answer": "How many parcels?", "sufficient": False}
+    model.answers["answer"] = [missing, missing, {"answer": f"{claim} [1]", "sufficient": True}]
+    model.answers["judge"] = [judgment("supported", claim=claim)]
+    model.answers["plan"] = [planned(("rag_search", []), ("reasoning", [1]))]
+    run = await agent.ask(question)
+    assert "How many parcels?" in run["intervention"]["message"]
+    run = await agent.go_on(run, "input", words)
+    assert (run["state"], run["found"], run["replan_count"]) == ("done", True, 2)
+    assert words in answer_prompts(model)[-1]
+    judge = next(c.user for c in model.calls if "Compare an answer" in f"{c.system}\n{c.user}")
+    assert words in judge
+    assert run["steps"][-1]["breakdown"]["support"] == 1
+
+
+async def test_an_answer_flows_into_a_later_search(agent: Agent, model: Model) -> None:
+    plan = planned(("rag_search", []), ("reasoning", [1]), ("rag_search", []), ("reasoning", [3]))
+    plan["steps"][2]["query"] = "{2} receipt"
+    model.answers["plan"] = [plan]
+    agent.config = config(executor={"max_replans": 0}, intervention={"max_rounds": 0})
+    run = await agent.ask(HARD, interactive=False)
+    assert run["steps"][2]["depends_on"] == [2]
+    assert run["steps"][2]["query"] == f"{FACT} receipt"
+    assert "Step 2 (reasoning)" in answer_prompts(model)[-1], "also what the step does not name"

@@ -9,7 +9,7 @@ from memory_api.core.resources import packaged_path
 from memory_api.grace.config import FILE_NAME, read_config
 from memory_api.grace.execution_plan import ExecutionPlan, ExecutionState, PlanStep
 from memory_api.grace.replanning import FEEDBACK_WORDS
-from tests.grace.conftest import URL, Agent
+from tests.grace.conftest import URL, Agent, config
 from tests.support.problems import assert_problem
 
 
@@ -26,6 +26,42 @@ async def test_a_collection_is_a_preference(agent: Agent) -> None:
     run = await agent.ask("Can a pending order be refunded?", interactive=False)
     assert run["steps"][0]["collection"] == "wikipedia_ja"
     assert [source["source"] for source in run["sources"]] == ["handbook.md"]
+
+
+async def test_a_missing_name_counts(agent: Agent) -> None:
+    """The passage of another thing fits worse than the right one, and does not answer for it."""
+    question = "What is the warranty period of the Falcon drill?"
+    await add_document(agent, "wikipedia_ja", "The warranty period for souvenirs is five days.")
+    run = await agent.ask(question)
+    assert (run["state"], run["intervention"]["level"]) == ("waiting", "escalate")
+    await add_document(agent, "tools", "The Falcon drill has a warranty period of 24 months.")
+    run = await agent.ask(question, interactive=False)
+    assert "24 months" in run["answer"]
+    assert "souvenirs" not in run["answer"]
+
+
+async def add_document(agent: Agent, collection: str, content: str) -> None:
+    await agent.api.post("/api/v1/collections", json={"name": collection})
+    added = await agent.api.post(
+        f"/api/v1/collections/{collection}/documents",
+        params={"source": f"{collection}.md"},
+        content=content.encode(),
+    )
+    added.raise_for_status()
+    await agent.work()
+
+
+async def test_words_of_a_person_change_the_answer_of_the_rules(agent: Agent) -> None:
+    await add_document(agent, "tools", "The warranty of the Falcon drill is 36 months.")
+    await add_document(agent, "parts", "The warranty of the batteries is 12 months.")
+    agent.config = config(thresholds={"silent": 0.99, "notify": 0.99, "confirm": 0.99})
+    run = await agent.ask("How long is the warranty?")
+    run = await agent.go_on(run, "input", "I mean the warranty of the batteries")
+    while run["state"] == "waiting":
+        run = await agent.go_on(run, "proceed")
+    assert "12 months" in run["answer"]
+    assert "36 months" not in run["answer"]
+    assert run["confidence"] < 0.9
 
 
 async def test_confidence_is_that_of_the_answer(agent: Agent) -> None:

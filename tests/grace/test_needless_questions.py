@@ -62,7 +62,12 @@ async def test_insufficient_sources_lead_to_one_more_search(agent: Agent, model:
     assert "Not found: The sources do not say it." in prompt
     model.answers["answer"] = [NOT_FOUND]
     run = await agent.ask(QUERY)
-    assert (run["state"], run["found"], run["replan_count"]) == ("done", False, 1), "only once"
+    assert run["replan_count"] == 1, "only once; then the person is asked"
+    question = run["intervention"]
+    assert (question["level"], question["step_id"]) == ("escalate", 3)
+    assert "The sources do not say it." in question["message"]
+    run = await agent.go_on(run, "proceed")
+    assert (run["state"], run["status"], run["found"]) == ("done", "partial", False)
 
 
 @pytest.mark.parametrize("may_change", [False, True])

@@ -94,7 +94,6 @@ WITHOUT_A_RUN: dict[str, tuple[str, Result]] = {
     "penalties.tool_failure_floor": ("0", lambda c: score_step(UNSOURCED, c)),
     "search.top_k": ("1", _sources),
     "search.min_score": ("0.6", _sources),
-    "search.exact_score": ("0.99", _sources),
     "search.strong_score": ("0.5", lambda c: score_step(SEARCH, c)),
     "search.default_collection": ("other", lambda c: _plan(c).steps[0].collection),
     "thresholds.silent": ("0.95", lambda c: decide(0.92, c.thresholds)),

@@ -36,7 +36,7 @@ class LLMSection(_Section):
 
 class PlannerSection(_Section):
     max_steps: Annotated[int, Field(ge=1, le=20)] = 20
-    simple_below: Unit = 0.35
+    simple_below: Unit = 0.4
     complexity_by_model: bool = False
     confirm_above: Annotated[float, Field(ge=0)] = 1.01
 
@@ -88,7 +88,6 @@ class SearchSection(_Section):
     top_k: Annotated[int, Field(ge=1, le=50)] = 5
     strong_score: Unit = 0.6
     min_score: Unit = 0.2
-    exact_score: Unit = 0.999
     ask_back_below: Unit = 0.3
     default_collection: str = "wikipedia_ja"
     web_search_below: Unit = 0.7

@@ -22,16 +22,15 @@ from memory_api.grace.interventions import (
     PENDING_QUESTION,
     PENDING_REPLAN,
     PERSON_INPUTS,
+    SEARCHED_AGAIN,
     describe_doubt,
 )
 from memory_api.grace.leg import Leg
 from memory_api.grace.tables import AgentRunRow, AgentStepRow
 
 WEB_SEARCH = "web_search"
-BUDGET_WARNED, SEARCHED_AGAIN = "budget_warned", "searched_again"
-"""Keys of `options`: the warning about the budget was sent; the plan was made again because the
-sources did not suffice.
-"""
+BUDGET_WARNED = "budget_warned"
+"""Key of `options`: the warning about the budget was sent."""
 
 
 def decide_next(

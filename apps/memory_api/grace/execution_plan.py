@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -15,6 +17,10 @@ USABLE: frozenset[str] = frozenset({"success", "partial"})
 SEARCH_ACTIONS = frozenset({"rag_search", "web_search"})
 ANSWER_ACTIONS = frozenset({"reasoning", "run_legacy_agent"})
 MAX_STEPS = 20
+MAX_VARIABLE_LENGTH = 300
+_VARIABLE = re.compile(r"\{(\d{1,3})\}")
+"""`{2}` in the query of a step: the output of step 2."""
+_CITATION = re.compile(r" ?\[\d{1,3}\]")
 
 
 class PlanStep(BaseModel):
@@ -31,6 +37,31 @@ class PlanStep(BaseModel):
     expected_output: Annotated[str, Field(max_length=2_000)] = ""
     fallback: Annotated[str, Field(max_length=64)] | None = None
     timeout_seconds: Annotated[float, Field(ge=1, le=300)] | None = None
+
+    def fill_query(self, results: Mapping[int, PlanStepResult]) -> PlanStep:
+        """The step with the outputs of steps that it depends on in its query, without citations.
+        Searches have no output of this kind.
+        """
+
+        def output(found: re.Match[str]) -> str:
+            result = results.get(int(found[1]))
+            if result is None or result.action in SEARCH_ACTIONS:
+                return found[0]
+            if result.step_id not in self.depends_on:
+                return found[0]
+            return _CITATION.sub("", " ".join(result.output.split()))[:MAX_VARIABLE_LENGTH]
+
+        query = self.query and _VARIABLE.sub(output, self.query)[:4_000]
+        return self.model_copy(update={"query": query})
+
+    def renumber(self, numbers: Mapping[int, int]) -> PlanStep:
+        """The step with other numbers of steps, also in its query."""
+        query = self.query and _VARIABLE.sub(
+            lambda found: f"{{{numbers.get(int(found[1]), int(found[1]))}}}", self.query
+        )
+        depends_on = [numbers[each] for each in self.depends_on]
+        changed = {"step_id": numbers[self.step_id], "depends_on": depends_on, "query": query}
+        return self.model_copy(update=changed)
 
 
 def new_plan_id() -> str:
@@ -55,6 +86,17 @@ class ExecutionPlan(BaseModel):
     @property
     def estimated_steps(self) -> int:
         return len(self.steps)
+
+    def depend_on_variables(self) -> ExecutionPlan:
+        """The plan in which a step depends on each step whose output its query has."""
+        answering = {each.step_id for each in self.steps if each.action not in SEARCH_ACTIONS}
+        steps = list[PlanStep]()
+        for step in self.steps:
+            named = [int(number) for number in _VARIABLE.findall(step.query or "")]
+            needed = [n for n in named if n in answering and n < step.step_id]
+            depends_on = list(dict.fromkeys([*step.depends_on, *needed]))
+            steps.append(step.model_copy(update={"depends_on": depends_on}))
+        return self.model_copy(update={"steps": steps})
 
 
 class PlanStepResult(BaseModel):

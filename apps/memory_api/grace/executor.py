@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,7 +37,8 @@ from memory_api.grace.decisions import (
     wants_web_search,
 )
 from memory_api.grace.execution_plan import (
-    SEARCH_ACTIONS,
+    ANSWER_ACTIONS,
+    USABLE,
     ExecutionState,
     PlanStep,
     PlanStepResult,
@@ -140,7 +141,7 @@ async def _skip_steps(leg: Leg, steps: Sequence[PlanStep]) -> None:
                 action=step.action,
                 error="A step that it depends on has no result.",
             )
-            _write(rows[step.step_id], result)
+            _write(rows[step.step_id], step, result)
         events = [("step_skipped", {"step_id": step.step_id}) for step in steps]
         await queries.add_events(session, agent_run, events)
 
@@ -184,8 +185,9 @@ async def _run_step(
     leg: Leg, agent_run: AgentRunRow, state: ExecutionState, step: PlanStep
 ) -> None:
     started = time.monotonic()
-    inputs = step.depends_on or [n for n in sorted(state.results) if n < step.step_id]
-    outputs = {n: state.results[n] for n in inputs if n in state.results}
+    known = {n: each for n, each in sorted(state.results.items()) if each.status in USABLE}
+    step = step.fill_query(known)
+    needed = {n: known[n] for n in step.depends_on if n in known}
     context = ToolContext(
         leg.runtime,
         leg.config,
@@ -193,7 +195,7 @@ async def _run_step(
         agent_run.project_id,
         agent_run.query,
         agent_run.collections,
-        outputs,
+        needed | known,  # what the plan names comes first
         leg.model,
         leg.bullets,
         leg.tools,
@@ -227,7 +229,7 @@ async def _run_step(
         log.exception("tool_failed", tool=step.action)
         result = ToolResult("", "failed", error=f"The tool failed unexpectedly ({name}).")
     milliseconds = int((time.monotonic() - started) * 1_000)
-    found = _to_step_result(leg, step, result, outputs, milliseconds)
+    found = _to_step_result(leg, step, result, milliseconds)
     await _store_result(leg, step, found, timed_out=timed_out)
 
 
@@ -235,13 +237,13 @@ def _to_step_result(
     leg: Leg,
     step: PlanStep,
     result: ToolResult,
-    outputs: Mapping[int, PlanStepResult],
     milliseconds: int,
 ) -> PlanStepResult:
-    score = score_result(leg.config, step, result, outputs)
+    score = score_result(leg.config, result)
     own = calibrate(score.score, leg.temperature) if leg.temperature != 1 else score.score
     level = decide(own, leg.thresholds).level
-    if CONTRADICTION in score.penalties:
+    is_answer = step.action in ANSWER_ACTIONS
+    if CONTRADICTION in score.penalties or (is_answer and not result.found):
         level = "escalate"  # however sure the search is
     elif level == "silent" and not result.is_checked:
         level = "notify"
@@ -261,22 +263,16 @@ def _to_step_result(
     )
 
 
-def score_result(
-    config: GraceConfig,
-    step: PlanStep,
-    result: ToolResult,
-    outputs: Mapping[int, PlanStepResult],
-) -> ConfidenceScore:
+def score_result(config: GraceConfig, result: ToolResult) -> ConfidenceScore:
     """The confidence in the result of a tool. An answer whose claims were compared with its sources
-    is scored by them; one without sources inherits the best dependency's confidence as its search
-    score.
+    is scored by them and by the best score of the passages that it cites.
     """
     if result.status == "failed":
         return ConfidenceScore(0.0, {}, ("failed",))
     if result.grounded is None:
         return score_step(result.factors, config)
-    searched = [each.confidence for each in outputs.values() if each.action in SEARCH_ACTIONS]
-    return score_grounded(result.grounded, max(searched, default=0.0), len(result.sources), config)
+    searched = max((source.score for source in result.sources), default=0.0)
+    return score_grounded(result.grounded, searched, len(result.sources), config)
 
 
 async def _store_result(
@@ -289,7 +285,7 @@ async def _store_result(
         agent_run = await leg.lock(session)
         rows = await queries.load_steps(session, agent_run)
         row = next(each for each in rows if each.step_id == step.step_id)
-        _write(row, result)
+        _write(row, step, result)
         events = [_result_event(step, result), *budget_warning(leg, agent_run)]
         if wants_web_search(leg, rows, step, result):
             events.append(("step_inserted", insert_web_search(session, rows, row, step)))
@@ -315,7 +311,7 @@ async def _store_with_known(
     if wants_web_search(leg, rows, step, result):
         return False
     row = next(each for each in rows if each.step_id == step.step_id)
-    _write(row, result)
+    _write(row, step, result)
     leg.count_usage(agent_run)
     events = [_result_event(step, result), *budget_warning(leg, agent_run)]
     decide_next(leg, agent_run, rows, step, result, timed_out)
@@ -350,6 +346,7 @@ def _result_event(step: PlanStep, result: PlanStepResult) -> queries.AgentEventD
     }
 
 
-def _write(row: AgentStepRow, result: PlanStepResult) -> None:
+def _write(row: AgentStepRow, step: PlanStep, result: PlanStepResult) -> None:
+    row.spec = row.spec | {"query": step.query}  # with the outputs of earlier steps
     row.state, row.result = result.status, result.model_dump()
     row.confidence, row.finished_at = result.confidence, datetime.now(UTC)

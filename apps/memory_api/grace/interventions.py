@@ -29,9 +29,11 @@ from memory_api.webhooks.outbox import WebhookEvent, add_event
 AGENT = "agent"
 """The kind of run. Its input has the `agent_run_id`."""
 PENDING_REPLAN, PENDING_QUESTION, ACCEPTED = "pending_replan", "pending_question", "accepted"
+SEARCHED_AGAIN = "searched_again"
 PERSON_INPUTS = "person_inputs"
 """Keys of `options`: a replan or a question that was decided and is not made yet; whether a person
-accepted a low confidence, or skipped such a step; what persons have added, oldest first.
+accepted a low confidence, or skipped such a step; whether the plan was made again because the
+sources did not suffice; what persons have added, oldest first.
 """
 Kind = Literal["plan", "step", "question", "interrupted"]
 Action = Literal["proceed", "modify", "cancel", "input", "retry", "skip"]
@@ -151,6 +153,7 @@ async def apply_answer(
     if action in NEEDS_INPUT and given:
         said = [*agent_run.options.get(PERSON_INPUTS, ()), given[:MAX_MESSAGE_LENGTH]]
         agent_run.options = agent_run.options | {PERSON_INPUTS: said}
+        agent_run.options.pop(SEARCHED_AGAIN, None)
     if action == "cancel":
         agent_run.cancel_requested = True
     elif row.kind == "plan":

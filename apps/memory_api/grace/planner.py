@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,21 +22,38 @@ log = structlog.get_logger()
 START, LONG_SHARE = 0.3, 0.1
 LONG_QUERIES = (100, 200)
 """A query longer than each of these is .1 more complex."""
-CUES: tuple[tuple[float, tuple[str, ...]], ...] = (
-    (0.1, (" and ", " or ", " than ", "both", "並びに", "および", "また", "それぞれ")),
-    (0.15, ("比較", "compare", "comparison", " versus ", " vs ")),
-    (0.15, ("違い", "difference", "differ ")),
-    (0.2, ("複数", "several", "multiple")),
-    (0.1, ("最新", "latest", "newest")),
-    (0.1, ("理由", "reason")),
-    (0.1, ("方法", "method", "procedure for")),
-    (0.15, ("詳しく", "詳細", "in detail")),
-    (0.1, ("ステップ", "step")),
-    (0.1, ("手順", "procedure")),
-    (0.1, ("なぜ", "why")),
-    (0.15, ("どのように", "how ")),
+_ASKS = r"(?:who|whom|whose|what|when|where|which|why|how|is|are|was|does|do|did|can)"
+_ROLE = (
+    r"\b(?:advisor|author|boss|ceo|child|director|editor|father|founder|head|husband|inventor|leader"
+    r"|maker|manager|mother|owner|parent|president|producer|supervisor|supplier|teacher|wife|winner"
+    r"|writer)s? of\b"
 )
-"""Cue words in Japanese and English with what each group adds."""
+_PARTS: tuple[tuple[float, str], ...] = (
+    # Two questions in one.
+    (0.2, rf"\b(?:and|or|then|but),? (?:\w{{1,20}} )?{_ASKS}\b|, (?:who|when|where|how|why)\b"),
+    (0.1, r"\band\b|\bboth\b|\bseveral\b|\bmultiple\b|並びに|および|また|それぞれ|複数|と、"),
+    # A comparison, which looks each thing up.
+    (0.2, r"\bcompar|\bversus\b|\bvs\b|\bthan\b|\bwhich (?:of|one)\b|\bthe same\b"
+          r"|比較|より|ではどちら"),
+    (0.1, r"\bdiffer(?:s|ence|ent)?\b|違い"),
+    # Something that is only named by what else is known about it.
+    (0.2, r"\b(?:city|colleague|company|country|department|group|office|one|people|person|team)"
+          r" (?:that|who|which|whose)\b"),
+    (0.2, rf"^(?!who\b).{{1,200}}{_ROLE}"),
+    (0.2, r"(?:た|る|い)(?:人|者|会社|企業|都市|国|部署|チーム|作品)の"),
+)  # fmt: skip
+"""What a question with parts looks like, in English and Japanese, and what each adds."""
+_CUES: tuple[tuple[float, str], ...] = (
+    (0.05, r"最新|\blatest\b|\bnewest\b"),
+    (0.05, r"理由|なぜ|\breasons?\b|\bwhy\b"),
+    (0.05, r"方法|手順|ステップ|\bmethods?\b|\bprocedures?\b|\bsteps?\b|どのように"),
+    (0.1, r"詳しく|詳細|\bin detail\b"),
+)
+"""Cue words of a question that needs a longer answer, but one search."""
+COMPLEXITY_CUES = tuple((each, re.compile(words, re.IGNORECASE))
+                        for each, words in (*_PARTS, *_CUES))  # fmt: skip
+SEVERAL_QUESTIONS = 0.2
+MAX_ESTIMATED_LENGTH = 1_000
 TEMPLATE_COMPLEXITY = 0.5
 
 
@@ -83,13 +101,15 @@ class PlanningContext:
     situation: str = ""
     corrections: Sequence[Correction] = ()
     """Those of the bullets that correct a question."""
+    person_inputs: Sequence[str] = ()
+    """What a person has added to the question, oldest first."""
 
 
 def estimate_complexity(query: str) -> float:
-    """The complexity by cue words and length, 0.3 to 1."""
-    folded = f" {query.lower()} "
-    score = START + sum(weight for weight, words in CUES if any(word in folded for word in words))
-    score += LONG_SHARE * (folded.count("?") + folded.count("？") > 1)
+    """The complexity by the parts of the question, cue words and length, 0.3 to 1."""
+    start = " ".join(query[:MAX_ESTIMATED_LENGTH].split())
+    score = START + sum(weight for weight, cue in COMPLEXITY_CUES if cue.search(start))
+    score += SEVERAL_QUESTIONS * (start.count("?") + start.count("？") > 1)
     score += sum(LONG_SHARE for length in LONG_QUERIES if len(query) > length)
     return round(min(1.0, score), 3)
 
@@ -124,7 +144,7 @@ async def create_plan(context: PlanningContext, model: AgentModel | None) -> Exe
     if problems:
         log.warning("plan_not_valid", problems=problems[:3])
         return template_plan(context, TEMPLATE_COMPLEXITY)
-    return plan
+    return plan.depend_on_variables()
 
 
 async def _plan_by_model(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.config import GraceConfig
 from memory_api.grace.execution_plan import (
+    ANSWER_ACTIONS,
+    MAX_STEPS,
     SEARCH_ACTIONS,
     USABLE,
     ExecutionPlan,
@@ -21,7 +23,7 @@ from memory_api.grace.planner import PlanningContext, create_plan
 from memory_api.llm.untrusted_text import fence_text
 
 Trigger = Literal["step_failed", "low_confidence", "user_feedback", "new_information", "timeout"]
-Strategy = Literal["partial", "full", "fallback", "skip", "abort"]
+Strategy = Literal["repeat", "partial", "full", "fallback", "skip", "abort"]
 
 FROM_THE_START = re.compile(
     r"最初から|やり直し|はじめから|from the (?:beginning|start)|start over", re.IGNORECASE
@@ -30,6 +32,7 @@ FEEDBACK_WORDS = re.compile(
     r"違う|間違|修正|変更|やり直|\b(?:wrong|incorrect|change|instead)\b", re.IGNORECASE
 )
 """Words by which an input on a step is taken as feedback on the plan."""
+MAX_TITLES = 2
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,15 @@ class ReplanResult:
 
 
 def choose_strategy(
-    why: ReplanContext, state: ExecutionState, replan_count: int, config: GraceConfig
+    why: ReplanContext,
+    state: ExecutionState,
+    replan_count: int,
+    config: GraceConfig,
+    *,
+    has_model: bool = False,
 ) -> Strategy:
-    """In this order: limit reached → abort; step with a fallback → fallback; a failed search of
+    """In this order: limit reached → abort; a fact that a person adds to an answer of a model →
+    repeat; step with a fallback → fallback; a failed search of
     which the plan has another with results → skip; timeout → full; user feedback → full if it says
     so, else partial; low confidence → full if few steps are finished; failure in the first third →
     full; else partial.
@@ -62,6 +71,8 @@ def choose_strategy(
     if replan_count >= config.executor.max_replans:
         return "abort"
     step = state.step(why.step_id) if why.step_id is not None else None
+    if step is not None and has_model and _adds_fact(why, step):
+        return "repeat"
     if step is not None and step.fallback and why.trigger not in ("user_feedback",):
         return "fallback"
     if (
@@ -79,6 +90,12 @@ def choose_strategy(
     if step is None or step.step_id / len(state.plan.steps) <= config.replan.full_share:
         return "full"
     return "partial"
+
+
+def _adds_fact(why: ReplanContext, step: PlanStep) -> bool:
+    """Whether a person said what was missing for an answer, and not that the plan is wrong."""
+    is_fact = why.trigger == "new_information" and not FEEDBACK_WORDS.search(why.feedback)
+    return is_fact and step.action in ANSWER_ACTIONS
 
 
 def _can_do_without(step: PlanStep, state: ExecutionState) -> bool:
@@ -104,24 +121,17 @@ async def make_replan(
         return _use_fallback(why.step_id, state)
     if strategy == "skip" and why.step_id is not None:
         return skip_step(why.step_id, state)
-    if model is None and why.trigger not in ("user_feedback", "new_information"):
-        return ReplanResult("abort", None)  # the template plan would be the same again
-    situation = _describe(why, state, keep=strategy == "partial")
+    if strategy == "repeat" and why.step_id is not None:
+        return _changed(state, state.plan.steps, "repeat", without={why.step_id})
     query = context.query
-    if why.feedback and model is None:
-        query = f"{query} {FROM_THE_START.sub(' ', why.feedback)}".strip()
-    planning = PlanningContext(
-        query,
-        context.config,
-        context.tools,
-        context.collections,
-        context.bullets,
-        context.bullet_keys,
-        context.experience,
-        context.preferred_collection,
-        situation,
+    if model is None:
+        query = expand_query(why, state, context, with_titles=strategy == "full")
+        if not why.feedback and query in _searched(state):
+            return ReplanResult("abort", None)  # the plan would be the same again
+    situation = _describe(why, state, context, keep=strategy == "partial")
+    made = await create_plan(
+        replace(context, query=query, situation=situation, corrections=()), model
     )
-    made = await create_plan(planning, model)
     confirm = made.requires_confirmation or _needs_confirmation(why, made, context)
     made = made.model_copy(
         update={"original_query": context.query, "requires_confirmation": confirm}
@@ -129,6 +139,30 @@ async def make_replan(
     if strategy == "full":
         return ReplanResult("full", made)
     return _merge(why, state, made)
+
+
+def expand_query(
+    why: ReplanContext, state: ExecutionState, context: PlanningContext, *, with_titles: bool
+) -> str:
+    """The question with what a person has said; without such words, with the titles of the passages
+    that were found.
+    """
+    added = [why.feedback] if why.feedback else list(context.person_inputs)
+    words = [FROM_THE_START.sub(" ", each).strip() for each in added]
+    if not any(words) and with_titles:
+        found = [source for each in state.results.values() for source in each.sources]
+        words = [str(source.get("title") or "") for source in found[:MAX_TITLES]]
+    return " ".join(dict.fromkeys([context.query, *filter(None, words)]))
+
+
+def _searched(state: ExecutionState) -> list[str]:
+    """The words of the searches that have started, and the question that they answer."""
+    started = [
+        step.query
+        for step in state.plan.steps
+        if step.action in SEARCH_ACTIONS and state.states[step.step_id] != "pending" and step.query
+    ]
+    return [state.plan.original_query, *started]
 
 
 def _needs_confirmation(why: ReplanContext, made: ExecutionPlan, context: PlanningContext) -> bool:
@@ -175,51 +209,43 @@ def _changed(
 
 
 def _merge(why: ReplanContext, state: ExecutionState, made: ExecutionPlan) -> ReplanResult:
-    """The finished steps before the failed one, then the new steps, renumbered. A new step without
-    dependencies depends on the last kept one.
+    """All finished steps except the one that is replaced, whatever their numbers, then the new
+    steps, renumbered. A new step without dependencies depends on the last kept one.
     """
     kept = [
         step
         for step in state.plan.steps
-        if state.states[step.step_id] in USABLE
-        and (why.step_id is None or step.step_id < why.step_id)
+        if state.states[step.step_id] in USABLE and step.step_id != why.step_id
     ]
     offset = max((step.step_id for step in kept), default=0)
     last = [kept[-1].step_id] if kept else []
-    number = {step.step_id: offset + n for n, step in enumerate(made.steps, start=1)}
-    new = [
-        step.model_copy(
-            update={
-                "step_id": number[step.step_id],
-                "depends_on": [number[n] for n in step.depends_on] or last,
-            }
-        )
-        for step in made.steps
-    ]
-    room = max(0, 20 - len(kept))
+    numbers = {step.step_id: offset + n for n, step in enumerate(made.steps, start=1)}
+    renumbered = [step.renumber(numbers) for step in made.steps]
+    new = [each.model_copy(update={"depends_on": each.depends_on or last}) for each in renumbered]
+    room = max(0, MAX_STEPS - len(kept))
     if len(new) > room:
         return ReplanResult("abort", None)
     plan = made.model_copy(update={"steps": [*kept, *new]})
     return ReplanResult("partial", plan, [step.step_id for step in kept])
 
 
-def _describe(why: ReplanContext, state: ExecutionState, *, keep: bool) -> str:
+def _describe(
+    why: ReplanContext, state: ExecutionState, context: PlanningContext, *, keep: bool
+) -> str:
     """The situation for the planner, fenced: errors and outputs are data."""
     lines = [f"Reason: {why.trigger}"]
     if why.step_id is not None:
         step = state.step(why.step_id)
         lines.append(f"Step {why.step_id} ({step.action}): {step.description}")
-    searched = [
-        step.query or state.plan.original_query
-        for step in state.plan.steps
-        if step.action in SEARCH_ACTIONS and state.states[step.step_id] != "pending"
-    ]
+    searched = _searched(state)[1:]
     if searched:
         lines.append("Searched for:\n" + fence_text("\n".join(searched), label="queries"))
     if why.error:
         lines.append(fence_text(why.error[:1_000], label="error"))
-    if why.feedback:
-        lines.append("The person said:\n" + fence_text(why.feedback[:4_000], label="feedback"))
+    said = dict.fromkeys([*context.person_inputs, *filter(None, [why.feedback])])
+    if said:
+        words = "\n".join(said)[-4_000:]
+        lines.append("The person who asks has said:\n" + fence_text(words, label="person"))
     done = [
         f"Step {n} ({result.action}) is finished: {result.output[:200] or 'nothing'}"
         for n, result in state.results.items()

@@ -33,6 +33,7 @@ from memory_api.grace.experience import Experience, find_experience
 from memory_api.grace.interventions import (
     PENDING_QUESTION,
     PENDING_REPLAN,
+    PERSON_INPUTS,
     PersonQuestion,
     apply_answer,
     ask_person,
@@ -294,6 +295,7 @@ async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext
         [each.describe() for each in known],
         next((each.collection for each in known if each.is_reliable), None),
         corrections=leg.corrections,
+        person_inputs=agent_run.options.get(PERSON_INPUTS, ()),
     )
 
 
@@ -314,7 +316,9 @@ async def _replan(leg: Leg, agent_run: AgentRunRow, state: ExecutionState) -> bo
         pending.get("error", ""),
         pending.get("feedback", ""),
     )
-    strategy = choose_strategy(why, state, agent_run.replan_count, leg.config)
+    strategy = choose_strategy(
+        why, state, agent_run.replan_count, leg.config, has_model=leg.model is not None
+    )
     context = await _planning_context(leg, agent_run)
     result = await make_replan(strategy, why, state, context, leg.model)
     await _save_replan(leg, why, result)

@@ -73,7 +73,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "grace/plan": "schema complexity tools collections bullets experience situation query",
             "grace/answer": "schema bullets context sources query person",
             "grace/judge": "schema sources query answer",
-            "grace/act": "schema tools query observations iterations",
+            "grace/act": "schema tools query observations iterations person",
             "grace/complexity": "schema query",
             "retrieval/prompt_block": "key_points",
         }.items()

@@ -64,8 +64,8 @@ class ToolResult:
 
 @dataclass(frozen=True)
 class ToolContext:
-    """What a tool may use. `outputs` are the results of the steps that this one depends on, and all
-    earlier ones for a step without dependencies.
+    """What a tool may use. `outputs` are the results of all finished steps, those first that this
+    one depends on.
     """
 
     runtime: Runtime
@@ -96,6 +96,12 @@ class ToolContext:
                 key = (source.source, source.page, source.start, source.content)
                 found.setdefault(key, source)
         return list(found.values())
+
+    @property
+    def person_sources(self) -> list[Source]:
+        """What a person has added, in the form of sources, which an answer is compared with."""
+        title = "What the person who asks has said"
+        return [Source("person", each, 1.0, title) for each in self.person_inputs]
 
 
 class ToolInput(BaseModel):

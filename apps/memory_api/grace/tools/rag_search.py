@@ -99,12 +99,9 @@ def _terms_of(text: str) -> frozenset[int]:
 
 
 def select_sources(sources: Sequence[Source], config: GraceConfig) -> list[Source]:
-    """Those that may be used and cited, in the order of the search; only the first if it matches
-    exactly.
-    """
+    """Those that may be used and cited, in the order of the search."""
     usable = [source for source in sources if source.score >= config.search.min_score]
-    usable = usable[: config.search.top_k]
-    return usable[:1] if usable and usable[0].score >= config.search.exact_score else usable
+    return usable[: config.search.top_k]
 
 
 def search_factors(sources: Sequence[Source]) -> ConfidenceFactors:

@@ -18,7 +18,7 @@ from memory_api.grace.tools.port import (
     ToolInput,
     ToolResult,
 )
-from memory_api.grace.tools.reasoning import cited_sources, judge_answer
+from memory_api.grace.tools.reasoning import cited_sources, format_inputs, judge_answer
 from memory_api.llm.untrusted_text import fence_text, fit_text
 
 OBSERVATION_TOKENS = 1_500
@@ -56,6 +56,7 @@ class LegacyAgentTool(Tool):
             values = {
                 "tools": "\n".join(f"- {n}: {t.description}" for n, t in tools.items()),
                 "query": fence_text(given.query, label="task"),
+                "person": format_inputs(context),
                 "observations": "\n\n".join(observations) or "none",
                 "iterations": str(left),
             }
@@ -63,7 +64,7 @@ class LegacyAgentTool(Tool):
                 LoopDecision, "act", values, temperature=context.config.llm.temperature
             )
             if step.answer and not step.tool:
-                return await self._finish(context, step.answer, sources)
+                return await self._finish(context, given, step.answer, sources)
             observation = await self._call(context, tools, step, given, sources)
             observations.append(fence_text(observation, label="observation"))
         return ToolResult(
@@ -99,7 +100,9 @@ class LegacyAgentTool(Tool):
             lines.append(f"[{sources.index(source) + 1}] {source.title}: {source.content}")
         return fit_text("\n".join(lines) or result.output or "No result.", OBSERVATION_TOKENS)
 
-    async def _finish(self, context: ToolContext, answer: str, sources: list[Source]) -> ToolResult:
+    async def _finish(
+        self, context: ToolContext, given: ToolInput, answer: str, sources: list[Source]
+    ) -> ToolResult:
         cited = cited_sources(answer, sources)
         apologizes = bool(APOLOGY.search(answer))
         own = APOLOGETIC if apologizes else CONFIDENT
@@ -113,5 +116,5 @@ class LegacyAgentTool(Tool):
         )
         if apologizes or context.model is None:
             return ToolResult(answer, "partial", cited, factors, found=False)
-        grounded = await judge_answer(context, context.model, context.query, answer, cited)
+        grounded = await judge_answer(context, context.model, given.query, answer, cited)
         return ToolResult(answer, sources=cited, factors=factors, grounded=grounded)

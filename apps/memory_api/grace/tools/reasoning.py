@@ -90,7 +90,7 @@ class ReasoningTool(Tool):
             "bullets": context.bullets,
             "context": _format_context(context),
             "sources": fence_sources(sources),
-            "person": _format_inputs(context),
+            "person": format_inputs(context),
             "query": fence_text(given.query, label="question"),
         }
         temperature = context.config.llm.temperature
@@ -123,8 +123,8 @@ def _format_context(context: ToolContext) -> str:
     return "\n\n".join(texts)
 
 
-def _format_inputs(context: ToolContext) -> str:
-    """What a person has added, fenced: it explains the question and is no source to cite."""
+def format_inputs(context: ToolContext) -> str:
+    """What a person has added, fenced: facts about their case, and no source to cite."""
     return "\n".join(fence_text(each, label="person") for each in context.person_inputs)
 
 
@@ -137,9 +137,10 @@ def cited_sources(answer: str, sources: Sequence[Source]) -> list[Source]:
 async def judge_answer(
     context: ToolContext, model: AgentModel, query: str, answer: str, sources: Sequence[Source]
 ) -> Groundedness:
-    """Compare the claims of an answer with the sources: by the model, or by the rules if the
-    configuration says so.
+    """Compare the claims of an answer with the sources and with what a person has said: by the
+    model, or by the rules if the configuration says so.
     """
+    sources = [*sources, *context.person_sources]
     if not context.config.llm.light_model_judgments:
         return judge_by_rules(answer, sources)
     values = {
