@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
+from memory_api.auth.body_pace import BodyPace
 from memory_api.auth.identity import KeyCache, to_tenant_id
 from memory_api.auth.rate_limits import RateLimits
 from memory_api.auth.refusal_delay import RefusalDelay
@@ -73,6 +74,10 @@ class Runtime:
     @cached_property
     def rate_limits(self) -> RateLimits:
         return RateLimits(self.settings, self.sessions)
+
+    @cached_property
+    def body_pace(self) -> BodyPace:
+        return BodyPace(self.settings.rate_limit_body_bytes)
 
     @cached_property
     def refusal_delay(self) -> RefusalDelay:

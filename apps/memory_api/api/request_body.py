@@ -5,7 +5,7 @@ large.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from fastapi import Request
@@ -50,18 +50,24 @@ class ReadRequest(Request):
 
 
 class BodyStream:
-    """The `receive` of a request, which also knows whether the body has ended."""
+    """The `receive` of a request, which also knows whether the body has ended, and which reads no
+    faster than `wait_for` allows.
+    """
 
     def __init__(self, request: Request) -> None:
         headers = request.headers
         self.receive = request.receive
         self.ended = False
+        self.wait_for: Callable[[int], Awaitable[None]] | None = None
+        """Called with the bytes of each part."""
         self.expects_continue = "expect" in headers  # the client holds the body back until then
         self.closes_connection = headers.get("connection", "").lower() == "close"
 
     async def __call__(self) -> Message:
         message = await self.receive()
         self.ended = not message.get("more_body", False)
+        if self.wait_for is not None and (part := message.get("body")):
+            await self.wait_for(len(part))
         return message
 
     async def discard(self) -> None:

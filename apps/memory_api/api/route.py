@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
@@ -101,14 +102,15 @@ class ApiRoute(APIRoute):
             request.state.body_model = body_model
             body = BodyStream(request)
             try:
-                return await spool_large_response(await run(Request(request.scope, body)))
+                return await spool_large_response(await run(Request(request.scope, body), body))
             except Exception:
                 await body.discard()
                 raise
 
-        async def run(request: Request) -> Response:
+        async def run(request: Request, body: BodyStream) -> Response:
             runtime = runtime_of(request)
             caller = await authenticate(request)
+            body.wait_for = partial(runtime.body_pace.wait, caller.tenant_id)
             _bind_path_ids(request)
             if request.method in WRITE_METHODS:
                 await runtime.upkeep_schedule.mark_active(caller.tenant_id)

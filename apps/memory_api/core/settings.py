@@ -95,6 +95,12 @@ class Settings(LearningSettings):
     rate_limit_tenant: str = Field(
         "60000/minute", description="Maximum requests per tenant, with all its API keys."
     )
+    rate_limit_body_bytes: int = Field(
+        4_000_000,
+        ge=0,
+        description="Bytes per second of the request bodies of a tenant, after a burst of 32 MiB. "
+        "More are read later, not refused. 0: no limit.",
+    )
     rate_limit_failed_keys: str = Field(
         "60/minute",
         description="Maximum requests with an unknown API key per client address (IPv6: per /64). "

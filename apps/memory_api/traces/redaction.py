@@ -10,6 +10,7 @@ Redaction of personal data has no first pass and takes longer, up to 30 s. The f
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -130,8 +131,10 @@ async def _run(work: Callable[[], T], fields: Fields) -> T:
     if (detector := PERSONAL_DATA.detector) is not None:
         isolated = partial(_run_with_options, detector.options, work)
         return await run_isolated(isolated, size, max_inline_size=MAX_REDACTED_INLINE)
-    if size <= MAX_SEARCHED_INLINE or not _has_secret_hints(fields):
+    if size <= MAX_SEARCHED_INLINE:
         return work()
+    if not await asyncio.to_thread(_has_secret_hints, fields):
+        return await asyncio.to_thread(work)
     return await run_isolated(work, size)
 
 
