@@ -34,7 +34,7 @@ from memory_api.library.playbook_store import PlaybookStore
 from memory_api.library.reflector_agent import ReflectorAgent
 from memory_api.library.transcript_reflector import run_reflector
 from memory_api.llm.errors import LLMError
-from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from memory_api.library.reflector_prompt import ReflectorPromptBuilder
 from memory_api.reflection.trajectories.schemas import Trajectory
 
 url, key, folder = sys.argv[1:]

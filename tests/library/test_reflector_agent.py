@@ -13,10 +13,10 @@ import pytest
 from memory_api.library.llm_client import LLMClient, create_chat_model
 from memory_api.library.playbook_store import PlaybookStore
 from memory_api.library.reflector_agent import ReflectionResult, ReflectorAgent
+from memory_api.library.reflector_prompt import ReflectorPromptBuilder
 from memory_api.llm.port import LLM
 from memory_api.llm.registry import open_llm
 from memory_api.playbooks.models import Bullet, Playbook
-from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
 from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
     Insight,

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from memory_api.library.playbook_store import PlaybookStore
 from memory_api.library.reflector_agent import ReflectorAgent
+from memory_api.library.reflector_prompt import ReflectorPromptBuilder
 from memory_api.playbooks.models import Bullet
-from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
 from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
     Insight,

@@ -15,12 +15,8 @@ from typing import Any, Protocol
 from memory_api.core.secret_redaction import redact, redact_value
 from memory_api.core.telemetry import failure_fields, get_logger
 from memory_api.library.llm_client import LLMClient
-from memory_api.llm.model_session import ModelSession
-from memory_api.llm.port import LLM, Message
-from memory_api.llm.prompts import PromptMessages
-from memory_api.playbooks.citations import resolve_citations
-from memory_api.playbooks.models import Bullet, Playbook
-from memory_api.reflection.trajectories.generate import (
+from memory_api.library.reflector_prompt import ReflectorPromptBuilder, parse_insights
+from memory_api.library.reflector_rounds import (
     OwnParts,
     PromptSource,
     TrajectoryInput,
@@ -28,8 +24,11 @@ from memory_api.reflection.trajectories.generate import (
     judge_bullets,
     trajectory_input,
 )
-from memory_api.reflection.trajectories.model_output import parse_insights
-from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
+from memory_api.llm.model_session import ModelSession
+from memory_api.llm.port import LLM, Message
+from memory_api.llm.prompts import PromptMessages
+from memory_api.playbooks.citations import resolve_citations
+from memory_api.playbooks.models import Bullet, Playbook
 from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
     Insight,
@@ -84,7 +83,6 @@ class _BuilderPrompts:
         previous_insights: Sequence[Insight] | None = None,
         *,
         facts: Sequence[str] = (),
-        lessons: Sequence[str] = (),
     ) -> PromptMessages:
         text = self.builder.build(
             trajectory, ground_truth, test_report, used_bullets, dataset, previous_insights or None

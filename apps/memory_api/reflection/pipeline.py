@@ -392,7 +392,7 @@ def _links(
     for lesson in saved.of([*lessons.memories, *lessons.task_memories]):
         yield NewLink(lesson.memory_id, "derived_from", "memory", episode_id)
     reflections = saved.of([d for d in lessons.memories if d.kind is MemoryKind.REFLECTION])
-    strategies = saved.of([d for d in lessons.memories if d.kind is MemoryKind.STRATEGY])
+    strategies = saved.of([d for d in lessons.memories if d.kind is not MemoryKind.REFLECTION])
     for reflection in reflections:
         for related_id in output.input.context.related_memory_ids:
             yield NewLink(reflection.memory_id, "related_to", "memory", related_id)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import structlog
+from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.metrics import REFLECTIONS
@@ -56,9 +57,16 @@ RESPONSE_FIELDS = set(ReflectionResult.model_fields) & set(GenerateReflectionRes
 
 @dataclass(frozen=True)
 class TraceLessons(Lessons):
-    """`result` is None if there was nothing to learn."""
+    """`result` is None if there was nothing to learn. `reused_rules` are copied from the playbook:
+    that is a use of it, no new lesson.
+    """
 
     result: ReflectionResult | None = None
+    reused_rules: Sequence[str] = ()
+
+    @property
+    def strategies(self) -> list[MemoryDraft]:
+        return [*self.memories[1:], *self.task_memories]
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,8 @@ class TraceLearner(Learner[TraceInput, TraceLessons]):
     async def generate(
         self, input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
     ) -> TraceLessons:
-        reflection = await _generate(input, facts, model)
+        generated = await _generate(input, facts, model)
+        reflection = drop_reused_strategy(input, generated)
         memories: list[MemoryDraft] = []
         if reflection.result is not None:
             memories = reflection_drafts(
@@ -117,7 +126,10 @@ class TraceLearner(Learner[TraceInput, TraceLessons]):
         # A model has seen the differences between the attempts.
         by_rules = reflection.engine == "rules"
         task_memories = _task_drafts(input, facts, memories) if by_rules else []
+        memories[1:] = [self.to_lesson(input, each, reflection.result) for each in memories[1:]]
+        task_memories = [self.to_lesson(input, each, reflection.result) for each in task_memories]
         strategies = [*memories[1:], *task_memories]
+        rules = generated.result.rules if generated.result else []
         return TraceLessons(
             memories,
             task_memories,
@@ -130,13 +142,18 @@ class TraceLearner(Learner[TraceInput, TraceLessons]):
             prompt_hash=reflection.prompt_hash,
             usage=reflection.usage,
             result=reflection.result,
+            reused_rules=[rule for rule in rules if input.is_reused(rule)],
         )
 
-    def response(
-        self, input: TraceInput, lessons: TraceLessons, saved: SavedLessons
-    ) -> GenerateReflectionResponse:
+    def to_lesson(
+        self, input: TraceInput, draft: MemoryDraft, result: ReflectionResult | None
+    ) -> MemoryDraft:
+        """A strategy in the form that this kind of run stores."""
+        return draft
+
+    def response(self, input: TraceInput, lessons: TraceLessons, saved: SavedLessons) -> BaseModel:
         own = saved.of(lessons.memories)
-        strategies = saved.of([*lessons.memories[1:], *lessons.task_memories])
+        strategies = saved.of(lessons.strategies)
         response = GenerateReflectionResponse(
             trace_id=input.trace.id,
             run_id=input.run.id,
@@ -193,7 +210,7 @@ async def _generate(
             confidence=reflection.result.confidence,
             has_strategy=reflection.result.strategy_text is not None,
         )
-    return drop_reused_strategy(input, reflection)
+    return reflection
 
 
 def drop_reused_strategy(

@@ -12,12 +12,29 @@ from memory_api.run_queue.port import Ticket
 from memory_api.worker import process_ticket
 from tests.support.junit import junit
 from tests.support.model_service import Serve, Service
+from tests.support.reflections import CAUSE, EXPLANATION, reflected
 from tests.support.stub_provider import fenced, rate_limited, refusal, server_error, wrong_shape
-from tests.support.trajectories import insight, said, verdict
+from tests.support.trajectories import verdict
 
 URL = "/api/v1/trajectories/reflect"
 BULLETS = ("Read small files in one go.", "Never forget to close a file.")
+LESSON = "Use splitlines for lines."
 BOTH = (verdict("pat-00001", "helpful"), verdict("pat-00002", "neutral"))
+
+
+def insight(rule: str = LESSON) -> dict[str, str]:
+    """What the service makes of a rule of the model."""
+    return {
+        "reasoning": EXPLANATION,
+        "error_identification": "",
+        "root_cause_analysis": CAUSE,
+        "correct_approach": rule,
+        "key_insight": rule,
+    }
+
+
+def said(*rules: str, verdicts: Any = ()) -> Any:
+    return reflected(*rules, cause=CAUSE, verdicts=verdicts)
 
 
 def body(**changes: Any) -> dict[str, Any]:
@@ -55,7 +72,7 @@ async def reflect(service: Service, **changes: Any) -> dict[str, Any]:
 
 async def test_insights_and_verdicts_are_stored(service: Service) -> None:
     await playbook(service.api)
-    service.stub.behave = lambda call: said(insight(), verdicts=BOTH)
+    service.stub.behave = lambda call: said(LESSON, verdicts=BOTH)
     learnt = await reflect(service)
     assert learnt["insights"] == [insight()]
     assert learnt["bullet_evaluations"] == list(BOTH)
@@ -71,7 +88,7 @@ async def test_insights_and_verdicts_are_stored(service: Service) -> None:
     listed = await service.api.get("/api/v1/playbooks/coding/bullets/pat-00001/verdicts")
     assert [(one["judge"], one["tag"]) for one in listed.json()["items"]] == [("llm", "helpful")]
     run = await service.run(learnt["run_id"])
-    shipped = packaged_prompt_directory() / "reflector" / "default.txt"
+    shipped = packaged_prompt_directory() / "reflection" / "partial.txt"
     assert (run.kind, run.state, run.engine) == ("trajectory", "done", "llm")
     assert run.prompt_hash is not None
     assert run.usage["calls"] == 1
@@ -79,7 +96,7 @@ async def test_insights_and_verdicts_are_stored(service: Service) -> None:
 
 
 async def test_insights_are_curated(service: Service) -> None:
-    service.stub.behave = lambda call: said(insight())
+    service.stub.behave = lambda call: said(LESSON)
     learnt = await reflect(service)
     step = await service.run(learnt["next_run_id"])
     assert (step.kind, step.state) == ("curate", "queued")
@@ -92,7 +109,7 @@ async def test_insights_are_curated(service: Service) -> None:
 
 async def test_same_trajectory_counts_once(service: Service) -> None:
     await playbook(service.api)
-    service.stub.behave = lambda call: said(insight(), verdicts=BOTH)
+    service.stub.behave = lambda call: said(LESSON, verdicts=BOTH)
     first = await reflect(service)
     assert await reflect(service) == first | {"duplicate": True}
     assert len(service.stub.calls) == 1
@@ -105,23 +122,26 @@ async def test_same_trajectory_counts_once(service: Service) -> None:
 async def test_insight_copied_from_playbook_is_no_lesson(service: Service) -> None:
     await playbook(service.api)
     copied = "READ small  files in one go."
-    told = said(insight(copied), insight("Sort before you cut."), verdicts=BOTH)
+    told = said(copied, "Sort before you cut.", verdicts=BOTH)
     service.stub.behave = lambda call: told
     learnt = await reflect(service)
-    assert [one["key_insight"] for one in learnt["insights"]] == [copied, "Sort before you cut."]
-    assert [one is None for one in learnt["insight_ids"]] == [True, False]
+    assert [one["key_insight"] for one in learnt["insights"]] == ["Sort before you cut.", copied]
+    assert [one is None for one in learnt["insight_ids"]] == [False, True]
     listed = (await service.api.get("/api/v1/memories?kind=insight")).json()["items"]
     assert [one["content"] for one in listed] == ["Sort before you cut."]
 
 
-async def test_round_count_is_actual(serve: Serve) -> None:
+async def test_service_analyzes_once(serve: Serve) -> None:
     service = await serve()
     await playbook(service.api)
-    service.stub.queue(said(insight("One"), verdicts=BOTH), said(insight("Two"), verdicts=BOTH))
-    service.stub.behave = lambda call: said(insight("one!"))
+    service.stub.behave = lambda call: said("When lines are cut, count them.", verdicts=BOTH)
     learnt = await reflect(service, max_iterations=10)
-    assert learnt["iteration_count"] == 3
-    assert [one["key_insight"] for one in learnt["insights"]] == ["One", "Two"]
+    assert (learnt["iteration_count"], len(service.stub.calls)) == (1, 1)
+    reflection, episode = (
+        (await service.api.get(f"/api/v1/memories?kind={kind}")).json()["items"]
+        for kind in ("reflection", "episode")
+    )
+    assert [one["trace_id"] for one in (*reflection, *episode)] == [learnt["trace_id"]] * 2
 
 
 @pytest.mark.parametrize("fault", [server_error(), refusal(), wrong_shape(), rate_limited()])
@@ -137,7 +157,7 @@ async def test_failed_model_gives_empty_answer_and_retried_run(
     assert (run.state, run.error["code"]) == ("queued", learnt["error"]["code"])
     assert await votes(service.api) == [(0, 0, 0), (0, 0, 0)]
     service.clock.now += 4000
-    service.stub.behave = lambda call: said(insight(), verdicts=BOTH)
+    service.stub.behave = lambda call: said(LESSON, verdicts=BOTH)
     await service.deliver_ticket(run.id)
     assert (await service.run(run.id)).state == "done"
     assert await votes(service.api) == [(1, 0, 0), (0, 0, 1)]
@@ -158,7 +178,7 @@ async def test_repeated_request_after_failure_runs(serve: Serve) -> None:
     service = await serve(on_model_failure="fail")
     service.stub.behave = lambda call: refusal()
     assert (await service.api.post(URL, json=body())).status_code == 502
-    service.stub.behave = lambda call: said(insight())
+    service.stub.behave = lambda call: said(LESSON)
     assert (await reflect(service))["insights"] == [insight()]
 
 
@@ -172,7 +192,7 @@ async def test_fail_answers_502(serve: Serve) -> None:
 
 async def test_async_request_is_run_by_worker(service: Service) -> None:
     await playbook(service.api)
-    service.stub.behave = lambda call: said(insight(), verdicts=BOTH)
+    service.stub.behave = lambda call: said(LESSON, verdicts=BOTH)
     answer = await service.api.post(URL, json=body(), headers={"Prefer": "respond-async"})
     assert answer.status_code == 202
     run_id = answer.json()["run_id"]
@@ -186,7 +206,7 @@ async def test_async_request_is_run_by_worker(service: Service) -> None:
 
 async def test_idempotency_key_replays_answer(serve: Serve) -> None:
     service = await serve()
-    service.stub.behave = lambda call: said(insight())
+    service.stub.behave = lambda call: said(LESSON)
     named = {"Idempotency-Key": "one"}
     first = await service.api.post(URL, json=body(), headers=named)
     again = await service.api.post(URL, json=body(), headers=named)
@@ -202,7 +222,7 @@ async def test_prompt_shows_known_lessons(serve: Serve) -> None:
         "strategy_text": "To return the last lines of a file use splitlines.",
     }
     (await service.api.post("/api/v1/reflections", json=lesson)).raise_for_status()
-    service.stub.behave = lambda call: said(insight())
+    service.stub.behave = lambda call: said(LESSON)
     await reflect(service)
     known = service.stub.calls[0].user.split("Known lessons about such tasks")[1]
     assert lesson["strategy_text"] in known
@@ -210,14 +230,14 @@ async def test_prompt_shows_known_lessons(serve: Serve) -> None:
 
 async def test_operator_template_of_playbook_wins(serve: Serve, tmp_path: Any) -> None:
     service = await serve(prompts_dir=tmp_path)
-    folder = tmp_path / str(service.tenant.id) / "coding" / "reflector"
+    folder = tmp_path / str(service.tenant.id) / "coding" / "reflection"
     folder.mkdir(parents=True)
-    (folder / "default.txt").write_text("Ours: {generated_answer}")
-    service.stub.behave = lambda call: said(insight())
+    (folder / "partial.txt").write_text("Ours: {events}")
+    service.stub.behave = lambda call: said(LESSON)
     await reflect(service)
     await reflect(service, dataset="another")
     ours, shipped = service.stub.calls
-    assert ours.text.startswith("Ours: <generated-answer-")
+    assert ours.text.startswith("Ours: <events-")
     assert shipped.text.startswith("# A reflector")
 
 
@@ -287,7 +307,7 @@ async def test_playbook_and_dataset_are_aliases(api: httpx2.AsyncClient) -> None
 
 async def test_unknown_playbook_has_no_bullets(serve: Serve) -> None:
     service = await serve()
-    service.stub.behave = lambda call: fenced({"insights": [insight()]})
+    service.stub.behave = lambda call: fenced({"explanation": "Cut.", "rules": [LESSON]})
     learnt = await reflect(service, dataset="nobody-made-it")
     assert (len(learnt["insights"]), learnt["bullet_evaluations"]) == (1, [])
     assert len(service.stub.calls) == 1

@@ -7,11 +7,11 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import pytest
 
 from tests.conftest import TestTenant
 from tests.reflection.trajectories.test_trajectories_api import playbook
 from tests.support.model_service import Serve, Service
+from tests.support.reflections import reflected
 from tests.support.stub_provider import answer
 from tests.support.transcripts import call_of, result_of, tag
 
@@ -30,11 +30,9 @@ def teach(service: Service, *insights: str, tags: Any = ()) -> None:
     """What the model answers: this analysis to the reflector, nothing to the curator."""
 
     def behave(call: Any) -> Any:
-        if "insights" not in str(call.schema):
+        if "root_cause" not in str(call.schema):
             return answer(NO_EDIT)
-        return answer(
-            {"analysis": "The edit was lost.", "bullet_tags": list(tags), "insights": [*insights]}
-        )
+        return reflected(*insights, text="The edit was lost.", verdicts=tags)
 
     service.stub.behave = behave
 
@@ -134,22 +132,6 @@ async def test_insight_that_copies_the_transcript_waits(serve: Serve) -> None:
     await send(service.api, messages=messages)
     found = await service.api.get("/api/v1/memories", params={"kind": "insight"})
     assert [one["content"] for one in found.json()["items"]] == [LESSON]
-
-
-@pytest.mark.parametrize(
-    ("given", "read"),
-    [
-        ([LESSON, LESSON, " "], [LESSON]),
-        (["When a, do b.", "When c, do d.", "When e, do f.", "When g, do h."], 3),
-        ("When a, do b.", []),
-        ([None, 7, {"a": 1}], []),
-    ],
-)
-async def test_invalid_insights_are_ignored(serve: Serve, given: Any, read: Any) -> None:
-    service = await serve()
-    service.stub.behave = lambda call: answer({"analysis": "x", "insights": given})
-    found = [one["content"] for one in (await send(service.api))["insights"]]
-    assert (len(found) if isinstance(read, int) else found) == read
 
 
 def session() -> list[dict[str, Any]]:

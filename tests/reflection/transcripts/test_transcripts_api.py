@@ -13,6 +13,7 @@ from memory_api.run_queue.port import Ticket
 from memory_api.worker import process_ticket
 from tests.reflection.trajectories.test_trajectories_api import playbook, votes
 from tests.support.model_service import Serve, Service
+from tests.support.reflections import reflected
 from tests.support.stub_provider import answer, broken_body, refusal, server_error
 from tests.support.transcripts import tag
 
@@ -22,7 +23,7 @@ MESSAGES = [
     {"role": "assistant", "content": "I read it in one go, as [pat-00001] says."},
     {"role": "user", "content": "What about [pat-00002]?"},
 ]
-GOOD = {"analysis": "The file was read at once.", "bullet_tags": [tag("pat-00001")]}
+GOOD: dict[str, Any] = {"analysis": "The file was read at once.", "bullet_tags": [tag("pat-00001")]}
 MORE = [
     {"role": "assistant", "content": "Then it went wrong; [pat-00001] misled me."},
     {"role": "user", "content": "A pity."},
@@ -30,7 +31,7 @@ MORE = [
 
 
 def says(service: Service, *tags: dict[str, str], analysis: str = "Told.") -> None:
-    service.stub.behave = lambda call: answer({"analysis": analysis, "bullet_tags": list(tags)})
+    service.stub.behave = lambda call: reflected(text=analysis, verdicts=tags)
 
 
 async def send(service: Service, **changes: Any) -> dict[str, Any]:
@@ -44,7 +45,7 @@ async def send(service: Service, **changes: Any) -> dict[str, Any]:
 async def coding(service: Service) -> Service:
     """A service whose tenant has the playbook, and whose model finds pat-00001 helpful."""
     await playbook(service.api)
-    service.stub.behave = lambda call: answer(GOOD)
+    says(service, *GOOD["bullet_tags"], analysis=GOOD["analysis"])
     return service
 
 
@@ -64,13 +65,12 @@ async def test_analysis_and_tags_are_returned_and_stored(coding: Service) -> Non
     assert (verdict["judge"], verdict["reason"]) == ("llm", "Applied.")
 
 
-async def test_prompt_of_transcript(coding: Service) -> None:
+async def test_prompt_shows_the_used_bullets_and_the_messages(coding: Service) -> None:
     await send(coding)
     shown = coding.stub.calls[0].user
-    assert "Names that the agent cited: <cited-" in shown
-    assert "[pat-00001] helpful=0 harmful=0 :: Read small files in one go." in shown
-    assert "[pat-00002] helpful=0 harmful=0 :: Never forget to close a file." in shown
-    assert "[2] llm_response: I read it in one go" in shown
+    assert "[pat-00001] (cited): Read small files in one go." in shown
+    assert "Never forget to close a file." not in shown
+    assert "llm_response: I read it in one go" in shown
 
 
 async def test_same_transcript_counts_once(coding: Service) -> None:
@@ -126,11 +126,10 @@ async def test_without_citations_content_is_matched(coding: Service) -> None:
     ]
     learnt = await send(coding, messages=messages)
     assert learnt["cited_ids"] == []
-    assert "Names that the agent cited: (none)" in coding.stub.calls[0].user
-    assert {one["name"] for one in learnt["bullet_tags"]} == {"pat-00001", "pat-00002"}
-    assert learnt["counted_bullet_keys"] == ["pat-00001"], (
+    assert [one["name"] for one in learnt["bullet_tags"]] == ["pat-00001"], (
         "the agent did nothing that pat-00002 speaks of"
     )
+    assert learnt["counted_bullet_keys"] == ["pat-00001"]
 
 
 async def test_legacy_and_short_ids_are_resolved(coding: Service) -> None:
@@ -150,7 +149,7 @@ async def test_failed_model_gives_empty_answer_and_retried_run(coding: Service, 
     run = await coding.run(learnt["run_id"])
     assert (run.state, run.error["code"]) == ("queued", learnt["error"]["code"])
     coding.clock.now += 4000
-    coding.stub.behave = lambda call: answer(GOOD)
+    says(coding, *GOOD["bullet_tags"], analysis=GOOD["analysis"])
     await coding.deliver_ticket(run.id)
     assert (await coding.run(run.id)).result["analysis"] == GOOD["analysis"]
     assert await votes(coding.api) == [(1, 0, 0), (0, 0, 0)]
@@ -188,27 +187,6 @@ async def test_inactive_bullets_are_not_tagged(coding: Service) -> None:
     learnt = await send(coding)
     assert learnt["bullet_tags"] == []
     assert "Read small files" not in coding.stub.calls[0].user
-
-
-async def test_large_playbook_is_truncated_in_prompt(serve: Serve) -> None:
-    service = await serve(llm_prompt_tokens=2000)
-    deltas = [
-        {"type": "ADD", "section": "pat", "content": f"Advice {n} on subject{n} " + "word " * 30}
-        for n in range(100)
-    ]
-    made = await service.api.post("/api/v1/playbooks/coding/deltas", json={"deltas": deltas})
-    made.raise_for_status()
-    says(service, tag("pat-00091"))
-    messages = [
-        {"role": "user", "content": "Go."},
-        {"role": "assistant", "content": "By [pat-00091], and advice 77 on subject77 word."},
-    ]
-    learnt = await send(service, messages=messages)
-    shown = service.stub.calls[0].user
-    assert "[pat-00091]" in shown
-    assert "on subject77" in shown
-    assert shown.count("helpful=0") < 30
-    assert learnt["counted_bullet_keys"] == ["pat-00091"]
 
 
 async def test_secrets_are_neither_stored_nor_shown(coding: Service) -> None:

@@ -1,10 +1,11 @@
-"""Converts a trajectory to the events of a trace: the question, the reasoning steps, the answer.
-No I/O.
+"""Converts a trajectory to the events of a trace (the question, the reasoning steps, the answer),
+and the rules of a reflection to insights. No I/O.
 """
 
 from __future__ import annotations
 
-from memory_api.reflection.trajectories.schemas import Trajectory
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.reflection.trajectories.schemas import Insight, Trajectory
 from memory_api.trace_analysis.answer_comparison import compare_answers
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.junit import parse_junit
@@ -41,19 +42,17 @@ def trajectory_outcome(
     return OutcomeType.SUCCESS if is_met else OutcomeType.FAILURE
 
 
-def trajectory_context(
-    trajectory: Trajectory, ground_truth: str, test_report: str
-) -> ReflectionContext:
-    """The trajectory as the rules engine analyzes it."""
-    return ReflectionContext(
-        events=trajectory_events(trajectory),
-        outcome=trajectory_outcome(trajectory, ground_truth, test_report) or OutcomeType.PARTIAL,
-        tenant_id="",
-        error=trajectory_error(trajectory),
-        task_description=trajectory.query or None,
-    )
-
-
 def trajectory_error(trajectory: Trajectory) -> ErrorInfo | None:
     message = trajectory.error_message
     return ErrorInfo.model_validate(message) if message else None
+
+
+def to_insight(context: ReflectionContext, result: ReflectionResult | None, rule: str) -> Insight:
+    """One rule of a reflection as an insight. Without a model, no root cause is known."""
+    return Insight(
+        reasoning=(result.explanation or result.reflection_text) if result else "",
+        error_identification=context.error.error_message if context.error else "",
+        root_cause_analysis=(result.root_cause or "") if result else "",
+        correct_approach=rule,
+        key_insight=rule,
+    )

@@ -26,7 +26,6 @@ from memory_api.reflection.trajectories.schemas import (
     ReflectOnTrajectoryResponse,
 )
 from memory_api.reflection.trajectories.step import (
-    MAX_ITERATIONS,
     TRAJECTORY,
     TrajectoryLearner,
 )
@@ -74,7 +73,6 @@ async def reflect_on_trajectory(
         ReflectOnTrajectoryResponse,
         prefer,
         sanitized,
-        input={MAX_ITERATIONS: body.max_iterations},
         empty_response=lambda started, error: _empty_response(body, started, error),
     )
     return await reflect_in_foreground(runtime, caller, request)

@@ -109,7 +109,10 @@ class ReflectOnTrajectoryRequest(TenantRequest):
         description="Default: `dataset` of the trajectory. `dataset` is accepted too.",
     )
     max_iterations: int = Field(
-        default=1, ge=1, le=MAX_ITERATIONS, description="How often the model may refine its result."
+        default=1,
+        ge=1,
+        le=MAX_ITERATIONS,
+        description="Accepted for S1. The service analyzes once: later rounds seldom add insights.",
     )
     session_id: Name | None = None
     task_key: Name | None = None

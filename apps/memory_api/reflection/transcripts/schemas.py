@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, BaseModel, Field, field_validator
 
 from memory_api.core.schemas import (
     MAX_EVENTS,
@@ -14,8 +14,8 @@ from memory_api.core.schemas import (
     ResponseModel,
     TenantRequest,
 )
+from memory_api.playbooks.models import VerdictTag
 from memory_api.reflection.schemas import ModelFailure
-from memory_api.reflection.transcripts.generate import TranscriptTag
 from memory_api.traces.schemas import OutcomeType
 from memory_api.traces.tools import ToolDefinition, Tools
 
@@ -51,6 +51,19 @@ class ReflectOnTranscriptRequest(TenantRequest):
     retrieval_id: UUID | None = None
     external_id: Name | None = None
     tools: Tools = Field(default_factory=list[ToolDefinition])
+
+
+class TranscriptTag(BaseModel):
+    """What the session shows about one key point."""
+
+    name: str = Field(description="The key point's name, without brackets")
+    tag: VerdictTag = Field(description="helpful, harmful or neutral")
+    rationale: str = Field("", description="What in the transcript shows it, 1 sentence")
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _strip_brackets(cls, value: Any) -> Any:
+        return value.strip(" []") if isinstance(value, str) else value
 
 
 class TranscriptInsight(ResponseModel):

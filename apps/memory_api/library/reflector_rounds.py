@@ -1,5 +1,5 @@
-"""The reflector of S1: a trajectory and the bullets it used in; insights and verdicts out. By the
-rules, or by a model in several rounds. No database.
+"""The analysis of `ReflectorAgent` (S1): a trajectory and the bullets it used in; insights and
+verdicts out. By the rules, or by a model in several rounds. No database.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from typing import Any, Protocol
 
 from memory_api.core.secret_redaction import redact
 from memory_api.core.telemetry import get_logger
+from memory_api.library.reflector_prompt import (
+    ModelInsights,
+    SingleVerdict,
+)
 from memory_api.llm.errors import LLMError
 from memory_api.llm.model_session import ModelSession
 from memory_api.llm.port import LLMRequest
@@ -27,8 +31,12 @@ from memory_api.reflection.model_output import (
     validate_verdicts,
 )
 from memory_api.reflection.rules import context_language, reflect_by_rules
-from memory_api.reflection.trajectories.conversion import trajectory_context
-from memory_api.reflection.trajectories.model_output import ModelInsights, SingleVerdict
+from memory_api.reflection.trajectories.conversion import (
+    to_insight,
+    trajectory_error,
+    trajectory_events,
+    trajectory_outcome,
+)
 from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
     Insight,
@@ -37,6 +45,7 @@ from memory_api.reflection.trajectories.schemas import (
 )
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact
+from memory_api.traces.schemas import OutcomeType
 
 log = get_logger(__name__)
 
@@ -52,23 +61,13 @@ def insights_by_rules(context: ReflectionContext, facts: Sequence[Fact]) -> list
     result = reflect_by_rules(context, facts)
     if result is None:
         return []
-    error = context.error.error_message if context.error else ""
-    return [
-        Insight(
-            reasoning=result.reflection_text,
-            error_identification=error,
-            root_cause_analysis="",
-            correct_approach=strategy,
-            key_insight=strategy,
-        )
-        for strategy in result.rules
-    ]
+    return [to_insight(context, result, strategy) for strategy in result.rules]
 
 
 @dataclass(frozen=True)
 class TrajectoryInput:
     """What is analyzed. `bullets` are those that the trajectory used; `context` and `found` are
-    its trace and the facts of it; `lessons` are known lessons of similar tasks.
+    its trace and the facts of it.
     """
 
     trajectory: Trajectory
@@ -78,7 +77,6 @@ class TrajectoryInput:
     test_report: str = ""
     dataset: str = ""
     bullets: Sequence[Bullet] = ()
-    lessons: Sequence[str] = ()
 
     @property
     def facts(self) -> list[str]:
@@ -94,7 +92,14 @@ async def trajectory_input(
     bullets: Sequence[Bullet] = (),
 ) -> TrajectoryInput:
     """The input for a trajectory without a stored trace."""
-    context = trajectory_context(trajectory, ground_truth, test_report)
+    outcome = trajectory_outcome(trajectory, ground_truth, test_report)
+    context = ReflectionContext(
+        events=trajectory_events(trajectory),
+        outcome=outcome or OutcomeType.PARTIAL,
+        tenant_id="",
+        error=trajectory_error(trajectory),
+        task_description=trajectory.query or None,
+    )
     found = await analyze(context, Evidence((), ground_truth or None, test_report or None))
     return TrajectoryInput(trajectory, context, found, ground_truth, test_report, dataset, bullets)
 
@@ -112,7 +117,6 @@ class PromptSource(Protocol):
         previous_insights: Sequence[Insight] | None = None,
         *,
         facts: Sequence[str] = (),
-        lessons: Sequence[str] = (),
     ) -> PromptMessages: ...
 
     def evaluation_question(
@@ -244,7 +248,6 @@ class _RefinementRounds:
             input.dataset,
             self.insights,
             facts=input.facts,
-            lessons=input.lessons,
         )
         request = to_request(self.model, messages, "reflect")
         self.prompt_hash = self.prompt_hash or request.prompt_hash

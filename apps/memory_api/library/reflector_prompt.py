@@ -1,17 +1,20 @@
-"""The prompts of the reflector of S1: a template with a trajectory in it. Text from outside is
-fenced, and cut only if it exceeds its share of the token budget.
+"""The prompts of `ReflectorAgent` (S1): a template with a trajectory in it, and the
+model's answers.
+Text from outside is fenced, and cut only if it exceeds its share of the token budget.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from memory_api.core.telemetry import get_logger
 from memory_api.llm.prompts import (
     PromptMessages,
     content_hash,
@@ -19,12 +22,14 @@ from memory_api.llm.prompts import (
     safe_folder_name,
     split_cacheable_prefix,
 )
-from memory_api.llm.structured_output import schema_text
+from memory_api.llm.structured_output import json_candidates, schema_text
 from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
-from memory_api.playbooks.models import Bullet
-from memory_api.reflection.trajectories.model_output import ModelInsights, SingleVerdict
-from memory_api.reflection.trajectories.schemas import Insight, Trajectory
+from memory_api.playbooks.models import Bullet, VerdictTag
+from memory_api.reflection.model_output import valid_items
+from memory_api.reflection.trajectories.schemas import BulletEvaluation, Insight, Trajectory
 from memory_api.text.terms import estimate_tokens
+
+log = get_logger(__name__)
 
 PROMPTS_DIR = "prompts/reflector"
 DEFAULT, ONE_BULLET = "default", "bullet/default"
@@ -65,9 +70,6 @@ Bullets it used; give a verdict on each:
 Facts that a program found:
 {findings}
 
-Lessons that are known:
-{lessons}
-
 Insights of earlier rounds:
 {previous_insights}
 """,
@@ -99,7 +101,6 @@ _WEIGHTS = {
     "used_bullets": 4,
     "bullet": 1,
     "findings": 2,
-    "lessons": 1,
     "previous_insights": 1,
 }
 """How the budget is divided if not everything fits. What a part does not use goes to the others."""
@@ -107,8 +108,63 @@ _MIN_TOKENS = 64
 """No text is cut to less."""
 _NONE = "(none)"
 
-FindTemplate = Callable[[str, str], str]
-"""The text of a template by its name and the dataset."""
+
+class ModelInsights(BaseModel):
+    """The answer of one round. A bare list is taken as the insights."""
+
+    insights: list[Insight] = Field(description="At most three, the most useful first")
+    bullet_evaluations: list[BulletEvaluation] = Field(
+        default_factory=list[BulletEvaluation],
+        description="One verdict on each bullet that was used; empty when there was none",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap_list(cls, value: Any) -> Any:
+        return {"insights": value} if _is_filled_list(value) else value
+
+    @field_validator("insights", mode="before")
+    @classmethod
+    def _valid_insights(cls, value: Any) -> Any:
+        """Without malformed insights. A list of nothing else is refused as it is."""
+        insights = valid_items(Insight, value)
+        if insights and len(insights) < len(value):
+            log.warning("insights_malformed", count=len(value) - len(insights))
+        return insights or value
+
+    @field_validator("bullet_evaluations", mode="before")
+    @classmethod
+    def _valid_evaluations(cls, value: Any) -> list[BulletEvaluation]:
+        return valid_items(BulletEvaluation, value)
+
+
+def _is_filled_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(cast("list[Any]", value))
+
+
+class SingleVerdict(BaseModel):
+    """The verdict on one bullet."""
+
+    tag: VerdictTag = Field(description="helpful, harmful or neutral")
+    reason: str = Field(description="What in the trajectory shows it, 1 sentence")
+
+
+def parse_insights(text: str) -> list[Insight]:
+    """The insights in a model's text; none, with a log entry, if it cannot be parsed."""
+    for candidate in _json_values(text):
+        try:
+            return ModelInsights.model_validate(candidate).insights
+        except ValidationError:
+            continue
+    log.warning("insights_unreadable", length=len(text))
+    return []
+
+
+def _json_values(text: str) -> Iterator[Any]:
+    """The whole text first: a JSON text may contain other JSON in its strings."""
+    with suppress(ValueError, RecursionError):
+        yield json.loads(text)
+    yield from json_candidates(text)
 
 
 class ReflectorPromptBuilder:
@@ -117,20 +173,12 @@ class ReflectorPromptBuilder:
     `<prompts_dir>/<dataset>.txt` is the template of one dataset (playbook), `default.txt` that of
     all others; without both, a built-in short form is used. `bullet/default.txt` asks for the
     verdict on one bullet. A relative `prompts_dir` that does not exist in the working directory is
-    the packaged one. `find` replaces the directory. `budget` is how many estimated tokens the data
-    may take.
+    the packaged one. `budget` is how many estimated tokens the data may take.
     """
 
-    def __init__(
-        self,
-        prompts_dir: str | Path = PROMPTS_DIR,
-        *,
-        find: FindTemplate | None = None,
-        budget: int = 24_000,
-    ) -> None:
+    def __init__(self, prompts_dir: str | Path = PROMPTS_DIR, *, budget: int = 24_000) -> None:
         self.prompts_dir = _resolve_directory(Path(prompts_dir))
         self.budget = budget
-        self._find = find
 
     def build(
         self,
@@ -163,15 +211,13 @@ class ReflectorPromptBuilder:
         previous_insights: Sequence[Insight] | None = None,
         *,
         facts: Sequence[str] = (),
-        lessons: Sequence[str] = (),
     ) -> PromptMessages:
-        """`build` as messages, with facts about the trajectory and known lessons."""
+        """`build` as messages, with facts about the trajectory."""
         previous = [insight.model_dump() for insight in previous_insights or ()]
         data = _trajectory_values(trajectory, ground_truth) | {
             "test_report": test_report,
             "used_bullets": "\n".join(map(_bullet_line, used_bullets)),
             "findings": "\n".join(f"- {fact}" for fact in facts),
-            "lessons": "\n".join(f"- {lesson}" for lesson in lessons),
             "previous_insights": _json(previous) if previous else "",
         }
         values = self._fence_all(data)
@@ -192,8 +238,6 @@ class ReflectorPromptBuilder:
         return self._read_template(DEFAULT, dataset)
 
     def _read_template(self, name: str, dataset: str) -> str:
-        if self._find is not None:
-            return self._find(name, dataset)
         own_names = [safe_folder_name(dataset)] if dataset and name == DEFAULT else []
         for stem in (*own_names, name):
             for suffix in (".txt", ".md"):

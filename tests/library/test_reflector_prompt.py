@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from memory_api.library.reflector_prompt import BUILTIN, ReflectorPromptBuilder, parse_insights
 from memory_api.llm.prompts import packaged_prompt_directory
 from memory_api.playbooks.models import Bullet
-from memory_api.reflection.trajectories.model_output import parse_insights
-from memory_api.reflection.trajectories.prompt import BUILTIN, ReflectorPromptBuilder
 from memory_api.reflection.trajectories.schemas import Trajectory
 from tests.support.trajectories import ASKED, REPORT, TRAJECTORY, TRUTH
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from memory_api.library.reflector_prompt import ReflectorPromptBuilder
+from memory_api.library.reflector_rounds import analyze_trajectory, trajectory_input
 from memory_api.llm.errors import LLMError
 from memory_api.llm.model_session import ModelSession
 from memory_api.llm.port import LLM, LLMReply, LLMRequest
 from memory_api.llm.registry import open_llm
 from memory_api.llm.wrappers import LLMWrapper
-from memory_api.reflection.trajectories.generate import analyze_trajectory, trajectory_input
-from memory_api.reflection.trajectories.prompt import ReflectorPromptBuilder
 from memory_api.reflection.trajectories.schemas import Trajectory
 from tests.support.stub_provider import StubProvider, answer
 
