@@ -46,7 +46,7 @@ from memory_api.playbooks.retrieval import schemas as retrieval_schemas
 from memory_api.playbooks.verdicts import schemas as verdicts_schemas
 from memory_api.reflection import schemas
 from memory_api.reflection.trajectories import schemas as trajectories_schemas
-from memory_api.reflection.transcripts import generate
+from memory_api.reflection.transcripts import schemas as transcript_schemas
 from memory_api.reflection.transcripts import schemas as transcripts_schemas
 from memory_api.runs import schemas as runs_schemas
 from memory_api.tenants import schemas as tenants_schemas
@@ -109,7 +109,7 @@ SHAPES: list[tuple[type, type[BaseModel], list[Any]]] = [
     (reflections.Trajectory, trajectories_schemas.Trajectory, []),
     (reflections.Insight, trajectories_schemas.Insight, []),
     (reflections.BulletEvaluation, trajectories_schemas.BulletEvaluation, []),
-    (reflections.TranscriptTag, generate.TranscriptTag, []),
+    (reflections.TranscriptTag, transcript_schemas.TranscriptTag, []),
     (reflections.TranscriptInsight, transcripts_schemas.TranscriptInsight, []),
     (reflections.ModelFailure, schemas.ModelFailure, []),
     (account.Budget, budgets_schemas.Budget, []),

@@ -13,14 +13,12 @@ from tests.reflection.trajectories.test_trajectories_api import body, bullet, pl
 from tests.reflection.transcripts.test_transcripts_api import MORE
 from tests.support.model_service import Service
 from tests.support.playbook_api import Book
-from tests.support.stub_provider import answer
-from tests.support.trajectories import said, verdict
+from tests.support.reflections import reflected
 from tests.support.transcripts import tag
 
 KEY = "pat-00001"
 TRANSCRIPT = {"messages": MORE, "playbook": "coding"}
-TAGGED = answer({"analysis": "It misled.", "bullet_tags": [tag(KEY, "harmful", "It misled.")]})
-JUDGED = said(verdicts=[verdict(KEY, "harmful", "It misled.")])
+JUDGED = reflected(verdicts=[tag(KEY, "harmful", "It misled.")])
 
 
 async def accuse(book: Book, times: int) -> None:
@@ -30,18 +28,15 @@ async def accuse(book: Book, times: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "sent", "told"),
-    [
-        ("/api/v1/transcripts/reflect", TRANSCRIPT, TAGGED),
-        ("/api/v1/trajectories/reflect", body(), JUDGED),
-    ],
+    ("url", "sent"),
+    [("/api/v1/transcripts/reflect", TRANSCRIPT), ("/api/v1/trajectories/reflect", body())],
 )
 async def test_third_harmful_verdict_of_model_quarantines(
-    service: Service, url: str, sent: dict[str, Any], told: Any
+    service: Service, url: str, sent: dict[str, Any]
 ) -> None:
     await playbook(service.api)
     await accuse(Book(service.api, "coding"), 2)
-    service.stub.behave = lambda call: told
+    service.stub.behave = lambda call: JUDGED
     (await service.api.post(url, json=sent)).raise_for_status()
     now = await bullet(service.api, KEY)
     assert (now["harmful"], now["status"]) == (3, "quarantined")

@@ -112,7 +112,7 @@ class ReflectOnTrajectoryRequest(TenantRequest):
         default=1,
         ge=1,
         le=MAX_ITERATIONS,
-        description="Accepted for S1. The service analyzes once: later rounds seldom add insights.",
+        description="Accepted and not used: the service analyzes once.",
     )
     session_id: Name | None = None
     task_key: Name | None = None
