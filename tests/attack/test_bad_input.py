@@ -110,3 +110,11 @@ async def test_document_outside_its_folder_is_refused(api) -> None:
     for source in ("a..b.txt", "/srv/docs/a.txt", "https://example.com/a"):
         assert (await add(source)).status_code == 202
     assert (await api.post("/api/v1/collections", json={"name": "../../x"})).status_code == 422
+
+
+async def test_plan_with_a_huge_step_number(api) -> None:
+    """It was a 500."""
+    step = {"step_id": 10**30, "action": "reasoning", "description": "d", "query": "q"}
+    answer = await api.post("/api/v1/agents/runs", json={"query": "q", "plan": {"steps": [step]}})
+    assert answer.status_code == 422, answer.text
+    assert "plan.steps.0.step_id" in answer.text

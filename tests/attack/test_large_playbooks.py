@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import select, text
 
 from memory_api.curation import cleanup
+from memory_api.memories.index import drafts
 from memory_api.playbooks.editing import plan
 from memory_api.playbooks.formats import transfer
 from memory_api.playbooks.tables import PlaybookRow
@@ -44,6 +46,27 @@ async def test_import_of_too_many_bullets_is_refused_at_once(api, monkeypatch) -
     assert "at most 3 active bullets, this one 4" in str(problem)
     document["bullets"][0]["status"] = "archived"
     (await api.put(URL, json=document)).raise_for_status()
+
+
+async def test_import_of_a_large_playbook_leaves_the_event_loop_to_others(api, monkeypatch) -> None:
+    """20,000 bullets stopped all requests of a process for seven seconds."""
+    threads: list[bool] = []
+    original = drafts.document_weights
+
+    def record(text: str) -> dict[int, float]:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return original(text)
+
+    monkeypatch.setattr(drafts, "document_weights", record)
+    long = "word " * 600
+    document = {
+        "bullets": [
+            {"id": f"pat-{n:05}", "section": "pat", "content": f"{n} {long}"} for n in range(100)
+        ]
+    }
+    (await api.put(URL, json=document)).raise_for_status()
+    assert len(threads) >= 100
+    assert not any(threads)
 
 
 async def test_cleanup_takes_turns_and_is_queued_once(

@@ -14,7 +14,14 @@ import pytest
 from httpx2 import AsyncClient
 
 from memory_api.core import isolated_work
-from memory_api.core.isolated_work import ISOLATION, MAX_INLINE_SIZE, WorkTimeout, run_isolated
+from memory_api.core.isolated_work import (
+    ISOLATION,
+    MAX_INLINE_SIZE,
+    MAX_PROCESSES,
+    WorkTimeout,
+    run_isolated,
+)
+from memory_api.core.log_context import bound_log_context
 from memory_api.runtime import Runtime
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
@@ -75,6 +82,24 @@ async def test_loop_is_free_while_a_large_input_is_analyzed(isolation: None) -> 
     await run_isolated(partial(time.sleep, 0.3), LARGE)
     ticking.cancel()
     assert ticks >= 5
+
+
+async def test_slow_inputs_of_one_tenant_delay_no_other(isolation: None) -> None:
+    """They had all processes, so that large traces of others waited 28 s, or were refused."""
+
+    async def read_slowly() -> None:
+        with bound_log_context(tenant_id="attacker"):
+            await run_isolated(partial(time.sleep, 600), LARGE)
+
+    attacks = [asyncio.create_task(read_slowly()) for _ in range(MAX_PROCESSES)]
+    await asyncio.sleep(0.1)
+    try:
+        with bound_log_context(tenant_id="other"):
+            assert await run_isolated(os.getpid, LARGE) != os.getpid()
+    finally:
+        for attack in attacks:
+            attack.cancel()
+        await asyncio.gather(*attacks, return_exceptions=True)
 
 
 async def test_input_past_its_time_budget_is_stopped(

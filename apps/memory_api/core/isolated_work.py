@@ -11,6 +11,7 @@ import resource
 import signal
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
 from anyio import BrokenWorkerProcess, CapacityLimiter, to_process
@@ -30,6 +31,8 @@ MAX_PROCESS_BYTES = 1024**3
 MAX_PROCESSES = 8
 """Processes for large inputs, of one API or worker process. The limit of concurrent runs is lower,
 so that one slow input does not delay others. An idle process ends after 5 minutes."""
+MAX_PROCESSES_OF_TENANT = 4
+"""Of these. The other ones are free for other tenants, whatever one sends."""
 CHILD_PRIORITY = 5
 """Unix niceness of these processes, so that requests and other runs come first."""
 
@@ -56,11 +59,19 @@ class ProcessIsolation:
     def __init__(self) -> None:
         self.is_enabled = False
         self._limiter: CapacityLimiter | None = None
+        self._by_tenant: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @property
     def limiter(self) -> CapacityLimiter:
         self._limiter = self._limiter or CapacityLimiter(MAX_PROCESSES)
         return self._limiter
+
+    def of_tenant(self) -> asyncio.Semaphore:
+        """Limits the processes of the tenant of this request or run."""
+        tenant = str(structlog.contextvars.get_contextvars().get("tenant_id"))
+        found = self._by_tenant.get(tenant) or asyncio.Semaphore(MAX_PROCESSES_OF_TENANT)
+        self._by_tenant[tenant] = found
+        return found
 
 
 ISOLATION = ProcessIsolation()
@@ -86,10 +97,11 @@ async def run_isolated(
         async with asyncio.timeout(seconds):
             if not ISOLATION.is_enabled:
                 return await asyncio.to_thread(work)
-            try:
-                return await _run_in_process(work, seconds)
-            except BrokenWorkerProcess:  # an idle process may have been killed before
-                return await _run_in_process(work, seconds)
+            async with ISOLATION.of_tenant():
+                try:
+                    return await _run_in_process(work, seconds)
+                except BrokenWorkerProcess:  # an idle process may have been killed before
+                    return await _run_in_process(work, seconds)
     except TimeoutError as error:
         log.warning("analysis_stopped", size=size, seconds=seconds)
         raise WorkTimeout from error

@@ -28,7 +28,7 @@ class PlanStep(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    step_id: Annotated[int, Field(ge=1)]
+    step_id: Annotated[int, Field(ge=1, le=1_000_000)]
     action: Annotated[str, Field(min_length=1, max_length=64)]
     description: Annotated[str, Field(min_length=1, max_length=2_000)]
     query: Annotated[str, Field(max_length=4_000)] | None = None

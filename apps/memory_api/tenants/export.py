@@ -25,7 +25,7 @@ LEFT_OUT = {
     "llm_replies",
 }
 """The search index, which follows from the memories, and rows that live for hours."""
-SECRET_COLUMNS = {"password", "secret", "secret_hash"}
+SECRET_COLUMNS = {"password", "secret", "previous_secret", "secret_hash"}
 
 
 async def export_rows(sessions: Sessions, tenant_id: UUID) -> AsyncGenerator[str]:

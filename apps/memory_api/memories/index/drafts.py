@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import unicodedata
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_api.core.ids import new_id
+from memory_api.core.isolated_work import MAX_INLINE_SIZE
 from memory_api.embeddings.port import Embedder
 from memory_api.embeddings.tenant_models import TenantEmbedder
 from memory_api.memories.index.scopes import ScopeAddress, kind_scope
@@ -113,14 +115,25 @@ async def prepare_memories(
     vectors_by_model = {embedder.model: await embedder.embed_documents(texts)}
     if isinstance(embedder, TenantEmbedder):
         vectors_by_model |= await embedder.embed_with_secondary_models(texts)
+    # In a thread if it takes long: 20,000 bullets need five seconds, in which others are served.
+    is_large = sum(map(len, texts)) > MAX_INLINE_SIZE
+    indexed = await asyncio.to_thread(_index_texts, drafts) if is_large else _index_texts(drafts)
     return [
         PreparedMemory(
             draft,
             {model: vectors[index] for model, vectors in vectors_by_model.items()},
-            top_terms(document_weights(text)),
-            fingerprint(draft.content),
+            weights,
+            hashed,
         )
-        for index, (draft, text) in enumerate(zip(drafts, texts, strict=True))
+        for index, (draft, (weights, hashed)) in enumerate(zip(drafts, indexed, strict=True))
+    ]
+
+
+def _index_texts(drafts: Sequence[MemoryDraft]) -> list[tuple[dict[int, float], bytes]]:
+    """The weights of the terms and the fingerprint of each draft."""
+    return [
+        (top_terms(document_weights(draft.searchable_text)), fingerprint(draft.content))
+        for draft in drafts
     ]
 
 
