@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 Raw = dict[str, Any]
@@ -209,7 +210,36 @@ def _user_rule(run: _Run, fact: StatedFact) -> Iterator[bool]:
     yield " ".join(said["content"].split()) == fact.values["text"]
 
 
+def _exit_code(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    """Where the response has a code in its metadata."""
+    for event_id in fact.event_ids:
+        metadata: Raw = run.response(event_id).get("metadata") or {}
+        if "exit_code" in metadata:
+            yield metadata["exit_code"] == fact.values["code"]
+
+
+def _duration(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    """Where call and response have a time."""
+    event_id = fact.event_ids[0]
+    start = run.event(event_id).get("timestamp")
+    end = run.response(event_id).get("timestamp")
+    if start and end:
+        seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+        yield abs(seconds - fact.values["seconds"]) < 0.01
+
+
+def _test(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    """A failed test is in the report by its name, with a failure or an error."""
+    report = str(run.raw.get("test_report"))
+    yield re.split(r"[.:]+", fact.values["name"])[-1] in report
+    yield fact.values["failed"] == len(re.findall(r"<(?:failure|error)\b", report))
+    yield fact.values["executed"] <= len(re.findall(r"<testcase\b", report))
+
+
 _CHECKS = {
+    "exit_code": _exit_code,
+    "duration": _duration,
+    "test": _test,
     "counts": _counts,
     "failed_call": _failed_call,
     "corrected_call": _corrected_call,
