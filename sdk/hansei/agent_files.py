@@ -21,6 +21,10 @@ from hansei.errors import BadRequest
 
 _MARKER = re.compile(r"^[ \t]*<!--\s*hansei:(begin|end)\b(.*?)-->[ \t]*$")
 _LOOSE_MARKER = re.compile(r"hansei:\s*(begin|end)\b", re.IGNORECASE)
+_IMPORT = re.compile(r"(?:^|(?<=[\s(\[]))@(?=[~/.]|\S*\.\./)")
+"""An import of a file into CLAUDE.md: of the home folder or a folder above, an absolute or a hidden
+one.
+"""
 _PLAYBOOK = re.compile(r'\bplaybook="([^"]+)"')
 _DIGEST = re.compile(r"\bsha256=([0-9a-f]{16})\b")
 _OWNED = "<!-- Written by `hansei playbook export`. Do not edit. -->"
@@ -210,8 +214,9 @@ def _one_line(text: str) -> str:
 
 
 def _harmless(line: str) -> str:
-    """The line without text that looks like a marker or opens a comment."""
+    """The line without text that looks like a marker, opens a comment or imports a file."""
     plain = line.replace("\x00", "").replace("<!--", "&lt;!--")
+    plain = _IMPORT.sub("&#64;", plain)
     return _LOOSE_MARKER.sub(r"hansei \1", plain)
 
 

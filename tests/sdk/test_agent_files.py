@@ -174,3 +174,17 @@ def test_references_of_a_skill_that_are_a_link_are_refused(
         write_skill(Path("skill"), playbook(bullet("oth-00002", section="NEW")))
     assert [path.name for path in (other / "references").iterdir()] == ["old.md"]
     assert not (folder / "SKILL.md").exists()
+
+
+@pytest.mark.parametrize("target", ["~/.ssh/id_rsa", "/etc/passwd", "../../x", ".env", "a/../../x"])
+def test_bullet_imports_no_file(target: str, tmp_path: Path) -> None:
+    """Coding agents put a file that CLAUDE.md names so into the prompt."""
+    path = tmp_path / "CLAUDE.md"
+    content = f"@{target}\nRead @{target} and (@{target})"
+    condition = f"Never @{target}"
+    write_block(path, playbook(bullet("oth-00001", content=content, when_to_use=condition)))
+    assert f"@{target}" not in path.read_text()
+    assert path.read_text().count(target) == 4
+    other = bullet("oth-00001", content="Mail a@b.example, add @types/node and `@/components`.")
+    write_block(path, playbook(other, version=2))
+    assert other["content"] in path.read_text()

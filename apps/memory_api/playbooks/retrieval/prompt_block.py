@@ -126,9 +126,9 @@ def format_playbook(playbook: Mapping[str, Any], template: str | None = None) ->
     lines: dict[str, list[str]] = {}
     for point in list_key_points(playbook):
         counters = f"helpful={point.helpful} harmful={point.harmful}"
-        line = f"[{point.name}] {counters} :: {point.text}"
+        line = f"[{point.name}] {counters} :: {_indent(point.text, '    ')}"
         lines.setdefault(point.section, []).append(line)
-    blocks = ["\n".join([f"## {section}", *lines[section]]) for section in lines]
+    blocks = ["\n".join([_heading(section), *lines[section]]) for section in lines]
     return _fill(template or _default_template(), "\n\n".join(blocks)) if blocks else ""
 
 
