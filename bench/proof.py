@@ -1,8 +1,9 @@
-"""Whether a playbook makes agents better: House Rules with readers, scored again from recordings.
+"""Whether a playbook makes agents better: answers of readers, scored again from recordings.
 
 Each archive in `tests/recordings/eval` is the folder of one `hansei eval run` whose model was a
-reader (bench/readers). The bench makes the tasks again from their seed and scores each answer
-again, stops if one differs from what was recorded, and computes the report.
+reader (bench/readers). The bench scores each answer again, stops if one differs from what was
+recorded, and computes the report. It makes the tasks of House Rules again from their seed. Of
+ACE's Formula, the archive has the right answers and no question.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import typer
 
 from bench.corpus import ROOT
 from bench.report import Report
+from hansei.evaluation.presets import score_formula
 from hansei.evaluation.report import build_report
 
 sys.path.insert(0, str(ROOT / "examples"))
@@ -29,7 +31,7 @@ from house_rules.tasks import find_task
 RECORDINGS = ROOT / "tests" / "recordings" / "eval"
 ABOUT = (
     "Each row is one arm of one run on the held-out tasks: right answers of the tasks that a "
-    "hidden convention touches, and of the controls. `difference`: the success rate minus that of "
+    "hidden convention touches (all tasks of Formula), and of the controls. `difference`: the success rate minus that of "
     "`none`, with its 95 % interval and the p-value of McNemar's exact test. `tokens`: of the "
     "advice, for a task. The readers are language models, see bench/readers/README.md."
 )
@@ -63,8 +65,8 @@ def add_rows(report: Report, run: str, folder: Path) -> None:
     differences = {c["first"]: c for c in result["comparisons"] if c["second"] == "none"}
     for arm in result["plan"]["protocol"]["arms"]:
         mine = [a for a in answers if a["arm"] == arm]
-        touched = [a for a in mine if not find_task(a["task_id"])[1].is_control]
-        controls = [a for a in mine if find_task(a["task_id"])[1].is_control]
+        controls = [a for a in mine if is_control(folder, a["task_id"])]
+        touched = [a for a in mine if a not in controls]
         tokens = sum(a["advice_tokens"] for a in mine) / max(len(mine), 1)
         report.row(
             "arms",
@@ -82,13 +84,28 @@ def add_rows(report: Report, run: str, folder: Path) -> None:
 
 
 def rescored(folder: Path) -> Iterator[Json]:
+    solutions = read_solutions(folder)
     for line in (folder / "answers.jsonl").read_text("utf8").splitlines():
         answer = json.loads(line)
+        task_id, text = answer["task_id"], answer["answer"]
         if not answer["error"]:
-            score = float(score_answer(answer["task_id"], answer["answer"]).is_right)
+            if solutions:
+                score = score_formula({"answer": text, "solution": solutions[task_id]})
+            else:
+                score = float(score_answer(task_id, text).is_right)
             if score != answer["score"]:
-                raise ValueError(f"{answer['task_id']}: {score} instead of {answer['score']}")
+                raise ValueError(f"{task_id}: {score} instead of {answer['score']}")
         yield answer
+
+
+def read_solutions(folder: Path) -> dict[str, str]:
+    """The right answers of the tasks of a preset. Empty for House Rules."""
+    tasks = map(json.loads, (folder / "tasks.jsonl").read_text("utf8").splitlines())
+    return {task["id"]: task["solution"] for task in tasks if "solution" in task}
+
+
+def is_control(folder: Path, task_id: str) -> bool:
+    return not read_solutions(folder) and find_task(task_id)[1].is_control
 
 
 def right(answers: list[Json]) -> str:

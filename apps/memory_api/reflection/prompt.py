@@ -119,7 +119,7 @@ _SHORTENED = re.compile(r"\[… |\[the same \d|: the same \d+ events as |omitted
 _NONE = "(none)"
 """What a template of an operator shows in place of an empty value."""
 
-_MAX_BULLET_TOKENS = 128
+_MAX_BULLET_TOKENS = 320
 _MIN_TOKENS = 64
 _FENCE_TOKENS = 24
 """Upper bound of a fence's tokens."""
@@ -263,6 +263,7 @@ class PromptParts:
         is_shortened = any(_SHORTENED.search(values[name]) for name in ("events", "attempts"))
         return values | {
             "shortened": "yes" if is_shortened else "",
+            "unexplained": "yes" if self._is_unexplained() else "",
             "evidence": _evidence_text(values),
             "error_category": error.category,
             "error_message": _fence(error.message, "error-message", self.budget["error"]),
@@ -278,6 +279,12 @@ class PromptParts:
         if name in ("lessons", "findings"):
             text = _first_lines(text, budget)
         return _fence(text, _LABELS.get(name, name), budget)
+
+    def _is_unexplained(self) -> bool:
+        """Whether only the outcome says that the run did not succeed."""
+        evidence = ("error", "ground_truth", "recorded_result", "test_report", "comparison")
+        is_failure = self.context.outcome is not OutcomeType.SUCCESS
+        return is_failure and not any(self.texts[name] for name in evidence)
 
     def _outcome(self) -> str:
         overruled = self.context.overruled_outcome
