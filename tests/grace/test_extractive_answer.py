@@ -27,6 +27,14 @@ def test_rows_of_a_table_are_quoted_with_their_heading() -> None:
     assert {line.removesuffix(" [1]") for line in quoted} <= {*head.splitlines(), *rows}
 
 
+def test_passage_that_begins_inside_a_table_is_quoted_in_whole_rows() -> None:
+    row = "| `MODE` | `rules` | What a request returns if the model fails. `fail`: 502 or 503. |"
+    text = f"|\n{row}\n| `SIZE` | `8` | Runs per call. More runs share a prompt. |\n\nSee below."
+    result = extract_answer("What does MODE=fail return?", [Source("doc", text, 0.8)])
+    assert row in result.output
+    assert "|\n|" not in result.output
+
+
 def test_an_unchecked_passage_is_never_silent() -> None:
     text = "A pending order cannot be refunded."
     result = extract_answer(text, [Source("doc", text, 1.0)])

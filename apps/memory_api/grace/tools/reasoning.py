@@ -241,7 +241,8 @@ def _split_units(text: str) -> list[tuple[int, int]]:
     """Sentences, and the heading and each row of a Markdown table as a whole."""
     units: list[tuple[int, int]] = []
     end = 0
-    for table in _find_tables(text):
+    for head, rows in _find_tables(text):
+        table = [head, *rows] if head else rows
         start = table[0][0]
         units += [(end + a, end + b) for a, b in split_sentences(text[end:start])]
         units += table
@@ -251,12 +252,14 @@ def _split_units(text: str) -> list[tuple[int, int]]:
 
 def _table_heads(text: str) -> dict[tuple[int, int], tuple[int, int]]:
     """The span of the heading of each row of a table."""
-    return {row: table[0] for table in _find_tables(text) for row in table[1:]}
+    return {row: head for head, rows in _find_tables(text) if head for row in rows}
 
 
-def _find_tables(text: str) -> list[list[tuple[int, int]]]:
-    """The spans of each Markdown table: its heading of two lines, and its rows."""
-    tables: list[list[tuple[int, int]]] = []
+def _find_tables(text: str) -> list[tuple[tuple[int, int] | None, list[tuple[int, int]]]]:
+    """The spans of each Markdown table: its heading of two lines, and its rows. A passage that
+    begins inside a table has rows without a heading.
+    """
+    tables: list[tuple[tuple[int, int] | None, list[tuple[int, int]]]] = []
     lines, start = list[tuple[int, int]](), 0
     for line in [*text.splitlines(keepends=True), ""]:
         span = (start, start + len(line))
@@ -265,6 +268,8 @@ def _find_tables(text: str) -> list[list[tuple[int, int]]]:
             lines.append(span)
             continue
         if len(lines) > 1 and not text[slice(*lines[1])].strip(" \t\r\n|:-"):
-            tables.append([(lines[0][0], lines[1][1]), *lines[2:]])
+            tables.append(((lines[0][0], lines[1][1]), lines[2:]))
+        elif lines:
+            tables.append((None, lines))
         lines = []
     return tables
