@@ -62,7 +62,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "reflection/data": _RUN,
             "reflection/batch": "schema runs focus tools lessons bullets",
             "reflection/batch_run": f"{_RUN} run had_bullets",
-            "reflector/default": f"""{_TRAJECTORY} test_report used_bullets findings lessons
+            "reflector/default": f"""{_TRAJECTORY} test_report used_bullets findings
                 previous_insights""",
             "reflector/bullet/default": f"{_TRAJECTORY} bullet",
             "transcripts/analyze": "schema transcript playbook cited_ids",
