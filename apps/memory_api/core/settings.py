@@ -155,8 +155,8 @@ class Settings(LearningSettings):
     reflective_memory_mode: Literal["full", "lite"] = Field(
         "full",
         validation_alias=_env("HANSEI_REFLECTIVE_MEMORY_MODE", "REFLECTIVE_MEMORY_MODE"),
-        description="In `lite` mode, Hansei reflects only on request, never on plain successes, "
-        "and does not dream. `full` adds dreaming and session summaries on a schedule.",
+        description="`lite`: reflects on the traces that you send, except plain successes, and "
+        "starts no reflection on a schedule: no dreaming, and session summaries only on request.",
     )
     llm_provider: Literal["openai", "azure", "anthropic", "bedrock", "none"] | None = Field(
         None,
