@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
+from memory_api.core.errors import NotFound
 from memory_api.core.telemetry import configure_logging
 from memory_api.library.reflection_engine import NothingLearned, ReflectionEngineV2
 from memory_api.memories.search.query import SearchFilters
@@ -161,6 +162,34 @@ async def test_failure_is_logged_and_raised(
     assert logs[-1]["event"] == "reflection_generation_failed"
     assert logs[-1]["error"] == "no model today"
     assert logs[-1]["exc_info"] is True
+
+
+async def test_failing_calculator_is_logged_and_raised(
+    pool: asyncpg.Pool, tenant: TestTenant, logs: list[Any]
+) -> None:
+    engine = ReflectionEngineV2(pool, importance=lambda context, result: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        await engine.generate_reflection(timeout_context(tenant))
+    assert logs[-1]["event"] == "reflection_generation_failed"
+    assert logs[-1]["exc_info"] is True
+
+
+async def test_session_of_store_reflection_is_stored(
+    engine: ReflectionEngineV2, tenant: TestTenant
+) -> None:
+    result = await engine.generate_reflection(timeout_context(tenant))
+    session_id = uuid4()
+    await engine.store_reflection(result, tenant.slug, "s", session_id=session_id)
+    records = await engine.query_reflections(tenant.slug, "s", min_importance=0.0)
+    assert len(records) == 2
+    for record in records:
+        assert record["session_id"] == record["metadata"]["session_id"] == str(session_id)
+
+
+async def test_unknown_tenant_is_refused(engine: ReflectionEngineV2, tenant: TestTenant) -> None:
+    result = await engine.generate_reflection(timeout_context(tenant))
+    with pytest.raises(NotFound, match="does not exist"):
+        await engine.store_reflection(result, "nobody-created-this", "p")
 
 
 async def test_scoring_and_storage_can_be_replaced(tenant: TestTenant) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.settings import Settings
 from memory_api.library.row_playbook_store import RowPlaybookStore
-from memory_api.playbooks.models import Bullet, Playbook
+from memory_api.playbooks.models import Bullet, Playbook, PlaybookMetadata
 from tests.conftest import Database
 
 T = TypeVar("T")
@@ -47,6 +48,19 @@ async def test_saved_playbook_is_loaded(in_thread: Any, ace_bullets: list[Bullet
     assert first.bullets == given.bullets
     assert first.metadata.updated_at == given.metadata.updated_at, "set by save"
     assert second.bullets == given.bullets[::-1][:10]
+
+
+async def test_saved_playbook_has_its_own_creation_time(
+    in_thread: Any, ace_bullets: list[Bullet]
+) -> None:
+    created = datetime(2024, 2, 3, 4, 5, tzinfo=UTC)
+    given = Playbook(metadata=PlaybookMetadata(created_at=created), bullets=ace_bullets[:2])
+
+    def use(store: RowPlaybookStore) -> Playbook:
+        store.save("dated", given)
+        return store.load("dated")
+
+    assert (await in_thread(use)).metadata.created_at == created
 
 
 async def test_bad_name_is_refused(in_thread: Any) -> None:

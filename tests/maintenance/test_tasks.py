@@ -13,8 +13,12 @@ from sqlalchemy import select, update
 
 from memory_api.maintenance import decay
 from memory_api.maintenance.tables import MaintenanceTaskRow
+from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
+from memory_api.memories.index.writer import insert_memories
+from memory_api.memories.schemas import MemoryKind
 from memory_api.memories.tables import MemoryRow
 from memory_api.runtime import Runtime
+from memory_api.traces.tables import TraceRow
 from tests.conftest import TestTenant
 from tests.support.problems import assert_problem
 
@@ -146,6 +150,46 @@ async def test_lite_does_not_dream(app, api, runtime) -> None:
         assert (await api.post("/api/v1/maintenance/decay")).status_code == 202
     finally:
         app.state.runtime = runtime
+
+
+async def test_session_is_summarized_in_the_order_of_its_runs(api, tenant, drain, runtime) -> None:
+    """Whatever order the workers read the traces in."""
+    traces: list[str] = []
+    for number in range(10):
+        body = {
+            "task_description": f"Task {number}",
+            "outcome": "success",
+            "session_id": "ordered",
+            "events": [{"event_type": "user_message", "content": f"Task {number}"}],
+        }
+        sent = await api.post("/api/v1/traces?reflect=never", json=body)
+        traces.append(sent.raise_for_status().json()["trace_id"])
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        rows = [
+            await session.scalar(select(TraceRow).where(TraceRow.id == UUID(trace_id)))
+            for trace_id in traces
+        ]
+        drafts = [
+            MemoryDraft(
+                kind=MemoryKind.EPISODE,
+                project_id="default",
+                content=row.task_description,
+                source="trace",
+                session_id="ordered",
+                trace_id=row.id,
+            )
+            for row in reversed(rows)
+        ]
+        items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
+        await insert_memories(session, items)
+    assert await run_task(api, drain, tenant, "summaries") == {"sessions_summarized": 1}
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        content = await session.scalar(
+            select(MemoryRow.content).where(
+                MemoryRow.tenant_id == tenant.id, MemoryRow.source == "session_summary"
+            )
+        )
+    assert content.splitlines() == [*(f"Task {number}" for number in range(5)), "5 more."]
 
 
 async def test_session_with_ten_runs_is_summarized_once(api, tenant, drain, runtime) -> None:

@@ -159,6 +159,24 @@ def test_stored_form_matches_document_example() -> None:
     assert json.loads(playbook.model_dump_json())["bullets"][0]["confidence_score"] == 1.0
 
 
+@each_case(
+    "delta",
+    [
+        {},
+        {"type": "ADD"},
+        {"type": "ADD", "section": "s", "reasoning": "r"},
+        {"type": "DELETE", "section": "s", "reasoning": "r"},
+        {"type": "UPDATE", "content": "c"},
+        {"type": "DELETE"},
+        {"type": "KEEP"},
+        {"type": "MERGE", "content": "c"},
+    ],
+)
+def test_delta_without_required_fields_is_refused(delta: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        DeltaContextItem.model_validate(delta)
+
+
 @each_case("alias", ["bullet_id", "id", "name", "target_id", "key"])
 def test_both_update_formats_are_accepted(alias: str) -> None:
     delta = DeltaContextItem.model_validate(

@@ -175,6 +175,22 @@ async def test_interrupted_run_is_reported_as_such(
     assert "The trace ends with tool call 1" in late.reflection_text
 
 
+async def test_configured_model_reflects(
+    pool: asyncpg.Pool, timeout_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ReflectionEngineV2(pool)`, as the document creates it."""
+    said = {"reflection": "No index.", "strategy": "Add an index.", "tags": ["sql"]}
+    with StubProvider() as stub:
+        monkeypatch.setenv("HANSEI_LLM_PROVIDER", "openai")
+        monkeypatch.setenv("HANSEI_LLM_MODEL", "the-one-configured")
+        monkeypatch.setenv("OPENAI_API_KEY", "k")
+        monkeypatch.setenv("OPENAI_BASE_URL", stub.openai_url)
+        stub.queue(answer(json.dumps(said | {"importance": 0.8, "confidence": 0.7})))
+        result = await reflect(ReflectionEngineV2(pool), timeout_run)
+        assert [call.model for call in stub.calls] == ["the-one-configured"]
+    assert (result.reflection_text, result.strategy_text) == ("No index.", "Add an index.")
+
+
 async def test_custom_model_reflects(pool: asyncpg.Pool, timeout_run: Any) -> None:
     """What the document shows for its first example, said by a model: structured, and stored as it
     was said."""

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
 
+from memory_api.core.settings import Settings
 from memory_api.core.telemetry import failure_fields, get_logger
 from memory_api.llm.port import LLM, LLMRequest, Message, Role
 from memory_api.llm.prompts import content_hash, render_template
-from memory_api.llm.registry import open_llm
+from memory_api.llm.registry import open_configured_models, open_llm
 
 T = TypeVar("T")
 log = get_logger(__name__)
@@ -65,6 +74,19 @@ def create_chat_model(
             f"Provider {provider!r} has no chat model. Use openai, azure, anthropic or bedrock."
         )
     return llm
+
+
+@asynccontextmanager
+async def configured_model(llm: LLM | None = None) -> AsyncGenerator[LLM | None]:
+    """The given model, else the first configured one, which is closed at the end; None if no
+    provider is configured.
+    """
+    opened = open_configured_models(Settings.load())[:1] if llm is None else []
+    try:
+        yield opened[0] if opened else llm
+    finally:
+        for model in opened:
+            await model.aclose()
 
 
 class LLMClient:

@@ -12,16 +12,20 @@ from uuid import UUID
 import asyncpg
 
 from memory_api.auth.identity import to_tenant_id
+from memory_api.auth.queries import tenant_exists
 from memory_api.core.db import Sessions, engine_from_pool
+from memory_api.core.errors import NotFound
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import get_logger
 from memory_api.embeddings.port import Embedder
 from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.embeddings.registry import EmbedderCache
 from memory_api.embeddings.tenant_models import TenantEmbeddingModels
+from memory_api.library.llm_client import configured_model
 from memory_api.llm.model_session import ModelSession, packaged_prompt
 from memory_api.llm.port import LLM
 from memory_api.llm.prompts import Prompt, content_hash
+from memory_api.llm.wrappers import with_retries
 from memory_api.memories.index.drafts import prepare_memories
 from memory_api.memories.index.scopes import kind_scope
 from memory_api.memories.router import memory_response
@@ -81,6 +85,8 @@ class DatabaseStore:
         rows = await guard_lessons(rows, OutsideTexts())
         items = await prepare_memories(await self.models.get_embedder(tenant_id), rows)
         async with self.sessions.for_tenant(tenant_id) as session:
+            if not await tenant_exists(session):
+                raise NotFound(f"Tenant {tenant_id} does not exist. Create it first.")
             saved_memories = await save_lessons(session, items)
         names = ("reflection_id", "strategy_id")
         return {name: str(row.memory_id) for name, row in zip(names, saved_memories, strict=False)}
@@ -105,10 +111,10 @@ class ReflectionEngineV2:
     """Reflects on traces in your own process.
 
     `pool` connects as the app role. `memory_repository` replaces the storage, `importance` and
-    `confidence` the scores, `generator` the generation, `embedder` the embedding model. With an
-    `llm` (`create_chat_model`, or your own class) a model generates reflections, otherwise the
-    rules engine. `prompts` replaces packaged prompts by name (`reflection/failure`,
-    `reflection/success`, `reflection/partial`).
+    `confidence` the scores, `generator` the generation, `embedder` the embedding model. The model
+    that generates reflections is `llm` (`create_chat_model`, or your own class), else the
+    configured one, with retries. Without any, the rules engine reflects. `prompts` replaces
+    packaged prompts by name (`reflection/failure`, `reflection/success`, `reflection/partial`).
     """
 
     def __init__(
@@ -154,14 +160,12 @@ class ReflectionEngineV2:
             event_count=len(context.events),
         )
         try:
-            generated: GeneratedReflection = await self._generate(context, evidence or Evidence())
+            result = await self._reflect(context, evidence or Evidence())
         except Exception as error:
             log.error("reflection_generation_failed", **log_fields, error=str(error), exc_info=True)
             raise
-        if generated.result is None:
+        if result is None:
             raise NothingLearned
-        result = await _guard_result(generated.result, context, evidence or Evidence())
-        result = self._score(context, result)
         log.info(
             "reflection_generated",
             **log_fields,
@@ -179,9 +183,12 @@ class ReflectionEngineV2:
         session_id: UUID | str | None = None,
     ) -> dict[str, str]:
         """Saves a reflection and its strategy as two memories: `{"reflection_id": …, "strategy_id":
-        …}`.
+        …}`. Raises NotFound for a tenant that does not exist.
         """
         session = str(session_id) if session_id else result.metadata.get("session_id")
+        if session:
+            metadata = result.metadata | {"session_id": session}
+            result = result.model_copy(update={"metadata": metadata})
         ids = await self.store.save(to_tenant_id(tenant_id), project_id, result, session)
         log.info(
             "reflection_stored",
@@ -211,17 +218,26 @@ class ReflectionEngineV2:
         tenant = to_tenant_id(tenant_id)
         return await self.store.find(tenant, project_id, query_text or "", k, filters)
 
+    async def _reflect(
+        self, context: ReflectionContext, evidence: Evidence
+    ) -> ReflectionResult | None:
+        generated = await self._generate(context, evidence)
+        if generated.result is None:
+            return None
+        return self._score(context, await _guard_result(generated.result, context, evidence))
+
     async def _generate(
         self, context: ReflectionContext, evidence: Evidence
     ) -> GeneratedReflection:
         if self._generator is not None:
             return await self._generator(context, evidence)
-        if self._llm is None:
-            return await generate_reflection(context, evidence)
-        model_session = ModelSession(
-            self._llm, self._prompt, tenant_id=to_tenant_id(context.tenant_id)
-        )
-        return await generate_reflection(context, evidence, model_session)
+        async with configured_model(self._llm) as llm:
+            if llm is None:
+                return await generate_reflection(context, evidence)
+            model = with_retries(llm) if self._llm is None else llm
+            tenant_id = to_tenant_id(context.tenant_id)
+            model_session = ModelSession(model, self._prompt, tenant_id=tenant_id)
+            return await generate_reflection(context, evidence, model_session)
 
     def _prompt(self, name: str) -> Prompt:
         prompt_text = self._prompts.get(name)

@@ -10,15 +10,14 @@ from typing import Any, cast
 from pydantic import BaseModel, Field, field_validator
 
 from memory_api.core.secret_redaction import redact
-from memory_api.core.settings import Settings
 from memory_api.core.telemetry import failure_fields, get_logger
+from memory_api.library.llm_client import configured_model
 from memory_api.llm.model_session import ModelSession
-from memory_api.llm.port import LLM, LLMWrapper
+from memory_api.llm.port import LLM
 from memory_api.llm.prompts import Prompt, PromptMessages, load_prompt, split_cacheable_prefix
-from memory_api.llm.registry import open_configured_models
 from memory_api.llm.structured_output import request_structured, schema_text
 from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
-from memory_api.llm.wrappers import FallbackLLM, RetryingLLM
+from memory_api.llm.wrappers import RetryingLLM, with_retries
 from memory_api.playbooks.formats.key_points import list_key_points
 from memory_api.playbooks.retrieval.prompt_block import format_playbook
 from memory_api.reflection.event_text import (
@@ -183,15 +182,9 @@ async def run_reflector(
     rules engine writes the analysis and gives no tags.
     """
     try:
-        opened = open_configured_models(Settings.load())[:1] if llm is None else []
-        try:
-            model_session = next(
-                (_open_session(model, retry) for model in ([llm] if llm else opened)), None
-            )
+        async with configured_model(llm) as model:
+            model_session = None if model is None else _open_session(model, retry)
             return await _reflect(messages, playbook, cited_ids, model_session)
-        finally:
-            for model in opened:
-                await model.aclose()
     except Exception as error:
         log.warning("reflector_failed", **failure_fields(error))
         return {"analysis": "", "bullet_tags": []}
@@ -218,10 +211,7 @@ async def _reflect(
 
 def _open_session(llm: LLM, retry: Callable[[LLM], LLM]) -> ModelSession:
     """A model session, with retries unless the model already has them."""
-    innermost = llm
-    while isinstance(innermost, LLMWrapper) and not isinstance(innermost, RetryingLLM):
-        innermost = innermost.inner
-    return ModelSession(llm if isinstance(innermost, RetryingLLM | FallbackLLM) else retry(llm))
+    return ModelSession(with_retries(llm, retry))
 
 
 def analyze_by_rules(events: Sequence[Event]) -> str:

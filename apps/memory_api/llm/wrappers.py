@@ -119,6 +119,14 @@ class RetryingLLM(LLMWrapper):
         return max(min(self._max_delay, jittered), retry_after or 0)
 
 
+def with_retries(llm: LLM, retry: Callable[[LLM], LLM] = RetryingLLM) -> LLM:
+    """The model, wrapped by `retry` unless it has retries already."""
+    innermost = llm
+    while isinstance(innermost, LLMWrapper) and not isinstance(innermost, RetryingLLM):
+        innermost = innermost.inner
+    return llm if isinstance(innermost, RetryingLLM | FallbackLLM) else retry(llm)
+
+
 FIRST_PURPOSES = frozenset({"curate"})
 """Purposes of the calls that wait for no others. A playbook has one curation at a time, which
 decides on the lessons of many reflections.

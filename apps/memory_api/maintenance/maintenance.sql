@@ -277,13 +277,15 @@ order by last_at
 limit :limit
 
 -- name: session_episodes
--- The summary of a session and its newest episodes, in the order of time.
+-- The summary of a session and its newest episodes, in the order in which their traces arrived. An episode is written later, when
+-- a worker has read its trace.
 select s.* from (
-    select m.id, m.content, m.importance, m.outcome, m.trace_id, m.source, m.created_at
+    select m.id, m.content, m.importance, m.outcome, m.trace_id, m.source, coalesce(t.created_at, m.created_at) created_at
     from memories m
+    left join traces t on t.tenant_id = :tenant and t.id = m.trace_id
     where m.tenant_id = :tenant and m.project_id = :project and m.session_id = :session
       and m.kind = 'episode' and m.status = 'active'
-    order by m.source = 'session_summary' desc nulls last, m.created_at desc, m.id desc
+    order by m.source = 'session_summary' desc nulls last, coalesce(t.created_at, m.created_at) desc, m.id desc
     limit :limit
 ) s
 order by s.created_at, s.id

@@ -221,6 +221,10 @@ def _upper(value: object) -> object:
     return value.strip().upper() if isinstance(value, str) else value
 
 
+_S2_DELTA_FIELDS = {"section", "content", "reasoning"}
+"""Required fields of a delta in S2. Any other delta has at least the field that its type needs."""
+
+
 class DeltaContextItem(BaseModel):
     """One edit of a playbook. `id`, `text` and `reason` are accepted as other names of fields.
 
@@ -253,6 +257,13 @@ class DeltaContextItem(BaseModel):
     @classmethod
     def _null_is_empty_list(cls, value: object) -> object:
         return [] if value is None else value
+
+    @model_validator(mode="after")
+    def _require_fields(self) -> DeltaContextItem:
+        needed = {"ADD": "content", "MERGE": "source_ids"}.get(self.type, "bullet_id")
+        if needed in self.model_fields_set or self.model_fields_set >= _S2_DELTA_FIELDS:
+            return self
+        raise ValueError(f"{self.type} requires `{needed}`")
 
 
 class DeltaResult(BaseModel):

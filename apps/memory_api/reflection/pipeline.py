@@ -20,7 +20,7 @@ from pydantic import BaseModel, TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.metrics import REFLECTIONS
-from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.llm.errors import LLMCircuitOpen, LLMError, LLMOverBudget
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
 from memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
@@ -199,11 +199,11 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         try:
             if model is not None:
                 input = await self.learner.prepare(runtime, input, facts, model)
-            lessons = await self.learner.generate(input, facts, model)
+            lessons = await self._generate(input, facts, model)
         except LLMOverBudget as error:
             if not error.allows_rules:
                 raise
-            lessons = replace(await self.learner.generate(input, facts, None), failure=error)
+            lessons = replace(await self._generate(input, facts, None), failure=error)
         outside = outside_texts_of(input.context, input.evidence, input.trace)
         outside = outside.without(runtime.settings.trusted_feedback.split(","))
         guarded = await guard_lessons([*lessons.memories, *lessons.task_memories], outside)
@@ -264,15 +264,47 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         EVENT_CACHE.drop(run.tenant_id, run.trace_id)  # the later steps of the chain read none
         outcome = result.data.get("result", "stored")
         REFLECTIONS.labels(run.kind, result.engine or "rules", outcome).inc()
-        if result.data.get("reflection_id") is not None:
+        stored = [result.data.get("reflection_id"), *result.data.get("insight_ids", ())]
+        for memory_id in filter(None, stored):
             log.info(
                 "reflection_stored",
                 tenant_id=str(run.tenant_id),
                 project_id=run.project_id,
-                reflection_id=result.data["reflection_id"],
+                reflection_id=memory_id,
                 importance=result.data.get("importance"),
             )
         await quarantine_suspects(runtime, run.tenant_id, run.id, result.suspected_playbooks)
+
+    async def _generate(
+        self, input: Input, facts: Sequence[Fact], model: ModelSession | None
+    ) -> Learned:
+        """`generate` of the learner, with the log events of S5."""
+        context = input.context
+        ids = {"tenant_id": context.tenant_id, "project_id": context.project_id}
+        log.info(
+            "reflection_generation_started",
+            **ids,
+            outcome=context.outcome.value,
+            event_count=len(context.events),
+        )
+        try:
+            lessons = await self.learner.generate(input, facts, model)
+        except (LLMCircuitOpen, LLMOverBudget):
+            raise  # every waiting run raises this; its cause is logged once
+        except Exception as error:
+            REFLECTIONS.labels(self.kind, "llm" if model else "rules", "failed").inc()
+            log.error("reflection_generation_failed", **ids, error=str(error), exc_info=True)
+            raise
+        if lessons.memories:
+            first = lessons.memories[0]
+            log.info(
+                "reflection_generated",
+                **ids,
+                importance=first.importance,
+                confidence=first.confidence,
+                has_strategy=any(d.kind is not MemoryKind.REFLECTION for d in lessons.memories),
+            )
+        return lessons
 
     def _open_model(self, runtime: Runtime, input: Input) -> ModelSession | None:
         """The model with the prompts of the trace's playbook; None if the rules work alone."""

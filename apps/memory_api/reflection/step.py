@@ -11,8 +11,6 @@ import structlog
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.metrics import REFLECTIONS
-from memory_api.llm.errors import LLMCircuitOpen, LLMOverBudget
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.reflection.batches.prompt import (
@@ -111,7 +109,9 @@ class TraceLearner(Learner[TraceInput, TraceLessons]):
     async def generate(
         self, input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
     ) -> TraceLessons:
-        generated = await _generate(input, facts, model)
+        generated = await generate_reflection(
+            input.context, input.evidence, model, facts=facts, shared=input.shared
+        )
         reflection = drop_reused_strategy(input, generated)
         memories: list[MemoryDraft] = []
         if reflection.result is not None:
@@ -179,38 +179,6 @@ class TraceLearner(Learner[TraceInput, TraceLessons]):
                 "reflection_text": lessons.memories[0].content,  # as it is stored
             }
         )
-
-
-async def _generate(
-    input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
-) -> GeneratedReflection:
-    context = input.context
-    ids = {"tenant_id": context.tenant_id, "project_id": context.project_id}
-    log.info(
-        "reflection_generation_started",
-        **ids,
-        outcome=context.outcome.value,
-        event_count=len(context.events),
-    )
-    try:
-        reflection = await generate_reflection(
-            context, input.evidence, model, facts=facts, shared=input.shared
-        )
-    except (LLMCircuitOpen, LLMOverBudget):
-        raise  # every waiting run raises this; its cause is logged once
-    except Exception as error:
-        REFLECTIONS.labels(REFLECT, "llm" if model else "rules", "failed").inc()
-        log.error("reflection_generation_failed", **ids, error=str(error), exc_info=True)
-        raise
-    if reflection.result is not None:
-        log.info(
-            "reflection_generated",
-            **ids,
-            importance=reflection.result.importance,
-            confidence=reflection.result.confidence,
-            has_strategy=reflection.result.strategy_text is not None,
-        )
-    return reflection
 
 
 def drop_reused_strategy(

@@ -168,7 +168,7 @@ def _drafts(
         outcome=OutcomeType.PARTIAL.value,
         metadata={
             "outcome": OutcomeType.PARTIAL.value,
-            "task_description": None,
+            "task_description": "Patterns in recent runs",
             "event_count": len(episodes),
             "session_id": None,
             "model": model,

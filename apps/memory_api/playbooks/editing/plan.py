@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -77,6 +78,8 @@ class ChangePlan:
     """Key of a survivor → the keys that were merged into it."""
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key of a bullet → the reason of its change, if it differs from the reason of the author."""
+    created_at: datetime | None = None
+    """When an imported playbook was created; None does not change the time."""
     deletes_playbook: bool = False
     changes_settings: bool = False
     """Whether `after_write` changes settings, which makes a version even without other changes."""

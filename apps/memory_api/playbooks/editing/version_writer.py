@@ -94,6 +94,7 @@ async def write_version(
         sections=sections if stores_sections else None,
     )
     _update_playbook(playbook, plan, sections)
+    playbook.created_at = plan.created_at or playbook.created_at
     playbook.updated_at = created_at
     playbook.deleted_at = created_at if plan.deletes_playbook else None
     await session.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from uuid import UUID
 
@@ -126,8 +127,21 @@ def _plan_import(
         key_counters=raise_counters(playbook.key_counters, after),
     )
     positions = {bullet.id: index for index, bullet in enumerate(imported)}
-    plan = ChangePlan("import", before, state, positions=positions)
+    created_at = _created_at(parsed)
+    plan = ChangePlan("import", before, state, positions=positions, created_at=created_at)
     return _quarantine_harmful(plan)
+
+
+def _created_at(parsed: ParsedPlaybook) -> datetime | None:
+    """The time in the file, if it has one that is not in the future. Only the format `bullets` has
+    it.
+    """
+    metadata = parsed.playbook.metadata
+    if parsed.form != "bullets" or "created_at" not in metadata.model_fields_set:
+        return None
+    time = metadata.created_at
+    time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return time if time <= datetime.now(UTC) else None
 
 
 def _quarantine_harmful(plan: ChangePlan) -> ChangePlan:
