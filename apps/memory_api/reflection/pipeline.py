@@ -15,12 +15,11 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-import structlog
 from pydantic import BaseModel, TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.metrics import REFLECTIONS
-from memory_api.llm.errors import LLMCircuitOpen, LLMError, LLMOverBudget
+from memory_api.llm.errors import LLMError, LLMOverBudget
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
 from memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
@@ -44,6 +43,7 @@ from memory_api.reflection.credit.assign import (
 )
 from memory_api.reflection.credit.revision_hints import revision_hints
 from memory_api.reflection.episode import find_episode
+from memory_api.reflection.generation_log import log_generation, log_stored
 from memory_api.reflection.lesson_storage import (
     SavedLesson,
     degraded_run,
@@ -61,7 +61,6 @@ from memory_api.runtime import Runtime, open_model_session
 from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.event_cache import EVENT_CACHE
 
-log = structlog.get_logger()
 _HINTS = TypeAdapter(list[RevisionHint])
 
 
@@ -264,47 +263,15 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         EVENT_CACHE.drop(run.tenant_id, run.trace_id)  # the later steps of the chain read none
         outcome = result.data.get("result", "stored")
         REFLECTIONS.labels(run.kind, result.engine or "rules", outcome).inc()
-        stored = [result.data.get("reflection_id"), *result.data.get("insight_ids", ())]
-        for memory_id in filter(None, stored):
-            log.info(
-                "reflection_stored",
-                tenant_id=str(run.tenant_id),
-                project_id=run.project_id,
-                reflection_id=memory_id,
-                importance=result.data.get("importance"),
-            )
+        log_stored(run, result.data)
         await quarantine_suspects(runtime, run.tenant_id, run.id, result.suspected_playbooks)
 
     async def _generate(
         self, input: Input, facts: Sequence[Fact], model: ModelSession | None
     ) -> Learned:
-        """`generate` of the learner, with the log events of S5."""
-        context = input.context
-        ids = {"tenant_id": context.tenant_id, "project_id": context.project_id}
-        log.info(
-            "reflection_generation_started",
-            **ids,
-            outcome=context.outcome.value,
-            event_count=len(context.events),
-        )
-        try:
-            lessons = await self.learner.generate(input, facts, model)
-        except (LLMCircuitOpen, LLMOverBudget):
-            raise  # every waiting run raises this; its cause is logged once
-        except Exception as error:
-            REFLECTIONS.labels(self.kind, "llm" if model else "rules", "failed").inc()
-            log.error("reflection_generation_failed", **ids, error=str(error), exc_info=True)
-            raise
-        if lessons.memories:
-            first = lessons.memories[0]
-            log.info(
-                "reflection_generated",
-                **ids,
-                importance=first.importance,
-                confidence=first.confidence,
-                has_strategy=any(d.kind is not MemoryKind.REFLECTION for d in lessons.memories),
-            )
-        return lessons
+        engine = "rules" if model is None else "llm"
+        generating = self.learner.generate(input, facts, model)
+        return await log_generation(self.kind, input.context, engine, generating)
 
     def _open_model(self, runtime: Runtime, input: Input) -> ModelSession | None:
         """The model with the prompts of the trace's playbook; None if the rules work alone."""
