@@ -17,9 +17,12 @@ from hansei._request import API, MAX_PAGE_SIZE, Id, Request, next_page_request, 
 from hansei._retry import MAX_PAUSE_SECONDS, Pause
 from hansei.endpoints.agents import (
     AgentEvent,
+    AgentExecution,
     AgentRun,
     CreateAgentRunOptions,
+    ExecutionState,
     create_agent_run,
+    get_agent_execution,
     get_agent_run,
     stream_agent_events,
 )
@@ -192,14 +195,23 @@ def follow_agent_run(agent_run_id: Id, *, after: int = 0) -> Flow[AgentEvent]:
 
 def execute_plan_generator(
     query: str, **options: Unpack[CreateAgentRunOptions]
-) -> Flow[AgentEvent]:
-    """Ask the agent and yield what happens, for a live user interface (S3.24). The `data` of the
-    first event has the `agent_run_id`.
+) -> Flow[ExecutionState]:
+    """Ask the agent and yield its state, each time with what has happened since the last one, for a
+    live user interface (S3.24). Ends when the run has ended or waits for a person.
     """
     run: AgentRun = yield create_agent_run(query, **options)
-    started: AgentEvent = {"id": 0, "event": "run_created", "data": {"agent_run_id": run["id"]}}
-    yield Item(started)
-    yield from follow_agent_run(run["id"])
+    after, has_stopped = 0, False
+    while True:
+        text: str = yield stream_agent_events(run["id"], after=after, follow=False)
+        events = parse_events(text)
+        execution: AgentExecution = yield get_agent_execution(run["id"])
+        if events:
+            after = events[-1]["id"]
+            yield Item(ExecutionState(**execution, events=events))
+        elif has_stopped:
+            return
+        # One more request, in case the last events came after the one before.
+        has_stopped = not events and execution["state"] in AGENT_STOPPED_STATES
 
 
 def parse_events(text: str) -> list[AgentEvent]:

@@ -126,6 +126,7 @@ class Methods:
     create_agent_run = RequestMethod(agents.create_agent_run)
     list_agent_runs = ListMethod(agents.list_agent_runs)
     get_agent_run = RequestMethod(agents.get_agent_run)
+    get_agent_execution = RequestMethod(agents.get_agent_execution)
     stream_agent_events = RequestMethod(agents.stream_agent_events)
     list_interventions = ListMethod(agents.list_interventions)
     answer_intervention = RequestMethod(agents.answer_intervention)

@@ -23,6 +23,7 @@ from memory_api.commands.installation_checks import check_distribution
 from memory_api.commands.tenant_checks import check_runs_and_keys
 from memory_api.core.personal_data import PERSONAL_DATA
 from memory_api.core.settings import Settings
+from memory_api.grace.config import load_config
 from memory_api.runs.lifecycle import new_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -186,6 +187,24 @@ async def test_json_is_the_only_output(database: Database, tmp_path: Path) -> No
     )
     failed = [one["name"] for one in json.loads(shown) if not one["ok"]]
     assert (status, "prompts" in failed) == (1, True)
+
+
+async def test_invalid_setting_of_the_agent_is_found(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = Settings(_env_file=None)  # type: ignore[call-arg]
+    for variable, value, words in (
+        ("GRACE_INTERVENTION_TIMEOUT_SECONDS", "inf", "intervention.timeout_seconds"),
+        ("GRACE_THRESHOLD_CONFIRM", "0.5", "GRACE_THRESHOLD_CONFIRM has no effect"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setenv(variable, value)
+            urls = DatabaseUrls(
+                *(database.url(f"hansei_{role}") for role in ("app", "worker", "owner"))
+            )
+            found = {one.name: one for one in await doctor.run_checks(given, urls)}
+        assert (found["agent"].ok, words in found["agent"].message) == (False, True)
+    load_config.cache_clear()
 
 
 async def test_invalid_sections_file_is_found(database: Database, tmp_path: Path) -> None:

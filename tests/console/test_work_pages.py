@@ -177,6 +177,14 @@ async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     assert "handbook.md" in page or "Shipping abroad" in page
     assert (await owner_of.send(f"{url}/feedback", verdict="right")).status_code == 303
     assert (await agent.get(url.rsplit("/", 1)[1]))["feedback"] == "right"
+    assert "Ask a follow-up question" in page
+    follow = {"query": "And do they need a form?", "previous_run_id": url.rsplit("/", 1)[1]}
+    second = (await owner_of.send("/console/agent-runs", **follow)).headers["location"]
+    await agent.work()
+    page = (await owner_of.get(second)).text
+    assert "Earlier in this conversation" in page
+    assert UNKNOWN in page
+    assert "customs form" in page
     empty = await owner_of.send("/console/agent-runs", query="", playbook="kept")
     assert empty.status_code == 422
     assert 'value="kept"' in empty.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from hansei import AsyncHansei, Hansei
 from hansei.cli.main import app
-from tests.grace.conftest import Agent
+from tests.grace.conftest import URL, Agent
 from tests.grace.test_agent_runs import KNOWN, UNKNOWN
 
 
@@ -28,25 +29,34 @@ async def with_worker(agent: Agent, function: Callable[[], Any]) -> Any:
 async def test_generator_yields_what_happens(agent: Agent, live: str) -> None:
     seen: list[str] = []
     async with AsyncHansei(live, agent.tenant.keys["admin"]) as client:
-        async for event in client.execute_plan_generator(KNOWN, interactive=False):
-            seen.append(event["event"])
-            if event["event"] == "run_created":
-                run_id = event["data"]["agent_run_id"]
-                await agent.work()
-        run = await client.get_agent_run(run_id)
-        after = [event["id"] async for event in client.follow_agent_run(run_id, after=4)]
-    assert seen[:3] == ["run_created", "run_queued", "plan_created"]
+        states = client.execute_plan_generator(KNOWN, interactive=False)
+        first = await anext(states)
+        assert (first["state"], first["plan"], first["step_results"]) == ("queued", None, [])
+        seen += [event["event"] for event in first["events"]]
+        await agent.work()
+        async for state in states:
+            seen += [event["event"] for event in state["events"]]
+        run = await client.get_agent_run(first["agent_run_id"])
+        after = [event["id"] async for event in client.follow_agent_run(run["id"], after=4)]
+    assert seen[:2] == ["run_queued", "plan_created"]
     assert seen[-1] == "run_finished"
     assert "cannot be refunded" in run["answer"]
-    assert after == list(range(5, len(seen)))
+    assert after == list(range(5, len(seen) + 1))
+    plan, result = state["plan"], state["result"]
+    assert plan is not None
+    assert (plan["original_query"], plan["requires_confirmation"]) == (KNOWN, False)
+    assert [step["action"] for step in plan["steps"]] == ["rag_search", "reasoning"]
+    assert [each["status"] for each in state["step_results"]] == ["success", "success"]
+    assert result is not None
+    assert result["final_answer"] == run["answer"]
 
 
 async def test_client_answers_a_question(agent: Agent, live: str) -> None:
     def ask() -> Any:
         with Hansei(live, agent.tenant.keys["admin"]) as client:
-            events = list(client.execute_plan_generator(UNKNOWN))
-            assert events[-1]["event"] == "intervention_requested"
-            run = client.get_agent_run(events[0]["data"]["agent_run_id"])
+            states = list(client.execute_plan_generator(UNKNOWN))
+            assert states[-1]["events"][-1]["event"] == "intervention_requested"
+            run = client.get_agent_run(states[0]["agent_run_id"])
             question = run["intervention"]
             assert question is not None
             client.answer_intervention(run["id"], question["id"], "input", input=KNOWN)
@@ -59,7 +69,7 @@ async def test_client_answers_a_question(agent: Agent, live: str) -> None:
 
 
 async def test_command_asks_and_takes_feedback(
-    agent: Agent, live: str, monkeypatch: pytest.MonkeyPatch
+    agent: Agent, live: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HANSEI_URL", live)
     monkeypatch.setenv("HANSEI_API_KEY", agent.tenant.keys["admin"])
@@ -77,7 +87,7 @@ async def test_command_asks_and_takes_feedback(
     assert judged.output.strip() == "Recorded: the answer was wrong."
     assert (await agent.get(run_id))["feedback"] == "wrong"
     unsure = await command("run", UNKNOWN, "--json")
-    assert unsure.exit_code == 0
+    assert unsure.exit_code == 3, "it waits, and nobody can answer"
     assert json.loads(unsure.stdout[unsure.stdout.index("{") :])["state"] == "waiting"
     waiting_id = json.loads(unsure.stdout[unsure.stdout.index("{") :])["id"]
     assert waiting_id in (await command("list", "--state", "waiting")).output
@@ -92,6 +102,23 @@ async def test_command_asks_and_takes_feedback(
     assert (await command("answer", waiting_id, "proceed")).exit_code == 1
     other = json.loads((await command("run", UNKNOWN, "--json")).stdout)["id"]
     assert (await command("cancel", other)).output.strip() == "The run is cancelled."
+    planned = await command("run", KNOWN, "--plan-only")
+    plan = json.loads(planned.stdout)
+    assert (planned.exit_code, [step["query"] for step in plan["steps"]]) == (0, [KNOWN, KNOWN])
+    (last,) = (await agent.api.get(f"{URL}?limit=1")).json()["items"]
+    assert (last["state"], last["answer"]) == ("cancelled", None)
+    plan["steps"][0]["query"] = "parcels to Norway working days"
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"steps": plan["steps"]}))
+    own = await command("run", "Norway?", "--plan", str(file), "--json")
+    assert json.loads(own.stdout)["steps"][0]["query"] == "parcels to Norway working days"
+    for content, words in (("[]", "object"), ("{", "cannot be read")):
+        file.write_text(content)
+        refused = await command("run", KNOWN, "--plan", str(file))
+        assert (refused.exit_code, words in refused.output) == (2, True)
+    done = json.loads((await command("run", KNOWN, "--json")).stdout)["id"]
+    follow = await command("run", "How many working days does it take?", "--after", done, "--json")
+    assert json.loads(follow.stdout)["conversation"][0]["question"] == KNOWN
     missing = await command("run", KNOWN, "--collection", "nope")
     assert missing.exit_code != 0
     assert "'handbook'" in missing.output

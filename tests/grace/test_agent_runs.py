@@ -34,7 +34,11 @@ async def test_answer_quotes_its_source(agent: Agent) -> None:
     assert source["source"] == "handbook.md"
     assert run["confidence"] >= 0.4
     assert [step["state"] for step in run["steps"]] == ["success", "success"]
-    assert run["steps"][0]["breakdown"]["search_quality"] == run["steps"][0]["confidence"]
+    breakdown = run["steps"][0]["breakdown"]
+    assert breakdown["search_quality"] == run["steps"][0]["confidence"]
+    assert breakdown["hits"] >= 1
+    assert 0 <= breakdown["mean"] <= breakdown["max"] <= 1
+    assert {"variance", "agreement"} < breakdown.keys()
     assert run["engine"] == "template"
 
 
@@ -238,6 +242,7 @@ async def test_failed_step_skips_those_that_depend_on_it(agent: Agent, counter: 
     assert [each["state"] for each in run["steps"]] == ["failed", "skipped"]
     assert run["steps"][0]["error"] == "The counter is out of order."
     assert (run["state"], run["status"], run["answer"]) == ("failed", "failed", None)
+    assert run["error"] == {"message": "Step 1 (counter) failed: The counter is out of order."}
 
 
 async def test_slow_step_times_out(agent: Agent, monkeypatch: pytest.MonkeyPatch,

@@ -198,6 +198,25 @@ async def test_limit_of_tokens_ends_the_run(agent: Agent, model: Model) -> None:
     assert "GRACE_EXECUTOR_MAX_TOKENS_PER_RUN" in run["error"]["message"]
 
 
+async def test_a_model_without_a_price_is_named(agent: Agent, model: Model) -> None:
+    """The limit of the cost cannot hold: the run says so. The price of a model of Anthropic is
+    known.
+    """
+    run = await agent.ask(QUERY, interactive=False)
+    assert run["cost_usd"] is None
+    assert [kind for _, kind in await agent.events(run["id"])].count("cost_unknown") == 1
+    first = agent.runtime
+    with StubProvider() as stub:
+        stub.behave = model.behave
+        agent.runtime = with_model(first, stub, "anthropic", CircuitBreakers(), attempts=1)
+        run = await agent.ask(QUERY, interactive=False)
+        assert agent.runtime.llm is not None
+        await agent.runtime.llm.aclose()
+    agent.runtime = first
+    assert run["cost_usd"] > 0
+    assert "cost_unknown" not in [kind for _, kind in await agent.events(run["id"])]
+
+
 def answer_prompts(model: Model) -> list[str]:
     return [call.user for call in model.calls if "Answer the question from the sources" in
             f"{call.system}\n{call.user}"]  # fmt: skip

@@ -105,6 +105,25 @@ def test_feedback_words(text: str, is_feedback: bool) -> None:
     assert bool(FEEDBACK_WORDS.search(text)) is is_feedback
 
 
+async def test_without_a_collection_the_agent_says_so(agent: Agent) -> None:
+    run = await agent.ask("Where is the key?", project_id="empty")
+    assert (run["state"], run["answer"]) == ("failed", None)
+    assert "Project 'empty' has no collection" in run["error"]["message"]
+    assert "hansei collection create" in run["error"]["message"]
+
+
+async def test_a_plan_is_confirmed_if_the_caller_wants_so(agent: Agent) -> None:
+    agent.config = config(intervention={"interactive": False, "max_rounds": 0})
+    run = await agent.ask("Can a pending order be refunded?", confirm_plan=True)
+    assert run["intervention"]["kind"] == "plan"
+    assert "(search: Can a pending order be refunded?)" in run["intervention"]["message"]
+    run = await agent.go_on(run, "proceed")
+    assert run["state"] == "done"
+    plan = {"steps": [{"step_id": 1, "action": "rag_search", "description": "d"}]}
+    run = await agent.ask("Can a pending order be refunded?", plan=plan, confirm_plan=True)
+    assert run["intervention"]["kind"] == "plan"
+
+
 async def test_a_question_of_spaces_is_refused(agent: Agent) -> None:
     assert_problem(await agent.api.post(URL, json={"query": " \n "}), 422)
 

@@ -44,6 +44,7 @@ from memory_api.core.errors import HanseiError
 from memory_api.core.migrations import head_revision
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
+from memory_api.grace.config import load_config
 from memory_api.llm.prompts import check_prompt_directory
 from memory_api.playbooks.sections import check_section_file
 
@@ -101,6 +102,7 @@ async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckRe
         "memories": _check_memories,
         "prompts": _check_prompts,
         "sections": _check_sections,
+        "agent": _check_agent,
     }
     for name, check in checks.items():
         try:
@@ -139,8 +141,16 @@ _FIXES = {
     "memories": "Run `hansei migrate`.",
     "model": "Check HANSEI_LLM_PROVIDER, HANSEI_LLM_MODEL and the provider's API key.",
     "prompts": "Correct the file in HANSEI_PROMPTS_DIR (docs/reflector.md).",
+    "agent": "Correct the variable, or the file that GRACE_CONFIG names (docs/grace.md).",
     "sections": "Correct the file in HANSEI_SECTIONS_FILE. The API does not start with it.",
 }
+
+
+async def _check_agent(settings: Settings, urls: DatabaseUrls) -> CheckResult:
+    """The settings of GRACE: the file and all variables that start with GRACE_."""
+    load_config.cache_clear()
+    load_config()
+    return CheckResult("agent", True, "settings of GRACE are valid")
 
 
 @asynccontextmanager

@@ -82,6 +82,12 @@ class AgentModel:
         return value
 
     @property
+    def has_unknown_cost(self) -> bool:
+        """Whether a call of this model has no known price, so that the cost limit cannot hold."""
+        own: dict[str, Any] = self.llm.usage() or {"usd": 0.0}
+        return own["usd"] is None
+
+    @property
     def usage(self) -> RunUsage:
         """What the run has used up to now."""
         own: dict[str, Any] = self.llm.usage() or {}

@@ -17,9 +17,10 @@ from memory_api.core.errors import Conflict, InvalidRequest, NotFound
 from memory_api.core.ids import new_id
 from memory_api.grace import queries
 from memory_api.grace.config import GraceConfig
+from memory_api.grace.conversation import CONVERSATION, PREVIOUS_RUN, load_conversation
 from memory_api.grace.corrections import enqueue_correction
 from memory_api.grace.execution_plan import ExecutionPlan, find_plan_problems
-from memory_api.grace.interventions import apply_answer, check_answer, enqueue_leg
+from memory_api.grace.interventions import CONFIRM_PLAN, apply_answer, check_answer, enqueue_leg
 from memory_api.grace.outcome import finish_agent_run
 from memory_api.grace.schemas import (
     AnswerInterventionRequest,
@@ -58,6 +59,15 @@ async def create_agent_run(
         _check_collections(body.collections, known, field="collections")
         _check_collections(in_plan, known, field="plan")
     await runtime.queue.admit(session)
+    options: dict[str, Any] = {}
+    if body.interactive is not None:
+        options["interactive"] = body.interactive
+    if body.previous_run_id is not None:
+        turns = await load_conversation(session, project_id, body.previous_run_id)
+        options |= {CONVERSATION: turns, PREVIOUS_RUN: str(body.previous_run_id)}
+    if body.confirm_plan:
+        options[CONFIRM_PLAN] = True
+        plan = plan and plan.model_copy(update={"requires_confirmation": True})
     agent_run = AgentRunRow(
         tenant_id=current_tenant_id(session),
         id=new_id(),
@@ -67,7 +77,7 @@ async def create_agent_run(
         collections=body.collections,
         state="queued",
         event_count=0,
-        options={} if body.interactive is None else {"interactive": body.interactive},
+        options=options,
     )
     session.add(agent_run)
     if plan is not None:

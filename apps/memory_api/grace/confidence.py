@@ -92,6 +92,19 @@ def search_quality(factors: ConfidenceFactors, config: GraceConfig) -> float:
     return max(0.0, 0.7 * best + 0.3 * factors.search_avg_score - spread)
 
 
+def search_statistics(factors: ConfidenceFactors) -> dict[str, float]:
+    """What is known about the passages of a search; without one, only their number."""
+    if not factors.search_result_count:
+        return {"hits": 0}
+    return {
+        "hits": factors.search_result_count,
+        "max": _round(factors.search_max_score),
+        "mean": _round(factors.search_avg_score),
+        "variance": _round(factors.search_score_variance),
+        "agreement": _round(factors.source_agreement),
+    }
+
+
 def score_step(factors: ConfidenceFactors, config: GraceConfig) -> ConfidenceScore:
     """The confidence in a step: the quality of a search, or the weighted mean of the present
     factors, less the penalties.
@@ -108,7 +121,10 @@ def score_step(factors: ConfidenceFactors, config: GraceConfig) -> ConfidenceSco
             sum(weights[name] * value for name, value in parts.items()) / total if total else 0.0
         )
     score, penalties = _apply_penalties(score, factors, config)
-    return ConfidenceScore(_round(score), {k: _round(v) for k, v in parts.items()}, penalties)
+    breakdown = {k: _round(v) for k, v in parts.items()}
+    if factors.is_search_step:
+        breakdown |= search_statistics(factors)
+    return ConfidenceScore(_round(score), breakdown, penalties)
 
 
 def _present_factors(factors: ConfidenceFactors, quality: float) -> dict[str, float]:

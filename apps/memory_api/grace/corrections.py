@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.grace import queries
+from memory_api.grace.conversation import CONVERSATION
 from memory_api.grace.execution_plan import SEARCH_ACTIONS
 from memory_api.grace.tables import AgentRunRow
 from memory_api.playbooks.bullet_rows import FoundBullet
@@ -161,6 +162,8 @@ async def enqueue_correction(
     """Queue the run that learns from the feedback of an agent run, if it can teach a bullet."""
     if agent_run.playbook is None or not runtime.settings.reflective_memory_enabled:
         return
+    if CONVERSATION in agent_run.options:
+        return  # the words of a follow-up question do not say what was asked
     if await _read_lesson(session, agent_run) is None:
         return
     run = new_run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.grace.confidence import CONTRADICTION
@@ -28,9 +29,11 @@ from memory_api.grace.interventions import (
 from memory_api.grace.leg import Leg
 from memory_api.grace.tables import AgentRunRow, AgentStepRow
 
+log = structlog.get_logger()
+
 WEB_SEARCH = "web_search"
-BUDGET_WARNED = "budget_warned"
-"""Key of `options`: the warning about the budget was sent."""
+BUDGET_WARNED, COST_UNKNOWN = "budget_warned", "cost_unknown"
+"""Keys of `options`: the warning about the budget was sent; the price of the model is unknown."""
 
 
 def decide_next(
@@ -118,7 +121,27 @@ def _plan_again(agent_run: AgentRunRow, trigger: str, step: PlanStep, error: str
 
 
 def budget_warning(leg: Leg, agent_run: AgentRunRow) -> list[tuple[str, dict[str, Any]]]:
-    """An event when the run has used `warn_cost_share` of its cost or tokens, once per run."""
+    """An event when the run has used `warn_cost_share` of its cost or tokens, and one if the price
+    of the model is unknown, each once per run.
+    """
+    return [*_cost_unknown(leg, agent_run), *_near_limit(leg, agent_run)]
+
+
+def _cost_unknown(leg: Leg, agent_run: AgentRunRow) -> list[tuple[str, dict[str, Any]]]:
+    if leg.model is None or not leg.model.has_unknown_cost or COST_UNKNOWN in agent_run.options:
+        return []
+    agent_run.options = agent_run.options | {COST_UNKNOWN: True}
+    limits = leg.config.executor
+    data = {
+        "model": leg.model.llm.model,
+        "max_cost_usd_per_run": limits.max_cost_usd_per_run,
+        "max_tokens_per_run": limits.max_tokens_per_run,
+    }
+    log.warning("agent_cost_unknown", agent_run_id=str(agent_run.id), **data)
+    return [("cost_unknown", data)]
+
+
+def _near_limit(leg: Leg, agent_run: AgentRunRow) -> list[tuple[str, dict[str, Any]]]:
     limits = leg.config.executor
     used = {
         "cost_usd": (agent_run.cost_usd, limits.max_cost_usd_per_run),

@@ -30,6 +30,7 @@ from memory_api.grace.confidence import (
     score_step,
 )
 from memory_api.grace.config import GraceConfig
+from memory_api.grace.conversation import CONVERSATION
 from memory_api.grace.decisions import (
     budget_warning,
     decide_next,
@@ -200,6 +201,7 @@ async def _run_step(
         leg.bullets,
         leg.tools,
         leg.corrections,
+        agent_run.options.get(CONVERSATION, ()),
         agent_run.options.get(PERSON_INPUTS, ()),
     )
     timed_out = False

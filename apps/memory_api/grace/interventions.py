@@ -29,11 +29,12 @@ from memory_api.webhooks.outbox import WebhookEvent, add_event
 AGENT = "agent"
 """The kind of run. Its input has the `agent_run_id`."""
 PENDING_REPLAN, PENDING_QUESTION, ACCEPTED = "pending_replan", "pending_question", "accepted"
-SEARCHED_AGAIN = "searched_again"
+SEARCHED_AGAIN, CONFIRM_PLAN = "searched_again", "confirm_plan"
 PERSON_INPUTS = "person_inputs"
 """Keys of `options`: a replan or a question that was decided and is not made yet; whether a person
 accepted a low confidence, or skipped such a step; whether the plan was made again because the
-sources did not suffice; what persons have added, oldest first.
+sources did not suffice; whether a person confirms the first plan; what persons have added, oldest
+first.
 """
 Kind = Literal["plan", "step", "question", "interrupted"]
 Action = Literal["proceed", "modify", "cancel", "input", "retry", "skip"]

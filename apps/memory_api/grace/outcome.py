@@ -16,6 +16,7 @@ from memory_api.core.db import asyncpg_connection
 from memory_api.grace import queries
 from memory_api.grace.confidence import calibrate
 from memory_api.grace.config import GraceConfig
+from memory_api.grace.conversation import CONVERSATION, Turn
 from memory_api.grace.execution_plan import (
     ANSWER_ACTIONS,
     USABLE,
@@ -78,6 +79,8 @@ async def finish_agent_run(
         agent_run.result = result.model_dump(mode="json")
     if locked is None:
         _skip_open_steps(steps)
+    if error is None and result is not None and result.overall_status == "failed":
+        error = describe_failure(result)
     agent_run.error = {"message": error[:2_000]} if error else None
     overall = result.overall_status if result else status or "failed"
     agent_run.state = {"cancelled": "cancelled", "failed": "failed"}.get(overall, "done")
@@ -105,6 +108,15 @@ async def finish_agent_run(
         await queries.save_progress(driver, agent_run, locked.run, locked.changed, ended)
         notify_after_commit(session, queries.EVENT_CHANNEL, str(agent_run.id))
     return result
+
+
+def describe_failure(result: ExecutionResult) -> str:
+    """Why a run has no answer: the first step that failed."""
+    failed = (each for each in result.step_results if each.status == "failed" and each.error)
+    first = next(failed, None)
+    if first is None:
+        return "No step of the plan gave an answer."
+    return f"Step {first.step_id} ({first.action}) failed: {first.error}"
 
 
 def _skip_open_steps(steps: Sequence[AgentStepRow]) -> None:
@@ -159,10 +171,12 @@ async def _store_trace(
     without once a person says whether the answer was right.
     """
     plan = ExecutionPlan.model_validate(agent_run.plan)
+    turns: list[Turn] = agent_run.options.get(CONVERSATION, [])
+    asked = "\n".join([*(each["question"] for each in turns), agent_run.query])
     body = CreateTraceRequest.model_validate(
         {
             "external_id": f"agent-run:{agent_run.id}",
-            "task_key": f"question:{hashlib.sha256(agent_run.query.encode()).hexdigest()}",
+            "task_key": f"question:{hashlib.sha256(asked.encode()).hexdigest()}",
             "playbook": agent_run.playbook,
             "task_description": agent_run.query,
             "query": agent_run.query,

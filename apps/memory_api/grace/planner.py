@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.config import GraceConfig
+from memory_api.grace.conversation import Turn, format_conversation, with_earlier_question
 from memory_api.grace.corrections import Correction, choose_correction
 from memory_api.grace.execution_plan import ExecutionPlan, PlanStep, find_plan_problems
 from memory_api.grace.tools.port import Tool
@@ -101,6 +102,8 @@ class PlanningContext:
     situation: str = ""
     corrections: Sequence[Correction] = ()
     """Those of the bullets that correct a question."""
+    conversation: Sequence[Turn] = ()
+    """Earlier questions and answers that this question follows up on, oldest first."""
     person_inputs: Sequence[str] = ()
     """What a person has added to the question, oldest first."""
 
@@ -130,7 +133,8 @@ async def create_plan(context: PlanningContext, model: AgentModel | None) -> Exe
     try:
         if context.config.planner.complexity_by_model:
             complexity = await estimate_complexity_by_model(context.query, model)
-        if complexity < context.config.planner.simple_below and not context.situation:
+        is_simple = complexity < context.config.planner.simple_below
+        if is_simple and not context.situation and not context.conversation:
             return template_plan(context, complexity)
         plan = await _plan_by_model(context, model, complexity)
     except LLMOverBudget:
@@ -162,6 +166,7 @@ async def _plan_by_model(
         "bullets": context.bullets,
         "experience": "\n".join(f"- {each}" for each in context.experience),
         "situation": context.situation,
+        "conversation": format_conversation(context.conversation),
         "query": fence_text(context.query, label="question"),
     }
     planned = await model.ask(
@@ -220,7 +225,8 @@ def template_plan(context: PlanningContext, complexity: float) -> ExecutionPlan:
     preferred = context.preferred_collection
     collection = preferred if preferred in names else default if default in names else None
     fallback = "web_search" if "web_search" in context.tools else None
-    words, cited = context.query, list[str]()
+    question = with_earlier_question(context.query, context.conversation)
+    words, cited = question, list[str]()
     chosen = choose_correction(context.query, context.corrections, ["search-words"])
     if chosen is not None:
         words, cited = chosen[0].text, [chosen[0].key]
@@ -238,7 +244,7 @@ def template_plan(context: PlanningContext, complexity: float) -> ExecutionPlan:
             step_id=2,
             action="reasoning",
             description="Answer the question from the passages.",
-            query=context.query[:4_000],
+            query=question[:4_000],
             depends_on=[1],
             expected_output="An answer with citations.",
         ),

@@ -30,14 +30,19 @@ from memory_api.grace.calibration import (
     reset_calibration,
 )
 from memory_api.grace.config import load_config
+from memory_api.grace.conversation import CONVERSATION, PREVIOUS_RUN
+from memory_api.grace.decisions import COST_UNKNOWN
 from memory_api.grace.events import feed_of, stream_events
-from memory_api.grace.execution_plan import PlanStepResult
+from memory_api.grace.execution_plan import ExecutionResult, PlanStepResult
+from memory_api.grace.leg import read_state
 from memory_api.grace.schemas import (
     AgentCalibration,
+    AgentExecution,
     AgentRun,
     AgentRunPage,
     AgentRunState,
     AnswerInterventionRequest,
+    ConversationTurn,
     CreateAgentRunRequest,
     Intervention,
     InterventionPage,
@@ -104,9 +109,11 @@ def agent_run_response(
         intervention=intervention_response(question) if question is not None else None,
         replan_count=row.replan_count,
         token_count=row.token_count,
-        cost_usd=row.cost_usd,
+        cost_usd=None if COST_UNKNOWN in row.options else row.cost_usd,
         error=row.error,
         feedback=row.feedback,
+        previous_run_id=row.options.get(PREVIOUS_RUN),
+        conversation=[ConversationTurn(**each) for each in row.options.get(CONVERSATION, ())],
         trace_id=row.trace_id,
         created_at=row.created_at,
         started_at=row.started_at,
@@ -172,6 +179,28 @@ async def get_agent_run(agent_run_id: UUID, session: Session, caller: Reader) ->
     """Returns a run with its steps, their confidence, and the open question."""
     row = await agent_runs.require_agent_run(session, caller, agent_run_id)
     return await _full_response(session, row)
+
+
+@router.get(
+    "/runs/{agent_run_id}/execution",
+    summary="Get the execution state of an agent run",
+    responses=problems(404),
+)
+async def get_agent_execution(
+    agent_run_id: UUID, session: Session, caller: Reader
+) -> AgentExecution:
+    """Returns the plan, the results of its steps and the outcome, in the form in which the agent
+    works with them.
+    """
+    row = await agent_runs.require_agent_run(session, caller, agent_run_id)
+    steps = await queries.load_steps(session, row)
+    return AgentExecution(
+        agent_run_id=row.id,
+        state=row.state,  # pyright: ignore[reportArgumentType]
+        plan=read_state(row, steps).plan if row.plan else None,
+        step_results=[PlanStepResult.model_validate(step.result) for step in steps if step.result],
+        result=ExecutionResult.model_validate(row.result) if row.result else None,
+    )
 
 
 @router.get(

@@ -17,6 +17,7 @@ from memory_api.core.schemas import (
     UtcDatetime,
     with_examples,
 )
+from memory_api.grace.execution_plan import ExecutionPlan, ExecutionResult, PlanStepResult
 
 AgentRunState = TypeAliasType(
     "AgentRunState",
@@ -60,6 +61,21 @@ class CreateAgentRunRequest(TenantRequest):
         description="False: a result of middle confidence does not stop the run. Default: "
         "GRACE_INTERVENTION_INTERACTIVE.",
     )
+    confirm_plan: bool = Field(
+        default=False, description="True: a person confirms the plan before it is carried out."
+    )
+    previous_run_id: UUID | None = Field(
+        default=None,
+        description="The run that this question follows up on. It must be done; its question and"
+        " answer, and those before it, are context.",
+    )
+
+
+class ConversationTurn(ResponseModel):
+    """An earlier question of a conversation and its answer."""
+
+    question: str
+    answer: str
 
 
 INTERVENTION: dict[str, Any] = {
@@ -133,7 +149,10 @@ class PlanStepView(ResponseModel):
     attempt_count: int
     output: str | None
     confidence: float | None = Field(description="0 to 1.")
-    breakdown: dict[str, float] = Field(description="What the confidence consists of.")
+    breakdown: dict[str, float] = Field(
+        description="What the confidence consists of; of a search also hits, max, mean, variance"
+        " and agreement."
+    )
     penalties: list[str]
     level: str | None = Field(description="`silent`, `notify`, `confirm` or `escalate`.")
     sources: list[dict[str, Any]]
@@ -174,6 +193,8 @@ AGENT_RUN: dict[str, Any] = {
     "cost_usd": 0.0,
     "error": None,
     "feedback": None,
+    "previous_run_id": None,
+    "conversation": [],
     "trace_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa04",
     "created_at": "2026-11-21T09:00:00Z",
     "started_at": "2026-11-21T09:00:00Z",
@@ -207,13 +228,27 @@ class AgentRun(ResponseModel):
     intervention: Intervention | None = Field(description="The open question, in state `waiting`.")
     replan_count: int
     token_count: int
-    cost_usd: float
+    cost_usd: float | None = Field(description="None if the price of the model is unknown.")
     error: Any
     feedback: str | None
+    previous_run_id: UUID | None = Field(description="The run that the question follows up on.")
+    conversation: list[ConversationTurn] = Field(
+        description="Earlier questions and answers of the conversation, oldest first."
+    )
     trace_id: UUID | None
     created_at: UtcDatetime
     started_at: UtcDatetime | None
     finished_at: UtcDatetime | None
+
+
+class AgentExecution(ResponseModel):
+    """The state of a run: its plan, the results of its steps so far, and the outcome."""
+
+    agent_run_id: UUID
+    state: AgentRunState
+    plan: ExecutionPlan | None
+    step_results: list[PlanStepResult]
+    result: ExecutionResult | None = Field(description="Once the run has ended.")
 
 
 class AgentRunPage(Page[AgentRun]):

@@ -21,6 +21,7 @@ from memory_api.collections.queries import list_collections
 from memory_api.grace import queries
 from memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
 from memory_api.grace.config import GraceConfig, ThresholdSection, load_config
+from memory_api.grace.conversation import CONVERSATION
 from memory_api.grace.corrections import Correction, find_corrections
 from memory_api.grace.execution_plan import SEARCH_ACTIONS, ExecutionPlan, ExecutionState
 from memory_api.grace.executor import (
@@ -31,6 +32,7 @@ from memory_api.grace.executor import (
 )
 from memory_api.grace.experience import Experience, find_experience
 from memory_api.grace.interventions import (
+    CONFIRM_PLAN,
     PENDING_QUESTION,
     PENDING_REPLAN,
     PERSON_INPUTS,
@@ -63,6 +65,10 @@ BULLETS = "bullets"
 """Key of `options`: the block of the playbook and its keys, as they were when the run began."""
 BULLET_TOKENS = 1_500
 ENDED = ("done", "failed", "cancelled")
+NO_COLLECTION = (
+    "Project '{project_id}' has no collection to search. Create one with `hansei collection create"
+    " NAME` and add documents to it."
+)
 
 
 class AgentRunStep:
@@ -227,6 +233,11 @@ async def _plan(leg: Leg, agent_run: AgentRunRow) -> bool:
         await _render_bullets(leg, agent_run)
     context = await _planning_context(leg, agent_run)
     plan = await create_plan(context, leg.model)
+    if CONFIRM_PLAN in agent_run.options:
+        plan = plan.model_copy(update={"requires_confirmation": True})
+    searches = {step.action for step in plan.steps if step.action in SEARCH_ACTIONS}
+    if searches == {"rag_search"} and not context.collections and not leg.bullets:
+        return await _end(leg, error=NO_COLLECTION.format(project_id=agent_run.project_id))
     known = leg.take_known()
     if known is not None and await _save_first_plan(leg, known.agent_run, plan):
         return True
@@ -264,7 +275,8 @@ async def _render_bullets(leg: Leg, agent_run: AgentRunRow) -> None:
     rendered = await render_playbook(leg.runtime, leg.run.tenant_id, playbook, options)
     keys = list(rendered.block.keys)
     text = fence_text(rendered.block.text, label="playbook") if keys else ""
-    corrections = find_corrections(rendered.bullets)
+    # A correction is of a question that stands alone.
+    corrections = [] if CONVERSATION in agent_run.options else find_corrections(rendered.bullets)
     stored = {"text": text, "keys": keys, "corrections": [each.to_json() for each in corrections]}
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         current = await leg.lock(session)
@@ -295,6 +307,7 @@ async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext
         [each.describe() for each in known],
         next((each.collection for each in known if each.is_reliable), None),
         corrections=leg.corrections,
+        conversation=agent_run.options.get(CONVERSATION, ()),
         person_inputs=agent_run.options.get(PERSON_INPUTS, ()),
     )
 
@@ -358,6 +371,8 @@ async def _give_up(session: AsyncSession, agent_run: AgentRunRow) -> None:
 
 
 def _asks_about_plans(leg: Leg, agent_run: AgentRunRow) -> bool:
+    if CONFIRM_PLAN in agent_run.options and agent_run.plan_number == 1:
+        return True
     interactive = agent_run.options.get("interactive", leg.config.intervention.interactive)
     return bool(interactive) and agent_run.round_count < leg.config.intervention.max_rounds
 

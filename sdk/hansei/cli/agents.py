@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
 
 ENDED = ("done", "failed", "cancelled")
 NEEDS_TEXT = ("input", "modify")
+WAITING_STATUS = 3
+"""Exit status of a command whose run waits for a person."""
+PLAN_FIELDS: Final = (
+    *("step_id", "action", "description", "query", "collection", "depends_on", "fallback"),
+)
 
 AgentRunId = Annotated[str, typer.Argument(metavar="ID", help="ID of the agent run.")]
 
@@ -48,19 +56,48 @@ def run_agent(
     collection: Annotated[
         list[str] | None, typer.Option(help="Search this collection only. Repeatable.")
     ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Carry out this plan, a JSON file with `steps`.")
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Print the plan as JSON and do not carry it out.")
+    ] = False,
+    after: Annotated[
+        str | None, typer.Option(metavar="ID", help="The run that this question follows up on.")
+    ] = None,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the agent. It asks back in the terminal if it is not sure."""
+    """Ask the agent. It asks back in the terminal if it is not sure; in a script, the command then
+    exits with status 3.
+    """
     with open_client() as client:
         run = client.create_agent_run(
             question,
             playbook=playbook,
             collections=collection or None,
+            plan=None if plan is None else _read_plan(plan),
+            confirm_plan=True if plan_only else None,
+            previous_run_id=after,
             project_id=project,
         )
-        run = _follow(client, run, 0, as_json)
+        run = _follow(client, run, 0, as_json or plan_only)
+        if plan_only and run["state"] == "waiting":
+            client.cancel_agent_run(run["id"])
+            steps = [cast("dict[str, Any]", step) for step in run["steps"]]
+            print_json({"steps": [{name: step[name] for name in PLAN_FIELDS} for step in steps]})
+            return
     _print_result(run, as_json)
+
+
+def _read_plan(path: Path) -> Mapping[str, Any]:
+    try:
+        plan: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{path} cannot be read: {error}", param_hint="--plan") from error
+    if not isinstance(plan, dict):
+        raise typer.BadParameter("The file must have an object with `steps`.", param_hint="--plan")
+    return cast("dict[str, Any]", plan)
 
 
 @agent_commands.command("list")
@@ -205,6 +242,8 @@ def _print_event(kind: str, data: dict[str, Any]) -> None:
         print_text(f"failed: {data['error']}", indent=3, style="dim")
     elif kind == "step_inserted":
         print_text(f"{data['description']}", style="dim")
+    elif kind == "cost_unknown":
+        print_text(f"The price of {data['model']} is unknown: the cost limit does not apply.")
     elif kind == "budget_warning":
         print_text(f"Near the limit of the run: {', '.join(sorted(data.keys() - {'at'}))}.")
     elif kind == "replanned":
@@ -212,12 +251,14 @@ def _print_event(kind: str, data: dict[str, Any]) -> None:
 
 
 def _print_result(run: AgentRun, as_json: bool) -> None:
-    """Exits with status 1 if the run has failed or was cancelled."""
+    """Exits with status 1 if the run has failed or was cancelled, and with 3 if it waits."""
     if as_json:
         print_json(run)
     else:
         _print_run(run)
-    if run["state"] not in ("done", "waiting"):
+    if run["state"] == "waiting":
+        raise typer.Exit(WAITING_STATUS)
+    if run["state"] != "done":
         raise typer.Exit(1)
 
 

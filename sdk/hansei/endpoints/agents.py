@@ -59,6 +59,13 @@ class PlanStepView(TypedDict):
     error: str | None
 
 
+class ConversationTurn(TypedDict):
+    """An earlier question of a conversation and its answer."""
+
+    question: str
+    answer: str
+
+
 class AgentRun(TypedDict):
     """A run of the agent. `state` is queued, running, waiting, done, failed or cancelled."""
 
@@ -81,13 +88,80 @@ class AgentRun(TypedDict):
     intervention: Intervention | None
     replan_count: int
     token_count: int
-    cost_usd: float
+    cost_usd: float | None
+    previous_run_id: str | None
+    conversation: list[ConversationTurn]
     error: Any
     feedback: str | None
     trace_id: str | None
     created_at: str
     started_at: str | None
     finished_at: str | None
+
+
+class PlanStep(TypedDict):
+    step_id: int
+    action: str
+    description: str
+    query: str | None
+    collection: str | None
+    depends_on: list[int]
+    expected_output: str
+    fallback: str | None
+    timeout_seconds: float | None
+
+
+class ExecutionPlan(TypedDict):
+    plan_id: str
+    original_query: str
+    complexity: float
+    steps: list[PlanStep]
+    requires_confirmation: bool
+    success_criteria: str
+    engine: str
+    cited_bullets: list[str]
+
+
+class PlanStepResult(TypedDict):
+    step_id: int
+    status: str
+    output: str
+    confidence: float
+    sources: list[Json]
+    error: str | None
+    breakdown: dict[str, float]
+    penalties: list[str]
+    level: str | None
+    action: str
+    used_fallback: bool
+    found: bool
+    execution_time_ms: int
+
+
+class ExecutionResult(TypedDict):
+    plan_id: str
+    original_query: str
+    final_answer: str | None
+    step_results: list[PlanStepResult]
+    overall_confidence: float
+    calibrated_confidence: float
+    overall_status: str
+    found: bool
+    sources: list[Json]
+    replan_count: int
+    total_execution_time_ms: int
+    total_token_usage: int
+    total_cost_usd: float
+
+
+class AgentExecution(TypedDict):
+    """The state of a run: its plan, the results of its steps so far, and the outcome."""
+
+    agent_run_id: str
+    state: str
+    plan: ExecutionPlan | None
+    step_results: list[PlanStepResult]
+    result: ExecutionResult | None
 
 
 class AgentCalibration(TypedDict):
@@ -107,12 +181,20 @@ class AgentEvent(TypedDict):
     data: Json
 
 
+class ExecutionState(AgentExecution):
+    """The state of a run after these events."""
+
+    events: list[AgentEvent]
+
+
 class CreateAgentRunOptions(TypedDict, total=False):
     project_id: str | None
     playbook: str | None
     collections: Sequence[str] | None
     plan: Mapping[str, Any] | None
     interactive: bool | None
+    confirm_plan: bool | None
+    previous_run_id: Id | None
 
 
 def create_agent_run(query: str, **options: Unpack[CreateAgentRunOptions]) -> Request[AgentRun]:
@@ -130,6 +212,11 @@ def list_agent_runs(
 def get_agent_run(agent_run_id: Id) -> Request[AgentRun]:
     """Get a run with its steps and its open question."""
     return get_request(api_path("agents", "runs", agent_run_id))
+
+
+def get_agent_execution(agent_run_id: Id) -> Request[AgentExecution]:
+    """Get the plan of a run, the results of its steps and the outcome."""
+    return get_request(api_path("agents", "runs", agent_run_id, "execution"))
 
 
 def stream_agent_events(agent_run_id: Id, *, after: int = 0, follow: bool = True) -> Request[str]:

@@ -54,6 +54,7 @@ async def ask_agent(
         "project_id": visit.project,
         "playbook": form.text("playbook") or None,
         "collections": form.words("collections"),
+        "previous_run_id": form.text("previous_run_id") or None,
     }
     try:
         body = validate_body(CreateAgentRunRequest, values)

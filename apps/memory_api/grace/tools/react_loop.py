@@ -9,6 +9,7 @@ import re
 from pydantic import BaseModel, Field, ValidationError
 
 from memory_api.grace.confidence import ConfidenceFactors
+from memory_api.grace.conversation import format_conversation
 from memory_api.grace.execution_plan import PlanStep
 from memory_api.grace.tools.port import (
     Source,
@@ -57,6 +58,7 @@ class LegacyAgentTool(Tool):
                 "tools": "\n".join(f"- {n}: {t.description}" for n, t in tools.items()),
                 "query": fence_text(given.query, label="task"),
                 "person": format_inputs(context),
+                "conversation": format_conversation(context.conversation),
                 "observations": "\n\n".join(observations) or "none",
                 "iterations": str(left),
             }

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.confidence import ConfidenceFactors, Groundedness
+from memory_api.grace.conversation import format_conversation
 from memory_api.grace.corrections import Correction, choose_correction
 from memory_api.grace.execution_plan import SEARCH_ACTIONS
 from memory_api.grace.tools.port import (
@@ -91,6 +92,7 @@ class ReasoningTool(Tool):
             "context": _format_context(context),
             "sources": fence_sources(sources),
             "person": format_inputs(context),
+            "conversation": format_conversation(context.conversation),
             "query": fence_text(given.query, label="question"),
         }
         temperature = context.config.llm.temperature
