@@ -305,6 +305,7 @@ DESCRIBED: dict[Callable[..., Request[Any]], tuple[Any, ...]] = {
     agents.create_agent_run: ("q",),
     agents.list_agent_runs: (),
     agents.get_agent_run: ("ID",),
+    agents.get_agent_execution: ("ID",),
     agents.stream_agent_events: ("ID",),
     agents.list_interventions: ("ID",),
     agents.answer_intervention: ("ID", "ID", "proceed"),

@@ -71,7 +71,7 @@ class CreateAgentRunRequest(TenantRequest):
     )
 
 
-class ConversationTurn(ResponseModel):
+class EarlierAnswer(ResponseModel):
     """An earlier question of a conversation and its answer."""
 
     question: str
@@ -232,7 +232,7 @@ class AgentRun(ResponseModel):
     error: Any
     feedback: str | None
     previous_run_id: UUID | None = Field(description="The run that the question follows up on.")
-    conversation: list[ConversationTurn] = Field(
+    conversation: list[EarlierAnswer] = Field(
         description="Earlier questions and answers of the conversation, oldest first."
     )
     trace_id: UUID | None

@@ -36,13 +36,12 @@ from memory_api.grace.interventions import (
     PENDING_QUESTION,
     PENDING_REPLAN,
     PERSON_INPUTS,
-    PersonQuestion,
     apply_answer,
-    ask_person,
     enqueue_leg,
 )
 from memory_api.grace.leg import KnownRows, Leg, describe_plan, read_state, write_plan
 from memory_api.grace.outcome import finish_agent_run
+from memory_api.grace.plan_questions import ask_pending, asks_about_plans
 from memory_api.grace.planner import PlanningContext, create_plan
 from memory_api.grace.replanning import (
     ReplanContext,
@@ -211,7 +210,7 @@ async def _advance(leg: Leg) -> bool:
     if PENDING_REPLAN in agent_run.options:
         return await _replan(leg, agent_run, state)
     if PENDING_QUESTION in agent_run.options or state.plan.requires_confirmation:
-        return await _ask(leg)
+        return await ask_pending(leg)
     if state.is_finished:
         return await _end(leg)
     await run_ready_steps(leg, agent_run, state)
@@ -355,7 +354,7 @@ async def _save_replan(leg: Leg, why: ReplanContext, result: ReplanResult) -> No
         current.replan_count += 1
         current.replanned_at = datetime.now(UTC)
         plan = result.plan
-        if plan.requires_confirmation and not _asks_about_plans(leg, current):
+        if plan.requires_confirmation and not asks_about_plans(leg, current):
             plan = plan.model_copy(update={"requires_confirmation": False})
         session.add_all(write_plan(current, plan, kept))
         await queries.add_events(
@@ -368,40 +367,6 @@ async def _give_up(session: AsyncSession, agent_run: AgentRunRow) -> None:
     for row in await queries.load_steps(session, agent_run):
         if row.state in ("pending", "running"):
             row.state, row.finished_at = "skipped", datetime.now(UTC)
-
-
-def _asks_about_plans(leg: Leg, agent_run: AgentRunRow) -> bool:
-    if CONFIRM_PLAN in agent_run.options and agent_run.plan_number == 1:
-        return True
-    interactive = agent_run.options.get("interactive", leg.config.intervention.interactive)
-    return bool(interactive) and agent_run.round_count < leg.config.intervention.max_rounds
-
-
-async def _ask(leg: Leg) -> bool:
-    """Ask about a step or about the plan; go on without an answer if no round is left."""
-    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
-        current = await leg.lock(session)
-        pending: dict[str, Any] | None = current.options.get(PENDING_QUESTION)
-        if pending is not None:
-            current.options = {k: v for k, v in current.options.items() if k != PENDING_QUESTION}
-            question = PersonQuestion(
-                "step", pending["level"], pending["message"], pending["step_id"]
-            )
-        else:
-            plan = ExecutionPlan.model_validate(current.plan)
-            if not _asks_about_plans(leg, current):
-                current.plan = plan.model_copy(update={"requires_confirmation": False}).model_dump(
-                    mode="json"
-                )
-                return True
-            steps = "; ".join(
-                f"{s.step_id}. {s.action}: {s.description}"
-                + (f" (search: {s.query})" if s.action in SEARCH_ACTIONS and s.query else "")
-                for s in plan.steps
-            )
-            question = PersonQuestion("plan", "confirm", f"Carry out this plan? {steps}")
-        await ask_person(leg.runtime, session, current, question, leg.config)
-    return False
 
 
 async def _end(leg: Leg, status: str | None = None, *, error: str | None = None) -> bool:

@@ -59,7 +59,7 @@ class PlanStepView(TypedDict):
     error: str | None
 
 
-class ConversationTurn(TypedDict):
+class EarlierAnswer(TypedDict):
     """An earlier question of a conversation and its answer."""
 
     question: str
@@ -90,7 +90,7 @@ class AgentRun(TypedDict):
     token_count: int
     cost_usd: float | None
     previous_run_id: str | None
-    conversation: list[ConversationTurn]
+    conversation: list[EarlierAnswer]
     error: Any
     feedback: str | None
     trace_id: str | None
