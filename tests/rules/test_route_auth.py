@@ -33,6 +33,7 @@ NEEDS = {
     "GET /api/v1/agents/calibration": "read",
     "GET /api/v1/agents/runs": "read",
     "GET /api/v1/agents/runs/{agent_run_id}": "read",
+    "GET /api/v1/agents/runs/{agent_run_id}/execution": "read",
     "GET /api/v1/agents/runs/{agent_run_id}/events": "read",
     "GET /api/v1/agents/runs/{agent_run_id}/interventions": "read",
     "POST /api/v1/agents/runs": "write",
