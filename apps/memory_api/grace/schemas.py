@@ -244,6 +244,11 @@ class AgentRun(ResponseModel):
 class AgentExecution(ResponseModel):
     """The state of a run: its plan, the results of its steps so far, and the outcome."""
 
+    model_config = with_examples(
+        {"agent_run_id": "0190c5f2-7c3e-7b1a-9d2f-3e4a5b6c7d8e", "state": "running",
+         "plan": None, "step_results": [], "result": None}
+    )  # fmt: skip
+
     agent_run_id: UUID
     state: AgentRunState
     plan: ExecutionPlan | None
