@@ -156,7 +156,9 @@ async def test_key_scope_and_arguments_are_checked(app, tenant, support: str) ->
         )
 
 
-async def test_agent_is_asked_and_its_question_answered(app, tenant, drain) -> None:
+async def test_agent_is_asked_and_its_question_answered(app, api, tenant, drain) -> None:
+    made = await api.post("/api/v1/collections", json={"name": "handbook"}, headers=tenant.auth())
+    assert made.status_code == 201, made.text
     async with connect(app, tenant) as mcp:
         run = await call(mcp, "create_agent_run", question="Who may refund?", wait_seconds=0)
         await drain(tenant.id)

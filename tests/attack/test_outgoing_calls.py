@@ -225,8 +225,9 @@ async def test_receivers_delay_no_other_tenant_and_take_no_memory(
         for tenant in (await make_tenant(), await make_tenant()):
             for receiver in receivers:
                 await request_test_event(api, tenant, receiver.url)
-        while not any(receiver.requests for receiver in receivers):
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while not any(receiver.requests for receiver in receivers):
+                await asyncio.sleep(0.01)
         since, most = time.monotonic(), 0
         await wait_for_run((await queue_run()).id)
         assert time.monotonic() - since < MAX_WAIT_SECONDS

@@ -73,14 +73,17 @@ def _run_command(arguments: list[str], env: dict[str, str], log: str) -> None:
 
 
 def start_program(source: str, argument: str) -> tuple[ForkedProcess, Connection]:
-    """A program that uses the service, and the reading end of its output."""
+    """A program that uses the service, in the environment of now, and the reading end of its
+    output."""
     reader, writer = _context().Pipe(duplex=False)
     with writer:
-        return ForkedProcess(_run_program, source, argument, writer), reader
+        return ForkedProcess(_run_program, source, argument, dict(os.environ), writer), reader
 
 
-def _run_program(source: str, argument: str, output: Connection) -> None:
+def _run_program(source: str, argument: str, env: dict[str, str], output: Connection) -> None:
     _set_up(output.fileno(), ["-c", argument])
+    os.environ.clear()
+    os.environ.update(env)
     exec(compile(source, "<program>", "exec"), {"__name__": "__main__"})
 
 
