@@ -61,13 +61,17 @@ def make_report(recordings: Path = RECORDINGS) -> Report:
 
 def add_rows(report: Report, run: str, folder: Path) -> None:
     """The rows of one run. Raises `ValueError` if a score cannot be repeated."""
-    answers = [a for a in rescored(folder) if a["phase"] == "held_out"]
+    solutions = read_solutions(folder)
+    answers = [a for a in rescored(folder, solutions) if a["phase"] == "held_out"]
+    control_ids: set[str] = set()
+    if not solutions:  # House Rules
+        control_ids = {a["task_id"] for a in answers if is_control(a["task_id"])}
     result = build_report(folder)
     differences = {c["first"]: c for c in result["comparisons"] if c["second"] == "none"}
     for arm in result["plan"]["protocol"]["arms"]:
         mine = [a for a in answers if a["arm"] == arm]
-        controls = [a for a in mine if is_control(folder, a["task_id"])]
-        touched = [a for a in mine if a not in controls]
+        controls = [a for a in mine if a["task_id"] in control_ids]
+        touched = [a for a in mine if a["task_id"] not in control_ids]
         tokens = sum(a["advice_tokens"] for a in mine) / max(len(mine), 1)
         report.row(
             "arms",
@@ -84,8 +88,7 @@ def add_rows(report: Report, run: str, folder: Path) -> None:
     report.row("learning", run, learning["traces"], f"{calls:.2f}", learning["bullets"])
 
 
-def rescored(folder: Path) -> Iterator[Json]:
-    solutions = read_solutions(folder)
+def rescored(folder: Path, solutions: dict[str, str]) -> Iterator[Json]:
     for line in (folder / "answers.jsonl").read_text("utf8").splitlines():
         answer = json.loads(line)
         task_id, text = answer["task_id"], answer["answer"]
@@ -107,8 +110,8 @@ def read_solutions(folder: Path) -> dict[str, str]:
     return {task["id"]: task["solution"] for task in tasks}
 
 
-def is_control(folder: Path, task_id: str) -> bool:
-    return not read_solutions(folder) and find_task(task_id)[1].is_control
+def is_control(task_id: str) -> bool:
+    return find_task(task_id)[1].is_control
 
 
 def right(answers: list[Json]) -> str:

@@ -63,8 +63,8 @@ async def create_agent_run(
     if body.interactive is not None:
         options["interactive"] = body.interactive
     if body.previous_run_id is not None:
-        turns = await load_conversation(session, project_id, body.previous_run_id)
-        options |= {CONVERSATION: turns, PREVIOUS_RUN: str(body.previous_run_id)}
+        conversation = await load_conversation(session, project_id, body.previous_run_id)
+        options |= {CONVERSATION: conversation, PREVIOUS_RUN: str(body.previous_run_id)}
     if body.confirm_plan:
         options[CONFIRM_PLAN] = True
         plan = plan and plan.model_copy(update={"requires_confirmation": True})

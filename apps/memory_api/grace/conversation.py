@@ -18,10 +18,11 @@ from memory_api.llm.untrusted_text import fence_text
 
 CONVERSATION, PREVIOUS_RUN = "conversation", "previous_run_id"
 """Keys of `options`: the earlier questions and answers, oldest first; the run before this one."""
-MAX_TURNS = 6
-MAX_TURN_LENGTH = 2_000
-"""Of a question, and of an answer."""
-Turn = Mapping[str, str]
+MAX_EARLIER_ANSWERS = 6
+MAX_TEXT_LENGTH = 2_000
+"""Characters of a question, and of an answer."""
+EarlierAnswer = Mapping[str, str]
+"""A `question` and its `answer`."""
 _REFERS_BACK = re.compile(
     r"^(?:and|but|so|then|what about|how about)\b"
     r"|\b(?:it|its|they|them|their|that|this|those|these|he|him|his|she|her|there|one|ones)\b"
@@ -32,7 +33,7 @@ _REFERS_BACK = re.compile(
 
 async def load_conversation(
     session: AsyncSession, project_id: str, previous_run_id: UUID
-) -> Sequence[Turn]:
+) -> Sequence[EarlierAnswer]:
     """The questions and answers up to and with this run, oldest first. Raises `InvalidRequest` if
     the project has no such run, and `Conflict` if it has no answer.
     """
@@ -45,20 +46,20 @@ async def load_conversation(
         raise Conflict(
             f"The previous run is {previous.state} and has no answer. Ask after a run that is done."
         )
-    turn = {"question": previous.query[:MAX_TURN_LENGTH], "answer": answer[:MAX_TURN_LENGTH]}
-    return [*previous.options.get(CONVERSATION, ()), turn][-MAX_TURNS:]
+    newest = {"question": previous.query[:MAX_TEXT_LENGTH], "answer": answer[:MAX_TEXT_LENGTH]}
+    return [*previous.options.get(CONVERSATION, ()), newest][-MAX_EARLIER_ANSWERS:]
 
 
-def format_conversation(turns: Sequence[Turn]) -> str:
-    """The turns for a prompt, fenced; empty if there are none."""
-    if not turns:
+def format_conversation(conversation: Sequence[EarlierAnswer]) -> str:
+    """The questions and answers for a prompt, fenced; empty if there are none."""
+    if not conversation:
         return ""
-    texts = [f"Question: {each['question']}\nAnswer: {each['answer']}" for each in turns]
+    texts = [f"Question: {each['question']}\nAnswer: {each['answer']}" for each in conversation]
     return fence_text("\n\n".join(texts), label="conversation")
 
 
-def with_earlier_question(query: str, turns: Sequence[Turn]) -> str:
+def with_earlier_question(query: str, conversation: Sequence[EarlierAnswer]) -> str:
     """What the rules search for: a question that refers back has the words of the one before it."""
-    if not turns or not _REFERS_BACK.search(query):
+    if not conversation or not _REFERS_BACK.search(query):
         return query
-    return f"{turns[-1]['question']} {query}"
+    return f"{conversation[-1]['question']} {query}"

@@ -16,7 +16,7 @@ from memory_api.core.db import asyncpg_connection
 from memory_api.grace import queries
 from memory_api.grace.confidence import calibrate
 from memory_api.grace.config import GraceConfig
-from memory_api.grace.conversation import CONVERSATION, Turn
+from memory_api.grace.conversation import CONVERSATION, EarlierAnswer
 from memory_api.grace.execution_plan import (
     ANSWER_ACTIONS,
     USABLE,
@@ -171,8 +171,8 @@ async def _store_trace(
     without once a person says whether the answer was right.
     """
     plan = ExecutionPlan.model_validate(agent_run.plan)
-    turns: list[Turn] = agent_run.options.get(CONVERSATION, [])
-    asked = "\n".join([*(each["question"] for each in turns), agent_run.query])
+    conversation: list[EarlierAnswer] = agent_run.options.get(CONVERSATION, [])
+    asked = "\n".join([*(each["question"] for each in conversation), agent_run.query])
     body = CreateTraceRequest.model_validate(
         {
             "external_id": f"agent-run:{agent_run.id}",

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.config import GraceConfig
-from memory_api.grace.conversation import Turn, format_conversation, with_earlier_question
+from memory_api.grace.conversation import EarlierAnswer, format_conversation, with_earlier_question
 from memory_api.grace.corrections import Correction, choose_correction
 from memory_api.grace.execution_plan import ExecutionPlan, PlanStep, find_plan_problems
 from memory_api.grace.tools.port import Tool
@@ -102,7 +102,7 @@ class PlanningContext:
     situation: str = ""
     corrections: Sequence[Correction] = ()
     """Those of the bullets that correct a question."""
-    conversation: Sequence[Turn] = ()
+    conversation: Sequence[EarlierAnswer] = ()
     """Earlier questions and answers that this question follows up on, oldest first."""
     person_inputs: Sequence[str] = ()
     """What a person has added to the question, oldest first."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.confidence import ConfidenceFactors, Groundedness
 from memory_api.grace.config import GraceConfig
-from memory_api.grace.conversation import Turn
+from memory_api.grace.conversation import EarlierAnswer
 from memory_api.grace.corrections import Correction
 from memory_api.grace.execution_plan import PlanStep, PlanStepResult
 from memory_api.llm.untrusted_text import fence_text
@@ -84,7 +84,7 @@ class ToolContext:
     tools: Mapping[str, Tool] = field(default_factory=dict[str, "Tool"])
     corrections: Sequence[Correction] = ()
     """Those of the bullets that correct a question."""
-    conversation: Sequence[Turn] = ()
+    conversation: Sequence[EarlierAnswer] = ()
     """Earlier questions and answers that the question follows up on, oldest first."""
     person_inputs: Sequence[str] = ()
     """What a person has added to the question, oldest first."""
