@@ -1,5 +1,5 @@
-"""The prompts of `ReflectorAgent` (S1): a template with a trajectory in it, and the
-model's answers.
+"""The prompts of `ReflectorAgent` (S1): a template with a trajectory in it, and the model's answers.
+
 Text from outside is fenced, and cut only if it exceeds its share of the token budget.
 """
 
