@@ -1,4 +1,4 @@
-"""The prompts of `ReflectorAgent` (S1): a template with a trajectory in it, and the model's answers.
+"""The prompts of `ReflectorAgent` (S1): a template with a trajectory, and the answers to it.
 
 Text from outside is fenced, and cut only if it exceeds its share of the token budget.
 """
