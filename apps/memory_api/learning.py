@@ -62,7 +62,7 @@ from memory_api.runs.chain import (
     REFLECT,
     REFLECT_MODE,
 )
-from memory_api.runs.execution import SelfManagedStep, Step
+from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import NextStep
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -191,7 +191,11 @@ class EvaluateStep(
         )
 
     async def save(
-        self, session: AsyncSession, run: RunRow, output: EvaluatedTrace | DuplicateTrace
+        self,
+        runtime: Runtime,
+        session: AsyncSession,
+        run: RunRow,
+        output: EvaluatedTrace | DuplicateTrace,
     ) -> LearningResult:
         if isinstance(output, DuplicateTrace):
             data: dict[str, Any] = {"reflect": False, "reason": "Duplicate of an earlier trace."}
@@ -252,7 +256,7 @@ def _reported_outcome(trace: TraceRow) -> OutcomeType | None:
     return OutcomeType(trace.outcome) if trace.outcome else None
 
 
-RUN_STEPS: dict[str, Step[Any, Any, Any] | SelfManagedStep] = {
+RUN_STEPS: dict[str, Step[Any, Any, Any]] = {
     EVALUATE: EvaluateStep(),
     REFLECT: LearningStep(TraceLearner()),
     CURATE: CurateStep(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,7 +26,7 @@ from memory_api.core.private_addresses import AddressRefused
 from memory_api.core.tracing import current_traceparent
 from memory_api.curation import cleanup
 from memory_api.embeddings.port import EmbedderUnavailable
-from memory_api.erasures import erase
+from memory_api.erasures.erase import ErasureStep
 from memory_api.grace.corrections import CORRECTION, CorrectionStep
 from memory_api.grace.interventions import AGENT
 from memory_api.grace.step import AgentRunStep
@@ -37,9 +37,7 @@ from memory_api.runs import lifecycle
 from memory_api.runs.chain import claim_unfinished_step
 from memory_api.runs.execution import (
     BUDGET_ERRORS,
-    AbandonableStep,
     RunObservation,
-    SelfManagedStep,
     Step,
     budget_recheck_delay,
     execute_step,
@@ -48,7 +46,7 @@ from memory_api.runs.execution import (
 )
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.webhooks.delivery import WebhookFailed, send_delivery
+from memory_api.webhooks.delivery import DeliveryStep, WebhookFailed
 from memory_api.webhooks.outbox import WEBHOOK
 from memory_api.workflow.step import WORKFLOW, AnswerStep
 
@@ -64,18 +62,7 @@ UPKEEP_INTERVAL_SECONDS = 60.0
 LOGIN_CHECK_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class FunctionStep:
-    """A step that is a single function."""
-
-    kind: str
-    function: Callable[[Runtime, RunRow], Awaitable[None]]
-
-    async def execute(self, runtime: Runtime, run: RunRow) -> None:
-        await self.function(runtime, run)
-
-
-Steps = Mapping[str, Step[Any, Any, Any] | SelfManagedStep]
+Steps = Mapping[str, Step[Any, Any, Any]]
 """Kind of run → how it is executed."""
 
 RUN_STEPS: Steps = {
@@ -84,13 +71,13 @@ RUN_STEPS: Steps = {
     CHUNK: ChunkStep(),
     AGENT: AgentRunStep(),
     CORRECTION: CorrectionStep(),
-    WEBHOOK: FunctionStep(WEBHOOK, send_delivery),
-    upkeep.UPKEEP: FunctionStep(upkeep.UPKEEP, upkeep.run_upkeep),
-    reembedding.KIND: FunctionStep(reembedding.KIND, reembedding.run_reembedding),
-    budget_alerts.KIND: FunctionStep(budget_alerts.KIND, budget_alerts.send_alert),
+    WEBHOOK: DeliveryStep(),
+    upkeep.UPKEEP: upkeep.UpkeepStep(),
+    reembedding.KIND: reembedding.ReembedStep(),
+    budget_alerts.KIND: budget_alerts.AlertStep(),
     cleanup.CLEANUP: cleanup.CleanupStep(),
-    lifecycle.ERASURE: FunctionStep(lifecycle.ERASURE, erase.run_erasure),
-    tasks.MAINTENANCE: FunctionStep(tasks.MAINTENANCE, tasks.run_maintenance),
+    lifecycle.ERASURE: ErasureStep(),
+    tasks.MAINTENANCE: tasks.MaintenanceStep(),
 }
 
 MAINTENANCE_KINDS = {upkeep.UPKEEP, tasks.MAINTENANCE, lifecycle.ERASURE}
@@ -173,7 +160,7 @@ async def _execute_claimed(
 async def abandon_run(runtime: Runtime, session: AsyncSession, run: RunRow, steps: Steps) -> None:
     """Let the step of a run that has ended as `dead` or `failed` update what it worked on."""
     step = steps.get(run.kind)
-    if not isinstance(step, AbandonableStep):
+    if step is None:
         return
     ended = await session.get(RunRow, (run.tenant_id, run.id), populate_existing=True)
     if ended is not None and ended.state in ("dead", "failed"):  # not if another worker owns it
@@ -194,9 +181,6 @@ async def execute_run(
     step = steps.get(run.kind)
     if step is None:
         raise lifecycle.UnknownRunKind(run.kind)
-    if not isinstance(step, Step):
-        await step.execute(runtime, run)
-        return None
     return (await execute_step(runtime, run, step, may_continue=may_continue)).next_run
 
 

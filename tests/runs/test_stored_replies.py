@@ -10,14 +10,15 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import select, update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.ids import new_id
 from memory_api.learning import RUN_STEPS
 from memory_api.llm.tables import LLMReplyRow
-from memory_api.maintenance.upkeep import UPKEEP, run_upkeep
+from memory_api.maintenance.tasks import BatchStep
+from memory_api.maintenance.upkeep import UPKEEP, UpkeepStep
 from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
+from memory_api.runs.execution import execute_step
 from memory_api.runs.lifecycle import POSTPONEMENTS
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -57,10 +58,10 @@ async def test_retried_step_uses_the_stored_reply(
     save = type(step).save  # type: ignore[union-attr]
     failures = [SaveFails(), SaveFails()]
 
-    async def fail_twice(self: Any, session: AsyncSession, run: RunRow, output: Any) -> Any:
+    async def fail_twice(self: Any, *arguments: Any) -> Any:
         if failures:
             raise failures.pop()
-        return await save(self, session, run, output)
+        return await save(self, *arguments)
 
     monkeypatch.setattr(type(step), "save", fail_twice)
     for _ in range(2):
@@ -128,7 +129,7 @@ async def test_upkeep_deletes_old_replies(runtime: Runtime, tenant: TestTenant) 
             )
         run = lifecycle.new_run(session, UPKEEP, project_id="default")
         lifecycle.start_in_foreground(run, "me", timedelta(minutes=1))
-    await run_upkeep(runtime, run)
+    await execute_step(runtime, run, UpkeepStep())
     async with runtime.sessions.for_tenant(tenant.id) as session:
         left = await session.scalars(select(LLMReplyRow.request_hash))
         assert list(left) == ["1"]
@@ -182,13 +183,9 @@ async def test_unknown_kind_is_left_for_a_newer_worker(
     known = replace(runtime, process_name="newer")
     done: list[RunRow] = []
 
-    class NewStep:
-        kind = "later"
+    async def work(_runtime: Runtime, run: RunRow) -> lifecycle.StepResult:
+        done.append(run)
+        return lifecycle.StepResult(data={})
 
-        async def execute(self, runtime: Runtime, run: RunRow) -> None:
-            done.append(run)
-            async with runtime.sessions.for_tenant(run.tenant_id) as session:
-                await lifecycle.finish_run(session, run, lifecycle.StepResult(data={}))
-
-    assert await process_ticket(known, tickets[0], {kind: NewStep()}) is None
+    assert await process_ticket(known, tickets[0], {kind: BatchStep(work)}) is None
     assert [run.id for run in done] == [tickets[0].run_id]

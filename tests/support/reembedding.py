@@ -21,6 +21,7 @@ from memory_api.memories.search.query import SearchHit
 from memory_api.memories.search.search import embed_query, search_once
 from memory_api.memories.tables import LabelRow, MemoryVectorRow
 from memory_api.runs import lifecycle
+from memory_api.runs.execution import execute_step
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 
@@ -124,7 +125,7 @@ class Mover:
             claim = await lifecycle.claim_run(session, run.id, "mover", timedelta(minutes=5))
         assert claim.run is not None
         how = {"grace": GRACE, **how}
-        await reembedding.run_reembedding(self.runtime, claim.run, **how)
+        await execute_step(self.runtime, claim.run, reembedding.ReembedStep(**how))
 
     async def move(self, spec: EmbedderSpec, **how: Any) -> None:
         await self.execute(await self.start(spec), **how)

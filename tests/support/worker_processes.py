@@ -37,6 +37,7 @@ from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api import worker
 from memory_api.bootstrap import open_runtime
+from tests.support.steps import InterruptedStep
 steps = dict(worker.RUN_STEPS)
 {patch}
 async def main():
@@ -55,14 +56,13 @@ SLOW = """
 async def slow(runtime, run):
     print("AT WORK", flush=True)
     await asyncio.sleep({seconds})
-    await worker.execute_run(runtime, run, worker.RUN_STEPS)
-steps["reflect"] = worker.FunctionStep("reflect", slow)
+steps["reflect"] = InterruptedStep("reflect", slow)
 """
 DEADLY = """
 import os, signal
 async def deadly(runtime, run):
     os.kill(os.getpid(), signal.SIGKILL)
-steps["reflect"] = worker.FunctionStep("reflect", deadly)
+steps["reflect"] = InterruptedStep("reflect", deadly)
 """
 
 

@@ -19,8 +19,7 @@ async def slow(runtime, run):
     if run.tenant_id == UUID("{tenant}"):
         print("AT WORK", flush=True)
         await asyncio.sleep(600)
-    await worker.execute_run(runtime, run, worker.RUN_STEPS)
-steps["reflect"] = worker.FunctionStep("reflect", slow)
+steps["reflect"] = InterruptedStep("reflect", slow)
 """
 
 

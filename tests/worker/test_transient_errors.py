@@ -17,6 +17,7 @@ from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
 from memory_api.runs.tables import RunRow
 from tests.support.cases import each_case
+from tests.support.steps import InterruptedStep
 
 PASSING = [
     asyncpg.DeadlockDetectedError("deadlock"),
@@ -63,7 +64,7 @@ async def test_outage_costs_no_attempt(runtime, tenant, queue_run, read_run, err
     async def torn(*_: object) -> None:
         raise error
 
-    steps = {run.kind: worker.FunctionStep(run.kind, torn)}
+    steps = {run.kind: InterruptedStep(run.kind, torn)}
     for _ in range(3):
         wait = await worker.process_ticket(runtime, Ticket(tenant.id, run.id), steps)
         assert wait is not None
@@ -95,6 +96,6 @@ async def test_provider_connection_error_is_not_database_error(
     async def cut(*_: object) -> None:
         raise LLMError("the answer broke off") from ConnectionResetError("by peer")
 
-    steps = {run.kind: worker.FunctionStep(run.kind, cut)}
+    steps = {run.kind: InterruptedStep(run.kind, cut)}
     assert await worker.process_ticket(runtime, Ticket(tenant.id, run.id), steps) is None
     assert (await read_run(run.id)).state == "dead"

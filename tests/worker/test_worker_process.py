@@ -107,8 +107,7 @@ async def fail_once(runtime, run):
     if not failed:
         failed.append(run.id)
         raise ValueError("the first time")
-    await worker.execute_run(runtime, run, worker.RUN_STEPS)
-steps["reflect"] = worker.FunctionStep("reflect", fail_once)
+steps["reflect"] = InterruptedStep("reflect", fail_once)
 """
     worker = await start_worker(patch=fails_once)
     done = await wait_for_run(run.id)

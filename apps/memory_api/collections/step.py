@@ -25,7 +25,8 @@ from memory_api.collections.tables import CollectionRow, DocumentRow
 from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories, unindex_memories
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
-from memory_api.runs.lifecycle import StepResult, finish_run
+from memory_api.runs.execution import Step
+from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 
@@ -50,27 +51,64 @@ class _Work:
     data: bytes
 
 
-class ChunkStep:
-    """How a run of the kind `chunk` is executed."""
+@dataclass(frozen=True)
+class _Stored:
+    """What is stored of a document, except for its state."""
+
+    page_count: int = 0
+    chunk_count: int = 0
+
+
+class ChunkStep(Step[_Work | None, _Stored | UnreadableDocument | None, StepResult]):
+    """How a run of the kind `chunk` is executed. None stands for a document that another run works
+    on.
+    """
 
     kind = CHUNK
+    can_resume = True
 
-    async def execute(self, runtime: Runtime, run: RunRow) -> None:
-        document_id = UUID(run.input["document_id"])
+    async def load(self, session: AsyncSession, run: RunRow) -> _Work | None:
         try:
-            result = await _update_document(runtime, run, document_id)
+            return await _load_work(session, run)
         except _Superseded:
-            result = {"superseded": True}
+            return None
+
+    async def compute(
+        self, runtime: Runtime, run: RunRow, input: _Work | None
+    ) -> _Stored | UnreadableDocument | None:
+        if input is None:
+            return None
+        try:
+            return await _update_chunks(runtime, run, input)
+        except _Superseded:
+            return None
         except UnreadableDocument as error:
-            result = {"error": error.code}
-            async with runtime.sessions.for_tenant(run.tenant_id) as session:
-                reason = {"code": error.code, "message": str(error)}
-                await queries.fail_document(session, document_id, run.id, reason)
-                await queries.delete_parts(session, document_id)
-                await finish_run(session, run, StepResult(data=result))
-            return
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            await finish_run(session, run, StepResult(data=result))
+            return error
+
+    async def save(
+        self,
+        runtime: Runtime,
+        session: AsyncSession,
+        run: RunRow,
+        output: _Stored | UnreadableDocument | None,
+    ) -> StepResult:
+        document_id = _document_id(run)
+        if isinstance(output, UnreadableDocument):
+            reason = {"code": output.code, "message": str(output)}
+            await queries.fail_document(session, document_id, run.id, reason)
+            await queries.delete_parts(session, document_id)
+            return StepResult(data={"error": output.code})
+        document = await queries.get_document(session, document_id, for_update=True)
+        if output is None or document is None or document.run_id != run.id:
+            return StepResult(data={"superseded": True})
+        if document.state == "deleting":
+            collection_id = document.collection_id
+            await queries.delete_document_row(session, document_id)
+            await queries.delete_collection_if_empty(session, collection_id)
+            return StepResult(data={"document_id": str(document_id), "deleted": True})
+        document.state, document.chunk_count, document.error = "done", output.chunk_count, None
+        counts = {"pages": output.page_count, "chunks": output.chunk_count}
+        return StepResult(data={"document_id": str(document_id), **counts})
 
     async def abandon(
         self, runtime: Runtime, session: AsyncSession, run: RunRow, reason: str
@@ -79,32 +117,26 @@ class ChunkStep:
         run can be tried again.
         """
         error = {"code": "not_loaded", "message": f"The worker could not load it: {reason}"}
-        await queries.fail_document(session, UUID(run.input["document_id"]), run.id, error)
+        await queries.fail_document(session, _document_id(run), run.id, error)
 
 
-async def _update_document(
-    runtime: Runtime, run: RunRow, document_id: UUID
-) -> dict[str, str | int | bool]:
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        work = await _load_work(session, run, document_id)
+def _document_id(run: RunRow) -> UUID:
+    return UUID(run.input["document_id"])
+
+
+async def _update_chunks(runtime: Runtime, run: RunRow, work: _Work) -> _Stored:
+    """Bring the chunks up to date; remove all of a document that is deleted."""
     if work.document.state == "deleting":
-        await _remove_chunks(runtime, run, document_id, generation=0)
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            await _require_own(session, run, document_id)
-            await queries.delete_document_row(session, document_id)
-            await queries.delete_collection_if_empty(session, work.collection.id)
-        return {"document_id": str(document_id), "deleted": True}
+        await _remove_chunks(runtime, run, work.document.id, generation=0)
+        return _Stored()
     pages = work.pages or await _extract_pages(runtime, run, work)
     has_headings = work.document.media_type in MARKDOWN_TYPES
     size = sum(map(len, pages))
     split = partial(split_pages, pages, work.collection.chunk_tokens, has_headings=has_headings)
     chunks = await read_isolated(split, size)
     await _store_chunks(runtime, run, work, chunks)
-    await _remove_chunks(runtime, run, document_id, generation=work.document.generation)
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        document = await _require_own(session, run, document_id)
-        document.state, document.chunk_count, document.error = "done", len(chunks), None
-    return {"document_id": str(document_id), "pages": len(pages), "chunks": len(chunks)}
+    await _remove_chunks(runtime, run, work.document.id, generation=work.document.generation)
+    return _Stored(len(pages), len(chunks))
 
 
 async def _require_own(session: AsyncSession, run: RunRow, document_id: UUID) -> DocumentRow:
@@ -115,19 +147,19 @@ async def _require_own(session: AsyncSession, run: RunRow, document_id: UUID) ->
     return document
 
 
-async def _load_work(session: AsyncSession, run: RunRow, document_id: UUID) -> _Work:
-    document = await _require_own(session, run, document_id)
+async def _load_work(session: AsyncSession, run: RunRow) -> _Work:
+    document = await _require_own(session, run, _document_id(run))
     collection = await queries.get_collection_by_id(session, document.collection_id)
     assert collection is not None, "a foreign key"
     if document.state == "deleting":
         return _Work(document, collection, [], b"")
     document.state = "running"
-    pages = await queries.load_pages(session, document_id)
+    pages = await queries.load_pages(session, document.id)
     return _Work(
         document,
         collection,
         pages,
-        b"" if pages else await queries.load_bytes(session, document_id),
+        b"" if pages else await queries.load_bytes(session, document.id),
     )
 
 

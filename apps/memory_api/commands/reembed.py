@@ -6,6 +6,7 @@ import asyncio
 import json as jsonlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -30,7 +31,7 @@ from memory_api.core.telemetry import configure_logging
 from memory_api.embeddings.registry import PROVIDERS, EmbedderSpec
 from memory_api.maintenance import reembedding
 from memory_api.runs import lifecycle
-from memory_api.runs.execution import keep_lease
+from memory_api.runs.execution import RunUnfinished, execute_step, keep_lease
 from memory_api.runs.queries import get_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -150,8 +151,7 @@ async def _execute_or_follow(runtime: Runtime, run: RunRow, on_progress: OnProgr
     while True:
         async with runtime.sessions.for_tenant(run.tenant_id) as session:
             claim = await lifecycle.claim_run(session, run.id, holder, runtime.lease_duration)
-        if claim.run is not None:
-            await _execute(runtime, claim.run, on_progress)
+        if claim.run is not None and await _execute(runtime, claim.run, on_progress):
             return
         async with runtime.sessions.for_tenant(run.tenant_id) as session:
             current = await get_run(session, run.id)
@@ -169,11 +169,19 @@ def _error_message(run: RunRow | None) -> str:
     return error.get("message", "its run was deleted")
 
 
-async def _execute(runtime: Runtime, run: RunRow, on_progress: OnProgress) -> None:
-    """Records a failure in the run. A worker or the same command can then continue the run."""
+async def _execute(runtime: Runtime, run: RunRow, on_progress: OnProgress) -> bool:
+    """Whether the run is done. Records a failure in the run. A worker or the same command can then
+    continue the run.
+    """
+    step = reembedding.ReembedStep(on_progress=on_progress)
     try:
         async with keep_lease(runtime.sessions, run, runtime.lease_duration):
-            await reembedding.run_reembedding(runtime, run, on_progress=on_progress)
+            await execute_step(runtime, run, step)
+        return True
+    except RunUnfinished as error:
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            await lifecycle.postpone_run(session, run, error, timedelta())
+        return False
     except lifecycle.LeaseLost as error:
         raise CommandFailed(
             "The move was cancelled, or another process has taken it over."

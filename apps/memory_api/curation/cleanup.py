@@ -62,6 +62,7 @@ from memory_api.playbooks.verdicts.quarantine import (
 from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
 from memory_api.runs.chain import PLAYBOOK
+from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.queries import list_unfinished_runs
 from memory_api.runs.tables import RunRow
@@ -238,39 +239,40 @@ class _DuplicateGroups:
         )
 
 
-class CleanupStep:
+class CleanupStep(Step[CleanupPosition | None, CleanupResult, StepResult]):
     """Cleans up a playbook, then enqueues the cleanup of the next one."""
 
     kind = CLEANUP
 
-    async def execute(self, runtime: Runtime, run: RunRow) -> None:
-        place = PlaybookRef(run.project_id, run.input[PLAYBOOK])
-        position = None
-        if AFTER_SEQ in run.input:
-            position = CleanupPosition(run.input[AFTER_SEQ], run.input[UNTIL_VERSION])
-        result = await clean_up_playbook(
-            runtime,
-            run.tenant_id,
-            place,
-            run.id,
-            force=bool(run.input.get(FORCE)),
-            position=position,
+    async def load(self, session: AsyncSession, run: RunRow) -> CleanupPosition | None:
+        if AFTER_SEQ not in run.input:
+            return None
+        return CleanupPosition(run.input[AFTER_SEQ], run.input[UNTIL_VERSION])
+
+    async def compute(
+        self, runtime: Runtime, run: RunRow, input: CleanupPosition | None
+    ) -> CleanupResult:
+        force = bool(run.input.get(FORCE))
+        return await clean_up_playbook(
+            runtime, run.tenant_id, _cleaned_playbook(run), run.id, force=force, position=input
         )
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            consolidation = result.consolidation
-            finished = StepResult(
-                data=_RESULT.dump_python(result, mode="json"),
-                engine="llm" if consolidation.prompt_hash else "rules",
-                prompt_hash=consolidation.prompt_hash,
-                usage=consolidation.usage,
-            )
-            if (after := result.next_position) is not None:
-                options = {AFTER_SEQ: after.after_seq, UNTIL_VERSION: after.until_version}
-                others = {NEXT_PLAYBOOKS: run.input.get(NEXT_PLAYBOOKS, [])}
-                await _enqueue_run(runtime, session, place, options | others)
-            else:
-                await _enqueue_next_playbook(runtime, session, run)
-            await lifecycle.finish_run(session, run, finished)
+
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: CleanupResult
+    ) -> StepResult:
+        if (after := output.next_position) is not None:
+            options = {AFTER_SEQ: after.after_seq, UNTIL_VERSION: after.until_version}
+            others = {NEXT_PLAYBOOKS: run.input.get(NEXT_PLAYBOOKS, [])}
+            await _enqueue_run(runtime, session, _cleaned_playbook(run), options | others)
+        else:
+            await _enqueue_next_playbook(runtime, session, run)
+        consolidation = output.consolidation
+        return StepResult(
+            data=_RESULT.dump_python(output, mode="json"),
+            engine="llm" if consolidation.prompt_hash else "rules",
+            prompt_hash=consolidation.prompt_hash,
+            usage=consolidation.usage,
+        )
 
     async def abandon(
         self, runtime: Runtime, session: AsyncSession, run: RunRow, reason: str

@@ -36,7 +36,6 @@ from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.tables import InboxLessonRow
 from memory_api.playbooks.verdicts.quarantine import QUARANTINE_ACTOR
-from memory_api.runs import lifecycle
 from memory_api.runs.chain import (
     APPLY,
     CURATE,
@@ -45,9 +44,8 @@ from memory_api.runs.chain import (
     LESSON_IDS,
     NEXT_RUN_ID,
     PLAYBOOK,
-    enqueue_shared_run,
 )
-from memory_api.runs.execution import Step
+from memory_api.runs.execution import SaveInTransaction, Step
 from memory_api.runs.lifecycle import NextStep, StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -88,7 +86,7 @@ class CurateStep(Step[LessonBatch, CuratedBatch, StepResult]):
     kind = CURATE
 
     async def load(self, session: AsyncSession, run: RunRow) -> LessonBatch:
-        playbook = await get_playbook(session, PlaybookRef(run.project_id, run.input[PLAYBOOK]))
+        playbook = await get_playbook(session, _playbook_of(run))
         assert playbook is not None, "its inbox had lessons"
         rows = await start_curation(session, playbook.scope_id, run)
         memories = await load_memories(session, [row.memory_id for row in rows if row.memory_id])
@@ -109,7 +107,7 @@ class CurateStep(Step[LessonBatch, CuratedBatch, StepResult]):
         )
 
     async def compute(self, runtime: Runtime, run: RunRow, input: LessonBatch) -> CuratedBatch:
-        playbook = PlaybookRef(run.project_id, run.input[PLAYBOOK])
+        playbook = _playbook_of(run)
         plan = CurationPlan()
         count = len(input.lessons) - input.exhausted_count
         if count:
@@ -124,7 +122,9 @@ class CurateStep(Step[LessonBatch, CuratedBatch, StepResult]):
         plan.final_lessons = list(input.final)
         return CuratedBatch(input, plan)
 
-    async def save(self, session: AsyncSession, run: RunRow, output: CuratedBatch) -> StepResult:
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: CuratedBatch
+    ) -> StepResult:
         batch, plan = output.batch, output.plan
         next_step = NextStep(
             APPLY,
@@ -157,53 +157,80 @@ class CurateStep(Step[LessonBatch, CuratedBatch, StepResult]):
         )
 
 
-class ApplyStep:
-    """Applies the curation plan of a run. It manages its own transactions because the plan is
-    computed again under the playbook's lock.
+@dataclass
+class PlanToApply:
+    """A curation plan for the lessons that still wait. `lesson_ids` are the inbox IDs of all its
+    lessons; `applied` is the result, once the plan is applied.
+    """
+
+    plan: CurationPlan
+    lesson_ids: Sequence[UUID]
+    applied: ApplyResult | None = None
+
+
+class ApplyStep(Step[PlanToApply, PlanToApply, StepResult]):
+    """Applies the curation plan of a run, and queues the next curation of the playbook if any
+    lesson is left.
     """
 
     kind = APPLY
 
-    async def execute(self, runtime: Runtime, run: RunRow) -> None:
-        ref = PlaybookRef(run.project_id, run.input[PLAYBOOK])
+    async def load(self, session: AsyncSession, run: RunRow) -> PlanToApply:
+        playbook = await get_playbook(session, _playbook_of(run))
+        assert playbook is not None, "its inbox had lessons"
         plan = CurationPlan.model_validate(run.input[CURATION_PLAN])
         lesson_ids = [UUID(lesson_id) for lesson_id in run.input[LESSON_IDS]]
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            playbook = await get_playbook(session, ref)
-            assert playbook is not None, "its inbox had lessons"
-            curation_run_id = UUID(run.input[CURATION_RUN_ID])
-            rows = await resume_curation(session, playbook.scope_id, run.id, curation_run_id)
+        curation_run_id = UUID(run.input[CURATION_RUN_ID])
+        rows = await resume_curation(session, playbook.scope_id, run.id, curation_run_id)
         waiting = {row.id for row in rows if is_newer_than_deletion(row, playbook)}
-        plan = restrict_plan(
-            plan, [n for n, id_ in enumerate(lesson_ids[: len(plan.lessons)]) if id_ in waiting]
-        )
+        indexes = [n for n, id_ in enumerate(lesson_ids[: len(plan.lessons)]) if id_ in waiting]
+        return PlanToApply(restrict_plan(plan, indexes), lesson_ids)
+
+    async def compute(self, runtime: Runtime, run: RunRow, input: PlanToApply) -> PlanToApply:
+        return input  # the changes are computed under the lock of the playbook
+
+    async def commit(
+        self, runtime: Runtime, run: RunRow, output: PlanToApply, save: SaveInTransaction
+    ) -> None:
+        """Apply the plan in the transaction that locks the playbook."""
+
+        async def on_applied(session: AsyncSession, applied: ApplyResult) -> None:
+            output.applied = applied
+            await save(session)
+
+        plan = output.plan
         author = ChangeAuthor(QUARANTINE_ACTOR, _learning_reason(plan), run.id)
-        interval = runtime.curation_interval if runtime.llm is not None else timedelta()
+        ref = _playbook_of(run)
+        await apply_plan(runtime, run.tenant_id, ref, plan, author, on_applied=on_applied)
 
-        async def finish(session: AsyncSession, applied: ApplyResult) -> None:
-            returned = applied.returned_lessons()
-            playbook = await get_playbook(session, ref)
-            assert playbook is not None, "playbooks are never removed"
-            next_run_id, queued = await finish_curation(
-                session,
-                playbook,
-                run,
-                decided=[id_ for n, id_ in enumerate(lesson_ids) if n not in returned],
-                returned={lesson_ids[n]: reason for n, reason in returned.items()},
-                interval=interval,
-            )
-            if queued is not None:
-                await enqueue_shared_run(runtime.queue, session, queued)
-            data = {PLAYBOOK: ref.name, **applied.to_json()}
-            data["changes"] = applied.bullet_changes()
-            data["lessons"] = applied.lesson_results()
-            if returned and next_run_id is not None:
-                data[NEXT_RUN_ID] = str(next_run_id)
-            if next_run_id is None:  # else the playbook changes soon: the next one consolidates it
-                await enqueue_cleanup_after_growth(runtime, session, playbook)
-            await lifecycle.finish_run(session, run, StepResult(data=data))
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: PlanToApply
+    ) -> StepResult:
+        applied, lesson_ids = output.applied, output.lesson_ids
+        playbook = await get_playbook(session, _playbook_of(run))
+        assert playbook is not None, "playbooks are never removed"
+        assert applied is not None, "set when the plan is applied"
+        returned = applied.returned_lessons()
+        next_run_id, queued = await finish_curation(
+            session,
+            playbook,
+            run,
+            decided=[id_ for n, id_ in enumerate(lesson_ids) if n not in returned],
+            returned={lesson_ids[n]: reason for n, reason in returned.items()},
+            interval=runtime.curation_interval if runtime.llm is not None else timedelta(),
+        )
+        data = {PLAYBOOK: playbook.name, **applied.to_json()}
+        data["changes"] = applied.bullet_changes()
+        data["lessons"] = applied.lesson_results()
+        if returned and next_run_id is not None:
+            data[NEXT_RUN_ID] = str(next_run_id)
+        if next_run_id is None:  # else the playbook changes soon: the next one consolidates it
+            await enqueue_cleanup_after_growth(runtime, session, playbook)
+        return StepResult(data=data, queued_run=queued)
 
-        await apply_plan(runtime, run.tenant_id, ref, plan, author, on_applied=finish)
+
+def _playbook_of(run: RunRow) -> PlaybookRef:
+    return PlaybookRef(run.project_id, run.input[PLAYBOOK])
 
 
 def _is_exhausted(row: InboxLessonRow) -> bool:

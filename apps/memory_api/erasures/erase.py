@@ -30,6 +30,7 @@ from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.tables import PlaybookRow
 from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
+from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -114,36 +115,41 @@ async def create_erasure(
     return erasure
 
 
-async def run_erasure(runtime: Runtime, run: RunRow) -> None:
-    """Executes an erasure and finishes its run, whose input then no longer names the target."""
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        erasure = await session.get(ErasureRow, (run.tenant_id, UUID(run.input["erasure_id"])))
-    assert erasure is not None, "stored with its run"
-    work = _Erasing(runtime, run, erasure)
-    await work.execute(ErasureTarget(erasure.target_kind), run.input["target_id"])
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        stored = await session.get(ErasureRow, (run.tenant_id, erasure.id))
-        assert stored is not None
-        stored.state, stored.finished_at = "done", await transaction_time(session)
-        stored.counts, stored.affected_bullets = dict(work.counts), work.affected_bullets
-        await add_tombstones(
-            session,
-            erasure.target_kind,
-            [erasure.target_id],
-            reason=erasure.reason,
-            erasure_id=erasure.id,
-        )
-        await record_audit_event(
-            session,
-            "erasure.finished",
-            f"{erasure.target_kind}:{erasure.target_id}",
-            {"erasure_id": str(erasure.id), "counts": dict(work.counts)},
-        )
+class ErasureStep(Step[ErasureRow, "_Erasing", StepResult]):
+    """Executes an erasure. The input of its run then no longer names the target."""
+
+    kind = lifecycle.ERASURE
+    can_resume = True
+
+    async def load(self, session: AsyncSession, run: RunRow) -> ErasureRow:
+        return await _require_erasure(session, run)
+
+    async def compute(self, runtime: Runtime, run: RunRow, input: ErasureRow) -> _Erasing:
+        work = _Erasing(runtime, run, input)
+        await work.execute(ErasureTarget(input.target_kind), run.input["target_id"])
+        return work
+
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: _Erasing
+    ) -> StepResult:
+        counts, erasure = dict(output.counts), await _require_erasure(session, run)
+        erasure.state, erasure.finished_at = "done", await transaction_time(session)
+        erasure.counts, erasure.affected_bullets = counts, output.affected_bullets
+        kind, target = erasure.target_kind, erasure.target_id
+        await add_tombstones(session, kind, [target], reason=erasure.reason, erasure_id=erasure.id)
+        details = {"erasure_id": str(erasure.id), "counts": counts}
+        await record_audit_event(session, "erasure.finished", f"{kind}:{target}", details)
         current = await session.get(RunRow, (run.tenant_id, run.id))
         if current is not None:
             current.input = {"erasure_id": str(erasure.id)}
             await session.flush()
-        await lifecycle.finish_run(session, run, StepResult(data={"counts": dict(work.counts)}))
+        return StepResult(data={"counts": counts})
+
+
+async def _require_erasure(session: AsyncSession, run: RunRow) -> ErasureRow:
+    erasure = await session.get(ErasureRow, (run.tenant_id, UUID(run.input["erasure_id"])))
+    assert erasure is not None, "stored with its run"
+    return erasure
 
 
 class _Erasing:

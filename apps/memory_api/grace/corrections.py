@@ -26,7 +26,8 @@ from memory_api.playbooks.proposals.review import apply_or_propose
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.retrieval.retrieve import preview_search
 from memory_api.run_queue.port import Ticket
-from memory_api.runs.lifecycle import StepResult, finish_run, new_run
+from memory_api.runs.execution import Step
+from memory_api.runs.lifecycle import StepResult, new_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.text.excerpts import detect_language
@@ -203,36 +204,58 @@ def is_mere_question(text: str) -> bool:
     return text.endswith(("?", "？")) and not content_terms(text)
 
 
-class CorrectionStep:
+@dataclass(frozen=True)
+class PersonLesson:
+    """What a person taught about a question."""
+
+    place: PlaybookRef
+    question: str
+    taught: Taught
+    text: str
+
+
+class CorrectionStep(Step[PersonLesson | None, Sequence[str] | None, StepResult]):
     """How a run of the kind `agent_correction` is executed. A repetition changes nothing."""
 
     kind = CORRECTION
 
-    async def execute(self, runtime: Runtime, run: RunRow) -> None:
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            agent_run = await queries.get_agent_run(session, UUID(run.input["agent_run_id"]))
-            lesson = None if agent_run is None else await _read_lesson(session, agent_run)
+    async def load(self, session: AsyncSession, run: RunRow) -> PersonLesson | None:
+        agent_run = await queries.get_agent_run(session, UUID(run.input["agent_run_id"]))
+        if agent_run is None or agent_run.playbook is None:
+            return None
+        lesson = await _read_lesson(session, agent_run)
+        place = PlaybookRef(agent_run.project_id, agent_run.playbook)
+        return None if lesson is None else PersonLesson(place, agent_run.query, *lesson)
+
+    async def compute(
+        self, runtime: Runtime, run: RunRow, input: PersonLesson | None
+    ) -> Sequence[str] | None:
+        if input is None:
+            return None
+        delta = await _to_delta(runtime, run.tenant_id, input)
+        author = ChangeAuthor("grace", "A person corrected an answer.", run.id)
+        done = await apply_or_propose(runtime, run.tenant_id, input.place, [delta], author)
+        return [each.key for each in done.results if each.key]
+
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: Sequence[str] | None
+    ) -> StepResult:
         data: dict[str, Any] = {"agent_run_id": run.input["agent_run_id"]}
-        if agent_run is not None and agent_run.playbook is not None and lesson is not None:
-            place = PlaybookRef(agent_run.project_id, agent_run.playbook)
-            delta = await _to_delta(runtime, run.tenant_id, place, agent_run.query, lesson)
-            author = ChangeAuthor("grace", "A person corrected an answer.", run.id)
-            done = await apply_or_propose(runtime, run.tenant_id, place, [delta], author)
-            data["bullet_keys"] = [each.key for each in done.results if each.key]
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            await finish_run(session, run, StepResult(data=data))
+        if output is not None:
+            data["bullet_keys"] = output
+        return StepResult(data=data)
 
 
-async def _to_delta(
-    runtime: Runtime, tenant_id: UUID, place: PlaybookRef, question: str, lesson: tuple[Taught, str]
-) -> DeltaContextItem:
+async def _to_delta(runtime: Runtime, tenant_id: UUID, lesson: PersonLesson) -> DeltaContextItem:
     """A new bullet, or an update of the one that teaches about the same question."""
-    tag, text = lesson
+    question, tag, text = lesson.question, lesson.taught, lesson.text
     language = "ja" if detect_language([question]) == "ja" else "en"
     content = TEXTS[language, tag].format(question=question, text=text)
     fields = {"content": content, "title": text, "when_to_use": question, "tags": [tag]}
     try:
-        hits = await preview_search(runtime, tenant_id, place, question, top_k=SEARCHED_BULLETS)
+        hits = await preview_search(
+            runtime, tenant_id, lesson.place, question, top_k=SEARCHED_BULLETS
+        )
     except PlaybookNotFound:
         hits = ()
     for known in find_corrections(hit.memory for hit in hits):

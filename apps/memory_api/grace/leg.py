@@ -22,7 +22,8 @@ from memory_api.grace.execution_plan import (
 from memory_api.grace.outcome import LockedRows, finish_agent_run
 from memory_api.grace.tables import AgentRunRow, AgentStepRow
 from memory_api.grace.tools.port import Tool
-from memory_api.runs.lifecycle import LeaseLost, StepResult, finish_run
+from memory_api.runs.execution import SaveInTransaction
+from memory_api.runs.lifecycle import LeaseLost
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 
@@ -59,6 +60,8 @@ class Leg:
     """Steps that the last transaction has marked as running, and that are to be executed now."""
     has_ended: bool = False
     """Whether the last transaction has ended the agent run and finished `run`."""
+    save_run: SaveInTransaction | None = None
+    """Finishes `run`; see `Step.commit`."""
 
     async def lock(self, session: AsyncSession) -> AgentRunRow:
         """The agent run, locked. Raises `LeaseLost` if another run or worker has it."""
@@ -121,13 +124,9 @@ class Leg:
             temperature=self.temperature, silent_from=self.thresholds.silent, steps=steps,
             events=events, locked=locked,
         )  # fmt: skip
-        await self.finish(session)
+        assert self.save_run is not None, "set before the agent run goes on"
+        await self.save_run(session)
         self.has_ended = True
-
-    async def finish(self, session: AsyncSession) -> None:
-        usage = self.model.llm.usage() if self.model is not None else None
-        data = {"agent_run_id": str(self.agent_run_id)}
-        await finish_run(session, self.run, StepResult(data=data, usage=usage))
 
 
 def read_state(agent_run: AgentRunRow, steps: Sequence[AgentStepRow]) -> ExecutionState:

@@ -11,6 +11,7 @@ All state is in rows, and each transaction leaves a state from which another wor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.collections.queries import list_collections
+from memory_api.core.db import asyncpg_connection
 from memory_api.grace import queries
 from memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
 from memory_api.grace.config import GraceConfig, ThresholdSection, load_config
@@ -56,7 +58,8 @@ from memory_api.llm.errors import LLMOverBudget
 from memory_api.llm.untrusted_text import fence_text
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval.retrieve import RenderOptions, render_playbook
-from memory_api.runs.lifecycle import StepResult, finish_run
+from memory_api.runs.execution import SaveInTransaction, Step
+from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 
@@ -70,36 +73,81 @@ NO_COLLECTION = (
 )
 
 
-class AgentRunStep:
-    """How a run of the kind `agent` is executed."""
+@dataclass(frozen=True)
+class OpenedAgentRun:
+    """The rows of an agent run that goes on, and what its project has learned from feedback."""
+
+    known: KnownRows
+    thresholds: ThresholdSection | None = None
+    """None without feedback."""
+    temperature: float = 1.0
+    collections: Sequence[tuple[str, str]] | None = None
+    """See `Leg`."""
+
+
+class AgentRunStep(Step[OpenedAgentRun | None, Leg | None, StepResult]):
+    """How a run of the kind `agent` is executed. None stands for an agent run that has ended, or
+    that another run works on.
+    """
 
     kind = "agent"
 
     def __init__(self, config: GraceConfig | None = None) -> None:
         self._config = config
 
-    async def execute(self, runtime: Runtime, run: RunRow) -> None:
+    async def load(self, session: AsyncSession, run: RunRow) -> OpenedAgentRun | None:
+        agent_run_id = UUID(run.input["agent_run_id"])
+        driver = await asyncpg_connection(session)
+        started = await queries.start_agent_run(driver, run.tenant_id, agent_run_id, run)
+        if started is not None:
+            known = KnownRows(started.row, ())
+            return OpenedAgentRun(
+                known, started.thresholds, started.temperature, started.collections
+            )
+        agent_run = await queries.get_agent_run(session, agent_run_id, for_update=True)
+        if agent_run is None or not await _may_continue(session, agent_run, run):
+            return None
+        if agent_run.started_at is None:
+            agent_run.started_at = datetime.now(UTC)
+        agent_run.state = "running"
+        steps = await queries.load_steps(session, agent_run) if agent_run.plan else ()
+        known = KnownRows(agent_run, steps)
+        learned = await queries.get_calibration(session, agent_run.project_id)
+        if learned is None:
+            return OpenedAgentRun(known)
+        thresholds = ThresholdSection(
+            silent=learned.silent, notify=learned.notify, confirm=learned.confirm
+        )
+        return OpenedAgentRun(known, thresholds, learned.temperature)
+
+    async def compute(
+        self, runtime: Runtime, run: RunRow, input: OpenedAgentRun | None
+    ) -> Leg | None:
+        return None if input is None else _new_leg(runtime, run, input, self._read_config())
+
+    async def commit(
+        self, runtime: Runtime, run: RunRow, output: Leg | None, save: SaveInTransaction
+    ) -> None:
+        """Plan, and execute the steps. Each result is stored at once, the last one in the
+        transaction that ends the agent run.
+        """
+        if output is None:
+            await super().commit(runtime, run, output, save)
+            return
+        output.save_run = save
         async with turns_of(runtime.sessions).take() as end_turn:
             if runtime.llm is not None:
                 end_turn()  # it mostly waits for the model
-            await self._execute(runtime, run)
+            await _go_on(output)
+        if not output.has_ended:
+            await super().commit(runtime, run, output, save)
 
-    async def _execute(self, runtime: Runtime, run: RunRow) -> None:
-        config = self._config or load_config()
-        agent_run_id = UUID(run.input["agent_run_id"])
-        leg = await _open_leg(runtime, run, agent_run_id, config)
-        if leg is None:
-            return
-        try:
-            while await _advance(leg):
-                pass
-        except AgentRunCancelled:
-            await _end(leg, "cancelled")
-        except (LLMOverBudget, RunOverLimit) as error:
-            await _end(leg, error=str(error))
-        if not leg.has_ended:
-            async with runtime.sessions.for_tenant(run.tenant_id) as session:
-                await leg.finish(session)
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: Leg | None
+    ) -> StepResult:
+        model = output.model if output is not None else None
+        usage = model.llm.usage() if model is not None else None
+        return StepResult(data={"agent_run_id": run.input["agent_run_id"]}, usage=usage)
 
     async def abandon(
         self, runtime: Runtime, session: AsyncSession, run: RunRow, reason: str
@@ -110,61 +158,34 @@ class AgentRunStep:
         )
         if agent_run is None or agent_run.active_run_id != run.id or agent_run.state in ENDED:
             return
-        config = self._config or load_config()
-        error = f"The worker could not go on with the run: {reason}"
+        error, config = f"The worker could not go on with the run: {reason}", self._read_config()
         await finish_agent_run(runtime, session, agent_run, config, status="failed", error=error)
 
-
-async def _open_leg(
-    runtime: Runtime, run: RunRow, agent_run_id: UUID, config: GraceConfig
-) -> Leg | None:
-    """What this run works with; None if it has nothing to do: the agent run has ended, or another
-    run goes on with it.
-    """
-    async with runtime.sessions.driver_transaction(run.tenant_id) as driver:
-        started = await queries.start_agent_run(driver, run.tenant_id, agent_run_id, run)
-    if started is not None:
-        thresholds = started.thresholds or config.thresholds
-        known = KnownRows(started.row, ())
-        leg = _new_leg(runtime, run, known, config, thresholds, started.temperature)
-        leg.collections = started.collections
-        return leg
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        agent_run = await queries.get_agent_run(session, agent_run_id, for_update=True)
-        if agent_run is None or not await _may_continue(session, agent_run, run):
-            data = {"agent_run_id": str(agent_run_id)}
-            await finish_run(session, run, StepResult(data=data))
-            return None
-        if agent_run.started_at is None:
-            agent_run.started_at = datetime.now(UTC)
-        agent_run.state = "running"
-        calibration = await queries.get_calibration(session, agent_run.project_id)
-        steps = await queries.load_steps(session, agent_run) if agent_run.plan else ()
-    thresholds, temperature = config.thresholds, 1.0
-    if calibration is not None:
-        thresholds = ThresholdSection(
-            silent=calibration.silent, notify=calibration.notify, confirm=calibration.confirm
-        )
-        temperature = calibration.temperature
-    return _new_leg(runtime, run, KnownRows(agent_run, steps), config, thresholds, temperature)
+    def _read_config(self) -> GraceConfig:
+        return self._config or load_config()
 
 
-def _new_leg(
-    runtime: Runtime,
-    run: RunRow,
-    known: KnownRows,
-    config: GraceConfig,
-    thresholds: ThresholdSection,
-    temperature: float,
-) -> Leg:
-    agent_run = known.agent_run
+async def _go_on(leg: Leg) -> None:
+    """Go on until the agent run ends or waits."""
+    try:
+        while await _advance(leg):
+            pass
+    except AgentRunCancelled:
+        await _end(leg, "cancelled")
+    except (LLMOverBudget, RunOverLimit) as error:
+        await _end(leg, error=str(error))
+
+
+def _new_leg(runtime: Runtime, run: RunRow, opened: OpenedAgentRun, config: GraceConfig) -> Leg:
+    agent_run = opened.known.agent_run
     used = RunUsage(agent_run.token_count, agent_run.cost_usd)
     model = open_agent_model(
         runtime, config, run.tenant_id, agent_run.project_id, agent_run.playbook, run.id, used
     )
     tools = available_tools(config, has_model=model is not None)
-    leg = Leg(runtime, run, agent_run.id, config, tools, thresholds, temperature, model)
-    leg.known = known
+    thresholds = opened.thresholds or config.thresholds
+    leg = Leg(runtime, run, agent_run.id, config, tools, thresholds, opened.temperature, model)
+    leg.known, leg.collections = opened.known, opened.collections
     _use_bullets(leg, agent_run)
     return leg
 

@@ -16,6 +16,7 @@ from memory_api.core.errors import ConfigurationError
 from memory_api.core.settings import Settings
 from memory_api.run_queue.port import RunQueue, Ticket, slots_of
 from memory_api.runs import lifecycle
+from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -80,20 +81,26 @@ def _describe(alert: BudgetAlertRow) -> dict[str, Any]:
     }
 
 
-async def send_alert(runtime: Runtime, run: RunRow) -> None:
-    """Send the alert of a run to the operator. Raises what `post_signed` raises; the run is then
-    retried.
+class AlertStep(Step[dict[str, Any], int | None, StepResult]):
+    """Sends the alert of a run to the operator. `compute` raises what `post_signed` raises; the run
+    is then retried.
     """
-    settings = runtime.settings
-    status: int | None = None
-    if settings.budget_webhook_url is not None and settings.budget_webhook_secret is not None:
-        body = {"type": EVENT_TYPE, "timestamp": run.input["created_at"], "data": run.input}
-        request = SignedRequest(
-            settings.budget_webhook_url,
-            settings.budget_webhook_secret.get_secret_value(),
-            f"msg_{run.id.hex}",
-            json.dumps(body),
-        )
-        status = await post_signed(request, settings.webhook_allow_private)
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        await lifecycle.finish_run(session, run, StepResult(data={"status": status}))
+
+    kind = KIND
+
+    async def load(self, session: AsyncSession, run: RunRow) -> dict[str, Any]:
+        return {"type": EVENT_TYPE, "timestamp": run.input["created_at"], "data": run.input}
+
+    async def compute(self, runtime: Runtime, run: RunRow, input: dict[str, Any]) -> int | None:
+        settings = runtime.settings
+        if settings.budget_webhook_url is None or settings.budget_webhook_secret is None:
+            return None
+        secret = settings.budget_webhook_secret.get_secret_value()
+        url, message_id = settings.budget_webhook_url, f"msg_{run.id.hex}"
+        request = SignedRequest(url, secret, message_id, json.dumps(input))
+        return await post_signed(request, settings.webhook_allow_private)
+
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: int | None
+    ) -> StepResult:
+        return StepResult(data={"status": output})

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
@@ -35,6 +36,7 @@ from memory_api.maintenance.vector_indexes import ensure_vector_indexes
 from memory_api.memories.index.reindex import count_vectors, model_label_id
 from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
+from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -127,26 +129,63 @@ async def cancel_reembedding(runtime: Runtime, tenant_id: UUID) -> str | None:
     return label
 
 
-async def run_reembedding(
-    runtime: Runtime,
-    run: RunRow,
-    *,
-    grace: timedelta = MODEL_CACHE_GRACE,
-    on_progress: OnMoveProgress = _ignore_progress,
-) -> None:
-    """Executes a run whose lease the caller holds.
+@dataclass(frozen=True)
+class _Models:
+    """The model that the tenant leaves, and the one that it moves to."""
 
-    Raises `LeaseLost` if the run was taken over or cancelled, and EmbedderUnavailable.
+    source: EmbeddingModelRow
+    target: EmbeddingModelRow
+
+
+class ReembedStep(Step[_Models, "_Reembedding", StepResult]):
+    """Moves the tenant of a run to another model. Raises `LeaseLost` if the run was taken over or
+    cancelled, and EmbedderUnavailable.
     """
-    reembedding = await _Reembedding.load(runtime, run, on_progress)
-    await reembedding.fill()
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        wait_seconds = await seconds_until(session, reembedding.target, grace)
-    await asyncio.sleep(wait_seconds)
-    await reembedding.fill()
-    await ensure_vector_indexes(runtime.sessions, runtime.settings.owner_url, run.tenant_id)
-    await reembedding.fill()
-    await reembedding.activate()
+
+    kind = KIND
+    can_resume = True
+
+    def __init__(
+        self,
+        *,
+        grace: timedelta = MODEL_CACHE_GRACE,
+        on_progress: OnMoveProgress = _ignore_progress,
+    ) -> None:
+        self._grace, self._on_progress = grace, on_progress
+
+    async def load(self, session: AsyncSession, run: RunRow) -> _Models:
+        models = {model.state: model for model in await list_embedding_models(session)}
+        target, source = models.get("filling"), models.get("active")
+        if target is None or source is None or run.input["to"] != target.label:
+            raise NotFound("The re-embedding was cancelled.")
+        return _Models(source, target)
+
+    async def compute(self, runtime: Runtime, run: RunRow, input: _Models) -> _Reembedding:
+        reembedding = _Reembedding(runtime, run, input.source, input.target, self._on_progress)
+        await reembedding.fill()
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            wait_seconds = await seconds_until(session, input.target, self._grace)
+        await asyncio.sleep(wait_seconds)
+        await reembedding.fill()
+        await ensure_vector_indexes(runtime.sessions, runtime.settings.owner_url, run.tenant_id)
+        await reembedding.fill()
+        return reembedding
+
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: _Reembedding
+    ) -> StepResult:
+        """Makes the new model active: from now on it embeds queries."""
+        models = {model.label: model for model in await list_embedding_models(session, lock=True)}
+        old_model, new_model = models[output.source.label], models[output.target.label]
+        now = await transaction_time(session)
+        old_model.state, old_model.state_since = "retiring", now
+        await session.flush()  # a unique index allows one active model
+        new_model.state, new_model.state_since = "active", now
+        return StepResult(data=output.summary())
+
+    async def after_commit(self, runtime: Runtime, run: RunRow, result: StepResult) -> None:
+        runtime.embedding_models.invalidate(run.tenant_id)
+        log.info("tenant_reembedded", tenant_id=str(run.tenant_id), **result.data)
 
 
 class _Reembedding:
@@ -164,15 +203,6 @@ class _Reembedding:
         self.source, self.target = source, target
         self._progress = on_progress
         self._done = self._total = 0
-
-    @classmethod
-    async def load(cls, runtime: Runtime, run: RunRow, on_progress: OnMoveProgress) -> _Reembedding:
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            models = {model.state: model for model in await list_embedding_models(session)}
-        target, source = models.get("filling"), models.get("active")
-        if target is None or source is None or run.input["to"] != target.label:
-            raise NotFound("The re-embedding was cancelled.")
-        return cls(runtime, run, source, target, on_progress)
 
     async def fill(self) -> None:
         """Backfills until a pass finds no missing vector."""
@@ -196,26 +226,10 @@ class _Reembedding:
         self._total = max(self._total, self._done)
         self._progress(self._done, self._total)
         async with self.runtime.sessions.for_tenant(self.run.tenant_id) as session:
-            if not await update_progress(session, self.run, self._summary()):
+            if not await update_progress(session, self.run, self.summary()):
                 raise lifecycle.LeaseLost
 
-    async def activate(self) -> None:
-        """Makes the new model active: from now on it embeds queries."""
-        tenant_id = self.run.tenant_id
-        async with self.runtime.sessions.for_tenant(tenant_id) as session:
-            models = {
-                model.label: model for model in await list_embedding_models(session, lock=True)
-            }
-            old_model, new_model = models[self.source.label], models[self.target.label]
-            now = await transaction_time(session)
-            old_model.state, old_model.state_since = "retiring", now
-            await session.flush()  # a unique index allows one active model
-            new_model.state, new_model.state_since = "active", now
-            await lifecycle.finish_run(session, self.run, StepResult(data=self._summary()))
-        self.runtime.embedding_models.invalidate(tenant_id)
-        log.info("tenant_reembedded", tenant_id=str(tenant_id), **self._summary())
-
-    def _summary(self) -> dict[str, object]:
+    def summary(self) -> dict[str, object]:
         return {
             "from": self.source.label,
             "to": self.target.label,

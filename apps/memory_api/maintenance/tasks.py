@@ -15,12 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.errors import Conflict
 from memory_api.core.settings import Settings
 from memory_api.maintenance import decay, pruning, relations, session_summaries
-from memory_api.maintenance.dreaming.step import DREAMING, dream
+from memory_api.maintenance.dreaming.step import DREAMING, DreamStep
 from memory_api.maintenance.index_density import rebuild_sparse_index
 from memory_api.maintenance.retention.expiry import HAS_MORE, delete_by_policy
 from memory_api.maintenance.vector_indexes import sync_vector_indexes
 from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
+from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -38,11 +39,11 @@ MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
 class MaintenanceTask:
     """One task. `offset` is the time of day (UTC) at which a period starts, so that tasks that use
     each other's results run in order. `reflects` tasks produce reflections: mode `lite` never
-    starts them on a schedule. `execute` returns None if it has finished the run.
+    starts them on a schedule.
     """
 
     name: str
-    execute: Callable[[Runtime, RunRow], Awaitable[StepResult | None]]
+    step: Step[Any, Any, StepResult]
     period: Literal["hour", "day", "week"]
     offset: timedelta = field(default=timedelta())
     reflects: bool = False
@@ -80,17 +81,39 @@ async def sync_indexes(runtime: Runtime, run: RunRow) -> StepResult:
     return StepResult(data={**changes, "rebuilt": rebuilt, "has_owner": owner_url is not None})
 
 
+class BatchStep(Step[None, StepResult, StepResult]):
+    """A task that works batch by batch, each in a transaction of its own."""
+
+    kind = MAINTENANCE
+
+    def __init__(self, work: Callable[[Runtime, RunRow], Awaitable[StepResult]]) -> None:
+        self._work = work
+
+    async def load(self, session: AsyncSession, run: RunRow) -> None: ...
+
+    async def compute(self, runtime: Runtime, run: RunRow, input: None) -> StepResult:
+        return await self._work(runtime, run)
+
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: StepResult
+    ) -> StepResult:
+        return output
+
+
+_SUMMARIES = BatchStep(session_summaries.summarize_sessions)
 _TASKS = (
-    MaintenanceTask("indexes", sync_indexes, "hour"),
-    MaintenanceTask("retention", delete_by_policy, "day", timedelta(hours=1)),
-    MaintenanceTask(decay.DECAY, decay.decay_strengths, "day", timedelta(hours=2)),
+    MaintenanceTask("indexes", BatchStep(sync_indexes), "hour"),
+    MaintenanceTask("retention", BatchStep(delete_by_policy), "day", timedelta(hours=1)),
+    MaintenanceTask(decay.DECAY, BatchStep(decay.decay_strengths), "day", timedelta(hours=2)),
+    MaintenanceTask(session_summaries.SUMMARIES, _SUMMARIES, "hour", reflects=True),
+    MaintenanceTask(DREAMING, DreamStep(), "day", timedelta(hours=3), reflects=True),
     MaintenanceTask(
-        session_summaries.SUMMARIES, session_summaries.summarize_sessions, "hour", reflects=True
+        relations.ENTITIES, BatchStep(relations.link_entities), "day", timedelta(hours=5)
     ),
-    MaintenanceTask(DREAMING, dream, "day", timedelta(hours=3), reflects=True),
-    MaintenanceTask(relations.ENTITIES, relations.link_entities, "day", timedelta(hours=5)),
-    MaintenanceTask(relations.CLUSTERS, relations.join_clusters, "day", timedelta(hours=5)),
-    MaintenanceTask(pruning.PRUNING, pruning.prune_memories, "week", timedelta(hours=4)),
+    MaintenanceTask(
+        relations.CLUSTERS, BatchStep(relations.join_clusters), "day", timedelta(hours=5)
+    ),
+    MaintenanceTask(pruning.PRUNING, BatchStep(pruning.prune_memories), "week", timedelta(hours=4)),
 )
 TASKS = {task.name: task for task in _TASKS}
 
@@ -109,17 +132,32 @@ def require_allowed(task: MaintenanceTask, settings: Settings) -> None:
         raise Conflict("`dreaming` needs HANSEI_REFLECTIVE_MEMORY_MODE=full.")
 
 
-async def run_maintenance(runtime: Runtime, run: RunRow) -> None:
-    """Executes a run of a task and finishes it."""
-    task = TASKS.get(str(run.input.get(TASK)))
-    if task is None:
-        raise lifecycle.UnknownRunKind(f"{MAINTENANCE}/{run.input.get(TASK)}")
-    result = await task.execute(runtime, run)
-    if result is None:
-        return
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+class MaintenanceStep(Step[Any, Any, StepResult]):
+    """Executes a run of a task. Queues another one if the task has more to do."""
+
+    kind = MAINTENANCE
+    can_resume = True
+
+    async def load(self, session: AsyncSession, run: RunRow) -> Any:
+        return await _task_of(run).step.load(session, run)
+
+    async def compute(self, runtime: Runtime, run: RunRow, input: Any) -> Any:
+        return await _task_of(run).step.compute(runtime, run, input)
+
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: Any
+    ) -> StepResult:
+        task = _task_of(run)
+        result = await task.step.save(runtime, session, run, output)
         if result.data.get(HAS_MORE):
             next_run = task.new_run(session)
             await session.flush()
             await runtime.queue.enqueue(session, [Ticket(run.tenant_id, next_run.id)])
-        await lifecycle.finish_run(session, run, result)
+        return result
+
+
+def _task_of(run: RunRow) -> MaintenanceTask:
+    task = TASKS.get(str(run.input.get(TASK)))
+    if task is None:
+        raise lifecycle.UnknownRunKind(f"{MAINTENANCE}/{run.input.get(TASK)}")
+    return task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -27,6 +28,7 @@ from memory_api.run_queue.port import Ticket, slots_of
 from memory_api.run_queue.upkeep_schedule import drop_upkeep, finish_upkeep
 from memory_api.runs import lifecycle
 from memory_api.runs.chain import enqueue_learning_runs, enqueue_shared_run
+from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.queries import delete_finished_runs, has_queued_run, latest_done_run
 from memory_api.runs.tables import RunRow
@@ -88,32 +90,54 @@ async def enqueue_run(
     return run
 
 
-async def run_upkeep(runtime: Runtime, run: RunRow) -> None:
+@dataclass(frozen=True)
+class UpkeepDone:
+    """What the batches of an upkeep did, and when it began."""
+
+    started_at: datetime
+    data: dict[str, Any]
+
+
+class UpkeepStep(Step[datetime, UpkeepDone, StepResult]):
     """Runs the upkeep of the run's tenant, starts its scheduled tasks that are due, and says when
     upkeep is due again.
     """
-    tenant_id = run.tenant_id
-    async with runtime.sessions.for_tenant(tenant_id) as session:
-        started_at = await transaction_time(session)
-        result: dict[str, Any] = {
-            "traces_closed": await close_stale_traces(runtime, session),
-            "runs_requeued": await requeue_lost_runs(runtime, session, run.id),
+
+    kind = UPKEEP
+    can_resume = True
+
+    async def load(self, session: AsyncSession, run: RunRow) -> datetime:
+        return await transaction_time(session)
+
+    async def compute(self, runtime: Runtime, run: RunRow, input: datetime) -> UpkeepDone:
+        tenant_id = run.tenant_id
+        async with runtime.sessions.for_tenant(tenant_id) as session:
+            data: dict[str, Any] = {
+                "traces_closed": await close_stale_traces(runtime, session),
+                "runs_requeued": await requeue_lost_runs(runtime, session, run.id),
+            }
+            await fold_scope_stats(session)
+            data["cleanups_enqueued"] = await enqueue_cleanups(runtime, session)
+        data["curations_enqueued"] = await enqueue_missing_curations(runtime, tenant_id)
+        data |= await delete_expired_rows(runtime, tenant_id)
+        async with runtime.sessions.for_tenant(tenant_id) as session:
+            data["reservations_expired"] = await settle_expired(session, datetime.now(UTC))
+        data["memories_retokenized"] = await retokenize_tenant(runtime, tenant_id)
+        data |= await delete_retired_vectors(runtime, tenant_id)
+        return UpkeepDone(input, data)
+
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: UpkeepDone
+    ) -> StepResult:
+        data = output.data | {
+            "tasks_started": await start_due_tasks(runtime, session),
+            USES_COUNTED_UNTIL: await count_new_uses(session),
         }
-        await fold_scope_stats(session)
-        result["cleanups_enqueued"] = await enqueue_cleanups(runtime, session)
-    result["curations_enqueued"] = await enqueue_missing_curations(runtime, tenant_id)
-    result |= await delete_expired_rows(runtime, tenant_id)
-    async with runtime.sessions.for_tenant(tenant_id) as session:
-        result["reservations_expired"] = await settle_expired(session, datetime.now(UTC))
-    result["memories_retokenized"] = await retokenize_tenant(runtime, tenant_id)
-    result |= await delete_retired_vectors(runtime, tenant_id)
-    async with runtime.sessions.for_tenant(tenant_id) as session:
-        result["tasks_started"] = await start_due_tasks(runtime, session)
-        result[USES_COUNTED_UNTIL] = await count_new_uses(session)
         await delete_finished_runs(session, datetime.now(UTC) - UPKEEP_RUN_RETENTION)
         await delete_finished_deliveries(session, datetime.now(UTC) - DELIVERY_RETENTION)
-        await finish_upkeep(session, tenant_id, started_at, await next_upkeep(session, run.id))
-        await lifecycle.finish_run(session, run, StepResult(data=result))
+        next_at = await next_upkeep(session, run.id)
+        await finish_upkeep(session, run.tenant_id, output.started_at, next_at)
+        return StepResult(data=data)
 
 
 async def next_upkeep(session: AsyncSession, run_id: UUID) -> datetime:

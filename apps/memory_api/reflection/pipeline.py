@@ -235,7 +235,11 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         )
 
     async def save(
-        self, session: AsyncSession, run: RunRow, output: PreparedLessons[Input, Learned]
+        self,
+        runtime: Runtime,
+        session: AsyncSession,
+        run: RunRow,
+        output: PreparedLessons[Input, Learned],
     ) -> LearningResult:
         recorded = await save_verdicts(session, output.input.trace, output.recordable)
         is_first = self.learner.verdict_trace_id(output.input) == output.input.trace.id

@@ -10,11 +10,11 @@ import asyncio
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Generic, Literal, TypeVar
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -45,10 +45,21 @@ Output = TypeVar("Output")
 Result = TypeVar("Result", bound=StepResult)
 
 
+SaveInTransaction = Callable[[AsyncSession], Awaitable[None]]
+"""Saves the results of a run and finishes it in the transaction of a session."""
+
+
 class Step(ABC, Generic[Input, Output, Result]):
-    """How one kind of run is executed: what it loads, computes and saves."""
+    """How one kind of run is executed: what it loads, computes and saves. HANSEI_RUN_TIMEOUT limits
+    the time of all of it.
+    """
 
     kind: str
+    can_resume = False
+    """Whether another attempt continues where the last one stopped, because the work is stored
+    batch by batch. A run that takes longer than HANSEI_RUN_TIMEOUT then continues after other runs;
+    otherwise it ends as `failed`.
+    """
 
     @abstractmethod
     async def load(self, session: AsyncSession, run: RunRow) -> Input:
@@ -58,8 +69,19 @@ class Step(ABC, Generic[Input, Output, Result]):
     async def compute(self, runtime: Runtime, run: RunRow, input: Input) -> Output:
         """Do the work. No transaction is open; it may call a model, and open short transactions."""
 
+    async def commit(
+        self, runtime: Runtime, run: RunRow, output: Output, save: SaveInTransaction
+    ) -> None:
+        """Open the transaction of `save`. A step whose last transaction is opened by another
+        function overrides this.
+        """
+        async with runtime.sessions.for_tenant(run.tenant_id) as session:
+            await save(session)
+
     @abstractmethod
-    async def save(self, session: AsyncSession, run: RunRow, output: Output) -> Result:
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: Output
+    ) -> Result:
         """Write the results. `execute_step` finishes the run and queues the next step in the same
         transaction.
         """
@@ -67,25 +89,10 @@ class Step(ABC, Generic[Input, Output, Result]):
     async def after_commit(self, runtime: Runtime, run: RunRow, result: Result) -> None:
         """Work that needs the results to be committed. It is lost if the process dies before it."""
 
-
-class SelfManagedStep(Protocol):
-    """A kind of run that opens its own transactions and finishes its run itself."""
-
-    @property
-    def kind(self) -> str: ...
-
-    async def execute(self, runtime: Runtime, run: RunRow) -> None: ...
-
-
-@runtime_checkable
-class AbandonableStep(Protocol):
-    """A kind of run that has work to do if a run ends as `dead` or `failed`."""
-
     async def abandon(
         self, runtime: Runtime, session: AsyncSession, run: RunRow, reason: str
     ) -> None:
-        """Called in the transaction that ends the run."""
-        ...
+        """Update what the run worked on, in the transaction that ends it as `dead` or `failed`."""
 
 
 RunResult = Literal["done", "retried", "postponed", "failed", "dead", "lease_lost"]
@@ -142,6 +149,20 @@ class StepExecution(Generic[Result]):
     next_run: RunRow | None = None
 
 
+class RunTimeout(HanseiError):
+    """The run took longer than HANSEI_RUN_TIMEOUT and was stopped. It is not retried by itself."""
+
+    status, code = 504, "run_timeout"
+
+
+class RunUnfinished(lifecycle.RunBusy):
+    """The run took longer than HANSEI_RUN_TIMEOUT. It continues after other runs."""
+
+
+BUDGET_ERRORS = (RunTimeout, WorkTimeout, TraceTooLarge)
+"""A retry would take as long: the run ends as `failed`."""
+
+
 async def execute_step(
     runtime: Runtime,
     run: RunRow,
@@ -149,17 +170,36 @@ async def execute_step(
     *,
     may_continue: Callable[[], bool] = lambda: False,
 ) -> StepExecution[Result]:
-    """Execute a run that this process holds. Raises `LeaseLost` and what the step raises.
+    """Execute a run that this process holds. Raises `LeaseLost`, `RunTimeout`, `RunUnfinished` and
+    what the step raises.
 
     The next step is queued or, with `may_continue`, held by this process. The caller then executes
     it and keeps the ticket that led to `run`.
     """
+    budget = asyncio.timeout(runtime.settings.run_timeout)
+    try:
+        async with budget:
+            return await _execute(runtime, run, step, may_continue)
+    except TimeoutError as error:
+        if budget.expired():
+            raise (RunUnfinished if step.can_resume else RunTimeout) from error
+        raise
+
+
+async def _execute(
+    runtime: Runtime,
+    run: RunRow,
+    step: Step[Input, Output, Result],
+    may_continue: Callable[[], bool],
+) -> StepExecution[Result]:
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         input = await step.load(session, run)
-    output = await _compute_in_time(runtime, run, step, input)
-    next_run: RunRow | None = None
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        result = await step.save(session, run, output)
+    output = await step.compute(runtime, run, input)
+    finished: StepExecution[Result] | None = None
+
+    async def save(session: AsyncSession) -> None:
+        nonlocal finished
+        result, next_run = await step.save(runtime, session, run, output), None
         if (step_after := result.next_step) is not None:
             if step_after.delay is None and may_continue():
                 next_run = await insert_next_step(session, run, step_after, runtime.lease_duration)
@@ -168,31 +208,12 @@ async def execute_step(
         if result.queued_run is not None:
             await enqueue_shared_run(runtime.queue, session, result.queued_run)
         await lifecycle.finish_run(session, run, result)
-    await step.after_commit(runtime, run, result)
-    return StepExecution(result, next_run)
+        finished = StepExecution(result, next_run)
 
-
-class RunTimeout(HanseiError):
-    """The run took longer than HANSEI_RUN_TIMEOUT and was stopped. It is not retried by itself."""
-
-    status, code = 504, "run_timeout"
-
-
-BUDGET_ERRORS = (RunTimeout, WorkTimeout, TraceTooLarge)
-"""A retry would take as long: the run ends as `failed`."""
-
-
-async def _compute_in_time(
-    runtime: Runtime, run: RunRow, step: Step[Input, Output, Result], input: Input
-) -> Output:
-    budget = asyncio.timeout(runtime.settings.run_timeout)
-    try:
-        async with budget:
-            return await step.compute(runtime, run, input)
-    except TimeoutError as error:
-        if budget.expired():
-            raise RunTimeout from error
-        raise
+    await step.commit(runtime, run, output, save)
+    assert finished is not None, "`commit` calls `save`"
+    await step.after_commit(runtime, run, finished.result)
+    return finished
 
 
 async def execute_in_foreground(

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
+from sqlalchemy.ext.asyncio import AsyncSession
 from standardwebhooks import Webhook
 
-from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import HanseiError
 from memory_api.core.outgoing import CallFailed, OutgoingCall, send_call
 from memory_api.core.private_addresses import AddressRefused
-from memory_api.runs import lifecycle
+from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.webhooks.outbox import DELIVERY_ID
+from memory_api.webhooks.outbox import DELIVERY_ID, WEBHOOK
 from memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
 
 TIMEOUT_SECONDS = 10.0
@@ -51,42 +51,59 @@ class SignedRequest:
     previous_secret: str | None = None
 
 
-async def send_delivery(runtime: Runtime, run: RunRow) -> None:
-    """Send the delivery of a run and log the attempt. Raises `WebhookFailed` and `AddressRefused`,
-    after which the run is retried.
+class DeliveryStep(Step[SignedRequest | None, int | None, StepResult]):
+    """Sends the delivery of a run and logs the attempt. `compute` raises `WebhookFailed` and
+    `AddressRefused`, after which the run is retried.
     """
-    key = run.tenant_id, UUID(run.input[DELIVERY_ID])
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        delivery = await session.get(WebhookDeliveryRow, key)
+
+    kind = WEBHOOK
+
+    async def load(self, session: AsyncSession, run: RunRow) -> SignedRequest | None:
+        """None if the webhook is not active."""
+        delivery = await session.get(WebhookDeliveryRow, _delivery_key(run))
         webhook = delivery and await session.get(WebhookRow, (run.tenant_id, delivery.webhook_id))
-    status, error = None, None
-    if delivery is not None and webhook is not None and webhook.is_active:
+        if delivery is None or webhook is None or not webhook.is_active:
+            return None
         until = webhook.previous_secret_until
         is_rotating = until is not None and until > datetime.now(UTC)
-        request = SignedRequest(
+        return SignedRequest(
             webhook.url,
             webhook.secret,
             f"msg_{delivery.id.hex}",
             json.dumps(delivery.payload),
             webhook.previous_secret if is_rotating else None,
         )
+
+    async def compute(
+        self, runtime: Runtime, run: RunRow, input: SignedRequest | None
+    ) -> int | None:
+        """The status of the answer."""
+        if input is None:
+            return None
         try:
-            status = await post_signed(request, runtime.settings.webhook_allow_private)
-        except (WebhookFailed, AddressRefused) as failure:
-            error = failure
-    async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        row = await session.get(WebhookDeliveryRow, (current_tenant_id(session), key[1]))
-        if row is not None:
-            _log_attempt(row, run, status, error)
-        if error is None:
-            await lifecycle.finish_run(session, run, StepResult(data={"status": status}))
-    if error is not None:
-        raise error
+            return await post_signed(input, runtime.settings.webhook_allow_private)
+        except (WebhookFailed, AddressRefused) as error:
+            async with runtime.sessions.for_tenant(run.tenant_id) as session:
+                await _log_attempt(session, run, None, error)
+            raise
+
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: int | None
+    ) -> StepResult:
+        await _log_attempt(session, run, output, None)
+        return StepResult(data={"status": output})
 
 
-def _log_attempt(
-    row: WebhookDeliveryRow, run: RunRow, status: int | None, error: HanseiError | None
+def _delivery_key(run: RunRow) -> tuple[UUID, UUID]:
+    return run.tenant_id, UUID(run.input[DELIVERY_ID])
+
+
+async def _log_attempt(
+    session: AsyncSession, run: RunRow, status: int | None, error: HanseiError | None
 ) -> None:
+    row = await session.get(WebhookDeliveryRow, _delivery_key(run))
+    if row is None:
+        return
     is_last = run.attempts >= run.max_attempts
     row.attempt_count += 1
     row.response_status = error.response_status if isinstance(error, WebhookFailed) else status

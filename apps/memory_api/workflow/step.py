@@ -104,7 +104,9 @@ class AnswerStep(Step[TraceRow, Answer, StepResult]):
             return by_rules
         return await self._ask_model(runtime, runtime.llm, run, prompt, query, by_rules)
 
-    async def save(self, session: AsyncSession, run: RunRow, output: Answer) -> StepResult:
+    async def save(
+        self, runtime: Runtime, session: AsyncSession, run: RunRow, output: Answer
+    ) -> StepResult:
         trace = await get_trace(session, run.trace_id, for_update=True) if run.trace_id else None
         if trace is None:
             raise NotFound

@@ -29,7 +29,7 @@ from memory_api.memories.queries import NewLink, add_links, get_memory, lock_mem
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.playbooks.queries import get_playbook
 from memory_api.reflection.lesson_storage import SavedLesson, save_lessons
-from memory_api.runs.execution import Step, execute_step
+from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -57,7 +57,11 @@ class DreamStep(Step[None, Sequence[ProjectDream], StepResult]):
         return [await dream_about(runtime, run, project) for project in inputs]
 
     async def save(
-        self, session: AsyncSession, run: RunRow, output: Sequence[ProjectDream]
+        self,
+        runtime: Runtime,
+        session: AsyncSession,
+        run: RunRow,
+        output: Sequence[ProjectDream],
     ) -> StepResult:
         data: dict[str, Any] = {"projects": {}}
         usage, failure, prompt_hash = Counter[str](), None, None
@@ -75,11 +79,6 @@ class DreamStep(Step[None, Sequence[ProjectDream], StepResult]):
             usage=dict(usage) if usage else None,
             degraded_by=failure,
         )
-
-
-async def dream(runtime: Runtime, run: RunRow) -> None:
-    """Dreams and finishes the run."""
-    await execute_step(runtime, run, DreamStep())
 
 
 def _is_number(value: Any) -> bool:
