@@ -35,8 +35,8 @@ from bench.ingest import lines, real_traces, send, small_traces
 from bench.learning import named
 from bench.report import Report
 from bench.search_http import CLIENTS, texts
-from bench.startup import free_port
 from bench.timing import rate, spread_alternating
+from memory_api.embedded.ports import find_free_port
 from memory_api.embedded.server import EmbeddedPostgres
 
 ROUTES = ("search", "render")
@@ -61,7 +61,7 @@ def service(checkout: Path) -> Generator[Service]:
     commit = subprocess.check_output(
         ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"], text=True
     ).strip()
-    port = free_port()
+    port = find_free_port("127.0.0.1")
     old_package = (checkout / "apps" / "__init__.py").exists()
     module = "apps.memory_api" if old_package else "memory_api"
     command = [sys.executable, "-m", module, "up", "--json", "--port", str(port)]

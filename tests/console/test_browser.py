@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from tests.console.browsing import log_in, open_whole_page, pages_of
 from tests.console.sample import Sample, fill_sample
 from tests.grace.conftest import Agent
 
-AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
+AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 SERIOUS = ("serious", "critical")
 FIND_FAULTS = """async () => (await axe.run()).violations.map(
   v => [v.impact, v.id,
