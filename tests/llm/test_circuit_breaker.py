@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -168,6 +169,40 @@ async def test_different_requests_that_fail_open_circuit(
         pauses.append(raised.value.pause_seconds)
     assert pauses == [0.0, 0.0, 1.0]
     assert raised.value.is_outage
+
+
+async def test_failing_requests_of_a_tenant_pause_that_tenant_only(
+    llm: LLM, stub: StubProvider, gate: CircuitBreaker, clock: Clock
+) -> None:
+    """Three slow requests of one tenant; a second tenant that fails too shows an outage."""
+    gated = CircuitBreakerLLM(llm, gate)
+    slow, second, third = uuid4(), uuid4(), uuid4()
+
+    async def ask(tenant: UUID, number: int = 0) -> str:
+        message = Message("user", f"question {number}")
+        reply = await gated.complete(LLMRequest((message,), timeout=0.2, tenant_id=tenant))
+        return reply.text
+
+    async def fail(tenant: UUID) -> None:
+        for number in range(REQUESTS_TO_OPEN):
+            clock.now += 0.001
+            stub.queue(hang())
+            with pytest.raises(LLMTimeout):
+                await ask(tenant, number)
+
+    await fail(slow)
+    with pytest.raises(LLMCircuitOpen, match="llm_timeout"):
+        await ask(slow)
+    assert await ask(second) == "ok"
+    with pytest.raises(LLMCircuitOpen):
+        await ask(slow)
+    assert gate.retry_in_seconds == 0
+    await fail(second)
+    with pytest.raises(LLMCircuitOpen):
+        await ask(third)
+    clock.now += MAX_PAUSE_SECONDS
+    assert await ask(slow) == "ok"
+    assert await ask(third) == "ok"
 
 
 async def test_each_provider_key_and_model_has_its_own_circuit(stub: StubProvider) -> None:
