@@ -34,7 +34,7 @@ SLOW_DOCUMENTS = """
 async def never(runtime, run):
     print("READS", flush=True)
     await asyncio.sleep(600)
-steps["chunk"] = worker.FunctionStep("chunk", never)
+steps["chunk"] = InterruptedStep("chunk", never)
 """
 URL = "/api/v1/collections"
 MAX_WAIT_SECONDS = 60.0
