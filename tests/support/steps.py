@@ -30,10 +30,10 @@ class InterruptedStep(Step[Any, Any, StepResult]):
         await self._interrupt(runtime, run)
         return await self._step.compute(runtime, run, input)
 
-    async def commit(
+    async def store(
         self, runtime: Runtime, run: RunRow, output: Any, save: SaveInTransaction
     ) -> None:
-        await self._step.commit(runtime, run, output, save)
+        await self._step.store(runtime, run, output, save)
 
     async def save(
         self, runtime: Runtime, session: AsyncSession, run: RunRow, output: Any

@@ -189,7 +189,7 @@ class ApplyStep(Step[PlanToApply, PlanToApply, StepResult]):
     async def compute(self, runtime: Runtime, run: RunRow, input: PlanToApply) -> PlanToApply:
         return input  # the changes are computed under the lock of the playbook
 
-    async def commit(
+    async def store(
         self, runtime: Runtime, run: RunRow, output: PlanToApply, save: SaveInTransaction
     ) -> None:
         """Apply the plan in the transaction that locks the playbook."""

@@ -125,14 +125,14 @@ class AgentRunStep(Step[OpenedAgentRun | None, Leg | None, StepResult]):
     ) -> Leg | None:
         return None if input is None else _new_leg(runtime, run, input, self._read_config())
 
-    async def commit(
+    async def store(
         self, runtime: Runtime, run: RunRow, output: Leg | None, save: SaveInTransaction
     ) -> None:
         """Plan, and execute the steps. Each result is stored at once, the last one in the
         transaction that ends the agent run.
         """
         if output is None:
-            await super().commit(runtime, run, output, save)
+            await super().store(runtime, run, output, save)
             return
         output.save_run = save
         async with turns_of(runtime.sessions).take() as end_turn:
@@ -140,7 +140,7 @@ class AgentRunStep(Step[OpenedAgentRun | None, Leg | None, StepResult]):
                 end_turn()  # it mostly waits for the model
             await _go_on(output)
         if not output.has_ended:
-            await super().commit(runtime, run, output, save)
+            await super().store(runtime, run, output, save)
 
     async def save(
         self, runtime: Runtime, session: AsyncSession, run: RunRow, output: Leg | None

@@ -69,7 +69,7 @@ class Step(ABC, Generic[Input, Output, Result]):
     async def compute(self, runtime: Runtime, run: RunRow, input: Input) -> Output:
         """Do the work. No transaction is open; it may call a model, and open short transactions."""
 
-    async def commit(
+    async def store(
         self, runtime: Runtime, run: RunRow, output: Output, save: SaveInTransaction
     ) -> None:
         """Open the transaction of `save`. A step whose last transaction is opened by another
@@ -210,8 +210,8 @@ async def _execute(
         await lifecycle.finish_run(session, run, result)
         finished = StepExecution(result, next_run)
 
-    await step.commit(runtime, run, output, save)
-    assert finished is not None, "`commit` calls `save`"
+    await step.store(runtime, run, output, save)
+    assert finished is not None, "`store` calls `save`"
     await step.after_commit(runtime, run, finished.result)
     return finished
 
