@@ -142,7 +142,8 @@ class Settings(LearningSettings):
         1_800,
         gt=0,
         description="Time of one attempt of a run, model calls included, in seconds. After it, the "
-        "run fails. Maintenance has no limit.",
+        "run fails. Maintenance, erasures, re-embedding and the loading of documents continue "
+        "later.",
     )
     max_attempts: int = Field(
         5, ge=1, description="Attempts of a background run before its state is `dead`."

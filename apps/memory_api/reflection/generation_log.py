@@ -1,4 +1,4 @@
-"""The log events of a reflection, by the names of S5."""
+"""The log events of a reflection, by the names of S5, and its count."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ async def log_generation(
     return lessons
 
 
-def log_stored(run: RunRow, result: Mapping[str, Any]) -> None:
-    """Log each reflection that a run stored."""
+def report_stored(run: RunRow, engine: str, result: Mapping[str, Any]) -> None:
+    """Count the run, and log each reflection that it stored."""
+    REFLECTIONS.labels(run.kind, engine, result.get("result", "stored")).inc()
     stored = [result.get("reflection_id"), *result.get("insight_ids", ())]
     for memory_id in filter(None, stored):
         log.info(

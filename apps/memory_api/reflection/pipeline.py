@@ -18,7 +18,6 @@ from uuid import UUID
 from pydantic import BaseModel, TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.metrics import REFLECTIONS
 from memory_api.llm.errors import LLMError, LLMOverBudget
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
@@ -43,7 +42,7 @@ from memory_api.reflection.credit.assign import (
 )
 from memory_api.reflection.credit.revision_hints import revision_hints
 from memory_api.reflection.episode import find_episode
-from memory_api.reflection.generation_log import log_generation, log_stored
+from memory_api.reflection.generation_log import log_generation, report_stored
 from memory_api.reflection.lesson_storage import (
     SavedLesson,
     degraded_run,
@@ -265,9 +264,7 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
 
     async def after_commit(self, runtime: Runtime, run: RunRow, result: LearningResult) -> None:
         EVENT_CACHE.drop(run.tenant_id, run.trace_id)  # the later steps of the chain read none
-        outcome = result.data.get("result", "stored")
-        REFLECTIONS.labels(run.kind, result.engine or "rules", outcome).inc()
-        log_stored(run, result.data)
+        report_stored(run, result.engine or "rules", result.data)
         await quarantine_suspects(runtime, run.tenant_id, run.id, result.suspected_playbooks)
 
     async def _generate(
