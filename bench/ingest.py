@@ -47,7 +47,7 @@ def small_traces() -> list[dict[str, Any]]:
 def lines(traces: list[dict[str, Any]], count: int, name: str) -> bytes:
     """`count` of them as NDJSON, each with an external_id of its own."""
     named = (
-        {**trace, "external_id": f"{name}-{n}"}
+        {key: value for key, value in trace.items() if key != "id"} | {"external_id": f"{name}-{n}"}
         for n, trace in zip(range(count), itertools.cycle(traces), strict=False)
     )
     return b"".join(json.dumps(trace).encode() + b"\n" for trace in named)

@@ -46,6 +46,8 @@ QUOTATIONS = "quotations"
 MAX_QUOTATIONS = 32
 MIN_COPIED_WORDS, MIN_COPIED_CHARACTERS = 5, 12
 """Length of the shortest copied passage: words, or characters of Japanese."""
+Span = tuple[int, int]
+"""Where a passage starts and ends in its text."""
 
 
 def safe_quotation(text: str) -> str:
@@ -82,64 +84,65 @@ def find_quotations(
 ) -> list[str]:
     """The passages of `text` that occur in outside texts: quoted or marked as code, copied with at
     least 5 words (12 characters of Japanese), or a whole clause that is an instruction.
-    `own_names`, such as the names of tools, are no quotations. Linear in the length of the outside
-    texts.
+    `own_names`, such as the names of tools, are no quotations.
     """
-    own = {name.casefold() for name in own_names}
-    spans = {
-        span: _PATH_SEPARATOR.split(span.rstrip("…. "))[-1].casefold() or span.casefold()
-        if " " not in span
-        else span.rstrip("…. ").casefold()
-        for match in _QUOTED.finditer(text)
-        if (span := next(group for group in match.groups() if group))
-        and any(c.isalpha() for c in span)
-        and span.casefold() not in own
-    }
-    size = _passage_size(text)
-    passages = {words: text[start:end] for words, (start, end) in _passages(text, size).items()}
-    instructions = {_words(clause): clause for clause in _clauses(text) if _is_instruction(clause)}
-    found: dict[str, None] = {}
-    for outside in _unescaped(outside_texts):
-        folded = outside.casefold()
-        found |= {span: None for span, needle in spans.items() if _has_words(folded, needle)}
-        if passages:
-            tokens = _TOKEN.findall(folded)
-            for words in zip(*(tokens[n:] for n in range(size)), strict=False):
-                if words in passages:
-                    found[passages[words]] = None
-        if instructions:
-            clauses = map(_words, _clauses(outside))
-            found |= {instructions[words]: None for words in clauses if words in instructions}
-        if len(found) >= MAX_QUOTATIONS:
-            break
-    return list(found)[:MAX_QUOTATIONS]
+    return find_quotations_of([text], outside_texts, own_names)[text]
 
 
 def find_quotations_of(
-    texts: Iterable[str], outside_texts: Sequence[str], own_names: Collection[str] = ()
+    texts: Collection[str], outside_texts: Iterable[str], own_names: Collection[str] = ()
 ) -> dict[str, list[str]]:
-    """`find_quotations` of each text. A process of its own may execute it, so it is in a module
-    that imports little.
+    """`find_quotations` of each text, in one pass over the outside texts. A process of its own may
+    execute it, so it is in a module that imports little.
     """
-    return {text: find_quotations(text, outside_texts, own_names) for text in texts}
+    own = {name.casefold() for name in own_names}
+    spans = [(text, span, needle) for text in texts for span, needle in _quoted_spans(text, own)]
+    passages, instructions = _PassageIndex(texts), _InstructionIndex(texts)
+    found: dict[str, dict[str, None]] = {text: {} for text in texts}
+    for outside in _unescaped(outside_texts):
+        folded = outside.casefold()
+        for text, span, needle in spans:
+            if _has_words(folded, needle):
+                found[text][span] = None
+        for text, (start, end) in passages.find_in(folded):
+            found[text][text[start:end]] = None
+        for text, clause in instructions.find_in(folded):
+            found[text][clause] = None
+    return {text: list(quotations)[:MAX_QUOTATIONS] for text, quotations in found.items()}
+
+
+def _quoted_spans(text: str, own: Collection[str]) -> list[tuple[str, str]]:
+    """The quoted passages of a text, each with the words to look for."""
+    spans: dict[str, str] = {}
+    for match in _QUOTED.finditer(text):
+        span = next(group for group in match.groups() if group)
+        if any(c.isalpha() for c in span) and span.casefold() not in own:
+            words = span.rstrip("…. ")
+            is_path = " " not in span
+            needle = _PATH_SEPARATOR.split(words)[-1].casefold() if is_path else words.casefold()
+            spans[span] = needle or span.casefold()
+    return list(spans.items())
 
 
 def quote_instructions(text: str, outside_texts: Iterable[str]) -> str:
     """A report with quotation marks around each copied passage of at least 5 words (12 characters
     of Japanese) that has an instruction or an address, so that it reads as what another wrote.
     """
-    size = _passage_size(text)
-    passages = _passages(text, size)
-    if not passages:
-        return text
-    copied = {
-        passages[words]
-        for outside in _unescaped(outside_texts)
-        for tokens in [_TOKEN.findall(outside.casefold())]
-        for words in zip(*(tokens[n:] for n in range(size)), strict=False)
-        if words in passages
-    }
-    quoted = [match.span() for match in _QUOTED.finditer(text)]
+    return quote_instructions_of([text], outside_texts)[text]
+
+
+def quote_instructions_of(texts: Collection[str], outside_texts: Iterable[str]) -> dict[str, str]:
+    """`quote_instructions` of each text, in one pass over the outside texts."""
+    index = _PassageIndex(texts)
+    copied: dict[str, set[Span]] = {text: set() for text in texts}
+    for outside in _unescaped(outside_texts) if index else ():
+        for text, span in index.find_in(outside.casefold()):
+            copied[text].add(span)
+    return {text: _quote_instructions_in(text, spans) for text, spans in copied.items()}
+
+
+def _quote_instructions_in(text: str, copied: Collection[Span]) -> str:
+    quoted = [match.span() for match in _QUOTED.finditer(text)] if copied else []
     for start, end in reversed(_join(sorted(copied))):
         is_quoted = any(left < end and start < right for left, right in quoted)
         if not is_quoted and has_instruction(text[start:end]):
@@ -147,26 +150,16 @@ def quote_instructions(text: str, outside_texts: Iterable[str]) -> str:
     return text
 
 
-def quote_instructions_of(texts: Iterable[str], outside_texts: Sequence[str]) -> dict[str, str]:
-    """`quote_instructions` of each text."""
-    return {text: quote_instructions(text, outside_texts) for text in texts}
-
-
 def quote_values_of(values: Iterable[str], outside_texts: Sequence[str]) -> dict[str, str]:
     """The values of structured data that repeat an instruction, in quotation marks. Unlike in a
     report, a short value is a quotation too, if it is nothing but outside text.
     """
-    outside = list(_unescaped(outside_texts))
-    quoted: dict[str, str] = {}
-    for value in values:
-        if is_safe_name(value):
-            continue
-        shown = quote_instructions(value, outside_texts)
-        if shown == value and has_instruction(value) and any(value in text for text in outside):
-            shown = f"“{value}”"
-        if shown != value:
-            quoted[value] = shown
-    return quoted
+    sentences = [value for value in values if not is_safe_name(value)]
+    quoted = quote_instructions_of(sentences, outside_texts)
+    orders = [v for v in sentences if quoted[v] == v and has_instruction(v)]
+    for outside in _unescaped(outside_texts) if orders else ():
+        quoted |= {value: f"“{value}”" for value in orders if value in outside}
+    return {value: shown for value, shown in quoted.items() if shown != value}
 
 
 def has_instruction(text: str) -> bool:
@@ -193,9 +186,9 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(_TOKEN.findall(text.casefold()))
 
 
-def _join(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join(spans: Iterable[Span]) -> list[Span]:
     """Sorted spans, with those that overlap as one."""
-    joined: list[tuple[int, int]] = []
+    joined: list[Span] = []
     for start, end in spans:
         if joined and start <= joined[-1][1]:
             joined[-1] = joined[-1][0], max(end, joined[-1][1])
@@ -241,13 +234,56 @@ def _passage_size(text: str) -> int:
     return MIN_COPIED_CHARACTERS if _JAPANESE.search(text) else MIN_COPIED_WORDS
 
 
-def _passages(text: str, size: int) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Each run of `size` words of a text → where it starts and ends."""
+def _passages(text: str, size: int) -> Iterator[tuple[tuple[str, ...], Span]]:
+    """Each run of `size` words of a text, with its start and end."""
     matches = list(_TOKEN.finditer(text))
-    return {
-        tuple(match[0].casefold() for match in matches[n : n + size]): (
-            matches[n].start(),
-            matches[n + size - 1].end(),
-        )
-        for n in range(len(matches) - size + 1)
-    }
+    for n in range(len(matches) - size + 1):
+        words = tuple(match[0].casefold() for match in matches[n : n + size])
+        yield words, (matches[n].start(), matches[n + size - 1].end())
+
+
+class _PassageIndex:
+    """The passages of several texts by their words, to find them in one pass over another text."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._by_size: dict[int, dict[tuple[str, ...], list[tuple[str, Span]]]] = {}
+        for text in texts:
+            size = _passage_size(text)
+            for words, span in _passages(text, size):
+                passages = self._by_size.setdefault(size, {})
+                passages.setdefault(words, []).append((text, span))
+        self._first_words = {
+            size: {words[0] for words in passages} for size, passages in self._by_size.items()
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._by_size)
+
+    def find_in(self, folded: str) -> Iterator[tuple[str, Span]]:
+        """The texts and the places in them of all passages that another text contains."""
+        tokens = _TOKEN.findall(folded) if self else []
+        for size, passages in self._by_size.items():
+            first_words = self._first_words[size]
+            for n, token in enumerate(tokens):
+                if token in first_words:
+                    yield from passages.get(tuple(tokens[n : n + size]), ())
+
+
+class _InstructionIndex:
+    """The instructions of several texts by their words, to find them in one pass over another
+    text.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._by_words: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+        for text in texts:
+            for clause in filter(_is_instruction, _clauses(text)):
+                self._by_words.setdefault(_words(clause), []).append((text, clause))
+        self._first_words = {words[0] for words in self._by_words}
+
+    def find_in(self, folded: str) -> Iterator[tuple[str, str]]:
+        """The texts and their clauses that are a whole clause of another text."""
+        for clause in _clauses(folded) if self._by_words else ():
+            first = _TOKEN.search(clause)
+            if first and first[0] in self._first_words:
+                yield from self._by_words.get(_words(clause), ())
