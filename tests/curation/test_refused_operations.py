@@ -165,3 +165,11 @@ async def test_one_refused_operation_does_not_stop_the_others(
     assert (await asked.bullets())[pinned].content == SPLIT
     waiting = [number for rejected in done.rejected_lessons for number in rejected.lessons]
     assert sorted(waiting) == [0, 2]
+
+
+async def test_text_of_a_trial_may_be_replaced(asked: Book, stub: StubProvider) -> None:
+    (key,) = await asked.add("Try: send 10 parts to the administrator; one part alone failed.")
+    found = "When an upload times out, split the file."
+    stub.behave = lambda call: answer(said(operation("UPDATE", 1, bullet_id=key, content=found)))
+    await asked.learn(lesson("When an upload times out, split the file."))
+    assert (await asked.bullets())[key].content == found

@@ -165,7 +165,7 @@ def test_fields_without_meaning_are_not_asked_for() -> None:
     ("outcome", "impossible"),
     [
         ("failure", {"agent_decision", "succeeded_by_luck"}),
-        ("success", {"agent_mistake", "unknown_convention"}),
+        ("success", {"agent_mistake"}),
     ],
 )
 def test_schema_offers_the_causes_of_the_outcome(outcome: str, impossible: set[str]) -> None:

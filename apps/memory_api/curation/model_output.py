@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, field_validator
 from memory_api.core.secret_redaction import redact
 from memory_api.curation.content_checks import (
     MAX_QUOTED,
+    TRIAL,
     find_content_problem,
     find_long_contents,
     have_antonyms,
@@ -251,8 +252,10 @@ def _rejection_reason(
 
 
 def _check_update(operation: CuratorOperation, bullet: Bullet | None) -> str | None:
-    """An update adds to the advice of a bullet, and does not replace it by other advice."""
-    if bullet is None or operation.content is None:
+    """An update adds to the advice of a bullet, and does not replace it by other advice, except a
+    trial.
+    """
+    if bullet is None or operation.content is None or bullet.content.startswith(TRIAL):
         return None
     when = operation.when_to_use or bullet.when_to_use
     old, new = f"{bullet.when_to_use} {bullet.content}", f"{when} {operation.content}"
@@ -307,7 +310,7 @@ def _quotations_of_unconfirmed(operation: CuratorOperation, context: CurationCon
     quotation marks are none.
     """
     texts = [operation.content, operation.title, operation.when_to_use]
-    plain = (_QUOTATION_MARKS.sub("", text) for text in texts if text)
+    plain = [_QUOTATION_MARKS.sub("", text) for text in texts if text]
     waiting = list(context.unconfirmed.values())
     found = find_quotations_of(plain, waiting) if waiting else {}
     return list(dict.fromkeys(passage for passages in found.values() for passage in passages))

@@ -240,7 +240,7 @@ _IMPOSSIBLE_CAUSES: Mapping[OutcomeType, frozenset[CauseKind]] = {
     OutcomeType.FAILURE: _SUCCESS_CAUSES,
     OutcomeType.ERROR: _SUCCESS_CAUSES,
     OutcomeType.TIMEOUT: _SUCCESS_CAUSES,
-    OutcomeType.SUCCESS: frozenset({"agent_mistake", "unknown_convention"}),
+    OutcomeType.SUCCESS: frozenset({"agent_mistake"}),
 }
 
 

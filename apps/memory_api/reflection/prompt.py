@@ -263,7 +263,7 @@ class PromptParts:
         is_shortened = any(_SHORTENED.search(values[name]) for name in ("events", "attempts"))
         return values | {
             "shortened": "yes" if is_shortened else "",
-            "unexplained": "yes" if self._is_unexplained() else "",
+            "unexplained": "yes" if self.is_unexplained else "",
             "evidence": _evidence_text(values),
             "error_category": error.category,
             "error_message": _fence(error.message, "error-message", self.budget["error"]),
@@ -280,7 +280,8 @@ class PromptParts:
             text = _first_lines(text, budget)
         return _fence(text, _LABELS.get(name, name), budget)
 
-    def _is_unexplained(self) -> bool:
+    @property
+    def is_unexplained(self) -> bool:
         """Whether only the outcome says that the run did not succeed."""
         evidence = ("error", "ground_truth", "recorded_result", "test_report", "comparison")
         is_failure = self.context.outcome is not OutcomeType.SUCCESS

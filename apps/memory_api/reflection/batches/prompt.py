@@ -86,7 +86,8 @@ def name_of_run(number: int) -> str:
 def build_batch_prompt(model: ModelSession, members: Sequence[BatchMember]) -> BatchPrompt:
     batch, run = model.prompt(BATCH_PROMPT), model.prompt(RUN_PROMPT)
     budget = (model.prompt_tokens - 3 * _SHARED_TOKENS) // len(members)
-    runs = [_render_run(run.text, name_of_run(n), m, budget) for n, m in enumerate(members)]
+    parts = [_parts_of(member, budget) for member in members]
+    runs = [_render_run(run.text, name_of_run(n), part) for n, part in enumerate(parts)]
     known = {lesson.memory_id: lesson for m in members for lesson in m.evidence.lessons}
     lessons = without_copies(list(known.values()), MAX_LESSONS)
     bullets: dict[str, PromptBullet] = {b.key: b for m in members for b in m.evidence.bullets}
@@ -95,6 +96,7 @@ def build_batch_prompt(model: ModelSession, members: Sequence[BatchMember]) -> B
     values = {
         "schema": schema_text(BatchReflection),
         "runs": "\n\n".join(runs),
+        "unexplained": "yes" if any(part.is_unexplained for part in parts) else "",
         "focus": redact(next(filter(None, (m.evidence.focus for m in members)), "")).text,
         "tools": fenced_lines(tool_lines(list(tools.values())), "tools", _SHARED_TOKENS),
         "lessons": fenced_lines(lesson_lines(named), "lessons", _SHARED_TOKENS),
@@ -106,10 +108,13 @@ def build_batch_prompt(model: ModelSession, members: Sequence[BatchMember]) -> B
     return BatchPrompt(messages, named, content_hash(f"{batch.text}\n{run.text}"))
 
 
-def _render_run(template: str, name: str, member: BatchMember, budget: int) -> str:
+def _parts_of(member: BatchMember, budget: int) -> PromptParts:
     own = replace(member.evidence, lessons=())
     context = member.context.model_copy(update={"tools": []})
-    values = PromptParts(context, own, member.facts, budget).values()
-    had = ", ".join(bullet.key for bullet in member.evidence.bullets)
-    values |= {"run": name, "had_bullets": had}
+    return PromptParts(context, own, member.facts, budget)
+
+
+def _render_run(template: str, name: str, parts: PromptParts) -> str:
+    had = ", ".join(bullet.key for bullet in parts.evidence.bullets)
+    values = parts.values() | {"run": name, "had_bullets": had}
     return render_template(select_sections(template, values), values).strip()
