@@ -10,7 +10,7 @@ import platform
 import random
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -262,7 +262,9 @@ async def new_login(server: MeasuredServer, slug: str) -> str:
     return url.render_as_string(hide_password=False)
 
 
-def measure(report: Report, server: MeasuredServer, port: int, seconds: float) -> None:
+def measure(
+    report: Report, server: MeasuredServer, port: int, seconds: float, ways: Sequence[str]
+) -> None:
     keys = {slug: asyncio.run(new_tenant(server, slug)) for slug in ("hostile", "other")}
     bad = Tenant(port, keys["hostile"], asyncio.run(new_login(server, "hostile")))
     other = Neighbor(server, Tenant(port, keys["other"], ""), to_tenant_id("other"))
@@ -281,7 +283,7 @@ def measure(report: Report, server: MeasuredServer, port: int, seconds: float) -
         report.row("figures", name, *cells, other.failed, f"{resident(process):.0f}", acts)
 
     row("nobody")
-    for name in WAYS:
+    for name in ways:
         with hostile_process(name, bad) as count:
             row(name, count)
     row("nobody again")
@@ -294,7 +296,13 @@ def _json(body: object) -> bytes:
 def main(
     seconds: Annotated[float, typer.Option(help="Length of each measurement.")] = 60,
     short: Annotated[bool, typer.Option(help="Five seconds each, writes no file.")] = False,
+    only: Annotated[
+        str, typer.Option(help="Only the ways whose name has this text; writes no file.")
+    ] = "",
 ) -> None:
+    ways = [name for name in WAYS if only in name]
+    if not ways:
+        raise typer.BadParameter(f"Choose from: {', '.join(WAYS)}.", param_hint="--only")
     report = Report(
         "hostile_clients",
         f"A tenant searches {SEARCHES_PER_SECOND} times per second and sends {TRACES_PER_SECOND}"
@@ -309,8 +317,8 @@ def main(
     )
     settings = {"HANSEI_WEBHOOK_ALLOW_PRIVATE": "true"}
     with measured_server() as server, api(server) as port, worker(server, settings):
-        measure(report, server, port, 5 if short else seconds)
-    report.finish(write=not short)
+        measure(report, server, port, 5 if short else seconds, ways)
+    report.finish(write=not short and not only)
 
 
 if __name__ == "__main__":

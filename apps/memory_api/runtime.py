@@ -19,6 +19,7 @@ from memory_api.auth.body_pace import BodyPace
 from memory_api.auth.identity import KeyCache, to_tenant_id
 from memory_api.auth.rate_limits import RateLimits
 from memory_api.auth.refusal_delay import RefusalDelay
+from memory_api.auth.write_slots import WriteSlots
 from memory_api.core.db import Sessions
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.ids import new_id
@@ -78,6 +79,10 @@ class Runtime:
     @cached_property
     def body_pace(self) -> BodyPace:
         return BodyPace(self.settings.rate_limit_body_bytes)
+
+    @cached_property
+    def write_slots(self) -> WriteSlots:
+        return WriteSlots()
 
     @cached_property
     def refusal_delay(self) -> RefusalDelay:

@@ -14,7 +14,8 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api import learning
-from memory_api.analytics.queries import end_login_sessions
+from memory_api.analytics.login_priority import lower_priority
+from memory_api.analytics.queries import end_login_sessions, list_login_sessions
 from memory_api.collections.step import CHUNK, ChunkStep
 from memory_api.core.db_errors import (
     DatabaseLoginRefused,
@@ -59,7 +60,7 @@ MAX_TIMEOUT_POSTPONEMENTS = 8
 UNKNOWN_KIND_DELAY = timedelta(seconds=30)
 """Time until a run of an unknown kind is delivered again, to a newer worker."""
 UPKEEP_INTERVAL_SECONDS = 60.0
-LOGIN_CHECK_SECONDS = 5.0
+LOGIN_CHECK_SECONDS = 1.0
 
 
 Steps = Mapping[str, Step[Any, Any, Any]]
@@ -235,7 +236,7 @@ async def process_queue(runtime: Runtime, stop: asyncio.Event, steps: Steps = RU
 
     loops = [
         asyncio.create_task(_enqueue_upkeep(runtime)),
-        asyncio.create_task(_end_login_sessions(runtime)),
+        asyncio.create_task(_check_login_sessions(runtime)),
     ]
     try:
         await runtime.queue.consume(
@@ -259,18 +260,21 @@ async def _enqueue_upkeep(runtime: Runtime) -> None:
             log.error("upkeep_failed", error=str(error), exc_info=True)
 
 
-async def _end_login_sessions(runtime: Runtime) -> None:
-    """End the sessions of logins of suspended tenants, and transactions that are open for long."""
+async def _check_login_sessions(runtime: Runtime) -> None:
+    """End the sessions of logins of suspended tenants, and transactions that are open for long. Let
+    the others have the CPU time that is left.
+    """
     has_failed = False
     while True:
         await asyncio.sleep(LOGIN_CHECK_SECONDS)
         try:
             if count := await end_login_sessions(runtime.sessions):
                 log.info("login_sessions_ended", count=count)
+            lower_priority(await list_login_sessions(runtime.sessions))
             has_failed = False
         except Exception as error:
             if not has_failed:  # `hansei doctor` names the missing right
-                log.warning("login_sessions_not_ended", error=driver_message(error))
+                log.warning("login_sessions_not_checked", error=driver_message(error))
             has_failed = True
 
 

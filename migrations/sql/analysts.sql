@@ -40,7 +40,17 @@ create function analytics.end_login_sessions(p_max_transaction interval default 
       and (t.status is distinct from 'active' or a.xact_start < now() - p_max_transaction)
 $$;
 revoke execute on function analytics.end_login_sessions from public;
+
+-- The sessions of logins, with their parallel workers, which have a leader.
+create function analytics.login_sessions() returns table (pid integer, role_name name, leader_pid integer) language sql security definer set search_path = pg_catalog, pg_temp as $$
+    select a.pid, a.usename, a.leader_pid
+    from pg_stat_activity a
+    join analytics.logins l on l.role_name = a.usename
+    where a.datname = current_database()
+$$;
+revoke execute on function analytics.login_sessions from public;
 grant usage on schema analytics to hansei_worker;
+grant execute on function analytics.login_sessions to hansei_worker;
 grant execute on function analytics.end_login_sessions to hansei_worker;
 
 do $$
@@ -105,6 +115,7 @@ begin
     execute format('alter role %I set statement_timeout = ''30s''', login);
     execute format('alter role %I set lock_timeout = ''2s''', login);
     execute format('alter role %I set idle_in_transaction_session_timeout = ''60s''', login);
+    execute format('alter role %I set max_parallel_workers_per_gather = 0', login);
     execute format('alter role %I set timezone = ''UTC''', login);
     -- A login cannot change these. A superuser lets the owner set them (embedded/superuser.sql). The text of an error comes from the login, and
     -- must not fill the log of the server.

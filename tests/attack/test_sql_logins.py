@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import defaultdict
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
+import psutil
 import pytest
 from sqlalchemy import make_url, text
 
+from memory_api.analytics.login_priority import LOWEST_PRIORITY, lower_priority
+from memory_api.analytics.queries import LoginSession, list_login_sessions
 from memory_api.core.db import Sessions
 from memory_api.embedded.cluster import MAX_MEMORY_BYTES
 from memory_api.memories.index.scopes import acquire_tenant_lock
@@ -191,6 +196,39 @@ async def test_long_transactions_of_logins_end(
     assert await idle.fetchval("select 1") == 1
     with pytest.raises(CLOSED):
         await login.fetchval("select 1")
+
+
+async def test_logins_get_the_cpu_time_that_is_left(
+    worker_runtime: Runtime, tenant: TestTenant, open_login
+) -> None:
+    login = await open_login(tenant)
+    assert await login.fetchval("show max_parallel_workers_per_gather") == "0"
+    pid = await login.fetchval("select pg_backend_pid()")
+    if not psutil.pid_exists(pid):
+        pytest.skip("the server runs in a container")
+    sessions = await list_login_sessions(worker_runtime.sessions)
+    session = next(each for each in sessions if each.pid == pid)
+    own = psutil.Process().nice()
+    lower_priority([*sessions, replace(session, pid=os.getpid()), replace(session, pid=2**30)])
+    assert psutil.Process(pid).nice() == LOWEST_PRIORITY
+    assert psutil.Process().nice() == own, "no process of PostgreSQL"
+    await login.execute("set max_parallel_workers_per_gather = 4")
+    await login.execute("set debug_parallel_query = on")
+    running = asyncio.create_task(
+        login.fetchval("select count(*) from pg_class where pg_sleep(0.02) is null")
+    )
+    found: list[LoginSession] = []
+    while not running.done() and not found:
+        found = [
+            each
+            for each in await list_login_sessions(worker_runtime.sessions)
+            if each.leader_pid == pid
+        ]
+        await asyncio.sleep(0.02)
+    assert found
+    lower_priority(found)
+    assert psutil.Process(found[0].pid).nice() == LOWEST_PRIORITY
+    running.cancel()
 
 
 async def test_login_reads_the_columns_of_the_views_alone(

@@ -10,6 +10,7 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import text
 
+from memory_api.auth.identity import Identity
 from memory_api.grace import events, queries
 from memory_api.grace.interventions import AGENT
 from memory_api.grace.step import AgentRunStep
@@ -333,8 +334,10 @@ async def test_streams_of_a_run_go_on_after_a_lost_connection(
 
     monkeypatch.setattr(queries, "load_progress", watched)
     run_id, feed = UUID(await agent.start(KNOWN)), events.feed_of(agent.runtime.sessions)
-    early = await feed.open(agent.tenant.id, run_id, 0)
-    late = await feed.open(agent.tenant.id, run_id, 1)
+    key = (await agent.api.get("/api/v1/keys")).json()["items"][0]
+    caller = Identity(agent.tenant.id, UUID(key["id"]), frozenset())
+    early = await feed.open(caller, run_id, 0)
+    late = await feed.open(caller, run_id, 1)
     assert [len(feed.take(stream)) for stream in (early, late)] == [1, 0]
     drivers[-1].terminate()
     await agent.work()
@@ -345,4 +348,5 @@ async def test_streams_of_a_run_go_on_after_a_lost_connection(
     first, second = await asyncio.gather(read(early), read(late))
     assert first == second
     assert "event: run_finished" in first[-1]
-    assert (await feed.open(UUID(int=1), run_id, 0)).project_id is None, "another tenant"
+    other = Identity(UUID(int=1), UUID(int=1), frozenset())
+    assert (await feed.open(other, run_id, 0)).project_id is None, "another tenant"

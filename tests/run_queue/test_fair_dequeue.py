@@ -188,7 +188,7 @@ async def plan_of(connection: Any, seats: int) -> list[dict[str, Any]]:
     async with connection.transaction():
         told = await connection.fetchval(
             f"explain (analyze, format json) {TAKE_TICKETS}",
-            *(uuid4(), seats + 1, seats, ALIVE, "work"),
+            *(uuid4(), seats + 1, seats, ALIVE, "work", [A], seats),
         )
     found: list[dict[str, Any]] = []
     rest = [json.loads(told)[0]["Plan"]]

@@ -115,6 +115,22 @@ async def end_login_sessions(sessions: Sessions) -> int:
         return (await session.execute(select(func.analytics.end_login_sessions()))).scalar_one()
 
 
+@dataclass(frozen=True)
+class LoginSession:
+    """A process of PostgreSQL that works for a login. A parallel worker has a leader."""
+
+    pid: int
+    role_name: str
+    leader_pid: int | None
+
+
+async def list_login_sessions(sessions: Sessions) -> Sequence[LoginSession]:
+    """The sessions of all logins of this database. Needs the worker role."""
+    async with sessions.without_tenant() as session:
+        found = await session.execute(text("select * from analytics.login_sessions()"))
+        return [LoginSession(*row) for row in found]
+
+
 async def get_sql_credential(session: AsyncSession) -> SqlCredentialRow | None:
     """The login with which the console runs SQL for the session's tenant."""
     return await session.get(SqlCredentialRow, current_tenant_id(session))

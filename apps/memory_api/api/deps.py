@@ -126,6 +126,7 @@ async def _identify(request: Request, runtime: Runtime, key_text: str) -> Identi
 
 async def _remember_caller(request: Request, runtime: Runtime, caller: Identity) -> Identity:
     bind_log_context(tenant_id=caller.tenant_id, key_id=caller.key_id)
+    runtime.write_slots.note_request(caller.tenant_id)
     request.state.rate_limit = await runtime.rate_limits.count_request(caller)
     request.state.identity = caller
     return caller

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api import idempotency
-from memory_api.api.deps import authenticate, runtime_of
+from memory_api.api.deps import ScopeCheck, authenticate, runtime_of
 from memory_api.api.idempotency import StoredResponse
 from memory_api.api.problems import merge_responses, problems
 from memory_api.api.request_body import (
@@ -35,7 +35,7 @@ from memory_api.api.request_body import (
     read_json_body,
 )
 from memory_api.api.spooled_response import spool_large_response
-from memory_api.auth.identity import Identity
+from memory_api.auth.identity import Identity, KeyScope
 from memory_api.core.commit_watch import watch_commits
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.json_input import ParsedJson
@@ -97,6 +97,7 @@ class ApiRoute(APIRoute):
         reads_json = self.body_field is not None
         body_model = _body_model(self)
         parameters = _query_parameter_names(self.dependant)
+        takes_slot = _takes_slot(self)
 
         async def handle(request: Request) -> Response:
             request.state.body_model = body_model
@@ -125,25 +126,34 @@ class ApiRoute(APIRoute):
                         request.parsed is not None and request.parsed.sanitized
                     )
                 _check_tenant(caller, request)
-            key = request.headers.get("idempotency-key")
-            if key is None or request.method not in WRITE_METHODS:
-                return await run_route(request)
-            if not _KEY.fullmatch(key):
-                raise InvalidRequest(
-                    "`Idempotency-Key` must be 1 to 255 printable ASCII characters.",
-                    field="Idempotency-Key",
-                )
-            request_with_body = (
-                request
-                if isinstance(request, ReadRequest)
-                else await read_body(request, self.max_body)
-            )
-            idempotent = _IdempotentRequest(
-                runtime, caller, key, request_with_body, self.path_format
-            )
-            return await idempotent.execute_once(run_route)
+            if not takes_slot:
+                return await self._run_once(request, runtime, caller, run_route)
+            async with runtime.write_slots.slot(caller.tenant_id):
+                return await self._run_once(request, runtime, caller, run_route)
 
         return handle
+
+    async def _run_once(
+        self,
+        request: Request,
+        runtime: Runtime,
+        caller: Identity,
+        run_route: Callable[[Request], Awaitable[Response]],
+    ) -> Response:
+        """Run the route, or replay the response stored under the `Idempotency-Key`."""
+        key = request.headers.get("idempotency-key")
+        if key is None or request.method not in WRITE_METHODS:
+            return await run_route(request)
+        if not _KEY.fullmatch(key):
+            raise InvalidRequest(
+                "`Idempotency-Key` must be 1 to 255 printable ASCII characters.",
+                field="Idempotency-Key",
+            )
+        request_with_body = (
+            request if isinstance(request, ReadRequest) else await read_body(request, self.max_body)
+        )
+        idempotent = _IdempotentRequest(runtime, caller, key, request_with_body, self.path_format)
+        return await idempotent.execute_once(run_route)
 
 
 def _document_parameter(route: APIRoute, parameter: dict[str, Any]) -> None:
@@ -243,6 +253,16 @@ class _IdempotentRequest:
             yield
         finally:
             task.cancel()
+
+
+def _takes_slot(route: APIRoute) -> bool:
+    """Whether a route writes and does not wait for a model, as routes with `Prefer` do."""
+    dependants = [route.dependant]
+    for dependant in dependants:
+        dependants += dependant.dependencies
+    headers = {field.alias for dependant in dependants for field in dependant.header_params}
+    checks = [each.call for each in dependants if isinstance(each.call, ScopeCheck)]
+    return "Prefer" not in headers and any(each.scope is not KeyScope.READ for each in checks)
 
 
 def _bind_path_ids(request: Request) -> None:

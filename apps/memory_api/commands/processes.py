@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 from uuid import UUID
@@ -40,6 +41,8 @@ log = get_logger(__name__)
 
 DRAIN_SECONDS = 3
 """Time to finish open requests after the signal to stop, in seconds."""
+WORKER_PRIORITY = 5
+"""Unix niceness that a worker adds to its own, so that requests come first."""
 
 
 def run_serve(host: str, port: int, data_dir: Path | None, listen_fd: int | None) -> None:
@@ -142,6 +145,7 @@ def _start_worker(settings: Settings, data_dir: Path | None) -> None:
 
 async def _work(settings: Settings, url: str) -> None:
     ISOLATION.is_enabled = True
+    os.nice(WORKER_PRIORITY)
     async with return_memory(), open_runtime(settings, url, background=True) as runtime:
         await _check_database(runtime)
         freeze_startup_objects()

@@ -33,7 +33,7 @@ MAX_PROCESSES = 8
 so that one slow input does not delay others. An idle process ends after 5 minutes."""
 MAX_PROCESSES_OF_TENANT = 4
 """Of these. The other ones are free for other tenants, whatever one sends."""
-CHILD_PRIORITY = 5
+CHILD_PRIORITY = 15
 """Unix niceness of these processes, so that requests and other runs come first."""
 
 log = structlog.get_logger()
@@ -127,7 +127,7 @@ def _run_in_child(work: Callable[[], T], seconds: float) -> T:
     """Run `work` with low priority and limited memory. The alarm ends the process if its parent is
     gone and cannot kill it.
     """
-    os.setpriority(os.PRIO_PROCESS, 0, CHILD_PRIORITY)
+    os.nice(max(0, CHILD_PRIORITY - os.nice(0)))  # only root may go back
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_PROCESS_BYTES, MAX_PROCESS_BYTES))
     signal.alarm(math.ceil(seconds) + 5)
     try:

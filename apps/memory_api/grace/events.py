@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import asyncpg
 import structlog
 
+from memory_api.auth.identity import Identity
 from memory_api.core.after_commit import channel_name
 from memory_api.core.db import Sessions, tenant_transaction
 from memory_api.grace import queries
@@ -33,6 +34,9 @@ POLL_SECONDS = 1.0
 PAGE_EVENTS = 200
 """Events that are loaded for one stream at a time."""
 STREAMS_PER_STATEMENT = 200
+KEY_CHECK_SECONDS = 5.0
+"""At this interval the API keys of all streams are checked. The streams of a key that was revoked,
+or whose tenant was suspended, end."""
 LONG_POLL_SECONDS = 3.0
 STOPPED = ("waiting", "done", "failed", "cancelled")
 """States in which a stream ends once all events are sent."""
@@ -53,6 +57,7 @@ class EventStream:
     """What one reader of an agent run has not read yet. `EventFeed` fills it."""
 
     tenant_id: UUID
+    key_id: UUID
     agent_run_id: UUID
     after: int
     """The number of the last event that was loaded."""
@@ -64,12 +69,16 @@ class EventStream:
     is_stale: bool = True
     """Whether there may be more to load."""
     error: Exception | None = None
+    is_revoked: bool = False
+    """Whether its key is no longer valid."""
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever something was loaded, or could not be."""
 
     @property
     def has_ended(self) -> bool:
         """Whether no event follows those that are loaded, until a person answers."""
+        if self.is_revoked:
+            return True
         return self.state is None or (self.state in STOPPED and self.after >= self.event_count)
 
     def take(self) -> Sequence[AgentEvent]:
@@ -107,11 +116,11 @@ class EventFeed:
         self._news = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
 
-    async def open(self, tenant_id: UUID, agent_run_id: UUID, after: int) -> EventStream:
+    async def open(self, caller: Identity, agent_run_id: UUID, after: int) -> EventStream:
         """A stream of the events after this number, with what there is now. Close it in the end.
         Raises `DatabaseUnavailable`.
         """
-        stream = EventStream(tenant_id, agent_run_id, after)
+        stream = EventStream(caller.tenant_id, caller.key_id, agent_run_id, after)
         self._streams.add(stream)
         self._news.set()
         if self._reader is None or self._reader.done():
@@ -160,6 +169,7 @@ class EventFeed:
 
     async def _read_from(self, connection: asyncpg.Connection[Any]) -> None:
         next_poll = 0.0
+        next_key_check = time.monotonic() + KEY_CHECK_SECONDS
         while self._streams and not connection.is_closed():
             self._news.clear()
             notified, self._notified = self._notified, set()
@@ -169,9 +179,28 @@ class EventFeed:
             for stream in list(self._streams):
                 if polls or str(stream.agent_run_id) in notified:
                     stream.is_stale = True
+            if time.monotonic() >= next_key_check:
+                next_key_check = time.monotonic() + KEY_CHECK_SECONDS
+                await self._check_keys(connection)
             await self._load(connection)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), max(0.0, next_poll - time.monotonic()))
+
+    async def _check_keys(self, connection: asyncpg.Connection[Any]) -> None:
+        """End the streams whose keys are no longer valid."""
+        by_tenant: dict[UUID, list[EventStream]] = defaultdict(list)
+        for stream in list(self._streams):
+            by_tenant[stream.tenant_id].append(stream)
+        for tenant_id, streams in by_tenant.items():
+            async with tenant_transaction(connection, tenant_id):
+                key_ids = {stream.key_id for stream in streams}
+                valid = await queries.find_valid_keys(connection, tenant_id, key_ids)
+            for stream in streams:
+                if stream.key_id not in valid:
+                    stream.is_revoked = True
+                    stream.events = ()
+                    self.close(stream)
+                    stream.loaded.set()
 
     async def _load(self, connection: asyncpg.Connection[Any]) -> None:
         """Fill all streams that may have more and whose events were taken."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -45,6 +45,7 @@ SAVED_OF_STEP = (
 )
 LOAD_EXPERIENCE = read_sql("grace/queries.sql", "load_experience")
 LOAD_PROGRESS = read_sql("grace/queries.sql", "load_progress")
+FIND_VALID_KEYS = read_sql("grace/queries.sql", "find_valid_keys")
 EVENT_CHANNEL = "agent_events"
 """The channel of notifications; the payload is the ID of the agent run."""
 
@@ -253,6 +254,13 @@ async def load_progress(
     """
     ids, numbers = [each for each, _ in wanted], [number for _, number in wanted]
     return await driver.fetch(LOAD_PROGRESS, tenant_id, ids, numbers, limit)
+
+
+async def find_valid_keys(
+    driver: asyncpg.Connection[Any], tenant_id: UUID, key_ids: Collection[UUID]
+) -> set[UUID]:
+    """Those of the API keys that are neither revoked nor expired; none of a suspended tenant."""
+    return {row["id"] for row in await driver.fetch(FIND_VALID_KEYS, tenant_id, list(key_ids))}
 
 
 async def list_events(

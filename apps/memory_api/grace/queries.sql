@@ -17,6 +17,12 @@ left join lateral (
 ) event on true
 order by wanted.position, event.number
 
+-- name: find_valid_keys
+select key.id
+from api_keys key join tenants tenant on tenant.id = key.tenant_id
+where key.tenant_id = $1 and key.id = any($2::uuid[]) and tenant.status = 'active'
+  and key.revoked_at is null and (key.expires_at is null or key.expires_at > now())
+
 -- name: load_experience
 select run.query, run.feedback, run.result ->> 'overall_status', run.confidence,
     array(

@@ -231,7 +231,7 @@ async def stream_agent_events(
     if last_event_id is not None and not (last_event_id.isdecimal() and len(last_event_id) < 10):
         raise InvalidRequest("`Last-Event-ID` must be the `id` of an event.", field="Last-Event-ID")
     feed = feed_of(runtime.sessions)
-    stream = await feed.open(caller.tenant_id, agent_run_id, int(last_event_id or 0))
+    stream = await feed.open(caller, agent_run_id, int(last_event_id or 0))
     if stream.project_id is None or caller.project_id not in (None, stream.project_id):
         feed.close(stream)
         raise NotFound("Agent run not found.")

@@ -33,6 +33,7 @@ from memory_api.core.errors import ConfigurationError
 from memory_api.core.resources import read_sql
 from memory_api.core.tracing import current_traceparent
 from memory_api.run_queue.admission import AdmissionControl
+from memory_api.run_queue.lane_pace import MIN_START_SECONDS, LanePace
 from memory_api.run_queue.port import SlotKind, Ticket, TicketHandler
 
 log = structlog.get_logger()
@@ -102,8 +103,12 @@ class TicketSource:
     next_due_in: float | None = None
     """Seconds until the next delayed ticket is due, as of the last poll."""
 
-    async def take(self) -> Sequence[TakenTicket]:
-        """Take tickets for all free slots, from the tenants with the fewest taken tickets first."""
+    async def take(
+        self, paused: Sequence[UUID] = (), max_per_lane: int | None = None
+    ) -> Sequence[TakenTicket]:
+        """Take tickets for all free slots, from the tenants with the fewest taken tickets first.
+        None of the lanes `paused`, and at most `max_per_lane` of each other one.
+        """
         rows = await self.connection.fetch(
             TAKE_TICKETS,
             self.worker_id,
@@ -111,6 +116,8 @@ class TicketSource:
             self.slots.per_tenant,
             self.heartbeat_timeout,
             self.kind,
+            list(paused),
+            self.slots.per_tenant if max_per_lane is None else max_per_lane,
         )
         self.next_due_in = rows[0]["next_due_in"]
         return [
@@ -150,6 +157,8 @@ class Consumer:
         self._returned: dict[int, timedelta] = {}
         self._paused_until = 0.0
         self._next_beat_at = 0.0
+        self._pace = LanePace()
+        self._has_paused_lanes = False
 
     def wake(self) -> None:
         self._wake.set()
@@ -181,10 +190,19 @@ class Consumer:
         is_full = len(self._deliveries) >= self._source.slots.total
         if is_paused or is_full or self._stop.is_set():
             return
-        for taken in await self._source.take():
+        for taken in await self._take():
             # After a late heartbeat, a worker may take a ticket again that it still delivers.
             if taken.id not in self._deliveries:
                 self._deliveries[taken.id] = asyncio.create_task(self._deliver_ticket(taken))
+
+    async def _take(self) -> Sequence[TakenTicket]:
+        """Take tickets. While several tenants have runs, one at a time of each."""
+        is_shared = self._pace.is_shared
+        paused = self._pace.paused_lanes() if is_shared else ()
+        self._has_paused_lanes = bool(paused)
+        taken = await self._source.take(paused, 1 if is_shared else None)
+        self._pace.note_taken(each.ticket.tenant_id for each in taken)
+        return taken
 
     def _pause_after(self, error: Exception) -> None:
         """Raises the error if waiting does not resolve it."""
@@ -247,6 +265,8 @@ class Consumer:
         longest = min(IDLE_POLL_SECONDS, self._source.heartbeat_timeout.total_seconds() / 4)
         until_due = self._source.next_due_in
         wait = longest if until_due is None else min(longest, max(until_due, 0.0))
+        if self._has_paused_lanes:
+            wait = min(wait, MIN_START_SECONDS)
         ended_at = asyncio.get_running_loop().time() + self._interval()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), wait)

@@ -3,7 +3,8 @@
 -- A lane holds the tickets of one tenant. The recursive query finds the head of each lane in tickets_lane_due_at_idx, so the cost grows
 -- with the number of tenants that have queued tickets and not with the number of tickets. Each row has the seconds until the next delayed
 -- ticket is due; without a ticket to take, that is the only column of the only row.
---   $1 ID of the worker, $2 its slots, $3 slots that one tenant may use, $4 time without a heartbeat after which a worker is dead, $5 kind of slots
+--   $1 ID of the worker, $2 its slots, $3 slots that one tenant may use, $4 time without a heartbeat after which a worker is dead, $5 kind of slots,
+--   $6 lanes of which nothing is taken now, $7 tickets that are taken of one lane at most
 with recursive
 abandoned as (  -- tickets of dead workers go back to their lanes and are taken at the next poll
     update tickets set taken_by = null, heartbeat_at = null
@@ -39,7 +40,7 @@ lane_heads (lane, due_at, queued_at) as (
 chosen_lanes as materialized (  -- two more than there are free slots, because another worker may lock tickets of the same lanes
     select h.lane, coalesce(t.by_all_workers, 0) taken_count, $3::bigint - coalesce(t.by_this_worker, 0) free_count
     from lane_heads h left join taken_counts t using (lane)
-    where h.due_at <= now() and coalesce(t.by_this_worker, 0) < $3::bigint
+    where h.due_at <= now() and coalesce(t.by_this_worker, 0) < $3::bigint and h.lane <> all ($6::uuid[])
     order by taken_count, h.queued_at  -- not due_at: the queue position of a chain counts only within its tenant
     limit (select count from free_slots) + 2
 ),
@@ -50,7 +51,7 @@ locked_tickets as (
         select t.id, t.due_at from tickets t
         where t.taken_by is null and t.slots = $5 and t.lane = l.lane and t.due_at <= now()
         order by t.due_at, t.id
-        limit least(l.free_count, (select ceil(max(f.count)::numeric / count(*))::bigint from free_slots f, chosen_lanes))
+        limit least(l.free_count, $7::bigint, (select ceil(max(f.count)::numeric / count(*))::bigint from free_slots f, chosen_lanes))
         for update skip locked
     ) ticket
 ),
