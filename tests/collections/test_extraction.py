@@ -31,6 +31,33 @@ def test_html_keeps_headings_and_drops_scripts() -> None:
     assert "color" not in text
 
 
+TABLE = b"""<table><caption>Prices</caption><thead><tr><th>Kind<th>Price</tr></thead>
+<tbody><tr><td><p>Green<br>tea</p></td><td>1 | 2</td></tr><tr><td>Milk<td>3</table><p>End.</p>"""
+
+
+def test_html_table_is_one_line_for_each_row() -> None:
+    assert extract_text(TABLE, "text/html").pages[0] == (
+        "Prices\n\n| Kind | Price |\n|---|---|\n| Green tea | 1 \\| 2 |\n| Milk | 3 |\n\nEnd."
+    )
+
+
+@each_case(
+    ("html", "text"),
+    [
+        (b"<table><tr><th>a</th><td>1</td></tr><tr><th>b</th><td>2</td></tr></table>",
+         "| a | 1 |\n| b | 2 |"),
+        (b"<table><tr></tr><tr><th>a<th>b<tr><td>1<td>2", "| a | b |\n|---|---|\n| 1 | 2 |"),
+        (b"<table><tr><td><h1>Page</h1><table><tr><th>a<th>b<tr><td>1<td>2</table></td></tr></table>",
+         "# Page\n\n| a | b |\n|---|---|\n| 1 | 2 |"),
+        (b"<table><tr><td><p>One.</p><p>Two.</p></td></tr></table>", "One.\n\nTwo."),
+        (b"<template><table><tr><td>x</td></tr></table></template>Text", "Text"),
+        (b"<table>" * 200 + b"<tr><td>deep", "deep"),
+    ],
+)  # fmt: skip
+def test_html_tables_of_other_shapes(html: bytes, text: str) -> None:
+    assert extract_text(html, "text/html").pages[0] == text
+
+
 def test_pdf_is_read_by_page() -> None:
     pages = extract_text(make_pdf(["First page", "Second page"]), "application/pdf").pages
     assert [page.strip() for page in pages] == ["First page", "Second page"]

@@ -24,7 +24,17 @@ def test_rows_of_a_table_are_quoted_with_their_heading() -> None:
     assert head in result.output
     assert rows[1] in result.output
     quoted = [line for line in result.output.splitlines() if line.startswith("|")]
-    assert {line.removesuffix(" [1]") for line in quoted} <= {*head.splitlines(), *rows}
+    assert set(quoted) <= {*head.splitlines(), *rows}
+
+
+def test_offsets_of_a_quoted_row_are_those_of_the_page() -> None:
+    head = "| version | support ends |\n|---|---|\n"
+    rows = "| 16 | November 2028 |\n| 17 | November 2029 |\n"
+    page = f"{head}| 15 | November 2027 |\n{rows}"
+    start = page.index("| 16")
+    chunk = Source("doc", head + rows.strip(), 0.8, start=start, end=start + len(rows) - 1)
+    cited = extract_answer("When does the support of 17 end?", [chunk]).sources[0]
+    assert (cited.start, cited.end) == (start, start + len(rows) - 1)
 
 
 def test_passage_that_begins_inside_a_table_is_quoted_in_whole_rows() -> None:

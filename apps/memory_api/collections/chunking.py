@@ -1,14 +1,17 @@
-"""Splits the pages of a document into chunks at headings, paragraphs and sentences. Pure.
+"""Splits the pages of a document into chunks at headings, paragraphs, sentences and rows of tables.
+Pure.
 
-`page[chunk.start:chunk.end] == chunk.text`, and a chunk never crosses a page or a heading.
+A chunk never crosses a page or a heading. Its text is `page[chunk.start:chunk.end]`; if it begins
+inside a table, the heading of the table comes first.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from memory_api.text.markdown_tables import MarkdownTable, find_tables
 from memory_api.text.sentences import Span, split_sentences
 from memory_api.text.terms import estimate_tokens
 
@@ -17,6 +20,8 @@ MIN_SHARE = 0.2
 PARAGRAPH_SHARE = 0.6
 """A chunk that has this share of the limit ends with its paragraph."""
 MAX_HEADING_LENGTH = 200
+MAX_ROW_TOKENS = 2_048
+"""A longer row of a table is cut, and a longer heading is not repeated."""
 
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(\S[^\n]*)$", re.MULTILINE)
 _FENCE = re.compile(r"^(?:```|~~~)", re.MULTILINE)
@@ -39,7 +44,8 @@ def split_pages(
     pages: Sequence[str], chunk_tokens: int, *, has_headings: bool = False
 ) -> list[Chunk]:
     """The chunks of all pages, each of about `chunk_tokens` estimated tokens at most (a fifth more
-    if the last sentences of a section are few). Pages count from 1.
+    if the last sentences of a section are few, and more if one row of a table is longer). Pages
+    count from 1. Text with headings is Markdown, whose tables are split between rows.
     """
     chunks: list[Chunk] = []
     headings: dict[int, str] = {}
@@ -49,8 +55,11 @@ def split_pages(
                 level, title = heading
                 headings = {n: text for n, text in headings.items() if n < level} | {level: title}
             path = tuple(headings[level] for level in sorted(headings))
-            for first, last in _pack(page, start, end, chunk_tokens):
-                chunks.append(Chunk(page[first:last], number, first, last, path))
+            for (first, last), table_heading in _pack(
+                page, start, end, chunk_tokens, has_tables=has_headings
+            ):
+                text = table_heading + page[first:last]
+                chunks.append(Chunk(text, number, first, last, path))
     return chunks
 
 
@@ -75,33 +84,76 @@ def _headings(page: str) -> Iterator[re.Match[str]]:
             yield mark
 
 
-def _pack(page: str, start: int, end: int, limit: int) -> Iterator[Span]:
-    """Spans of whole sentences within the limit, without spaces around them."""
-    packed: list[tuple[Span, int]] = []
-    first, size = start, 0
-    for (begin, stop), tokens in _sized_sentences(page, start, end, limit):
-        ends_paragraph = size >= limit * PARAGRAPH_SHARE and "\n\n" in page[begin - 2 : begin]
-        if size and (size + tokens > limit or ends_paragraph):
-            packed.append(((first, begin), size))
-            first, size = begin, 0
-        size += tokens
-        end = stop
-    if size:
-        packed.append(((first, end), size))
-    if len(packed) > 1 and packed[-1][1] < limit * MIN_SHARE:
-        (_, stop), tokens = packed.pop()
-        (first, _), size = packed.pop()
-        packed.append(((first, stop), size + tokens))
-    for (first, stop), _ in packed:
-        text = page[first:stop]
+def _pack(
+    page: str, start: int, end: int, limit: int, *, has_tables: bool
+) -> Iterator[tuple[Span, str]]:
+    """Spans of whole sentences and rows within the limit, without spaces around them, each with the
+    heading of the table that it begins inside.
+    """
+    packed: list[_Part] = []
+    part = _Part(start, start)
+    for unit in _units(page, start, end, limit, has_tables):
+        full = max(limit - part.heading_tokens, part.heading_tokens)
+        ends_paragraph = (
+            part.tokens >= limit * PARAGRAPH_SHARE and "\n\n" in page[unit.start - 2 : unit.start]
+        )
+        if part.tokens and (part.tokens + unit.tokens > full or ends_paragraph):
+            packed.append(part)
+            part = replace(unit, end=unit.start, tokens=0)
+        part = replace(part, end=unit.end, tokens=part.tokens + unit.tokens)
+    packed.append(part)
+    if len(packed) > 1 and packed[-1].tokens < limit * MIN_SHARE:
+        last = packed.pop()
+        packed[-1] = replace(packed[-1], end=last.end)
+    for part in packed:
+        text = page[part.start : part.end]
         left = len(text) - len(text.lstrip())
         if text.strip():
-            yield first + left, first + left + len(text.strip())
+            first = part.start + left
+            yield (first, first + len(text.strip())), part.heading
 
 
-def _sized_sentences(page: str, start: int, end: int, limit: int) -> Iterator[tuple[Span, int]]:
+@dataclass(frozen=True)
+class _Part:
+    """A span of a page with its estimated tokens. `heading` is that of the table that the span
+    begins inside.
+    """
+
+    start: int
+    end: int
+    tokens: int = 0
+    heading: str = ""
+    heading_tokens: int = 0
+
+
+def _units(page: str, start: int, end: int, limit: int, has_tables: bool) -> Iterator[_Part]:
+    """The sentences, and the rows of tables. The heading of a table and its first row are one."""
+    passed = start
+    for table in find_tables(page[start:end]) if has_tables else ():
+        yield from _sentences(page, passed, start + table.start, limit)
+        yield from _rows(page, start, table)
+        passed = start + table.end
+    yield from _sentences(page, passed, end, limit)
+
+
+def _sentences(page: str, start: int, end: int, limit: int) -> Iterator[_Part]:
     for begin, stop in split_sentences(page[start:end]):
-        yield from _cut(page, start + begin, start + stop, limit)
+        for (first, last), tokens in _cut(page, start + begin, start + stop, limit):
+            yield _Part(first, last, tokens)
+
+
+def _rows(page: str, offset: int, table: MarkdownTable) -> Iterator[_Part]:
+    spans = list(table.rows)
+    repeated: tuple[str, int] = ("", 0)
+    if table.heading is not None:
+        heading = page[offset + table.heading[0] : offset + table.heading[1]]
+        if (tokens := estimate_tokens(heading)) <= MAX_ROW_TOKENS:
+            repeated = (heading, tokens)
+        spans[:1] = [(table.start, spans[0][1] if spans else table.end)]
+    for number, (begin, stop) in enumerate(spans):
+        for (first, last), tokens in _cut(page, offset + begin, offset + stop, MAX_ROW_TOKENS):
+            above, above_tokens = repeated if number else ("", 0)
+            yield _Part(first, last, tokens, above, above_tokens)
 
 
 def _cut(page: str, start: int, end: int, limit: int) -> Iterator[tuple[Span, int]]:

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from memory_api.core.isolated_work import WorkTimeout, run_isolated
 from memory_api.core.json_input import replace_unstorable
 from memory_api.core.secret_redaction import redact
+from memory_api.text.markdown_tables import MAX_HEADING_ROWS
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -56,9 +57,7 @@ class UnreadableDocument(Exception):
 
 @dataclass(frozen=True)
 class ExtractedText:
-    """The text by page; formats without pages have one. In Markdown and HTML, a heading is a line
-    that starts with `#`.
-    """
+    """The text by page; formats without pages have one. That of HTML is Markdown."""
 
     pages: list[str]
     title: str | None = None
@@ -193,20 +192,73 @@ def _broken() -> UnreadableDocument:
 
 _BLOCK_NAMES = """
 address article aside blockquote dd div dl dt figcaption figure footer form header hr main nav ol p
-pre section table tr ul
+pre section table td th tr ul caption
 """
 _BLOCKS = frozenset(_BLOCK_NAMES.split())
 _HIDDEN = frozenset({"script", "style", "template", "noscript", "svg"})
 _VOID_HIDDEN_LIMIT = 64
+_TABLE_PARTS = frozenset({"caption", "tbody", "td", "tfoot", "th", "thead", "tr"})
+_MAX_TABLE_DEPTH = 64
+
+
+@dataclass
+class _Table:
+    """A table while its cells are read. One with headings or tables in its cells lays out a page
+    and is no table of data.
+    """
+
+    rows: list[list[list[str]]] = field(default_factory=list[list[list[str]]])
+    heading_count: int = 0
+    """Rows at the start that have only `th` cells or are in `thead`."""
+    outside: list[str] = field(default_factory=list[str])
+    """What is outside of its cells, such as a caption."""
+    in_head: bool = False
+    is_layout: bool = False
+
+    def add_cell(self, tag: str) -> list[str]:
+        if not self.rows:
+            self.rows.append([])
+        cell: list[str] = []
+        row, number = self.rows[-1], len(self.rows) - 1
+        is_heading = tag == "th" or self.in_head
+        if is_heading and not row and self.heading_count == number:
+            self.heading_count += 1
+        elif not is_heading and self.heading_count > number:
+            self.heading_count = number
+        row.append(cell)
+        return cell
+
+    def text(self) -> str:
+        """A Markdown table with one line for each row, or the cells as paragraphs. One row or
+        column without a heading is no table of data either.
+        """
+        before = "".join(self.outside).strip()
+        rows = [["".join(cell) for cell in row] for row in self.rows if row]
+        is_single = len(rows) < 2 or all(len(row) == 1 for row in rows)
+        if self.is_layout or (is_single and not self.heading_count):
+            cells = [cell for row in rows for cell in row]
+            return "\n\n" + "\n\n".join([before, *cells]) + "\n\n"
+        lines = [
+            "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in row) + " |"
+            for row in rows
+        ]
+        if 0 < self.heading_count <= MAX_HEADING_ROWS:
+            width = len(rows[self.heading_count - 1])
+            lines.insert(self.heading_count, "|" + "---|" * width)
+        return "\n\n" + before + "\n\n" + "\n".join(lines) + "\n\n"
 
 
 class _HtmlText(HTMLParser):
-    """Collects the visible text. Headings become lines with `#`, list items lines with `-`."""
+    """Collects the visible text as Markdown: headings, list items and tables."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.title = ""
-        self._parts: list[str] = []
+        self._page: list[str] = []
+        self._parts = self._page
+        """Where text goes: the page, or a cell."""
+        self._tables: list[tuple[_Table, list[str]]] = []
+        """The open tables, each with the parts that it is in."""
         self._hidden: list[str] = []
         self._in_title = False
         self._in_pre = 0
@@ -216,23 +268,52 @@ class _HtmlText(HTMLParser):
             self._hidden.append(tag)
         elif tag == "title":
             self._in_title = True
+        elif self._hidden:
+            pass
         elif re.fullmatch("h[1-6]", tag):
+            self._mark_layout()
             self._parts.append("\n\n" + "#" * int(tag[1]) + " ")
         elif tag == "li":
             self._parts.append("\n- ")
         elif tag == "br":
             self._parts.append("\n")
-        elif tag in ("td", "th"):
-            self._parts.append(" | ")
+        elif tag == "table" and len(self._tables) < _MAX_TABLE_DEPTH:
+            self._mark_layout()
+            self._tables.append((table := _Table(), self._parts))
+            self._parts = table.outside
+        elif self._tables and tag in _TABLE_PARTS:
+            self._start_table_part(self._tables[-1][0], tag)
         elif tag in _BLOCKS:
             self._parts.append("\n\n")
         self._in_pre += tag == "pre"
+
+    def _mark_layout(self) -> None:
+        """An open table has a heading or a table in a cell."""
+        if self._tables and self._parts is not self._tables[-1][0].outside:
+            self._tables[-1][0].is_layout = True
+
+    def _start_table_part(self, table: _Table, tag: str) -> None:
+        if tag in ("td", "th"):
+            self._parts = table.add_cell(tag)
+            return
+        self._parts = table.outside
+        table.in_head = tag == "thead" or (tag == "tr" and table.in_head)
+        if tag == "tr" and (not table.rows or table.rows[-1]):
+            table.rows.append([])
+
+    def _end_table(self) -> None:
+        table, self._parts = self._tables.pop()
+        self._parts.append(table.text())
 
     def handle_endtag(self, tag: str) -> None:
         if self._hidden and tag == self._hidden[-1]:
             self._hidden.pop()
         elif tag == "title":
             self._in_title = False
+        elif self._hidden:
+            pass
+        elif tag == "table" and self._tables:
+            self._end_table()
         elif tag in _BLOCKS or re.fullmatch("h[1-6]", tag):
             self._parts.append("\n\n")
         self._in_pre -= tag == "pre" and self._in_pre > 0
@@ -244,6 +325,8 @@ class _HtmlText(HTMLParser):
             self._parts.append(data if self._in_pre else re.sub(r"\s+", " ", data))
 
     def text(self) -> str:
-        lines = "".join(self._parts).split("\n")
+        while self._tables:
+            self._end_table()
+        lines = "".join(self._page).split("\n")
         joined = "\n".join(line.strip(" \t") for line in lines)
         return re.sub(r"\n{3,}", "\n\n", joined).strip()

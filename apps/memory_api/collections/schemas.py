@@ -173,7 +173,9 @@ class ChunkHit(ResponseModel):
     page: int = Field(description="Page of the document, from 1.")
     start: int = Field(description="Offset in the text of the page, in characters.")
     end: int
-    content: str
+    content: str = Field(
+        description="The text from `start` to `end`. Inside a table, its heading comes first."
+    )
     cosine: float = Field(description="Cosine similarity, -1 to 1. Comparable between searches.")
     combined_score: float = Field(description="0 to 1. Means the same for every query.")
     match: Match | None

@@ -29,6 +29,7 @@ from memory_api.grace.tools.port import (
 from memory_api.grace.tools.rag_search import relevance_scores, search_factors
 from memory_api.llm.untrusted_text import fence_text, fit_text
 from memory_api.text.excerpts import detect_language
+from memory_api.text.markdown_tables import MarkdownTable, find_tables
 from memory_api.text.sentences import split_sentences
 from memory_api.text.terms import document_weights, query_terms
 
@@ -207,16 +208,15 @@ def extract_answer(query: str, sources: Sequence[Source], language: str = "en") 
     best, score = ranked[0]
     spans = _best_spans(query, best.content)
     parts = [best.content[start:end].strip() for start, end in spans]
-    quoted = ("\n" if parts[0].startswith("|") else " ").join(parts)
-    offset = best.start or 0
-    cited = replace(
-        best,
-        score=min(score, MAX_UNCHECKED),
-        start=offset + spans[0][0] if best.start is not None else None,
-        end=offset + spans[-1][1] if best.start is not None else None,
-    )
+    has_rows = any("|" in part for part in parts)
+    quoted = "\n\n{}\n\n[1]".format("\n".join(parts)) if has_rows else f"{' '.join(parts)} [1]"
+    cited = replace(best, score=min(score, MAX_UNCHECKED))
+    if best.start is not None and best.end is not None:
+        offset = best.end - len(best.content)  # the content may repeat the heading of a table
+        start, end = (max(best.start, offset + n) for n in (spans[0][0], spans[-1][1]))
+        cited = replace(cited, start=start, end=end)
     factors = replace(search_factors([cited]), is_search_step=True)
-    text = f"{FITS_BEST[language]}{quoted} [1]"
+    text = f"{FITS_BEST[language]}{quoted}"
     return ToolResult(text, sources=[cited], factors=factors, is_checked=False)
 
 
@@ -225,9 +225,10 @@ def _best_spans(query: str, text: str) -> list[tuple[int, int]]:
     the text. Before rows, there is the heading of their table.
     """
     terms = query_terms(query)
-    heads = _table_heads(text)
+    tables = find_tables(text)
+    heads = {row: table.heading for table in tables if table.heading for row in table.rows}
     first: dict[str, tuple[int, int]] = {}
-    for start, end in _split_units(text):
+    for start, end in _split_units(text, tables):
         first.setdefault(text[start:end].strip(), (start, end))
     first.pop("", None)
     spans = [span for span in first.values() if span not in heads.values()] or [(0, len(text))]
@@ -239,39 +240,12 @@ def _best_spans(query: str, text: str) -> list[tuple[int, int]]:
     return sorted({*chosen, *(heads[each] for each in chosen if each in heads)})
 
 
-def _split_units(text: str) -> list[tuple[int, int]]:
-    """Sentences, and the heading and each row of a Markdown table as a whole."""
+def _split_units(text: str, tables: Sequence[MarkdownTable]) -> list[tuple[int, int]]:
+    """Sentences, and the heading and each row of a table as a whole."""
     units: list[tuple[int, int]] = []
     end = 0
-    for head, rows in _find_tables(text):
-        table = [head, *rows] if head else rows
-        start = table[0][0]
-        units += [(end + a, end + b) for a, b in split_sentences(text[end:start])]
-        units += table
-        end = table[-1][1]
+    for table in tables:
+        units += [(end + a, end + b) for a, b in split_sentences(text[end : table.start])]
+        units += [table.heading, *table.rows] if table.heading else table.rows
+        end = table.end
     return units + [(end + a, end + b) for a, b in split_sentences(text[end:])]
-
-
-def _table_heads(text: str) -> dict[tuple[int, int], tuple[int, int]]:
-    """The span of the heading of each row of a table."""
-    return {row: head for head, rows in _find_tables(text) if head for row in rows}
-
-
-def _find_tables(text: str) -> list[tuple[tuple[int, int] | None, list[tuple[int, int]]]]:
-    """The spans of each Markdown table: its heading of two lines, and its rows. A passage that
-    begins inside a table has rows without a heading.
-    """
-    tables: list[tuple[tuple[int, int] | None, list[tuple[int, int]]]] = []
-    lines, start = list[tuple[int, int]](), 0
-    for line in [*text.splitlines(keepends=True), ""]:
-        span = (start, start + len(line))
-        start = span[1]
-        if line.lstrip().startswith("|"):
-            lines.append(span)
-            continue
-        if len(lines) > 1 and not text[slice(*lines[1])].strip(" \t\r\n|:-"):
-            tables.append(((lines[0][0], lines[1][1]), lines[2:]))
-        elif lines:
-            tables.append((None, lines))
-        lines = []
-    return tables
