@@ -60,6 +60,18 @@ def test_confidence_is_about_the_question() -> None:
     assert result.sources[0].score < 0.1
 
 
+def test_confidence_is_about_the_quoted_text() -> None:
+    """A passage may have each word of the question somewhere, and no sentence that answers it."""
+    sentences = [
+        f"The {word} is described here." for word in ("port", "parking", "price", "permit")
+    ]
+    scattered = " ".join(["A garage opens at six.", *sentences, "A monthly fee is due."])
+    question = "What is the price of a monthly parking permit in the port garage?"
+    together = "The price of a monthly parking permit in the port garage is 90 dollars."
+    assert extract_answer(question, [Source("doc", scattered, 0.8)]).sources[0].score < 0.6
+    assert extract_answer(question, [Source("doc", together, 0.8)]).sources[0].score > 0.8
+
+
 def test_scores_do_not_depend_on_other_passages() -> None:
     question = "What is the warranty period of the Falcon drill?"
     souvenirs = "The warranty period of souvenirs is five days."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import exp, log
@@ -71,23 +71,31 @@ def to_source(passage: Passage, score: float) -> Source:
 
 
 def relevance_scores(query: str, texts: Sequence[str]) -> list[float]:
-    """For each candidate, how likely it answers the query: a logistic function of the share of the
-    query's words that it has, each weighted by its inverse frequency among the candidates. A word
-    that no candidate has counts most. Whatever else was found, a score means the same
-    (docs/grace.md).
+    """For each candidate, how likely it answers the query."""
+    weights = word_weights(query, texts)
+    return [relevance(weights, text) for text in texts]
+
+
+def word_weights(query: str, texts: Sequence[str]) -> dict[int, float]:
+    """The query's words, each weighted by its inverse frequency among the candidates. A word that
+    no candidate has counts most. Whatever else was found, a score means the same (docs/grace.md).
     """
-    terms = content_terms(query)
     known = [_terms_of(text) for text in texts]
     count = max(len(known), CANDIDATES)  # in a small collection, each word is in few candidates
     weights: dict[int, float] = {}
-    for term in terms:
+    for term in content_terms(query):
         having = sum(term in each for each in known)
         weights[term] = log(1 + (count - having + 0.5) / (having + 0.5))
-    total = sum(weights.values())
+    return weights
+
+
+def relevance(weights: Mapping[int, float], text: str) -> float:
+    """A logistic function of the share of the weights whose words the text has."""
+    total, known = sum(weights.values()), _terms_of(text)
     if not total:
-        return [0.0] * len(known)
-    shares = [sum(w for term, w in weights.items() if term in each) / total for each in known]
-    return [round(1 / (1 + exp(OFFSET - SHARE_WEIGHT * share)), 4) for share in shares]
+        return 0.0
+    share = sum(weight for term, weight in weights.items() if term in known) / total
+    return round(1 / (1 + exp(OFFSET - SHARE_WEIGHT * share)), 4)
 
 
 @lru_cache(maxsize=1_000)

@@ -26,7 +26,7 @@ from memory_api.grace.tools.port import (
     ToolResult,
     fence_sources,
 )
-from memory_api.grace.tools.rag_search import relevance_scores, search_factors
+from memory_api.grace.tools.rag_search import relevance, search_factors, word_weights
 from memory_api.llm.untrusted_text import fence_text, fit_text
 from memory_api.text.excerpts import detect_language
 from memory_api.text.markdown_tables import MarkdownTable, find_tables
@@ -197,20 +197,21 @@ def recall_answer(query: str, corrections: Sequence[Correction]) -> ToolResult |
 
 def extract_answer(query: str, sources: Sequence[Source], language: str = "en") -> ToolResult:
     """The sentences of the best source that have most of the query's words, in their order: the
-    passage that fits best, which need not be an answer. The score is about this query, also if the
-    source was found with other words.
+    passage that fits best, which need not be an answer. The score is about this query and the
+    quoted text, also if the source was found with other words or has more of them elsewhere.
     """
-    scores = relevance_scores(query, [f"{each.title or ''}\n{each.content}" for each in sources])
-    ranked = sorted(zip(sources, scores, strict=True), key=lambda each: -each[1])
-    if not ranked:
+    if not sources:
         factors = ConfidenceFactors(is_search_step=True)
         return ToolResult(NOT_FOUND[language], "partial", factors=factors, found=False)
-    best, score = ranked[0]
+    texts = [f"{each.title or ''}\n{each.content}" for each in sources]
+    weights = word_weights(query, texts)
+    found = max(range(len(texts)), key=lambda n: relevance(weights, texts[n]))
+    best = sources[found]
     spans = _best_spans(query, best.content)
     parts = [best.content[start:end].strip() for start, end in spans]
     has_rows = any("|" in part for part in parts)
     quoted = "\n\n{}\n\n[1]".format("\n".join(parts)) if has_rows else f"{' '.join(parts)} [1]"
-    cited = replace(best, score=min(score, MAX_UNCHECKED))
+    cited = replace(best, score=min(relevance(weights, " ".join(parts)), MAX_UNCHECKED))
     if best.start is not None and best.end is not None:
         offset = best.end - len(best.content)  # the content may repeat the heading of a table
         start, end = (max(best.start, offset + n) for n in (spans[0][0], spans[-1][1]))
