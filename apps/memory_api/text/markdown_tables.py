@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memory_api.text.sentences import Span
 
 MAX_HEADING_ROWS = 4
-_DELIMITER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?\s*")
+_DELIMITER_CELL = re.compile(r":?-+:?")
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,16 @@ def find_tables(text: str) -> list[MarkdownTable]:
     return tables
 
 
+def _is_delimiter(line: str) -> bool:
+    """Whether a line consists of dashes, as below the heading of a table: `|---|:--|`."""
+    cells = line.strip().removeprefix("|").removesuffix("|").split("|")
+    return all(_DELIMITER_CELL.fullmatch(cell.strip()) for cell in cells)
+
+
 def _to_tables(text: str, lines: list[Span]) -> list[MarkdownTable]:
     """The table in adjacent lines with `|`, if it is one."""
     for index, (start, end) in enumerate(lines[1 : MAX_HEADING_ROWS + 1], start=1):
-        if _DELIMITER.fullmatch(text, start, end):
+        if _is_delimiter(text[start:end]):
             return [MarkdownTable((lines[0][0], end), tuple(lines[index + 1 :]))]
     tables: list[MarkdownTable] = []
     rows: list[Span] = []
