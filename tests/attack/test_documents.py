@@ -37,6 +37,7 @@ async def never(runtime, run):
 steps["chunk"] = InterruptedStep("chunk", never)
 """
 URL = "/api/v1/collections"
+TENANT = UUID(int=1)
 MAX_WAIT_SECONDS = 60.0
 """On a machine that is busy with other tests. The attack took ten minutes."""
 
@@ -49,14 +50,14 @@ def isolation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_work_that_needs_too_much_memory_is_stopped(isolation: None) -> None:
     with pytest.raises(WorkTimeout, match="memory"):
-        await run_isolated(partial(bytearray, 2 * MAX_PROCESS_BYTES), 1, max_inline_size=0)
-    assert await run_isolated(os.getpid, 1, max_inline_size=0) != os.getpid()
+        await run_isolated(partial(bytearray, 2 * MAX_PROCESS_BYTES), 1, TENANT, max_inline_size=0)
+    assert await run_isolated(os.getpid, 1, TENANT, max_inline_size=0) != os.getpid()
 
 
 async def test_tag_with_many_attributes_does_not_fill_the_memory(isolation: None) -> None:
     """20 MB of attributes took 3 GB of the worker."""
     with pytest.raises(UnreadableDocument) as caught:
-        await extract_isolated(b"<a " + b"a=b " * 4_000_000 + b">x", "text/html")
+        await extract_isolated(b"<a " + b"a=b " * 4_000_000 + b">x", "text/html", TENANT)
     assert caught.value.code == "too_slow"
     assert "memory" in str(caught.value)
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from typing import Any
+from uuid import UUID
 
 import pytest
 from httpx2 import AsyncClient
@@ -204,6 +205,6 @@ async def test_large_search_for_secrets_leaves_the_process(
     monkeypatch.setattr(isolated_work, "_run_in_process", run_here)
     events = [{"event_type": "user_message", "content": text}]
     body = CreateTraceRequest.model_validate({"outcome": "success", "events": events})
-    clean = await redact_trace_isolated(body)
+    clean = await redact_trace_isolated(body, UUID(int=1))
     assert bool(calls) is is_isolated
     assert "Tr0ub4dor9x" not in clean.events[0].content

@@ -9,6 +9,7 @@ import sys
 import time
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 from httpx2 import AsyncClient
@@ -21,7 +22,6 @@ from memory_api.core.isolated_work import (
     WorkTimeout,
     run_isolated,
 )
-from memory_api.core.log_context import bound_log_context
 from memory_api.runtime import Runtime
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
@@ -32,6 +32,7 @@ from tests.support.cases import each_case
 from tests.support.growth import grows_faster_than_input
 
 LARGE = MAX_INLINE_SIZE + 1
+TENANT = UUID(int=1)
 
 
 @pytest.fixture
@@ -41,8 +42,8 @@ def isolation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_large_input_leaves_the_process(isolation: None) -> None:
-    assert await run_isolated(os.getpid, LARGE) != os.getpid()
-    assert await run_isolated(os.getpid, 10) == os.getpid()
+    assert await run_isolated(os.getpid, LARGE, TENANT) != os.getpid()
+    assert await run_isolated(os.getpid, 10, TENANT) == os.getpid()
 
 
 @each_case(
@@ -69,7 +70,7 @@ def test_process_for_large_inputs_imports_little(module: str) -> None:
 
 
 async def test_loop_is_free_while_a_large_input_is_analyzed(isolation: None) -> None:
-    await run_isolated(os.getpid, LARGE)  # the process exists
+    await run_isolated(os.getpid, LARGE, TENANT)  # the process exists
     ticks = 0
 
     async def tick() -> None:
@@ -79,7 +80,7 @@ async def test_loop_is_free_while_a_large_input_is_analyzed(isolation: None) -> 
             ticks += 1
 
     ticking = asyncio.create_task(tick())
-    await run_isolated(partial(time.sleep, 0.3), LARGE)
+    await run_isolated(partial(time.sleep, 0.3), LARGE, TENANT)
     ticking.cancel()
     assert ticks >= 5
 
@@ -88,14 +89,12 @@ async def test_slow_inputs_of_one_tenant_delay_no_other(isolation: None) -> None
     """They had all processes, so that large traces of others waited 28 s, or were refused."""
 
     async def read_slowly() -> None:
-        with bound_log_context(tenant_id="attacker"):
-            await run_isolated(partial(time.sleep, 600), LARGE)
+        await run_isolated(partial(time.sleep, 600), LARGE, "attacker")
 
     attacks = [asyncio.create_task(read_slowly()) for _ in range(MAX_PROCESSES)]
     await asyncio.sleep(0.1)
     try:
-        with bound_log_context(tenant_id="other"):
-            assert await run_isolated(os.getpid, LARGE) != os.getpid()
+        assert await run_isolated(os.getpid, LARGE, "other") != os.getpid()
     finally:
         for attack in attacks:
             attack.cancel()
@@ -105,15 +104,17 @@ async def test_slow_inputs_of_one_tenant_delay_no_other(isolation: None) -> None
 async def test_input_past_its_time_budget_is_stopped(
     isolation: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await run_isolated(os.getpid, LARGE)
+    await run_isolated(os.getpid, LARGE, TENANT)
     monkeypatch.setattr(isolated_work, "WORK_SECONDS", 0.2)
     with pytest.raises(WorkTimeout, match="took too long"):
-        await run_isolated(partial(time.sleep, 600), LARGE)
+        await run_isolated(partial(time.sleep, 600), LARGE, TENANT)
     monkeypatch.undo()
     monkeypatch.setattr(ISOLATION, "is_enabled", True)
     with pytest.raises(WorkTimeout, match="ended early"):
-        await run_isolated(partial(os._exit, 1), LARGE)
-    assert await run_isolated(os.getpid, LARGE) != os.getpid(), "the next input is not affected"
+        await run_isolated(partial(os._exit, 1), LARGE, TENANT)
+    assert await run_isolated(os.getpid, LARGE, TENANT) != os.getpid(), (
+        "the next input is not affected"
+    )
 
 
 async def test_stopped_run_fails_with_a_clear_error(

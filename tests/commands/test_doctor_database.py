@@ -16,6 +16,7 @@ from memory_api.commands.database import DatabaseUrls
 from memory_api.commands.database_checks import (
     check_clock,
     check_disk,
+    check_logins,
     check_row_security,
     check_table_indexes,
 )
@@ -55,6 +56,51 @@ async def test_table_without_forced_row_security_is_found(
     assert (found.ok, "curated_lessons" in found.message) == (False, True)
     assert "policies.sql" in found.fix
     assert (await check_row_security(runtime.sessions)).ok
+
+
+@pytest.mark.parametrize(
+    ("broken", "repaired", "message"),
+    [
+        (
+            "grant execute on function pg_advisory_lock(bigint) to public",
+            "revoke execute on function pg_advisory_lock(bigint) from public",
+            "it may use pg_advisory_lock",
+        ),
+        (
+            "grant usage on language plpgsql to public",
+            "revoke usage on language plpgsql from public",
+            "it may use plpgsql",
+        ),
+        (
+            "grant connect on database postgres to public",
+            "revoke connect on database postgres from public",
+            "it may use the database postgres",
+        ),
+        (
+            "revoke set on parameter temp_file_limit from hansei_owner",
+            "grant set on parameter temp_file_limit to hansei_owner",
+            "no limit of temporary files",
+        ),
+        (
+            "revoke pg_signal_backend from hansei_owner",
+            "grant pg_signal_backend to hansei_owner with inherit true, set false",
+            "their sessions cannot be ended",
+        ),
+    ],
+)
+async def test_rights_of_logins_are_checked(
+    runtime: Runtime, database: Database, broken: str, repaired: str, message: str
+) -> None:
+    before = await check_logins(runtime.sessions)
+    assert before.ok, before
+    await database.server.run(broken, database.name)
+    try:
+        found = await check_logins(runtime.sessions)
+    finally:
+        await database.server.run(repaired, database.name)
+    assert (found.ok, message in found.message) == (False, True), found
+    assert "superuser.sql" in found.fix
+    assert (await check_logins(runtime.sessions)).ok
 
 
 async def test_missing_and_invalid_indexes_are_found(runtime: Runtime, database: Database) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 import pytest
 from httpx2 import AsyncClient
@@ -138,7 +139,7 @@ async def test_large_trace_is_redacted_in_a_process_of_its_own(
     monkeypatch.setattr(PERSONAL_DATA.detector, "find", None)  # this process cannot redact
     event = {"event_type": "user_message", "content": f"I am {MAIL}"}
     body = CreateTraceRequest.model_validate({"events": [event], "metadata": {"subject": MAIL}})
-    clean = await redact_trace_isolated(body)
+    clean = await redact_trace_isolated(body, UUID(int=1))
     assert clean.events[0].content == "I am [pii:email]"
     assert clean.metadata == {"subject": MAIL, "redacted": {"email": 1}}
 
@@ -150,13 +151,13 @@ def connections_held(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[
     pool: Any = runtime.sessions.engine.pool
     run_isolated = redaction.run_isolated
 
-    async def watch(work: Callable[[], Any], size: int, **options: Any) -> Any:
+    async def watch(work: Callable[[], Any], size: int, tenant_id: UUID, **options: Any) -> Any:
         with suppress(TimeoutError):  # a notification of the request before may still be sent
             async with asyncio.timeout(1):
                 while pool.checkedout():
                     await asyncio.sleep(0.01)
         held.append(pool.checkedout())
-        return await run_isolated(work, size, **options)
+        return await run_isolated(work, size, tenant_id, **options)
 
     monkeypatch.setattr(redaction, "run_isolated", watch)
     return held

@@ -8,8 +8,10 @@ from uuid import uuid4
 import pytest
 from httpx2 import AsyncClient
 
+from memory_api.run_queue import admission
 from memory_api.run_queue.admission import (
     COUNT_CACHE_SECONDS,
+    RESERVED_RUNS,
     RETRY_AFTER_SECONDS,
     AdmissionControl,
     QueueFull,
@@ -49,9 +51,23 @@ async def test_runs_admitted_since_last_count_are_added() -> None:
 
 
 async def test_total_queue_has_limit() -> None:
-    bounds = AdmissionControl(10, 3)
+    bounds = AdmissionControl(50_000, 3 * RESERVED_RUNS)
     with pytest.raises(QueueFull, match="too many runs are queued"):
-        await bounds.admit(Counted(3), uuid4(), 1)  # type: ignore[arg-type]
+        await bounds.admit(Counted(3 * RESERVED_RUNS), uuid4(), 1)  # type: ignore[arg-type]
+
+
+async def test_full_queue_admits_tenants_with_few_runs(api, runtime, monkeypatch) -> None:
+    """Five tenants with 50,000 runs each fill it. Others can still send."""
+    monkeypatch.setattr(admission, "RESERVED_RUNS", 2)
+    async with runtime.sessions.without_tenant() as session:
+        driver = await (await session.connection()).get_raw_connection()
+        connection = driver.driver_connection
+        await send_lines(api, ndjson([trace()] * 5), "")
+        bounds, other = AdmissionControl(50, 5), uuid4()
+        assert await bounds.get_remaining_capacity(connection, other) == 2
+        await bounds.admit(connection, other, 2)
+        with pytest.raises(QueueFull, match="more than 2 of this tenant"):
+            await bounds.admit(connection, other, 1)
 
 
 @pytest.fixture
@@ -100,11 +116,12 @@ async def test_lines_over_limit_are_refused_one_by_one(api, tenant, runtime) -> 
     assert (rows["traces"], rows["trace_events"], rows["runs"]) == (3, 6, 3)
 
 
-async def test_queue_is_counted_up_to_limit_only(api, runtime) -> None:
+async def test_queue_is_counted_up_to_limit_only(api, runtime, monkeypatch) -> None:
     """The statement stops at the bound, and reads an index alone."""
     async with runtime.sessions.without_tenant() as session:
         driver = await (await session.connection()).get_raw_connection()
         connection = driver.driver_connection
+        monkeypatch.setattr(admission, "RESERVED_RUNS", 0)
         bounds = AdmissionControl(2, 2)
         await send_lines(api, ndjson([trace()] * 5), "")
         who = (await api.get("/api/v1/runs")).json()["items"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fastapi import Request
@@ -99,9 +100,11 @@ def _too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"The body is larger than the limit of {limit:,} bytes.")
 
 
-async def read_json_body(request: Request, limit: int) -> ReadRequest:
-    """Read a JSON body of at most `limit` bytes. Raises `PayloadTooLarge`, `UnsupportedMediaType`
-    and the errors of `parse_json`.
+async def read_json_body(
+    request: Request, limit: int, slot: Callable[[], AbstractAsyncContextManager[None]]
+) -> ReadRequest:
+    """Read a JSON body of at most `limit` bytes. A large one is parsed inside a `slot`. Raises
+    `PayloadTooLarge`, `UnsupportedMediaType` and the errors of `parse_json`.
     """
     whole = await read_body(request, limit)
     if not whole.raw:
@@ -111,7 +114,8 @@ async def read_json_body(request: Request, limit: int) -> ReadRequest:
         raise UnsupportedMediaType
     if len(whole.raw) <= THREAD_BODY:
         return ReadRequest(request, whole.raw, parse_json(whole.raw))
-    return ReadRequest(request, whole.raw, await asyncio.to_thread(parse_json, whole.raw))
+    async with slot():
+        return ReadRequest(request, whole.raw, await asyncio.to_thread(parse_json, whole.raw))
 
 
 def media_type(header: str) -> str:

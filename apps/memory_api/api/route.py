@@ -117,7 +117,8 @@ class ApiRoute(APIRoute):
                 await runtime.upkeep_schedule.mark_active(caller.tenant_id)
             _check_query(request, parameters)
             if reads_json:
-                request = await read_json_body(request, self.max_body)
+                slot = partial(runtime.write_slots.slot, caller.tenant_id)
+                request = await read_json_body(request, self.max_body, slot)
                 if body_model is not None and request.parsed is not None:
                     check_field_counts(request.parsed.value, body_model)
                 if self.redacts_body:

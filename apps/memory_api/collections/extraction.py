@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Literal, TypeVar
+from uuid import UUID
 
 from memory_api.core.isolated_work import WorkTimeout, run_isolated
 from memory_api.core.json_input import replace_unstorable
@@ -79,17 +80,17 @@ def choose_media_type(content_type: str, source: str, start: bytes) -> MediaType
     return by_suffix if content_type in ("", "application/octet-stream") else None
 
 
-async def extract_isolated(data: bytes, media_type: str) -> ExtractedText:
+async def extract_isolated(data: bytes, media_type: str, tenant_id: UUID) -> ExtractedText:
     """`extract_clean_text` in a process of its own. Raises `UnreadableDocument`."""
-    return await read_isolated(partial(extract_clean_text, data, media_type), len(data))
+    return await read_isolated(partial(extract_clean_text, data, media_type), len(data), tenant_id)
 
 
-async def read_isolated(work: Callable[[], T], size: int) -> T:
+async def read_isolated(work: Callable[[], T], size: int, tenant_id: UUID) -> T:
     """Run `work` on a document in a process of its own: a hostile document of 20 MB takes gigabytes
     or hours. Raises `UnreadableDocument`.
     """
     try:
-        return await run_isolated(work, size, max_inline_size=0, seconds=MAX_SECONDS)
+        return await run_isolated(work, size, tenant_id, max_inline_size=0, seconds=MAX_SECONDS)
     except WorkTimeout as error:
         reason = "Reading the document takes more than ten minutes, or too much memory."
         raise UnreadableDocument("too_slow", reason) from error

@@ -133,7 +133,7 @@ async def _update_chunks(runtime: Runtime, run: RunRow, work: _Work) -> _Stored:
     has_headings = work.document.media_type in MARKDOWN_TYPES
     size = sum(map(len, pages))
     split = partial(split_pages, pages, work.collection.chunk_tokens, has_headings=has_headings)
-    chunks = await read_isolated(split, size)
+    chunks = await read_isolated(split, size, run.tenant_id)
     await _store_chunks(runtime, run, work, chunks)
     await _remove_chunks(runtime, run, work.document.id, generation=work.document.generation)
     return _Stored(len(pages), len(chunks))
@@ -166,7 +166,7 @@ async def _load_work(session: AsyncSession, run: RunRow) -> _Work:
 async def _extract_pages(runtime: Runtime, run: RunRow, work: _Work) -> list[str]:
     """Extract the text, store it by page and drop the bytes."""
     document = work.document
-    extracted = await extract_isolated(work.data, document.media_type)
+    extracted = await extract_isolated(work.data, document.media_type, run.tenant_id)
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         current = await _require_own(session, run, document.id)
         await queries.insert_pages(session, document.id, extracted.pages)

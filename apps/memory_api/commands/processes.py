@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from pathlib import Path
 from uuid import UUID
 
@@ -41,6 +42,11 @@ log = get_logger(__name__)
 
 DRAIN_SECONDS = 3
 """Time to finish open requests after the signal to stop, in seconds."""
+SWITCH_INTERVAL_SECONDS = 0.001
+"""How long a thread with a large body, or with the terms of a document, runs before the event loop
+gets Python's global lock back. With Python's default of 5 ms, a request that waits for the network
+five times takes 25 ms longer.
+"""
 WORKER_PRIORITY = 5
 """Unix niceness that a worker adds to its own, so that requests come first."""
 
@@ -83,6 +89,7 @@ def _start_api(
 
 async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
     ISOLATION.is_enabled = True
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     # A runtime that cannot be opened ends the process with its message, before the server starts.
     async with return_memory(), open_runtime(settings, url) as runtime:
         await _check_database(runtime)
@@ -145,6 +152,7 @@ def _start_worker(settings: Settings, data_dir: Path | None) -> None:
 
 async def _work(settings: Settings, url: str) -> None:
     ISOLATION.is_enabled = True
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     os.nice(WORKER_PRIORITY)
     async with return_memory(), open_runtime(settings, url, background=True) as runtime:
         await _check_database(runtime)

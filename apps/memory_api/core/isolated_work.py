@@ -11,6 +11,7 @@ import resource
 import signal
 from collections.abc import Callable
 from typing import TypeVar
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 import structlog
@@ -66,9 +67,9 @@ class ProcessIsolation:
         self._limiter = self._limiter or CapacityLimiter(MAX_PROCESSES)
         return self._limiter
 
-    def of_tenant(self) -> asyncio.Semaphore:
-        """Limits the processes of the tenant of this request or run."""
-        tenant = str(structlog.contextvars.get_contextvars().get("tenant_id"))
+    def of_tenant(self, tenant_id: UUID | str | None) -> asyncio.Semaphore:
+        """Limits the processes of a tenant."""
+        tenant = str(tenant_id)
         found = self._by_tenant.get(tenant) or asyncio.Semaphore(MAX_PROCESSES_OF_TENANT)
         self._by_tenant[tenant] = found
         return found
@@ -80,11 +81,12 @@ ISOLATION = ProcessIsolation()
 async def run_isolated(
     work: Callable[[], T],
     size: int,
+    tenant_id: UUID | str | None,
     *,
     max_inline_size: int | None = None,
     seconds: float | None = None,
 ) -> T:
-    """Run `work`, a picklable pure function on an input of about `size` characters.
+    """Run `work`, a picklable pure function on an input of a tenant of about `size` characters.
     `max_inline_size` and `seconds` replace `MAX_INLINE_SIZE` and `WORK_SECONDS` for slow work.
 
     Raises `WorkTimeout` if a large input takes longer than its time budget or more memory than
@@ -97,7 +99,7 @@ async def run_isolated(
         async with asyncio.timeout(seconds):
             if not ISOLATION.is_enabled:
                 return await asyncio.to_thread(work)
-            async with ISOLATION.of_tenant():
+            async with ISOLATION.of_tenant(tenant_id):
                 try:
                     return await _run_in_process(work, seconds)
                 except BrokenWorkerProcess:  # an idle process may have been killed before

@@ -130,7 +130,8 @@ class Settings(LearningSettings):
     queue_limit_total: int = Field(
         250_000,
         ge=1,
-        description="Maximum queued runs of all tenants. Requests above it get 429.",
+        description="Maximum queued runs of all tenants. Above it, requests of tenants with more "
+        "than 1,000 queued runs get 429.",
     )
     lease_seconds: float = Field(
         30,

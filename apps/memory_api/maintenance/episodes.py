@@ -119,14 +119,17 @@ def _show_episode(episode: Episode, budget: int) -> str:
 
 
 async def guard_text_on_episodes(
-    drafts: Sequence[MemoryDraft], episodes: Sequence[Episode], shown: Sequence[str]
+    drafts: Sequence[MemoryDraft],
+    episodes: Sequence[Episode],
+    shown: Sequence[str],
+    tenant_id: UUID,
 ) -> list[MemoryDraft]:
     """`guard_lessons` for what was written about episodes: all that was shown of them is outside
     text.
     """
     names = {event.tool_name for e in episodes for event in e.events if event.tool_name}
     texts = [OutsideText(Origin.MEMORY, text) for text in shown]
-    outside = OutsideTexts(texts, {name for name in names if is_safe_name(name)})
+    outside = OutsideTexts(texts, {name for name in names if is_safe_name(name)}, tenant_id)
     return await guard_lessons(drafts, outside)
 
 

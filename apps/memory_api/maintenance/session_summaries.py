@@ -107,7 +107,7 @@ async def _summarize(
     summary = answered.answer or excerpt_episodes(episodes)
     drafts = [_draft(run, project_id, session_id, episodes, summary)]
     contents = [episode.content for episode in episodes]
-    (draft,) = drafts = await guard_text_on_episodes(drafts, episodes, contents)
+    (draft,) = drafts = await guard_text_on_episodes(drafts, episodes, contents, run.tenant_id)
     (item,) = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), drafts)
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         memory = await get_memory(session, earlier.id, for_update=True) if earlier else None

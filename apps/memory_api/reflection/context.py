@@ -145,7 +145,7 @@ async def analyze(context: ReflectionContext, evidence: Evidence) -> Sequence[Fa
         ground_truth=evidence.ground_truth,
         test_report=evidence.test_report,
     )
-    return await run_isolated(analyze, input_size(context, evidence))
+    return await run_isolated(analyze, input_size(context, evidence), context.tenant_id)
 
 
 def input_size(context: ReflectionContext, evidence: Evidence) -> int:

@@ -91,7 +91,8 @@ async def generate_reflection(
     async def run(work: Callable[[], T]) -> T:
         return work() if size <= MAX_SIZE_WITHOUT_THREAD else await asyncio.to_thread(work)
 
-    by_rules = await run_isolated(partial(rules.reflect_by_rules, context, found), size)
+    reflect = partial(rules.reflect_by_rules, context, found)
+    by_rules = await run_isolated(reflect, size, context.tenant_id)
     if model is None:
         return GeneratedReflection(by_rules)
     prompt = load_reflection_prompt(model, context.outcome)

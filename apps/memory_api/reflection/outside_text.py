@@ -67,10 +67,13 @@ class OutsideText:
 
 @dataclass(frozen=True)
 class OutsideTexts:
-    """All outside text behind some lessons. `names` of tools and agents are no quotations."""
+    """All outside text behind some lessons of a tenant. `names` of tools and agents are no
+    quotations.
+    """
 
     texts: Sequence[OutsideText] = ()
     names: Collection[str] = ()
+    tenant_id: UUID | str | None = None
 
     def without(self, trusted: Collection[str]) -> OutsideTexts:
         """Without the texts of trusted origins."""
@@ -117,7 +120,8 @@ def outside_texts_of(
     names = {name for event in events for name in _names_in(event)}
     names |= {tool.name for tool in context.tools}
     texts += [OutsideText(Origin.TOOL, name) for name in names if not is_safe_name(name)]
-    return OutsideTexts(texts, {name for name in names if is_safe_name(name)})
+    safe_names = {name for name in names if is_safe_name(name)}
+    return OutsideTexts(texts, safe_names, context.tenant_id)
 
 
 def _names_in(event: Event) -> Iterator[str]:
@@ -171,11 +175,15 @@ async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) ->
     quoted_values: dict[str, str] = {}
     if texts and advice:
         work = partial(find_quotations_of, advice, texts, outside.names)
-        quotations = await run_isolated(work, size)
+        quotations = await run_isolated(work, size, outside.tenant_id)
     if texts and reports:
-        quoted = await run_isolated(partial(quote_instructions_of, reports, texts), size)
+        quoted = await run_isolated(
+            partial(quote_instructions_of, reports, texts), size, outside.tenant_id
+        )
     if texts and values:
-        quoted_values = await run_isolated(partial(quote_values_of, values, texts), size)
+        quoted_values = await run_isolated(
+            partial(quote_values_of, values, texts), size, outside.tenant_id
+        )
     safe = [
         replace(draft, metadata=draft.metadata | _replace_strings(_quotable(draft), quoted_values))
         for draft in drafts

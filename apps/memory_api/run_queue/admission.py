@@ -19,6 +19,9 @@ ALL_LANES = UUID(int=0), UUID(int=2**128 - 1)
 RETRY_AFTER_SECONDS = 5
 COUNT_CACHE_SECONDS = 1.0
 """How long a count is cached, in seconds. Runs admitted by this process are added to it."""
+RESERVED_RUNS = 1_000
+"""A tenant may have this many queued runs, however many other tenants have: otherwise a few
+tenants could fill the queue for all."""
 MAX_CACHED_TENANTS = 1_000
 """At this size the cache of counts is cleared."""
 
@@ -56,7 +59,8 @@ class AdmissionControl:
     ) -> int:
         """The number of further runs that the queue accepts from the tenant now."""
         tenant, total = await self._load_counts(connection, tenant_id)
-        return max(0, min(self.tenant_limit - tenant.count, self.total_limit - total.count))
+        of_all = max(self.total_limit - total.count, RESERVED_RUNS - tenant.count)
+        return max(0, min(self.tenant_limit - tenant.count, of_all))
 
     async def admit(self, connection: asyncpg.Connection[Any], tenant_id: UUID, count: int) -> None:
         """Admit `count` further runs of the tenant. Raises `QueueFull` if a limit would be
@@ -68,9 +72,10 @@ class AdmissionControl:
                 f"Queue limit reached: a tenant may have at most {self.tenant_limit:,} queued runs."
                 f" Retry in {RETRY_AFTER_SECONDS} seconds."
             )
-        if total.count + count > self.total_limit:
+        if total.count + count > self.total_limit and tenant.count + count > RESERVED_RUNS:
             raise QueueFull(
-                "Queue limit of the service reached: too many runs are queued."
+                "Queue limit of the service reached: too many runs are queued, and more than"
+                f" {RESERVED_RUNS:,} of this tenant."
                 f" Retry in {RETRY_AFTER_SECONDS} seconds."
             )
         tenant.count += count

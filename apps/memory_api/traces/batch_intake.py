@@ -153,7 +153,7 @@ async def _parse_line(
         tenant_id = intake.caller.tenant_id
         intake.caller.require_tenant(body.tenant_id)
         project_id = intake.caller.resolve_project(body.project_id)
-        events, clean = events_json(body.events), await redact_trace_isolated(body)
+        events, clean = events_json(body.events), await redact_trace_isolated(body, tenant_id)
         content = content_hash(body, events)
         row = to_row(tenant_id, clean, project_id, content, intake.reserved_trace_id(line))
         if clean is not body:

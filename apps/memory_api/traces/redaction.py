@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
+from uuid import UUID
 
 from pydantic import BaseModel
 
@@ -99,18 +100,19 @@ def redact_trace(body: CreateTraceRequest) -> CreateTraceRequest:
     return clean.model_copy(update={"events": events, "metadata": metadata})
 
 
-async def redact_trace_isolated(body: CreateTraceRequest) -> CreateTraceRequest:
+async def redact_trace_isolated(body: CreateTraceRequest, tenant_id: UUID) -> CreateTraceRequest:
     """`redact_trace`. A large trace does not hold the event loop. Raises `WorkTimeout`."""
-    return await _run(partial(redact_trace, body), [([body], _TRACE), (body.events, _EVENT)])
+    fields = [([body], _TRACE), (body.events, _EVENT)]
+    return await _run(partial(redact_trace, body), fields, tenant_id)
 
 
 async def redact_each_event_isolated(
-    events: Sequence[Event],
+    events: Sequence[Event], tenant_id: UUID
 ) -> Sequence[tuple[Event, Counter[str]]]:
     """The events without secrets, each with the number of its secrets by kind. As
     `redact_trace_isolated`.
     """
-    return await _run(partial(_redact_each_event, events), [(events, _EVENT)])
+    return await _run(partial(_redact_each_event, events), [(events, _EVENT)], tenant_id)
 
 
 def redact_change(body: Change) -> RedactedChange[Change]:
@@ -119,23 +121,24 @@ def redact_change(body: Change) -> RedactedChange[Change]:
     return RedactedChange(redact_fields(body, _CHANGE[type(body)], kinds), kinds)
 
 
-async def redact_change_isolated(body: Change) -> RedactedChange[Change]:
+async def redact_change_isolated(body: Change, tenant_id: UUID) -> RedactedChange[Change]:
     """`redact_change`, as `redact_trace_isolated`."""
     names = [name for name in _CHANGE[type(body)] if name != "events"]
     events: Sequence[Event] = getattr(body, "events", ())
-    return await _run(partial(redact_change, body), [([body], names), (events, _EVENT)])
+    fields = [([body], names), (events, _EVENT)]
+    return await _run(partial(redact_change, body), fields, tenant_id)
 
 
-async def _run(work: Callable[[], T], fields: Fields) -> T:
+async def _run(work: Callable[[], T], fields: Fields, tenant_id: UUID) -> T:
     size = _text_size(fields)
     if (detector := PERSONAL_DATA.detector) is not None:
         isolated = partial(_run_with_options, detector.options, work)
-        return await run_isolated(isolated, size, max_inline_size=MAX_REDACTED_INLINE)
+        return await run_isolated(isolated, size, tenant_id, max_inline_size=MAX_REDACTED_INLINE)
     if size <= MAX_SEARCHED_INLINE:
         return work()
     if not await asyncio.to_thread(_has_secret_hints, fields):
         return await asyncio.to_thread(work)
-    return await run_isolated(work, size)
+    return await run_isolated(work, size, tenant_id)
 
 
 def _run_with_options(options: PersonalDataOptions, work: Callable[[], T]) -> T:

@@ -96,16 +96,22 @@ async def read_new_trace(body: CreateTraceRequest, caller: Writer) -> NewTrace:
     return await prepare_trace(body, caller.tenant_id, project_id)
 
 
-async def read_appended_events(body: AppendEventsRequest) -> RedactedChange[AppendEventsRequest]:
-    return await redact_change_isolated(body)
+async def read_appended_events(
+    body: AppendEventsRequest, caller: Writer
+) -> RedactedChange[AppendEventsRequest]:
+    return await redact_change_isolated(body, caller.tenant_id)
 
 
-async def read_outcome(body: RecordOutcomeRequest) -> RedactedChange[RecordOutcomeRequest]:
-    return await redact_change_isolated(body)
+async def read_outcome(
+    body: RecordOutcomeRequest, caller: Writer
+) -> RedactedChange[RecordOutcomeRequest]:
+    return await redact_change_isolated(body, caller.tenant_id)
 
 
-async def read_closing(body: CloseTraceRequest) -> RedactedChange[CloseTraceRequest]:
-    return await redact_change_isolated(body)
+async def read_closing(
+    body: CloseTraceRequest, caller: Writer
+) -> RedactedChange[CloseTraceRequest]:
+    return await redact_change_isolated(body, caller.tenant_id)
 
 
 NewTraceBody = Annotated[NewTrace, Depends(read_new_trace)]

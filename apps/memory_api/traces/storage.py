@@ -70,7 +70,7 @@ async def prepare_trace(
     else:
         content = content_hash(body)
     await asyncio.sleep(0)  # each pass over 750,000 values takes half a second
-    clean = await redact_trace_isolated(body)
+    clean = await redact_trace_isolated(body, tenant_id)
     row = to_row(tenant_id, clean, project_id, content, trace_id)
     return NewTrace(row, _event_batches(clean.events, 0))
 

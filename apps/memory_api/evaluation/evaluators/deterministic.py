@@ -306,7 +306,7 @@ class DeterministicEvaluator:
     """Scores what tests, the ground truth, exit codes and the events show."""
 
     async def evaluate(self, case: EvaluationInput) -> EvaluatorResult:
-        return await run_isolated(partial(score_by_evidence, case), case.size)
+        return await run_isolated(partial(score_by_evidence, case), case.size, case.tenant_id)
 
 
 def score_by_evidence(case: EvaluationInput) -> EvaluatorResult:

@@ -137,7 +137,7 @@ async def _to_themes(
             episodes = [input.episodes[number - 1] for number in sorted(numbers)]
             found.append((theme, _drafts(run, input, theme, episodes, answered.model), episodes))
     drafts = [draft for _, theme_drafts, _ in found for draft in theme_drafts]
-    guarded = await guard_text_on_episodes(drafts, input.episodes, shown)
+    guarded = await guard_text_on_episodes(drafts, input.episodes, shown, run.tenant_id)
     embedder = await runtime.get_tenant_embedder(run.tenant_id)
     prepared = {item.draft.id: item for item in await prepare_memories(embedder, guarded)}
     count = len(input.statements)

@@ -76,9 +76,9 @@ async def prepare_drafts(
     for group in groups:
         project_id = caller.resolve_project(options.project_id or group.fields.get("project_id"))
         body = _to_trace(group, options)
-        clean = await redact_trace_isolated(body)
+        clean = await redact_trace_isolated(body, caller.tenant_id)
         row = to_row(caller.tenant_id, clean, project_id, content_hash(body), None)
-        events = await redact_each_event_isolated(group.events)
+        events = await redact_each_event_isolated(group.events, caller.tenant_id)
         drafts[project_id, group.external_id] = TraceDraft(group, row, clean, events)
     return drafts
 
