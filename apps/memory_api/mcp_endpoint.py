@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import httpx2
 from fastapi import FastAPI, Request
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hansei.client import AsyncHansei
-from memory_api.api.deps import authenticate
-from memory_api.core.errors import Unauthorized
+from memory_api.api.deps import authenticate, runtime_of
+from memory_api.api.request_body import MAX_BODY, BodyStream, read_body
+from memory_api.core.errors import PayloadTooLarge, Unauthorized
+from memory_api.core.json_input import MAX_VALUES, have_too_many_values
 
 PATH = "/mcp"
 
@@ -35,11 +38,22 @@ class McpEndpoint:
         self._stop = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises `Unauthorized` without a valid API key."""
-        request = Request(scope)
-        await authenticate(request)
+        """Raises `Unauthorized` without a valid API key, and `PayloadTooLarge`. The MCP library
+        has no limits: it would read a body of a gigabyte.
+        """
+        body = BodyStream(Request(scope, receive))
+        request = Request(scope, body)
+        try:
+            caller = await authenticate(request)
+            body.wait_for = partial(runtime_of(request).body_pace.wait, caller.tenant_id)
+            read = await read_body(request, MAX_BODY)
+            if have_too_many_values([read.raw]):
+                raise PayloadTooLarge(f"A message can have at most {MAX_VALUES:,} values.")
+        except Exception:
+            await body.discard()
+            raise
         server = await self._start()
-        await server(scope, receive, send)
+        await server(scope, _replay(read.raw, receive), send)
 
     async def _start(self) -> ASGIApp:
         async with self._lock:
@@ -64,6 +78,16 @@ class McpEndpoint:
         self._stop.set()
         if self._task is not None:
             await self._task
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body that was read, and then what else the client sends."""
+    parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return parts.pop() if parts else await receive()
+
+    return replay
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -64,6 +65,27 @@ async def test_request_without_a_valid_key_is_401(http: httpx2.AsyncClient) -> N
         answer = await http.post("/mcp", headers=headers, json={})
         assert_problem(answer, 401, "unauthorized")
         assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_huge_message_is_refused(api: httpx2.AsyncClient) -> None:
+    """A body of 1 GB was read into memory, with any key."""
+    read = 0
+
+    async def send() -> AsyncIterator[bytes]:
+        nonlocal read
+        for _ in range(1_000):
+            read += 1
+            yield b" " * 100_000
+
+    headers = {"Content-Type": "application/json"}
+    assert_problem(await api.post("/mcp", content=send(), headers=headers), 413, "too_large")
+    assert read < 20
+    deep = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b"[" * 100_000
+    answer = await api.post("/mcp", content=deep, headers=headers)
+    assert answer.status_code == 400, answer.text
+    many = b'{"jsonrpc":"2.0","id":1,"params":[' + b"1," * 400_000 + b"1]}"
+    answer = await api.post("/mcp", content=many, headers=headers)
+    assert answer.status_code == 400, answer.text
 
 
 async def test_there_are_no_sessions(api: httpx2.AsyncClient) -> None:

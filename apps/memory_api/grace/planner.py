@@ -16,7 +16,7 @@ from memory_api.grace.corrections import Correction, choose_correction
 from memory_api.grace.execution_plan import ExecutionPlan, PlanStep, find_plan_problems
 from memory_api.grace.tools.port import Tool
 from memory_api.llm.errors import LLMError, LLMOverBudget
-from memory_api.llm.untrusted_text import fence_text
+from memory_api.llm.untrusted_text import fence_text, fit_text
 
 log = structlog.get_logger()
 
@@ -55,6 +55,7 @@ COMPLEXITY_CUES = tuple((each, re.compile(words, re.IGNORECASE))
                         for each, words in (*_PARTS, *_CUES))  # fmt: skip
 SEVERAL_QUESTIONS = 0.2
 MAX_ESTIMATED_LENGTH = 1_000
+MAX_COLLECTIONS_TOKENS = 8_000
 TEMPLATE_COMPLEXITY = 0.5
 
 
@@ -158,11 +159,7 @@ async def _plan_by_model(
     values = {
         "complexity": f"{complexity:.2f}",
         "tools": "\n".join(f"- {name}: {tool.description}" for name, tool in context.tools.items()),
-        "collections": "\n".join(
-            f"- {name}: {' '.join(description.split())}"
-            for name, description in context.collections
-        )
-        or "none",
+        "collections": _format_collections(context.collections),
         "bullets": context.bullets,
         "experience": "\n".join(f"- {each}" for each in context.experience),
         "situation": context.situation,
@@ -195,6 +192,13 @@ async def _plan_by_model(
         engine="llm",
         cited_bullets=[key for key in planned.cited_bullets if key in context.bullet_keys],
     )
+
+
+def _format_collections(collections: Sequence[tuple[str, str]]) -> str:
+    """Fenced, because whoever may write can describe a collection."""
+    lines = [f"- {name}: {' '.join(description.split())}" for name, description in collections]
+    text = fit_text("\n".join(lines), MAX_COLLECTIONS_TOKENS)
+    return fence_text(text, label="collections") if lines else "none"
 
 
 def _recall_plan(context: PlanningContext, complexity: float) -> ExecutionPlan | None:

@@ -127,6 +127,7 @@ _COMPARED_TOKENS = 9_000
 """Size up to which earlier attempts are added to a run, estimated. A reader compares them, and does
 not find the difference in more.
 """
+_MAX_AGENTS_TOKENS = 500
 _MIN_ATTEMPTS_TOKENS = 800
 """What the attempts get also if the run is larger."""
 _WEIGHTS = {
@@ -251,8 +252,10 @@ class PromptParts:
             ),
             "bullets": fence_text(bullets, label="bullets") if bullets else "",
             "events": _fenced_events(self.events, self.budget["events"]),
-            "agents": ", ".join(
-                f"{name} ({count})" for name, count in agent_steps(self.context.events).items()
+            "agents": _fence(
+                ", ".join(f"{name} ({n})" for name, n in agent_steps(self.context.events).items()),
+                "agents",
+                _MAX_AGENTS_TOKENS,
             ),
             "schema": schema_text(reflection_class(self.context.outcome)),
             "outcome": self._outcome(),

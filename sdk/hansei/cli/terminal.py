@@ -87,9 +87,9 @@ def print_document(text: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on one line."""
-    json.dump(value, sys.stdout, ensure_ascii=False)
-    sys.stdout.write("\n")
+    """Print one JSON document on one line. Characters that control a terminal are escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    sys.stdout.write(_UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
     sys.stdout.flush()
 
 

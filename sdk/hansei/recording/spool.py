@@ -294,9 +294,13 @@ def _home() -> Path:
 
 
 def _require_own(folder: Path) -> None:
-    """Raises `OSError` if another user could have prepared the folder."""
-    if sys.platform != "win32" and folder.stat().st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, "Another user owns the spool folder.")
+    """Raises `OSError` if another user could have prepared the folder. In a folder that all may
+    write, a link of theirs could lead to another folder of this user.
+    """
+    if sys.platform == "win32":
+        return
+    if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "Another user could have prepared the spool folder.")
 
 
 def _is_empty(folder: Path) -> bool:
