@@ -202,8 +202,11 @@ async def test_overview_sums_the_week(owner_of, api, runtime, tenant) -> None:
     page = (await owner_of.get("/console")).text
     assert "Agents sent 2 traces." in page
     assert "One bullet is new." in page
-    assert f">{key}</a> Pay twice." in page.split("Most harmful this week", 1)[1]
+    assert f">{key}</a> Pay twice." in page.split("What does harm", 1)[1]
     assert "2 harmful, 0 helpful" in page
+    assert "Helpful in 0 % of the verdicts of this week<" in page
+    assert f">{key}</a> Pay twice." in page.split("What was learned", 1)[1].split("</ul>", 1)[0]
+    assert re.search(r"Bullets that help</dt><dd>0<", page)
     drawn = cells(page, "Traces and new bullets by day")
     assert len(drawn) == 30
     assert [sum(int(row[column]) for row in drawn[-2:]) for column in (1, 2)] == [2, 1]

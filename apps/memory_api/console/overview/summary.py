@@ -14,7 +14,11 @@ from memory_api.analytics.improvement import WEEKS, Improvement, improvement_of
 from memory_api.analytics.queries import QuestionAnswer, load_answer
 from memory_api.analytics.questions import MAX_ROWS, Question, QuestionFilter
 from memory_api.budgets.usage import UsageFilter, sum_usage
-from memory_api.console.queries import list_harmful_bullets
+from memory_api.console.queries import (
+    count_helpful_bullets,
+    list_harmful_bullets,
+    list_newest_bullets,
+)
 from memory_api.grace.queries import list_agent_runs
 from memory_api.grace.tables import AgentRunRow
 from memory_api.playbooks.queries import ReviewCount, count_reviews
@@ -25,6 +29,8 @@ from memory_api.traces.queries import count_traces_by_day
 WEEK_DAYS = 7
 COST_DAYS = 30
 MAX_LISTED = 5
+EARLIER_DAYS = 56
+"""Days before the last week with which the verdicts of the week are compared."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,9 @@ class OverviewData:
     traces_by_day: Mapping[date, int]
     bullets_by_day: Mapping[date, int]
     cost_by_day: Mapping[date, float]
+    newest: Sequence[Any]
     harmful: Sequence[Any]
+    helpful_count: int
     playbooks: Sequence[ReviewCount]
     dead_runs: Sequence[RunRow]
     open_questions: Sequence[AgentRunRow]
@@ -49,9 +57,16 @@ class OverviewData:
         return sum(list(self.cost_by_day.values())[-WEEK_DAYS:])
 
     @property
-    def needs_person(self) -> bool:
-        reviews = any(p.quarantined_count or p.proposal_count for p in self.playbooks)
-        return bool(reviews or self.dead_runs or self.open_questions)
+    def waiting_count(self) -> int:
+        """What waits for a person: questions, proposals, quarantined bullets and dead runs."""
+        reviews = sum(p.quarantined_count + p.proposal_count for p in self.playbooks)
+        return reviews + len(self.dead_runs) + len(self.open_questions)
+
+    @property
+    def cost_per_helpful_bullet(self) -> float | None:
+        """The cost of the last `COST_DAYS` days by the bullets that help. None without one."""
+        cost = sum(self.cost_by_day.values())
+        return cost / self.helpful_count if self.helpful_count and cost else None
 
 
 async def load_overview(
@@ -77,7 +92,15 @@ async def load_overview(
         traces_by_day=_fill(traces, month),
         bullets_by_day=_fill(_sum_by(_objects(sizes), "day", "added_count"), month),
         cost_by_day=_fill({row["day"]: row["usd"] for row in costs}, month),
-        harmful=await list_harmful_bullets(session, project, _midnight(week[0]), MAX_LISTED),
+        newest=await list_newest_bullets(session, project, MAX_LISTED),
+        harmful=await list_harmful_bullets(
+            session,
+            project,
+            since=_midnight(week[0]),
+            before=_midnight(week[0] - timedelta(days=EARLIER_DAYS)),
+            limit=MAX_LISTED,
+        ),
+        helpful_count=await count_helpful_bullets(session, project),
         playbooks=await count_reviews(session, project),
         dead_runs=await list_runs(
             session, project_id=project, states=("dead",), cursor=None, limit=MAX_LISTED
