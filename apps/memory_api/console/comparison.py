@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -52,6 +53,13 @@ def compare_texts(before: str, after: str) -> Comparison:
         if d > c:
             right.append(Part("".join(new[c:d]), is_changed))
     return Comparison(left, right)
+
+
+def mark_passages(text: str, passages: Sequence[str]) -> list[Part]:
+    """A text with the passages that occur in it marked, the longest first."""
+    found = [re.escape(p) for p in sorted(passages, key=len, reverse=True) if p and p in text]
+    pieces = re.split(f"({'|'.join(found)})", text) if found else [text]
+    return [Part(piece, bool(number % 2)) for number, piece in enumerate(pieces) if piece]
 
 
 def _whole(text: str) -> list[Part]:

@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import Select, Text, case, cast, delete, func, literal, or_, select, update
+from sqlalchemy import (
+    Date,
+    Select,
+    Subquery,
+    Text,
+    case,
+    cast,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.auth.queries import tenant_is_active
@@ -88,37 +102,20 @@ async def list_harmful_bullets(
     counters of a bullet, one verdict of each trace counts, and that of an outcome only if it is
     confirmed.
     """
-    tenant, verdict = current_tenant_id(session), BulletVerdictRow
-    precedence = case({judge: n for n, judge in enumerate(JUDGE_PRECEDENCE)}, value=verdict.judge)
-    source = func.coalesce(cast(verdict.trace_id, Text), verdict.actor)
-    ranked = (
-        select(
-            verdict.bullet_id,
-            verdict.tag,
-            (verdict.created_at >= since).label("is_new"),
-            func.row_number()
-            .over(partition_by=(verdict.bullet_id, source), order_by=precedence)
-            .label("rank"),
-        )
-        .where(
-            verdict.tenant_id == tenant,
-            verdict.created_at >= before,
-            or_(verdict.judge != "outcome", verdict.confirmed),
-        )
-        .subquery()
-    )
+    ranked = _rank_verdicts(session, before)
+    is_new = ranked.c.created_at >= since
 
-    def count(tag: str, is_new: bool) -> Any:
-        return func.count().filter(ranked.c.tag == tag, ranked.c.is_new == is_new)
+    def count(tag: str, *conditions: Any) -> Any:
+        return func.count().filter(ranked.c.tag == tag, *conditions)
 
-    harmful, helpful = count("harmful", True), count("helpful", True)
+    harmful, helpful = count("harmful", is_new), count("helpful", is_new)
     counted = (
         select(
             ranked.c.bullet_id,
             harmful.label("harmful_count"),
             helpful.label("helpful_count"),
-            count("harmful", False).label("earlier_harmful_count"),
-            count("helpful", False).label("earlier_helpful_count"),
+            count("harmful", ~is_new).label("earlier_harmful_count"),
+            count("helpful", ~is_new).label("earlier_helpful_count"),
         )
         .where(ranked.c.rank == 1)
         .group_by(ranked.c.bullet_id)
@@ -142,6 +139,51 @@ async def list_harmful_bullets(
     return (await session.execute(statement)).all()
 
 
+async def count_verdicts_by_week(
+    session: AsyncSession, bullet_id: UUID, since: datetime
+) -> Sequence[Any]:
+    """`week` (its Monday), `helpful_count` and `harmful_count` of a bullet, counted as its counters
+    are. Weeks without a verdict are left out.
+    """
+    ranked = _rank_verdicts(session, since, BulletVerdictRow.bullet_id == bullet_id)
+    week = cast(func.date_trunc("week", ranked.c.created_at), Date).label("week")
+    statement = (
+        select(
+            week,
+            func.count().filter(ranked.c.tag == "helpful").label("helpful_count"),
+            func.count().filter(ranked.c.tag == "harmful").label("harmful_count"),
+        )
+        .where(ranked.c.rank == 1)
+        .group_by(week)
+        .order_by(week)
+    )
+    return (await session.execute(statement)).all()
+
+
+def _rank_verdicts(session: AsyncSession, since: datetime, *conditions: Any) -> Subquery:
+    """The verdicts that may count, with their rank among those of one trace."""
+    verdict = BulletVerdictRow
+    precedence = case({judge: n for n, judge in enumerate(JUDGE_PRECEDENCE)}, value=verdict.judge)
+    source = func.coalesce(cast(verdict.trace_id, Text), verdict.actor)
+    return (
+        select(
+            verdict.bullet_id,
+            verdict.tag,
+            verdict.created_at,
+            func.row_number()
+            .over(partition_by=(verdict.bullet_id, source), order_by=precedence)
+            .label("rank"),
+        )
+        .where(
+            verdict.tenant_id == current_tenant_id(session),
+            verdict.created_at >= since,
+            or_(verdict.judge != "outcome", verdict.confirmed),
+            *conditions,
+        )
+        .subquery()
+    )
+
+
 async def list_newest_bullets(session: AsyncSession, project: str, limit: int) -> Sequence[Any]:
     """The bullets that were added last: of `playbook`, `key`, `content`, `status`."""
     bullet = MemoryRow
@@ -163,7 +205,7 @@ async def count_helpful_bullets(session: AsyncSession, project: str) -> int:
     return (await session.execute(statement)).scalar_one()
 
 
-def _select_bullets(session: AsyncSession, project: str, *columns: Any) -> Select[Any]:
+def _select_bullets(session: AsyncSession, project: str, *columns: Any) -> Select[*tuple[Any, ...]]:
     """The bullets of a project that are not removed, with the names of their playbooks."""
     bullet, playbook = MemoryRow, PlaybookRow
     return (

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.console.comparison import Comparison, compare_texts
+from memory_api.console.queries import count_verdicts_by_week
 from memory_api.playbooks import queries
 from memory_api.playbooks.bullets.router import bullet_response
 from memory_api.playbooks.bullets.schemas import StoredBullet
@@ -24,6 +26,7 @@ MAX_VERSIONS = 200
 MAX_VERDICTS = 50
 MAX_SERVED = 20
 EFFECT_DAYS = 30
+WEEKS = 12
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class BulletLife:
     has_more_verdicts: bool
     origin: Sequence[Any]
     served: Sequence[Any]
+    weeks: Sequence[tuple[date, int, int]]
+    """Monday, helpful and harmful verdicts of each of the last `WEEKS` weeks; empty without any."""
 
     @property
     def traces(self) -> list[Any]:
@@ -77,7 +82,18 @@ async def load_life(session: AsyncSession, ref: PlaybookRef, key: str) -> Bullet
         has_more_verdicts=len(verdicts) > MAX_VERDICTS,
         origin=_without_repetition(await queries.list_provenance_links(session, row.id)),
         served=await list_served_traces(session, scope, key, limit=MAX_SERVED),
+        weeks=await _load_weeks(session, row.id),
     )
+
+
+async def _load_weeks(session: AsyncSession, bullet_id: UUID) -> list[tuple[date, int, int]]:
+    today = datetime.now(UTC).date()
+    monday = today - timedelta(days=today.weekday())
+    mondays = [monday - timedelta(weeks=number) for number in reversed(range(WEEKS))]
+    first = datetime(mondays[0].year, mondays[0].month, mondays[0].day, tzinfo=UTC)
+    rows = await count_verdicts_by_week(session, bullet_id, first)
+    counts = {row.week: (row.helpful_count, row.harmful_count) for row in rows}
+    return [(day, *counts.get(day, (0, 0))) for day in mondays] if counts else []
 
 
 def _without_repetition(links: Sequence[Any]) -> list[Any]:

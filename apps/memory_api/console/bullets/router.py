@@ -9,11 +9,12 @@ from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
-from memory_api.console.bullets.life import load_effects, load_life
+from memory_api.console.bullets.life import BulletLife, load_effects, load_life
+from memory_api.console.charts import Chart, Series, draw_chart
 from memory_api.console.comparison import compare_texts
 from memory_api.console.forms import SentForm, validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from memory_api.console.rendering import render_page
+from memory_api.console.rendering import format_number, format_short_day, render_page
 from memory_api.console.visit import Visit
 from memory_api.core.errors import HanseiError, InvalidRequest
 from memory_api.playbooks.bullets.router import (
@@ -48,8 +49,26 @@ async def show_bullet(
     if visit.later:
         shown["effects"] = await load_effects(session, ref, key)
     if visit.later != "part":
-        shown["life"] = await load_life(session, ref, key)
+        life = shown["life"] = await load_life(session, ref, key)
+        shown["history"] = _verdict_chart(visit, life)
     return render_page(visit, "bullets/life.html", **shown)
+
+
+def _verdict_chart(visit: Visit, life: BulletLife) -> Chart | None:
+    if not life.weeks:
+        return None
+    _, locale = visit.translation.gettext, visit.translation.locale
+    return draw_chart(
+        "bar",
+        _("Verdicts by week"),
+        [format_short_day(day, locale) for day, _helpful, _harmful in life.weeks],
+        [
+            Series(_("Helpful"), [float(helpful) for _day, helpful, _harmful in life.weeks]),
+            Series(_("Harmful"), [float(harmful) for _day, _helpful, harmful in life.weeks]),
+        ],
+        format=lambda value: format_number(value, locale),
+        summary=_("Last 12 weeks, by their Monday"),
+    )
 
 
 @router.get("/edit")

@@ -7,12 +7,18 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from memory_api.api.deps import Admin, CursorQuery, Reader, RuntimeDep
+from memory_api.api.deps import Admin, CursorQuery, Reader, RuntimeDep, Writer
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.rendering import render_page
-from memory_api.console.review.waiting import load_quarantined, load_waiting_proposals
+from memory_api.console.review.waiting import (
+    MAX_QUARANTINED,
+    load_quarantined,
+    load_waiting_proposals,
+)
 from memory_api.core.errors import InvalidRequest
+from memory_api.playbooks.bullets.router import delete_bullet, update_bullet
+from memory_api.playbooks.bullets.schemas import UpdateBulletRequest
 from memory_api.playbooks.proposals.router import accept_proposal, reject_proposal
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.schemas import DecideProposalRequest
@@ -43,6 +49,27 @@ async def show_review(
         is_first=cursor is None,
         done=done,
     )
+
+
+@router.post("/bullets")
+async def decide_bullets(
+    name: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer, form: Form
+) -> Response:
+    """Confirm, archive or delete the checked bullets."""
+    keys = list(dict.fromkeys(form.texts("bullet")))[:MAX_QUARANTINED]
+    if not keys:
+        raise InvalidRequest("Check at least one bullet.", field="bullet")
+    reason = form.text("reason")[:2_000]
+    if form.text("status") == "deleted" and not reason:
+        raise InvalidRequest("Enter a reason. It becomes part of the history.", field="reason")
+    for key in keys:
+        if form.text("status") == "deleted":
+            await delete_bullet(name, key, runtime, caller, visit.project, None, reason)
+        else:
+            values = {"project_id": visit.project, "reason": reason or None}
+            body = validate_body(UpdateBulletRequest, values | {"status": form.text("status")})
+            await update_bullet(name, key, body, Response(), runtime, caller, None, False)
+    return RedirectResponse(visit.link("playbooks", name, "review", done="changed"), 303)
 
 
 @router.post("/{proposal_id}")

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from memory_api.console.comparison import Comparison, compare_texts
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from memory_api.console.comparison import Comparison, Part, compare_texts, mark_passages
 from memory_api.core.errors import HanseiError
 from memory_api.core.pagination import Cursor, time_and_id_cursor
 from memory_api.memories.tables import MemoryRow
@@ -17,11 +19,13 @@ from memory_api.playbooks.proposals.review import accept_proposal
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.tables import BulletVerdictRow, ProposalRow
 from memory_api.runtime import Runtime
+from memory_api.text.quotations import QUOTATIONS
 
 MAX_PROPOSALS = 10
 """Proposals of a page. Each one is tried on the playbook as it is now."""
 MAX_QUARANTINED = 20
 MAX_SHOWN_VERDICTS = 5
+MAX_SHOWN_TRACES = 3
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,19 @@ def _to_preview(result: DeltaResult) -> DeltaPreview:
 
 @dataclass(frozen=True)
 class QuarantinedBullet:
-    """A bullet that is no longer served, and its latest verdicts."""
+    """A bullet that is not served, and its latest verdicts. The changed parts of its text are
+    copied from outside text. `trace_ids` are the runs that taught it.
+    """
 
     row: MemoryRow
     verdicts: Sequence[BulletVerdictRow]
+    parts: Sequence[Part]
+    trace_ids: Sequence[UUID]
+
+    @property
+    def was_served(self) -> bool:
+        """Whether it was active before. A new bullet that quotes a tool never was."""
+        return not self.row.metadata_.get(QUOTATIONS)
 
 
 async def load_quarantined(
@@ -100,8 +113,14 @@ async def load_quarantined(
         rows = await queries.list_bullets(
             session, playbook.scope_id, status="quarantined", limit=MAX_QUARANTINED
         )
-        found: list[QuarantinedBullet] = []
-        for row in rows[:MAX_QUARANTINED]:
-            verdicts = await queries.list_verdicts(session, row.id, None, MAX_SHOWN_VERDICTS)
-            found.append(QuarantinedBullet(row, verdicts[:MAX_SHOWN_VERDICTS]))
-    return found
+        return [await _load_quarantined(session, row) for row in rows[:MAX_QUARANTINED]]
+
+
+async def _load_quarantined(session: AsyncSession, row: MemoryRow) -> QuarantinedBullet:
+    verdicts = await queries.list_verdicts(session, row.id, None, MAX_SHOWN_VERDICTS)
+    links = await queries.list_provenance_links(session, row.id)
+    parts = mark_passages(row.content, row.metadata_.get(QUOTATIONS) or ())
+    traces = dict.fromkeys(link.trace_id for link in links if link.trace_id)
+    return QuarantinedBullet(
+        row, verdicts[:MAX_SHOWN_VERDICTS], parts, list(traces)[:MAX_SHOWN_TRACES]
+    )
