@@ -43,7 +43,7 @@ class ConsoleClient:
         link = LATER.search(page.text)
         return await self.http.get(html.unescape(link[1])) if link else page
 
-    async def send(self, path: str, **fields: str) -> httpx2.Response:
+    async def send(self, path: str, **fields: str | list[str]) -> httpx2.Response:
         """Send a form with the CSRF token of the session."""
         token = CSRF.search((await self.http.get("/console")).text)
         assert token

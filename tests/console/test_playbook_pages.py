@@ -7,6 +7,10 @@ import re
 
 import httpx2
 import pytest
+from sqlalchemy import update
+
+from memory_api.memories.tables import MemoryRow
+from memory_api.text.quotations import QUOTATIONS
 
 HARMFUL_TEXT = "Always retry a payment at once."
 BULLETS = [
@@ -148,6 +152,48 @@ async def test_proposal_and_quarantine_are_reviewed(owner_of, console, tenant, a
     assert back.headers["location"].endswith("review?done=changed")
 
 
+async def test_review_marks_quoted_words_and_decides_several(
+    owner_of, api, runtime, tenant
+) -> None:
+    first, second = await fill(api)
+    for key in (first, second):
+        await api.patch(f"/api/v1/playbooks/support/bullets/{key}", json={"status": "quarantined"})
+    quoted = {QUOTATIONS: ["retry a payment", "not in the text"]}
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        bullet = (MemoryRow.tenant_id == tenant.id) & (MemoryRow.key == first)
+        await session.execute(update(MemoryRow).where(bullet).values(metadata_=quoted))
+    page = await owner_of.get(f"{BOOK}/review")
+    assert "Always <mark>retry a payment</mark> at once." in page.text
+    assert "The marked words are copied from a tool or a user." in plain(page)
+    assert ">Confirm</button>" in page.text
+    nothing = await owner_of.send(f"{BOOK}/review/bullets", status="active")
+    assert nothing.status_code == 422
+    assert "Check at least one bullet." in nothing.text
+    no_reason = await owner_of.send(f"{BOOK}/review/bullets", bullet=first, status="deleted")
+    assert "Enter a reason." in no_reason.text
+    both = {"bullet": [first, second], "status": "active", "reason": "Both are right."}
+    assert (await owner_of.send(f"{BOOK}/review/bullets", **both)).status_code == 303
+    found = await api.get("/api/v1/playbooks/support/bullets", params={"status": "active"})
+    assert {bullet["id"] for bullet in found.json()["items"]} == {first, second}
+
+
+async def test_bullet_page_begins_with_its_verdicts(owner_of, api) -> None:
+    key, _ = await fill(api)
+    address = f"{BOOK}/bullets/{key}"
+    assert "Not judged yet." in (await owner_of.get(address)).text
+    await api.post(
+        f"/api/v1/playbooks/support/bullets/{key}/verdicts",
+        json={"tag": "harmful", "reason": "It paid twice."},
+    )
+    page = (await owner_of.get(address)).text
+    assert "Not judged yet." not in page
+    table = page.split("Verdicts by week", 1)[1].split("</table>", 1)[0]
+    weeks = re.findall(r'<tr><th scope="row">.*?</th>(.*?)</tr>', table)
+    assert len(weeks) == 12
+    assert weeks[-1] == '<td class="number">0</td><td class="number">1</td>'
+    assert page.index("Verdicts by week") < page.index("Where it came from")
+
+
 async def test_timeline_compares_and_restores(owner_of, api) -> None:
     key, _ = await fill(api)
     await api.delete(f"/api/v1/playbooks/support/bullets/{key}")
@@ -207,6 +253,7 @@ async def test_other_tenant_and_project_see_nothing(console, make_tenant, tenant
         ("/bullets/{key}/delete", {"reason": "x"}),
         ("/restore", {"version": "0", "confirmed": "1"}),
         ("/review/00000000-0000-7000-8000-000000000000", {"decision": "accept"}),
+        ("/review/bullets", {"bullet": "{key}", "status": "active"}),
     ],
 )
 async def test_read_key_changes_nothing(console, tenant, api, path: str, fields: dict) -> None:
