@@ -60,7 +60,9 @@ def query_names(operation: dict[str, Any]) -> list[str]:
 
 
 async def fill(api: AsyncClient, drain: Any, tenant: Any, marker: str) -> dict[str, str]:
-    """A trace with its runs, a memory, a playbook and a proposal in the project `other`."""
+    """A trace with its runs, a memory, a playbook and a proposal, a document, an agent run that
+    waits for a person, and a webhook, in the project `other`.
+    """
     book = Book(api)
     delta = {"type": "ADD", "section": "pat", "content": f"Use {marker}"}
     url = f"{book.url}/deltas"
@@ -75,7 +77,32 @@ async def fill(api: AsyncClient, drain: Any, tenant: Any, marker: str) -> dict[s
     (await api.patch(book.url, json=settings)).raise_for_status()
     held = {"deltas": [delta | {"content": f"Avoid {marker}"}], "project_id": "other"}
     proposal = (await api.post(url, json=held)).json()["proposal_id"]
+    of_other = {"project_id": "other"}
+    collection = {"name": "book", "description": marker} | of_other
+    (await api.post("/api/v1/collections", json=collection)).raise_for_status()
+    document = await api.post(
+        "/api/v1/collections/book/documents",
+        params={"source": f"{marker}.txt"} | of_other,
+        content=f"The word is {marker}.",
+        headers={"Content-Type": "text/plain"},
+    )
+    plan = {"steps": [{"step_id": 1, "action": "ask_user", "description": "d", "query": marker}]}
+    agent_run = await api.post(
+        "/api/v1/agents/runs", json={"query": marker, "plan": plan} | of_other
+    )
+    await drain(tenant.id)
+    run_url = f"/api/v1/agents/runs/{agent_run.json()['id']}"
+    (intervention,) = (await api.get(f"{run_url}/interventions")).json()["items"]
+    webhook = {"url": f"https://{marker}.example/hook"} | of_other
+    made = (await api.post("/api/v1/webhooks", json=webhook)).json()
+    await api.post(f"/api/v1/webhooks/{made['id']}/test")
+    deliveries = await api.get(f"/api/v1/webhooks/{made['id']}/deliveries")
     return {
+        "agent_run_id": agent_run.json()["id"],
+        "intervention_id": intervention["id"],
+        "document_id": document.json()["id"],
+        "webhook_id": made["id"],
+        "delivery_id": deliveries.json()["items"][0]["id"],
         "trace_id": trace_id,
         "run_id": runs.json()["items"][0]["id"],
         "memory_id": await new_memory(api, f"{marker} fact", project_id="other"),
@@ -122,6 +149,12 @@ async def snapshot(api: AsyncClient, ids: dict[str, str]) -> list[Any]:
     paths = ("/traces", "/memories", "/playbooks/book/bullets", "/playbooks/book/proposals")
     seen: list[Any] = [(await api.get(f"/api/v1{p}", params=params)).json() for p in paths]
     seen.append((await api.get(f"/api/v1/runs/{ids['run_id']}")).json()["state"])
+    seen.append((await api.get(f"/api/v1/agents/runs/{ids['agent_run_id']}")).json()["state"])
+    url = "/api/v1/collections/book/documents"
+    documents = (await api.get(url, params=params)).json()["items"]
+    webhooks = (await api.get("/api/v1/webhooks")).json()["items"]
+    assert len(documents) == len(webhooks) == 1
+    seen += [documents, webhooks]
     return seen
 
 
@@ -146,6 +179,21 @@ async def test_other_tenant_reaches_nothing(
             assert answer.status_code < 500, (method, path, answer.text)
             assert marker not in answer.text, (method, path)
     assert (await snapshot(api, ids), await count(runtime, tenant.id)) == before
+
+
+async def test_conversation_of_another_tenant_or_project_is_not_continued(
+    api: AsyncClient, http: AsyncClient, tenant: Any, make_tenant: Any, drain: Any
+) -> None:
+    plan = {"steps": [{"step_id": 1, "action": "reasoning", "description": "d", "query": "q"}]}
+    asked = {"query": "What is the vault code?", "plan": plan, "project_id": "other"}
+    run = await api.post("/api/v1/agents/runs", json=asked)
+    await drain(tenant.id)
+    follow_up = {"query": "And of the other one?", "previous_run_id": run.json()["id"]}
+    stranger, mine = (await make_tenant()).auth(), await new_key(api, "admin", project_id="mine")
+    for headers in (stranger, mine):
+        answer = await http.post("/api/v1/agents/runs", json=follow_up, headers=headers)
+        assert answer.status_code == 422, answer.text
+        assert "vault" not in answer.text
 
 
 def mutate(value: Any, chance: random.Random) -> Any:

@@ -36,7 +36,8 @@ from memory_api.embedded.supervisor import (
 )
 from memory_api.llm.registry import check_model_settings
 
-HANSEI_COMMAND = (sys.executable, "-m", "memory_api")
+HANSEI_COMMAND = (sys.executable, "-P", "-m", "memory_api")
+"""Without `-P`, Python would import modules of the current folder, such as a cloned one."""
 API_DRAIN_SECONDS = 3.5
 """Time between the signal to stop and the kill of an API process, in seconds."""
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"

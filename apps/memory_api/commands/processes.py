@@ -88,8 +88,7 @@ def _start_api(
 
 
 async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
-    ISOLATION.is_enabled = True
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    _enable_isolation()
     # A runtime that cannot be opened ends the process with its message, before the server starts.
     async with return_memory(), open_runtime(settings, url) as runtime:
         await _check_database(runtime)
@@ -111,6 +110,15 @@ async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
             watcher = asyncio.create_task(_shut_down_on(stop, server))
             await server.serve(sockets=[listener])
             watcher.cancel()
+
+
+def _enable_isolation() -> None:
+    """Let large inputs be processed in other processes, and in threads that let others go first.
+    Python would import modules of the current folder into these processes.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
+    ISOLATION.is_enabled = True
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
 
 
 async def _check_database(runtime: Runtime) -> None:
@@ -151,8 +159,7 @@ def _start_worker(settings: Settings, data_dir: Path | None) -> None:
 
 
 async def _work(settings: Settings, url: str) -> None:
-    ISOLATION.is_enabled = True
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    _enable_isolation()
     os.nice(WORKER_PRIORITY)
     async with return_memory(), open_runtime(settings, url, background=True) as runtime:
         await _check_database(runtime)

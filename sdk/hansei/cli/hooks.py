@@ -29,6 +29,7 @@ from hansei.coding_agents.hook_settings import (
     uninstall_hooks,
 )
 from hansei.coding_agents.hooks import (
+    PYTHON_COMMAND,
     SEND_TIMEOUT_SECONDS,
     TIME_LIMIT_SECONDS,
     HookOptions,
@@ -273,4 +274,4 @@ def _hook_command(playbook: str, project: str | None, data_dir: Path | None) -> 
     if data_dir is None:
         return f"{shlex.join(['hansei', *options])} --data-dir ~/{DATA_DIR}"
     directory = str(data_dir.absolute())
-    return shlex.join([sys.executable, "-m", "hansei", *options, "--data-dir", directory])
+    return shlex.join([*PYTHON_COMMAND, *options, "--data-dir", directory])

@@ -44,6 +44,10 @@ from hansei.types import Json
 if TYPE_CHECKING:
     from hansei.client import Hansei
 
+PYTHON_COMMAND = (sys.executable, "-P", "-m", "hansei")
+"""Without `-P`, Python would import modules of the current folder, which is that of the session: a
+cloned repository could execute its own code.
+"""
 TIME_LIMIT_SECONDS = 8.0
 """After this, the process of a hook ends, whatever it does."""
 RENDER_TIMEOUT_SECONDS = 4.0
@@ -252,7 +256,7 @@ def start_sender(data_dir: Path) -> None:
         options = {"creationflags": subprocess.DETACHED_PROCESS}
     nothing = subprocess.DEVNULL
     subprocess.Popen(
-        [sys.executable, "-m", "hansei", "hooks", "send", "--quiet", "--data-dir", str(data_dir)],
+        [*PYTHON_COMMAND, "hooks", "send", "--quiet", "--data-dir", str(data_dir)],
         stdin=nothing,
         stdout=nothing,
         stderr=nothing,
