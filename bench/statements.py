@@ -118,6 +118,15 @@ def _corrected_call(run: _Run, fact: StatedFact) -> Iterator[bool]:
     yield bool(fact.values["changes"]) == (_values(worked) != _values(failed))
 
 
+def _retried_call(run: _Run, fact: StatedFact) -> Iterator[bool]:
+    worked, *failed = fact.event_ids
+    keys = {(run.event(i).get("tool_name"), _values(run.event(i))) for i in fact.event_ids}
+    yield len(keys) == 1
+    yield bool(failed) and fact.values["attempts"] > len(failed)
+    if run.response(worked):
+        yield not _has_envelope(run.response(worked))
+
+
 def _values(event: Raw) -> str:
     content = event["content"]
     try:
@@ -243,6 +252,7 @@ _CHECKS = {
     "counts": _counts,
     "failed_call": _failed_call,
     "corrected_call": _corrected_call,
+    "retried_call": _retried_call,
     "repeated_call": _repeated_call,
     "quotation": _quotation,
     "error": _error,

@@ -26,8 +26,12 @@ RAW: dict[str, Any] = {
     "events": [
         event(1, 0, event_type="tool_call", content='{"command": "make"}'),
         event(2, 9, event_type="tool_response", content="no", metadata={"exit_code": 2}),
-        event(3, 9, event_type="tool_call", content='{"command": "ls"}'),
+        event(3, 9, event_type="tool_call", content='{"command": "make"}'),
         event(4, 10, event_type="tool_response", content="ok", metadata={"exit_code": 0}),
+        event(5, 10, event_type="tool_call", content='{"id": 1}', tool_name="get"),
+        event(6, 10, event_type="tool_response", content="no", error={"message": "no"}),
+        event(7, 10, event_type="tool_call", content='{"id": 2}', tool_name="get"),
+        event(8, 10, event_type="tool_response", content="ok"),
     ],
 }
 
@@ -49,6 +53,7 @@ def facts() -> list[Fact]:
         (FactKind.EXIT_CODE, {"code": 3}),
         (FactKind.DURATION, {"seconds": 8.0}),
         (FactKind.CORRECTED_CALL, {"changes": []}),
+        (FactKind.RETRIED_CALL, {"attempts": 1}),
     ],
 )
 def test_wrong_fact_is_found(kind: FactKind, wrong: dict[str, Any]) -> None:

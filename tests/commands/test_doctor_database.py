@@ -6,8 +6,10 @@ import json
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
+from httpx2 import AsyncClient
 from sqlalchemy import text, update
 
 from memory_api.auth.tables import ApiKeyRow
@@ -21,14 +23,24 @@ from memory_api.commands.database_checks import (
     check_table_indexes,
 )
 from memory_api.commands.installation_checks import check_distribution
-from memory_api.commands.tenant_checks import check_runs_and_keys
+from memory_api.commands.tenant_checks import check_all_tenants
+from memory_api.core.ids import new_id
 from memory_api.core.personal_data import PERSONAL_DATA
 from memory_api.core.settings import Settings
+from memory_api.evaluation.evaluate import store_evaluation
+from memory_api.evaluation.schemas import (
+    Criterion,
+    CriterionScore,
+    EvaluationResults,
+    EvaluatorResult,
+)
 from memory_api.grace.config import load_config
 from memory_api.runs.lifecycle import new_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
+from memory_api.traces.schemas import OutcomeConflict, OutcomeType
 from tests.conftest import Database, TestTenant
+from tests.support.api_calls import new_trace
 from tests.support.server_command import run_command
 
 
@@ -175,7 +187,7 @@ async def test_stuck_and_dead_runs_are_found(
     runtime: Runtime, worker_runtime: Runtime, tenant: TestTenant
 ) -> None:
     async def look() -> tuple[bool, str]:
-        runs, _ = await check_runs_and_keys(worker_runtime.sessions, [tenant.id])
+        runs, *_ = await check_all_tenants(worker_runtime.sessions, [tenant.id])
         return runs.ok, runs.message
 
     async with runtime.sessions.for_tenant(tenant.id) as session:
@@ -204,7 +216,7 @@ async def test_missing_and_expiring_keys_are_found(
     runtime: Runtime, worker_runtime: Runtime, tenant: TestTenant
 ) -> None:
     async def look() -> tuple[bool, str, str]:
-        _, keys = await check_runs_and_keys(worker_runtime.sessions, [tenant.id])
+        _, keys, _ = await check_all_tenants(worker_runtime.sessions, [tenant.id])
         return keys.ok, keys.message, keys.fix
 
     async def expire(at: datetime) -> None:
@@ -346,3 +358,30 @@ def test_missing_libraries_of_personal_data_are_found(monkeypatch: pytest.Monkey
     on = Settings(_env_file=None, pii_redaction="all")  # type: ignore[call-arg]
     found = installation_checks.check_personal_data(on)
     assert (found.ok, found.fix) == (False, "Run `pip install hansei-server[pii]`.")
+
+
+async def test_conflicts_of_an_older_rule_are_counted(
+    runtime: Runtime, worker_runtime: Runtime, tenant: TestTenant, api: AsyncClient
+) -> None:
+    """A conflict in which the client declared no check was decided by an older rule."""
+
+    async def look() -> tuple[bool, str, str]:
+        *_, conflicts = await check_all_tenants(worker_runtime.sessions, [tenant.id])
+        return conflicts.ok, conflicts.message, conflicts.fix
+
+    ids = [await new_trace(api, outcome="success", reflect="never") for _ in range(3)]
+    evaluations = {
+        ids[0]: CriterionScore(Criterion.CORRECTNESS, 0.2, ("so",), declared=True),
+        ids[1]: CriterionScore(Criterion.CORRECTNESS, 0.2, ("so",)),
+    }
+    conflict = OutcomeConflict(
+        reported=OutcomeType.SUCCESS, check=OutcomeType.FAILURE, reasons=["so"]
+    )
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        for trace_id, score in evaluations.items():
+            results = EvaluationResults({"deterministic": EvaluatorResult((score,))})
+            await store_evaluation(session, UUID(trace_id), new_id(), results, conflict)
+    ok, message, fix = await look()
+    assert ok
+    assert message.startswith("2 traces have an outcome that a check contradicts; 1 of these")
+    assert "send the outcome again with `match`" in fix

@@ -54,11 +54,75 @@ def test_other_command_is_no_other_argument() -> None:
     assert rules(rows) == []
 
 
+def test_other_command_is_no_correction() -> None:
+    """A command that ended with an exit code was carried out: another one is another call."""
+    status = call("bash", {"command": "kubectl rollout status"}, "", exit_code=1)
+    pods = call("bash", {"command": "kubectl get pods"}, "0/1", exit_code=0)
+    text = call("bash", "make build", "", exit_code=2) + call("bash", "make all", "", exit_code=0)
+    assert facts([*status, *pods, *text], FactKind.CORRECTED_CALL) == []
+    rejected = call("bash", {"command": "ls; cd"}, "", error={"message": "only one"})
+    accepted = call("bash", {"command": "ls"}, "a", exit_code=0)
+    assert len(facts([*rejected, *accepted], FactKind.CORRECTED_CALL)) == 1
+
+
+BUSY: dict[str, Any] = {"error": {"message": "device busy"}}
+
+
+def test_identical_call_that_worked_later() -> None:
+    busy = [row for _ in range(2) for row in call("read_plate", {"well": "C4"}, "", **BUSY)]
+    rows = [*busy, *call("read_plate", {"well": "C4"}, "0.31")]
+    for row, second in zip(rows, range(0, 60, 10), strict=True):
+        row["timestamp"] = f"2026-11-24T10:00:{second:02d}Z"
+    result = reflection(rows, "failure")
+    assert result is not None
+    assert "“device busy”. An identical call succeeded on attempt 3, 40.0 seconds later (e4)." in (
+        result.reflection_text
+    )
+    assert result.rules == []
+    for kind in (FactKind.CORRECTED_CALL, FactKind.REPEATED_CALL):
+        assert facts(rows, kind) == []
+    timeout = {"error_category": "timeout_error", "error_message": "timed out"}
+    assert rules(rows, error=timeout) == []
+
+
+def test_changed_argument_is_no_correction_if_the_first_one_worked_too() -> None:
+    rows = [
+        *call("read_plate", {"well": "C4"}, "", **BUSY),
+        *call("read_plate", {"well": "C5"}, "0.30"),
+        *call("read_plate", {"well": "C4"}, "0.31"),
+    ]
+    assert facts(rows, FactKind.CORRECTED_CALL) == []
+    (retried,) = facts(rows, FactKind.RETRIED_CALL)
+    assert (retried.values["attempts"], retried.values["seconds"]) == (2, None)
+
+
+def test_response_that_changes_later_gives_no_advice() -> None:
+    busy = call("read_plate", {"well": "C4"}, "busy")
+    rows = [*busy, *busy, *busy, *call("read_plate", {"well": "C4"}, "0.31")]
+    result = reflection(rows, "failure")
+    assert result is not None
+    assert "A later identical call did not return it." in result.reflection_text
+    assert result.rules == []
+
+
+def test_strategies_that_say_the_same_are_one() -> None:
+    failed = call("search", {"text": "x"}, "", **FAILED)
+    other = call("lookup", {"key": "x"}, "", **FAILED)
+    (both,) = rules([*failed, *failed, *other, *other])
+    assert both.endswith("Observed with: `lookup`, `search`.")
+    timeout = {"error_category": "timeout_error", "error_message": "timed out"}
+    (stated,) = rules([*failed, *failed], error=timeout)
+    assert stated.startswith("When a call times out")
+    again = call("get_user", {"user_id": "u-7"}, "", error={"message": "no such user"})
+    known = call("get_user", {"user_id": "u-9"}, "Ann")
+    assert len(rules([*CORRECTED, *again, *again, *known])) == 1
+
+
 def test_identical_call_without_effect() -> None:
     failed = call("search", {"text": "x"}, "", **FAILED)
     assert rules([*failed, *failed]) == [
-        "When a call fails, do not send it again unchanged: change its arguments or use another "
-        "tool. Observed with: `search`."
+        "When a call fails again with the same arguments, change them, use another tool, or wait "
+        "before another attempt. Observed with: `search`."
     ]
     same = call("search", {"text": "x"}, "0 results")
     assert rules([*same, *same]) == []
@@ -113,8 +177,10 @@ def test_every_kind_of_fact_has_a_sentence_in_both_languages() -> None:
     slow = call("pay", {"a": 2}, "ok", metadata={"duration_s": 60})
     fast = call("look", {"a": 2}, "ok", metadata={"duration_s": 1})
     tested = call("sh", "pytest", "1 failed", exit_code=1)
+    retried = [*call("scan", {"a": 1}, "", **FAILED), *call("scan", {"a": 1}, "ok")]
     rows = [
-        *ENGLISH, *slow, *fast, *fast, *tested, {"event_type": "error_event", "content": "Boom"},
+        *ENGLISH, *slow, *fast, *fast, *retried, *tested,
+        {"event_type": "error_event", "content": "Boom"},
         says("It is 55."), user("No: always use `uv run`."), says("It is 77."),
     ]  # fmt: skip
     found = facts(rows, attempts=[won], ground_truth=truth, test_report=report)

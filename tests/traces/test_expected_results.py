@@ -8,7 +8,7 @@ import pytest
 from httpx2 import AsyncClient
 
 from memory_api.traces.expected_results import MATCH_RULES, declared_match, with_match
-from tests.support.api_calls import new_trace, trace
+from tests.support.api_calls import ndjson, new_trace, send_lines, trace
 from tests.support.cases import each_case
 from tests.support.problems import assert_problem
 
@@ -79,3 +79,36 @@ async def test_invalid_match_is_422(
     errors = assert_problem(answer, 422, "invalid")["errors"]
     assert [error["field"] for error in errors] == [field]
     assert all(name in str(errors) for name in named)
+
+
+@each_case(
+    ("fields", "named"),
+    [
+        ({"match": "fuzzy"}, MATCH_RULES),
+        ({"match": "number"}, ("'number'", "'Paris'")),
+        ({"ground_truth": "Rome", "match": "number"}, ("'number'", "'Rome'")),
+    ],
+)
+async def test_invalid_match_of_an_outcome_is_422_and_changes_nothing(
+    api: AsyncClient, fields: dict[str, Any], named: tuple[str, ...]
+) -> None:
+    """Also a match for the ground truth that the trace has already."""
+    trace_id = await new_trace(api, ground_truth="Paris", outcome=None)
+    answer = await api.post(
+        f"/api/v1/traces/{trace_id}/outcome", json={"outcome": "success"} | fields
+    )
+    assert all(name in answer.text for name in named)
+    assert_problem(answer, 422, "invalid")
+    back = (await api.get(f"/api/v1/traces/{trace_id}")).json()
+    assert (back["outcome"], back["ground_truth"]) == (None, "Paris")
+
+
+async def test_invalid_match_of_a_line_is_named_and_the_next_line_is_stored(
+    api: AsyncClient,
+) -> None:
+    traces = [trace(ground_truth="Paris", match="number"), trace(ground_truth="4", match="number")]
+    answer = (await send_lines(api, ndjson(traces))).json()
+    assert (answer["stored"], answer["rejected"]) == (1, 1)
+    error = answer["items"][0]["error"]
+    assert error["code"] == "invalid"
+    assert all(name in str(error) for name in ("'number'", "'Paris'"))

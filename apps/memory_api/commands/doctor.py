@@ -37,7 +37,7 @@ from memory_api.commands.installation_checks import (
     check_packages,
     check_personal_data,
 )
-from memory_api.commands.tenant_checks import check_runs_and_keys
+from memory_api.commands.tenant_checks import check_all_tenants
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.db_errors import UNDEFINED_TABLE, driver_message, sqlstate
 from memory_api.core.errors import HanseiError
@@ -216,7 +216,7 @@ async def _check_disk(settings: Settings, urls: DatabaseUrls) -> CheckResult:
 
 async def _check_tenants(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckResult]:
     async with _open_sessions(urls.worker) as sessions:
-        return await check_runs_and_keys(sessions)
+        return await check_all_tenants(sessions)
 
 
 async def _check_extension(settings: Settings, urls: DatabaseUrls) -> CheckResult:

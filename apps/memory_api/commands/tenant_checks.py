@@ -1,4 +1,4 @@
-"""The checks of `hansei doctor` on the runs and API keys of all tenants."""
+"""The checks of `hansei doctor` on the runs, API keys and conflicts of all tenants."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ EXPIRY_WARNING = timedelta(days=7)
 
 PROBLEM_RUNS = load_sql("maintenance/maintenance.sql", "count_problem_runs")
 KEY_STATES = load_sql("maintenance/maintenance.sql", "count_keys")
+CONFLICTS = load_sql("maintenance/maintenance.sql", "count_conflicts")
 
 
 @dataclass
-class RunAndKeyProblems:
+class TenantProblems:
     """Findings of all checked tenants."""
 
     runs: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter[str]))
@@ -33,30 +34,40 @@ class RunAndKeyProblems:
     expired_key_count: int = 0
     expiring: list[UUID] = field(default_factory=list[UUID])
     """Tenants with keys that expire within `EXPIRY_WARNING`."""
+    conflict_count: int = 0
+    undeclared_conflict_count: int = 0
+    """Conflicts in which the client declared no check."""
 
 
-async def check_runs_and_keys(
+async def check_all_tenants(
     sessions: Sessions, tenants: Sequence[UUID] | None = None
 ) -> Sequence[CheckResult]:
-    """Return two results: runs and keys. Without `tenants`, checks the first 200 active tenants;
-    `sessions` must then have the worker role.
+    """Return three results: runs, keys and conflicts. Without `tenants`, checks the first 200
+    active tenants; `sessions` must then have the worker role.
     """
     if tenants is None:
         async with sessions.without_tenant() as session:
             tenants = await list_active_tenant_ids(session)
-    problems = RunAndKeyProblems()
+    problems = TenantProblems()
     for tenant_id in tenants[:MAX_CHECKED_TENANTS]:
         await _check_tenant(sessions, tenant_id, problems)
-    return [_runs_result(problems), _keys_result(problems, len(tenants))]
+    return [
+        _runs_result(problems),
+        _keys_result(problems, len(tenants)),
+        _conflicts_result(problems),
+    ]
 
 
-async def _check_tenant(sessions: Sessions, tenant_id: UUID, problems: RunAndKeyProblems) -> None:
+async def _check_tenant(sessions: Sessions, tenant_id: UUID, problems: TenantProblems) -> None:
     async with sessions.for_tenant(tenant_id) as session:
         limit = {"tenant": tenant_id, "limit": STUCK_AFTER}
         for problem, kind, count in await session.execute(PROBLEM_RUNS, limit):
             problems.runs[problem][kind] += count
         warning = {"tenant": tenant_id, "warning": EXPIRY_WARNING}
         keys = (await session.execute(KEY_STATES, warning)).one()
+        conflicts = (await session.execute(CONFLICTS, {"tenant": tenant_id})).one()
+    problems.conflict_count += conflicts.total
+    problems.undeclared_conflict_count += conflicts.undeclared
     problems.expired_key_count += keys.expired
     if not keys.usable:
         problems.without_key.append(tenant_id)
@@ -64,7 +75,7 @@ async def _check_tenant(sessions: Sessions, tenant_id: UUID, problems: RunAndKey
         problems.expiring.append(tenant_id)
 
 
-def _runs_result(problems: RunAndKeyProblems) -> CheckResult:
+def _runs_result(problems: TenantProblems) -> CheckResult:
     messages_and_fixes = {
         "stuck": (
             f"stuck for {STUCK_AFTER.seconds // 60} minutes",
@@ -86,7 +97,7 @@ def _runs_result(problems: RunAndKeyProblems) -> CheckResult:
     return CheckResult("runs", True, "no run is stuck or dead")
 
 
-def _keys_result(problems: RunAndKeyProblems, tenant_count: int) -> CheckResult:
+def _keys_result(problems: TenantProblems, tenant_count: int) -> CheckResult:
     if not tenant_count:
         fix = (
             "Run `hansei tenant create NAME`, then `hansei key create --tenant NAME`. If there are"
@@ -106,6 +117,19 @@ def _keys_result(problems: RunAndKeyProblems, tenant_count: int) -> CheckResult:
     if problems.expired_key_count:
         message += f"; {problems.expired_key_count} others are expired"
     return CheckResult("keys", True, message)
+
+
+def _conflicts_result(problems: TenantProblems) -> CheckResult:
+    count = problems.undeclared_conflict_count
+    message = (
+        f"{problems.conflict_count} traces have an outcome that a check contradicts;"
+        f" {count} of these checks were not declared by the client"
+    )
+    fix = (
+        "An older rule decided these. They keep their result. To replace it, send the outcome again"
+        " with `match`."
+    )
+    return CheckResult("conflicts", True, message, fix if count else "")
 
 
 def _list(counts: Counter[str]) -> str:

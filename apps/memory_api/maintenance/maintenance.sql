@@ -141,6 +141,14 @@ select count(*) filter (where k.expires_at is null or k.expires_at > now()) usab
 from api_keys k
 where k.tenant_id = :tenant and k.revoked_at is null
 
+-- name: count_conflicts
+-- Traces whose reported outcome a check contradicts, and those of them where the client declared no check: an older rule decided.
+select count(*) total,
+       count(*) filter (where not exists (
+           select from trace_evaluations e where e.tenant_id = t.tenant_id and e.trace_id = t.id and e.is_declared)) undeclared
+from traces t
+where t.tenant_id = :tenant and t.conflict is not null
+
 -- name: decay_batch
 -- Decays a batch of memories, by ID. `since` is the end of the last round, or null. The time that counts begins when protection ends.
 with batch as materialized (

@@ -3,13 +3,14 @@ structure alone. Pure and deterministic.
 
 A strategy has one of four reasons: an identical call was repeated without effect; a call that
 failed worked after its arguments changed; successful attempts at the task did something that failed
-ones did not; the client stated the category of the error.
+ones did not; the client stated the category of the error. Of strategies that say the same, one
+remains, and none contradicts an identical call that worked later.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +46,16 @@ _MIN_SAME_RESPONSES = 3
 """Identical calls with the same response from which a strategy follows. Two may be a check."""
 _TAG = re.compile(r"[^\w.\-]+")
 _NOTABLE = (
-    *(FactKind.CORRECTED_CALL, FactKind.DIFFERENCE, FactKind.USER_RULE, FactKind.REPEATED_CALL),
-    *(FactKind.ERROR, FactKind.FAILED_CALL, FactKind.TEST, FactKind.EXPECTATION),
+    *(FactKind.CORRECTED_CALL, FactKind.DIFFERENCE, FactKind.USER_RULE, FactKind.RETRIED_CALL),
+    *(
+        FactKind.REPEATED_CALL,
+        FactKind.ERROR,
+        FactKind.FAILED_CALL,
+        FactKind.TEST,
+        FactKind.EXPECTATION,
+    ),
 )
-_NOTABLE_IN_SUCCESS = _NOTABLE[:3]
+_NOTABLE_IN_SUCCESS = _NOTABLE[:4]
 
 
 def reflect(
@@ -113,10 +120,11 @@ def _is_notable(context: ReflectionContext, facts: Sequence[Fact]) -> bool:
 
 
 def _reported_facts(context: ReflectionContext, facts: Sequence[Fact]) -> list[Fact]:
-    """The facts for a reader, the counts last. A call of a correction is not reported twice;
-    exit codes of 0 say nothing, and a session of unknown outcome may go on.
+    """The facts for a reader, the counts last. A call of a correction or retry is not reported
+    twice; exit codes of 0 say nothing, and a session of unknown outcome may go on.
     """
-    corrected = {i for f in facts_of(facts, FactKind.CORRECTED_CALL) for i in f.event_ids}
+    later = facts_of(facts, FactKind.CORRECTED_CALL, FactKind.RETRIED_CALL)
+    corrected = {event_id for fact in later for event_id in fact.event_ids}
     reported: list[Fact] = []
     for fact in facts:
         is_known = fact.kind is FactKind.FAILED_CALL and set(fact.event_ids) <= corrected
@@ -192,7 +200,8 @@ def rule_tags(facts: Sequence[Fact], context: ReflectionContext) -> list[str]:
         "wrong-action": any(f.values["what"] == "call" for f in unmet),
         "test-failure": FactKind.TEST in kinds,
         "loop": FactKind.REPEATED_CALL in kinds,
-        "recovered": FactKind.CORRECTED_CALL in kinds and succeeded,
+        "recovered": succeeded
+        and not kinds.isdisjoint({FactKind.CORRECTED_CALL, FactKind.RETRIED_CALL}),
         "contrast": any(
             f.values["aspect"] == "compared" for f in facts_of(facts, FactKind.DIFFERENCE)
         ),
@@ -214,11 +223,13 @@ def source_events(facts: Sequence[Fact], outcome: OutcomeType) -> list[str]:
         FactKind.CORRECTED_CALL,
         FactKind.DIFFERENCE,
         FactKind.USER_RULE,
+        FactKind.RETRIED_CALL,
         FactKind.REPEATED_CALL,
     ]
     if outcome is not OutcomeType.SUCCESS:
         ordered = [FactKind.USER_RULE, FactKind.EXPECTATION, FactKind.FAILED_CALL, FactKind.ERROR]
         ordered += [FactKind.DIFFERENCE, FactKind.REPEATED_CALL, FactKind.CORRECTED_CALL]
+        ordered += [FactKind.RETRIED_CALL]
     event_ids: list[str] = []
     for kind in (*ordered, FactKind.QUOTATION):
         for fact in facts_of(facts, kind):
@@ -247,18 +258,29 @@ class Strategy:
 
 
 def find_strategies(context: ReflectionContext, facts: Sequence[Fact]) -> list[Strategy]:
-    """The strategies for other tasks: corrected calls, repeated calls, the stated category. Those
+    """The strategies for other tasks: corrected calls, the stated category, repeated calls. Those
     from a comparison of attempts are `find_differences`.
     """
     language = context_language(context)
     found = [*_from_corrections(facts, language)]
-    if context.outcome is not OutcomeType.SUCCESS:
-        found += [*_from_repetitions(facts, language), *_from_category(context, facts, language)]
-    return list({strategy.text: strategy for strategy in found}.values())
+    if context.outcome is OutcomeType.SUCCESS:
+        return found
+    corrected = {str(each.fact.values["tool"]) for each in found if each.fact}
+    category = context.error.error_category if context.error else None
+    is_timeout = category is ErrorCategory.TIMEOUT_ERROR
+    if category and not (is_timeout and any(True for _ in facts_of(facts, FactKind.RETRIED_CALL))):
+        advice = [*_from_category(category, facts, language)]
+        found += advice
+        if advice and is_timeout:
+            return found
+    return [*found, *_from_repetitions(facts, language, corrected)]
 
 
 def _from_corrections(facts: Iterable[Fact], language: str) -> Iterator[Strategy]:
-    """Not for another command or program: that is another text, not another argument."""
+    """One for each tool and its arguments. Not for another command or program: that is another
+    text, not another argument.
+    """
+    known: set[tuple[str, ...]] = set()
     for fact in facts_of(facts, FactKind.CORRECTED_CALL):
         values = fact.values
         changes: list[dict[str, str]] = [c for c in values["changes"] if c["name"][:1] != "~"]
@@ -267,6 +289,9 @@ def _from_corrections(facts: Iterable[Fact], language: str) -> Iterator[Strategy
             continue
         if not all(is_safe_name(name) for name in [values["tool"], *filter(None, names)]):
             continue
+        if (key := (values["tool"], *names)) in known:
+            continue
+        known.add(key)
         pairs = [(c["before"], c["after"]) for c in changes if c["before"] and c["after"]]
         shown = [p for p in pairs if len(safe_quotations(p)) == 2][:2]
         source: Mapping[str, str] = values["source"] or {}
@@ -285,32 +310,38 @@ def _from_corrections(facts: Iterable[Fact], language: str) -> Iterator[Strategy
         yield Strategy(text, fact)
 
 
-def _from_repetitions(facts: Iterable[Fact], language: str) -> Iterator[Strategy]:
-    """Not for tests: those that fail again call for another program, not for another call."""
+def _from_repetitions(
+    facts: Iterable[Fact], language: str, corrected: Collection[str]
+) -> Iterator[Strategy]:
+    """At most one for calls that failed and one for calls without another response, with their
+    tools. Not for `corrected` tools, and not for tests: those that fail again call for another
+    program, not for another call.
+    """
+    found: dict[str, list[Fact]] = {}
     for fact in facts_of(facts, FactKind.REPEATED_CALL):
         values = fact.values
         is_enough = values["has_failed"] or values["count"] >= _MIN_SAME_RESPONSES
-        if is_enough and not values["is_check"]:
-            rule = render(language, "strategy_repeated", values)
-            yield Strategy(_with_tool(rule, values["tool"], language), fact)
+        is_known = values["is_check"] or values["changes_later"] or values["tool"] in corrected
+        if is_enough and not is_known:
+            found.setdefault(render(language, "strategy_repeated", values), []).append(fact)
+    for rule, repeated in found.items():
+        tools = [fact.values["tool"] for fact in repeated]
+        yield Strategy(_with_tools(rule, tools, language), repeated[0])
 
 
 def _from_category(
-    context: ReflectionContext, facts: Iterable[Fact], language: str
+    category: ErrorCategory, facts: Iterable[Fact], language: str
 ) -> Iterator[Strategy]:
-    if context.error is None:
-        return
-    rule = render(language, "strategy_category", context.error.error_category.value)
+    rule = render(language, "strategy_category", category.value)
     tools = [f.values["tool"] for f in facts_of(facts, FactKind.FAILED_CALL)]
     if rule:
-        yield Strategy(_with_tool(rule, tools[-1] if tools else "", language))
+        yield Strategy(_with_tools(rule, tools[-1:], language))
 
 
-def _with_tool(rule: str, tool: str, language: str) -> str:
-    """The rule with a list of one tool at its end, so that it is the same for other tools."""
-    is_named = bool(tool) and is_safe_name(tool)
-    label = render(language, "observed_label")
-    return append_tool_list(rule, label, {tool: ()}) if is_named else rule
+def _with_tools(rule: str, tools: Iterable[str], language: str) -> str:
+    """The rule with a list of tools at its end, so that it is the same for other tools."""
+    named = {tool: () for tool in tools if tool and is_safe_name(tool)}
+    return append_tool_list(rule, render(language, "observed_label"), named)
 
 
 def find_differences(language: str, facts: Iterable[Fact]) -> list[Strategy]:

@@ -13,6 +13,7 @@ from memory_api.trace_analysis.calls import (
     find_exit_codes,
     find_failed_calls,
     find_repeated_calls,
+    find_retried_calls,
 )
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
 from memory_api.trace_analysis.expectations import find_expectations, find_test_report
@@ -48,6 +49,7 @@ def analyze_trace(
         *find_user_rules(trace),
         *compare_attempts(trace, context.outcome, attempts, ground_truth),
         *find_corrected_calls(trace),
+        *find_retried_calls(trace),
         *find_repeated_calls(trace),
         *find_failed_calls(trace),
         *find_exit_codes(trace),

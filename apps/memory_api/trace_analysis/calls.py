@@ -13,6 +13,7 @@ from typing import Any
 from memory_api.text.excerpts import excerpt, fold_for_comparison
 from memory_api.trace_analysis.agents import agent_steps
 from memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments
+from memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
 
@@ -75,21 +76,24 @@ def _response_id(trace: ParsedTrace, call: ToolCall) -> str | None:
 
 
 def find_corrected_calls(trace: ParsedTrace) -> Iterator[Fact]:
-    """Failed calls with the next call of their tool that worked, if it is a retry: at most 12
-    calls later, and with an argument in common, or with another value of its only argument.
+    """Failed calls with the next call of their tool that worked, if that has other arguments, but
+    one in common or another value of the only one, and is at most 12 calls later. If an identical
+    call worked too, the arguments were not the reason.
     """
+    worked = {call.key for call in trace.calls if call.has_response and not call.failure_message}
     open_calls: dict[str, list[tuple[int, ToolCall]]] = {}
     count = 0
     for number, call in enumerate(trace.calls):
         if call.failure_message:
-            open_calls.setdefault(call.tool, []).append((number, call))
+            if call.key not in worked:
+                open_calls.setdefault(call.tool, []).append((number, call))
             continue
         if not call.has_response or not call.tool:
             continue
         failed = [
             (n, other)
             for n, other in open_calls.get(call.tool, [])
-            if number - n <= _MAX_CALLS_BETWEEN and _is_retry(other, call)
+            if number - n <= _MAX_CALLS_BETWEEN and _is_correction(other, call)
         ]
         if failed and count < MAX_PER_KIND:
             count += 1
@@ -98,19 +102,49 @@ def find_corrected_calls(trace: ParsedTrace) -> Iterator[Fact]:
             open_calls.pop(call.tool)
 
 
-def _is_retry(failed: ToolCall, call: ToolCall) -> bool:
-    """Whether a call tries again what failed: the same arguments, one value in common, or
-    another value of the only argument. Free text must share a word.
+def _is_correction(failed: ToolCall, call: ToolCall) -> bool:
+    """Whether a call tries with other arguments what was rejected. Free text must share a word.
+    A command that ended with an exit code was carried out, and another command is another call.
     """
     old, new = failed.arguments, call.arguments
-    if old == new:
-        return True
+    if failed.exit_code and not COMMAND_ARGUMENTS.isdisjoint(old):
+        return False
     if "" in old or "" in new:
+        if failed.exit_code:
+            return False
         words = set(fold_for_comparison(old.get("", "")).split())
         return any(len(w) > 2 for w in words & set(fold_for_comparison(new.get("", "")).split()))
     if old.keys() == new.keys() and len(old) == 1:
         return True
     return any(new.get(name) == value for name, value in old.items()) or not old
+
+
+def find_retried_calls(trace: ParsedTrace) -> Iterator[Fact]:
+    """Calls that failed, and the first identical call that worked after them. `attempts` counts it,
+    `seconds` is the time from the first of them, None if the trace does not state it.
+    """
+    failed: dict[tuple[str, str], list[ToolCall]] = {}
+    count = 0
+    for call in trace.calls:
+        if call.failure_message:
+            failed.setdefault(call.key, []).append(call)
+        elif call.has_response and (earlier := failed.pop(call.key, None)) and count < MAX_PER_KIND:
+            count += 1
+            start, end = (trace.events[c.position].timestamp for c in (earlier[0], call))
+            ids = (call.event_id, *(other.event_id for other in earlier))
+            yield Fact(
+                FactKind.RETRIED_CALL,
+                ids[:MAX_LISTED_IDS],
+                {
+                    "tool": call.tool,
+                    "message": excerpt(earlier[-1].failure_message, 120),
+                    "call": call.summary,
+                    "attempts": len(earlier) + 1,
+                    "seconds": round((end - start).total_seconds(), 3)
+                    if start and end and end >= start
+                    else None,
+                },
+            )
 
 
 def _to_corrected(trace: ParsedTrace, failed: Sequence[ToolCall], call: ToolCall) -> Fact:
@@ -167,24 +201,37 @@ def _has_word(text: str, value: str) -> bool:
 def find_repeated_calls(trace: ParsedTrace) -> Iterator[Fact]:
     """Identical calls that failed each time, or that returned the same text each time, most
     repetitions first. A call between them that may have changed what they return starts a new
-    group: a failed command may work after an edit, and a query after a known write.
+    group: a failed command may work after an edit, and a query after a known write. Failed calls
+    that worked later are `find_retried_calls`. `changes_later`: a later identical call returned
+    another text.
     """
     groups: dict[tuple[str, str, str, int], list[ToolCall]] = {}
+    last: dict[tuple[str, str], ToolCall] = {}
+    last_success: dict[tuple[str, str], int] = {}
     writes = 0
     changes: Counter[tuple[str, str]] = Counter()
     for call in trace.calls:
         if call.arguments and (call.failure_message or call.has_response):
+            last[call.key] = call
             if call.failure_message:
                 response = f"\0{call.failure_message}"
                 since = changes.total() - changes[call.key] if call.exit_code is not None else 0
             else:
                 response, since = call.response, writes
+                last_success[call.key] = call.position
             groups.setdefault((*call.key, response, since), []).append(call)
         if call.may_modify and not call.is_check:
             changes[call.key] += 1
         writes += bool(call.writes and not call.failure_message)
-    repeated = sorted((g for g in groups.values() if len(g) > 1), key=lambda g: -len(g))
-    for calls in repeated[:MAX_PER_KIND]:
+    repeated = [
+        calls
+        for calls in groups.values()
+        if len(calls) > 1
+        and not (
+            calls[0].failure_message and last_success.get(calls[0].key, -1) > calls[-1].position
+        )
+    ]
+    for calls in sorted(repeated, key=lambda g: -len(g))[:MAX_PER_KIND]:
         first = calls[0]
         yield Fact(
             FactKind.REPEATED_CALL,
@@ -195,6 +242,7 @@ def find_repeated_calls(trace: ParsedTrace) -> Iterator[Fact]:
                 "count": len(calls),
                 "has_failed": bool(first.failure_message),
                 "is_check": first.is_check,
+                "changes_later": last[first.key].response != calls[-1].response,
                 "response": excerpt(first.failure_message or first.response, 120),
             },
         )

@@ -19,7 +19,8 @@ class FactKind(StrEnum):
     `expectation`: what the client declared to be right, and what met it (`met` is null if that is
     undecided).
     `failed_call`: calls whose envelope reports a failure. `corrected_call`: such a call, and the
-    later one of its tool that did not fail.
+    later one of its tool, with other arguments, that did not fail. `retried_call`: such calls, and
+    an identical one that did not fail.
     `repeated_call`: identical calls with the same response, or failed each time.
     `difference`: what successful and failed attempts at the task do not have in common.
     `unsourced`: numbers of the answer that no earlier event contains.
@@ -32,6 +33,7 @@ class FactKind(StrEnum):
     TEST = "test"
     FAILED_CALL = "failed_call"
     CORRECTED_CALL = "corrected_call"
+    RETRIED_CALL = "retried_call"
     REPEATED_CALL = "repeated_call"
     EXIT_CODE = "exit_code"
     DIFFERENCE = "difference"

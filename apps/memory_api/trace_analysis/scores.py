@@ -33,6 +33,7 @@ WEIGHTS: dict[FactKind, tuple[float, float, float]] = {
     FactKind.FAILED_CALL: (0.12, 0.35, 3.0),
     FactKind.REPEATED_CALL: (0.08, 0.25, 2.0),
     FactKind.CORRECTED_CALL: (0.20, 0.50, 1.0),
+    FactKind.RETRIED_CALL: (0.08, 0.25, 1.0),
     FactKind.DIFFERENCE: (0.18, 0.40, 1.0),
     FactKind.USER_RULE: (0.20, 0.30, 1.0),
     FactKind.COUNTS: (0.06, 0.15, 12.0),
