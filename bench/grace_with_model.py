@@ -1,326 +1,181 @@
-"""The agent with a strong reader in place of a model, replayed from recordings.
+"""The agent with a model on questions that need several passages, against two simpler agents.
 
-    python -m bench grace_with_model [--questions 20] [--record URL] [--recordings FOLDER]
+    python -m bench grace_with_model                 the report, from recorded answers
+    python -m bench grace_with_model --ask           asks the configured model for the missing ones
+    python -m bench grace_with_model --ask --arm react --model-per-arm
 
-The first 20 of the measured questions of `bench grace` for each set, JSQuAD in Japanese and XQuAD
-in English, one after the other. The person who is asked only ever says `proceed` (or
-`skip` to a question of the agent), so an intervention changes no answer: it is needless if the
-answer is right.
+40 questions about a fictional company (bench/grace_questions.py). Arms: `one_search` searches for
+the question and answers; `react` is a loop of observing and deciding (`run_legacy_agent`); `grace`
+plans; `again` is `grace` asked a second time, after a person has said of each answer whether it is
+right, and the service has learned from that by the rules. In each arm the same person answers what
+the run asks: with the next fact that they know, else `proceed`, else `skip`.
 
-Right: the answer has the expected words, in any order. Not found: the agent says that the sources
-do not suffice. Wrong: any other answer.
-
-`--record URL` asks an OpenAI-compatible endpoint (with its `/v1`) for the answers to prompts that
-are not recorded exactly so, all questions at the same time, and stores them at once. Needs
-../shared/data/retrieval.
+The model is that of the service (HANSEI_LLM_PROVIDER, HANSEI_LLM_MODEL, HANSEI_OPENAI_BASE_URL).
+With `--model-per-arm`, its name ends in the name of the arm, so that each arm can have a reader of
+its own (bench/readers). Each answer is stored as soon as it is there: a bench that was stopped goes
+on where it was. Arms can run at the same time, but `again` needs `grace`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import random
-import re
-from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-from uuid import UUID
+from typing import Annotated
 
 import typer
 
-from bench.grace import COLLECTION, SETS, URL, Service, load_passages, open_service
-from bench.grace import QUESTIONS as DRAWN
-from bench.recordings import (
-    PATIENCE_SECONDS,
-    Recording,
-    changed_sections,
-    read_recordings,
-    without_fence_numbers,
-)
+from bench.grace_arms import Answered, ArmBench
+from bench.recorded_model import NotRecorded
 from bench.report import Report
-from bench.retrieval_quality import DEFAULT, RetrievalSet, load
-from bench.server import ROOT, MeasuredServer, measured_server
+from bench.server import ROOT, measured_server
+from hansei.evaluation.statistics import format_p, paired_difference, wilson_interval
+from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
-from memory_api.grace.config import GraceConfig, load_config
-from memory_api.grace.interventions import AGENT
-from memory_api.grace.step import AgentRunStep
-from memory_api.llm.port import LLM, LLMReply, LLMRequest, TokenUsage
-from memory_api.llm.registry import open_llm
-from memory_api.run_queue.port import Ticket
-from memory_api.runs.queries import get_run
-from memory_api.text.terms import content_terms, document_weights, estimate_tokens
-from memory_api.worker import RUN_STEPS, process_ticket
-from tests.support.tickets import waiting_tickets
+from memory_api.llm.errors import LLMError
+from memory_api.llm.port import LLM
+from memory_api.llm.registry import open_configured_models
 
 RECORDINGS = ROOT / "tests" / "recordings" / "grace"
-QUESTIONS = 20
-_question: ContextVar[str] = ContextVar("_question", default="")
+ARMS = ("one_search", "react", "grace", "again")
+SURE = 0.9
 
 
 def main(
-    questions: Annotated[int, typer.Option(help="Questions of each set.")] = QUESTIONS,
-    recordings: Annotated[Path, typer.Option(help="Folder of the recordings.")] = RECORDINGS,
-    record: Annotated[
-        str | None, typer.Option(help="OpenAI-compatible endpoint for answers not recorded.")
-    ] = None,
+    arm: Annotated[list[str] | None, typer.Option(help="Only this arm; repeat it.")] = None,
+    ask: Annotated[bool, typer.Option(help="Ask the configured model, if needed.")] = False,
+    model_per_arm: Annotated[bool, typer.Option(help="Add the arm to the model's name.")] = False,
+    at_once: Annotated[int, typer.Option(help="Questions at the same time.")] = 20,
+    recordings: Annotated[Path, typer.Option(help="Folder of the recorded answers.")] = RECORDINGS,
 ) -> None:
-    configure_logging("console", "error")
-    model = RecordedAgentModel(recordings, record)
+    configure_logging("console", "critical")
+    arms = [each for each in ARMS if each in (arm or ARMS)]
+    if set(arm or ()) - {*ARMS}:
+        raise typer.BadParameter(f"There are: {', '.join(ARMS)}.", param_hint="--arm")
+    results: dict[str, list[Answered]] = {}
     with measured_server() as server:
-        responses = {
-            name: asyncio.run(answer_questions(server, load(DEFAULT / name), model, questions))
-            for name in SETS
-        }
-    report = to_report(model, responses)
-    report.finish(write=record is None and recordings == RECORDINGS and questions == QUESTIONS)
-    if record is None and not model.changed:
-        model.drop_unused()
+        for name in arms:
+            bench = ArmBench(name, recordings, at_once)
+            model = open_model(name, model_per_arm) if ask else None
+            try:
+                results |= asyncio.run(bench.run(server, model))
+            except (NotRecorded, LLMError) as error:
+                raise SystemExit(f"{name}: {error} Stored answers are used again.") from None
+            typer.echo(f"{name}: {bench.model.new_count} new answers of the model", err=True)
+    report = to_report({name: results[name] for name in arms})
+    report.finish(write=recordings == RECORDINGS and arms == list(ARMS))
 
 
-# The model
-
-
-class RecordedAgentModel:
-    """Answers each prompt with the recorded answer to the same prompt, else with that to the prompt
-    of the same name. With another model, asks it for the answers to prompts that are not recorded
-    exactly so, and appends them.
-    """
-
-    provider, model, endpoint = "compatible", "recorded", "recordings"
-
-    def __init__(self, folder: Path, record: str | None) -> None:
-        self.folder, self.record = folder, record
-        self.asked: LLM | None = None
-        self.used: list[Recording] = []
-        self.changed: dict[str, str] = {}
-        """Name of a prompt that differs from the recorded one → the sections that differ."""
-        recorded = read_recordings(folder)
-        self._by_name = {each.name: each for each in recorded}
-        self._by_prompt = {(each.purpose, each.prompt): each for each in recorded}
-
-    @asynccontextmanager
-    async def connected(self) -> AsyncGenerator[None]:
-        """Open the other model, if there is one, in this event loop."""
-        if self.record:
-            self.asked = open_llm("openai", model="recorded", base_url=self.record)
-        yield
-        if self.asked is not None:
-            await self.asked.aclose()
-
-    async def complete(self, request: LLMRequest) -> LLMReply:
-        prompt = "\n\n".join(m.content for m in request.messages)
-        mine = Recording(self._name(request.purpose), request.purpose, "", "")
-        mine.prompt = without_fence_numbers(prompt)
-        self.used.append(mine)
-        mine.answer = await self._answer(mine, request)
-        usage = TokenUsage(estimate_tokens(mine.prompt), estimate_tokens(mine.answer))
-        return LLMReply(mine.answer, self.model, self.provider, usage)
-
-    async def _answer(self, mine: Recording, request: LLMRequest) -> str:
-        same = self._by_prompt.get((mine.purpose, mine.prompt))
-        if same is not None:
-            return same.answer
-        known = self._by_name.get(mine.name)
-        self.changed[mine.name] = (
-            changed_sections(known.prompt, mine.prompt) if known else "not recorded"
-        )
-        if self.asked is not None:
-            reply = await self.asked.complete(replace(request, timeout=PATIENCE_SECONDS))
-            self._append(replace(mine, answer=reply.text))
-            return reply.text
-        if known is None:
-            raise RuntimeError(f"No answer is recorded for {mine.name}. Use --record URL.")
-        return known.answer
-
-    def _name(self, purpose: str) -> str:
-        """`plan-<set>-<question>`; a second call for the same question ends in `-again`."""
-        used = {recording.name for recording in self.used}
-        name = f"{purpose.removeprefix('grace_')}-{_question.get()}"
-        while name in used:
-            name += "-again"
-        return name
-
-    def _append(self, recording: Recording) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "recordings.jsonl").open("a", encoding="utf8") as file:
-            file.write(json.dumps(vars(recording), ensure_ascii=False) + "\n")
-
-    def drop_unused(self) -> None:
-        """Store only the recordings that were used, in their order."""
-        lines = [json.dumps(vars(recording), ensure_ascii=False) for recording in self.used]
-        text = "\n".join(lines) + "\n"
-        (self.folder / "recordings.jsonl").write_text(text, encoding="utf8")
-
-    async def aclose(self) -> None:
-        return None
-
-
-# The runs
-
-
-@dataclass
-class Answered:
-    """A question, the run when it has ended, and what the person was asked."""
-
-    key: str
-    expected: str
-    run: Mapping[str, Any]
-    interventions: list[Mapping[str, Any]] = field(default_factory=list)
-
-    @property
-    def ending(self) -> str:
-        """`right`, `not found` or `wrong`."""
-        if self.run["state"] != "done" or not self.run["found"]:
-            return "not found"
-        return "right" if has_words(self.run["answer"] or "", self.expected) else "wrong"
-
-
-def has_words(answer: str, expected: str) -> bool:
-    """Whether the answer has the expected words: together, or each of them somewhere."""
-    words = content_terms(expected)
-    known = document_weights(answer)
-    return _plain(expected) in _plain(answer) or (bool(words) and all(w in known for w in words))
-
-
-def _plain(text: str) -> str:
-    """Without spaces and punctuation, and in lower case: not what an answer is about."""
-    return re.sub(r"[\W_]", "", text).lower()
-
-
-async def answer_questions(
-    server: MeasuredServer, data: RetrievalSet, model: RecordedAgentModel, count: int
-) -> list[Answered]:
-    """Ask the questions, all at the same time while answers are recorded."""
-    async with open_service(server, data.name) as opened, model.connected():
-        await load_passages(opened, data)
-        settings = opened.runtime.settings.model_copy(update={"reflective_memory_enabled": False})
-        service = replace(opened, runtime=replace(opened.runtime, llm=model, settings=settings))
-        keys = draw_keys(data, count)
-        groups = [keys] if model.asked is not None else [[key] for key in keys]
-        return [each for group in groups for each in await follow(service, data, group)]
-
-
-def draw_keys(data: RetrievalSet, count: int) -> list[str]:
-    """The first questions of those that `bench grace` measures."""
-    keys, draw = list(data.queries), random.Random(0)
-    draw.sample(keys[0::2], DRAWN)
-    return draw.sample(keys[1::2], DRAWN)[:count]
-
-
-async def follow(service: Service, data: RetrievalSet, keys: Sequence[str]) -> list[Answered]:
-    """Ask these questions and say `proceed` until all have ended."""
-    names: dict[UUID, str] = {}
-    asked: list[Answered] = []
-    for key in keys:
-        body = {"query": data.queries[key], "collections": [COLLECTION]}
-        answer = await service.api.post(URL, json=body)
-        answer.raise_for_status()
-        names[UUID(answer.json()["id"])] = f"{data.name}-{key}"
-        asked.append(Answered(key, data.answers.get(key, "\0"), answer.json()))
-    await work(service, names)
-    while waiting := [each async for each in _waiting(service, asked)]:
-        for each in waiting:
-            question = each.run["intervention"]
-            each.interventions.append(question)
-            url = f"{URL}/{each.run['id']}/interventions/{question['id']}/answer"
-            action = "proceed" if "proceed" in question["options"] else "skip"
-            (await service.api.post(url, json={"action": action})).raise_for_status()
-        await work(service, names)
-    return asked
-
-
-async def _waiting(service: Service, asked: Sequence[Answered]) -> Any:
-    """Those of the runs that wait for a person. Reads all of them."""
-    for each in asked:
-        each.run = (await service.api.get(f"{URL}/{each.run['id']}")).json()
-        if each.run["state"] == "waiting":
-            yield each
-
-
-async def work(service: Service, names: Mapping[UUID, str]) -> None:
-    """Execute the runs that are due, all at the same time."""
-    steps = {**RUN_STEPS, AGENT: AgentRunStep(_patient_config())}
-
-    async def execute(ticket: Ticket) -> None:
-        async with service.runtime.sessions.for_tenant(service.tenant_id) as session:
-            run = await get_run(session, ticket.run_id)
-        assert run is not None
-        _question.set(names.get(UUID(run.input.get("agent_run_id", str(run.id))), ""))
-        await process_ticket(service.runtime, ticket, steps)
-
-    while tickets := await waiting_tickets(service.runtime, service.tenant_id):
-        await asyncio.gather(*map(execute, tickets))
-
-
-def _patient_config() -> GraceConfig:
-    """The default settings, without the limits that a person who writes answers does not meet."""
-    config = load_config()
-    patient = {"step_timeout_seconds": PATIENCE_SECONDS, "cooldown_seconds": 0}
-    return config.model_copy(update={"executor": config.executor.model_copy(update=patient)})
+def open_model(arm: str, model_per_arm: bool) -> LLM:
+    """The configured model, without the wrappers of the service."""
+    settings = Settings(_env_file=None)  # type: ignore[call-arg]
+    if model_per_arm:
+        name = f"{settings.llm_model or 'model'}-{arm}"
+        settings = settings.model_copy(update={"llm_model": name})
+    models = open_configured_models(settings)
+    if not models:
+        raise typer.BadParameter("No model is configured. Set HANSEI_LLM_PROVIDER and a key.")
+    return models[0]
 
 
 # The report
 
 
-def to_report(model: RecordedAgentModel, responses: Mapping[str, Sequence[Answered]]) -> Report:
+def to_report(results: Mapping[str, Sequence[Answered]]) -> Report:
+    """The tables of the arms that were run."""
+    first = next(iter(results.values()))
     report = Report(
         "grace_with_model",
-        "The model's answers are those that a reader wrote (tests/recordings/README.md). The person"
-        f" only says `proceed`. Prompts: {len(model.used)}, of which {len(model.changed)} differ"
-        " from the recorded ones.",
+        f"{len(first)} questions about the documents of a fictional company, whose answers no model"
+        " can know. Half of the questions leave out a fact that the person says if the run asks."
+        " In parentheses: the 95 % interval of Wilson. Goals for `grace`: right ≥ 85 % of the"
+        " answerable questions, two passages ≥ 10 points above `react` at no more tokens, no wrong"
+        " answer above .9, asked for nothing ≤ 5 %.",
     )
     report.table(
-        *("answers", "The answers", "set", "questions", "right", "not found", "wrong"),
-        *("right without a question", "calls of the model a question"),
+        *("arms", "The arms", "arm", "answerable: right", "two passages: right", "simple: right"),
+        *("no answer: not answered", "wrong", "wrong above .9", "asked", "asked for nothing"),
     )
     report.table(
-        *("interventions", "What the person was asked", "set", "what", "level"),
-        *("questions", "needless: the answer was right", "then not found", "then wrong"),
+        *("effort", "What a question took, on average", "arm", "calls", "tokens"),
+        *("tokens, two passages", "steps", "questions to the person"),
     )
     report.table(
-        *("not right", "Answers that were not right", "set", "question", "ending"),
-        *("expected", "answer", "confidence", "asked"),
+        *("pairs", "Differences in points, with the 95 % interval and McNemar's exact test"),
+        *("arms", "questions", "difference", "p", "better", "worse"),
     )
-    for name, answered in responses.items():
-        endings = Counter(each.ending for each in answered)
-        calls = sum(f"-{name}-" in recording.name for recording in model.used)
-        alone = sum(each.ending == "right" and not each.interventions for each in answered)
-        report.row(
-            *("answers", name, len(answered), endings["right"], endings["not found"]),
-            *(endings["wrong"], alone, f"{calls / max(1, len(answered)):.1f}"),
-        )
-        asked = Counter(
-            (what, level, each.ending) for each in answered for what, level in _asked(each)
-        )
-        for what, level in dict.fromkeys((what, level) for what, level, _ in sorted(asked)):
-            found = [asked[what, level, end] for end in ("right", "not found", "wrong")]
-            report.row("interventions", name, what, level, sum(found), *found)
-        for each in answered:
-            if each.ending != "right":
-                report.row(
-                    *("not right", name, each.key, each.ending, each.expected),
-                    *(_one_line(each.run["answer"]), each.run["confidence"]),
-                    " ".join(f"{what}: {level}" for what, level in _asked(each)) or "nothing",
-                )
-    report.table("changed", "Prompts that differ from the recorded ones", "prompt", "sections")
-    for changed in model.changed.items():
-        report.row("changed", *changed)
+    report.table(
+        *("not right", "Answers that were not right", "arm", "question", "ending", "expected"),
+        *("answer", "confidence", "asked"),
+    )
+    for arm, answered in results.items():
+        _add_arm(report, arm, answered)
+    for one, other, types in (
+        ("grace", "react", ("two",)),
+        ("grace", "react", ("two", "simple")),
+        ("grace", "one_search", ("two", "simple")),
+        ("again", "grace", ("two", "simple", "none")),
+    ):
+        if {one, other} <= results.keys():
+            _add_pair(report, results, one, other, types)
     return report
 
 
-def _asked(answered: Answered) -> Iterator[tuple[str, str]]:
-    """What each question was about: a plan, or the action of a step."""
-    actions = {step["step_id"]: step["action"] for step in answered.run["steps"]}
-    for question in answered.interventions:
-        yield actions.get(question["step_id"], question["kind"]), question["level"]
+def _add_arm(report: Report, arm: str, answered: Sequence[Answered]) -> None:
+    of = {kind: [each for each in answered if each.question.type == kind]
+          for kind in ("two", "simple", "none")}  # fmt: skip
+    wrong = [each for each in answered if each.ending == "wrong"]
+    sure = [each for each in wrong if (each.run["confidence"] or 0) > SURE]
+    for_nothing = [each for each in answered if each.asked_for_nothing]
+    asked = [each for each in answered if each.asked]
+    report.row(
+        *("arms", arm, _share([*of["two"], *of["simple"]]), _share(of["two"])),
+        *(_share(of["simple"]), _share(of["none"]), len(wrong), len(sure), len(asked)),
+        f"{len(for_nothing)} of {len(answered)}",
+    )
+    two = of["two"]
+    report.row(
+        *("effort", arm, _mean([each.calls for each in answered])),
+        *(_mean([each.tokens for each in answered]), _mean([each.tokens for each in two])),
+        *(_mean([each.steps for each in answered]), _mean([each.asked for each in answered])),
+    )
+    for each in answered:
+        if not each.is_right:
+            text = " ".join((each.run["answer"] or each.run["state"]).split()).replace("|", "/")
+            report.row(
+                *("not right", arm, each.question.id, each.ending, each.question.expected or "–"),
+                *(text[:160], each.run["confidence"], each.asked),
+            )
 
 
-def _one_line(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", "/")[:200]
+def _add_pair(
+    report: Report,
+    results: Mapping[str, Sequence[Answered]],
+    one: str,
+    other: str,
+    types: Sequence[str],
+) -> None:
+    scores = [
+        [float(each.is_right) for each in results[arm] if each.question.type in types]
+        for arm in (one, other)
+    ]
+    found = paired_difference(*scores)
+    report.row(
+        *("pairs", f"{one} − {other}", f"{found.tasks} ({', '.join(types)})"),
+        f"{100 * found.mean:+.0f} ({100 * found.low:+.0f} to {100 * found.high:+.0f})",
+        *(format_p(found.p), found.better, found.worse),
+    )
+
+
+def _share(answered: Sequence[Answered]) -> str:
+    found = wilson_interval([float(each.is_right) for each in answered])
+    count = sum(each.is_right for each in answered)
+    return f"{count} of {len(answered)} ({100 * found.low:.0f} to {100 * found.high:.0f} %)"
+
+
+def _mean(values: Sequence[int]) -> str:
+    mean = sum(values) / max(1, len(values))
+    return f"{mean:,.0f}" if mean >= 100 else f"{mean:.1f}"
 
 
 if __name__ == "__main__":

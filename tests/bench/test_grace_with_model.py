@@ -1,28 +1,173 @@
-"""The recordings of `bench grace_with_model` are complete and in the form that the agent reads."""
+"""`bench grace_with_model`: its questions, and that no prompt is paid for twice."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+from pathlib import Path
+from typing import Any, cast
 
-from bench.grace_with_model import RECORDINGS, has_words
-from bench.recordings import read_recordings
-from memory_api.grace.planner import PlannedSteps
-from memory_api.grace.tools.reasoning import AnswerJudgment, SourcedAnswer
+import pytest
 
-FORMS = {"grace_plan": PlannedSteps, "grace_answer": SourcedAnswer, "grace_judge": AnswerJudgment}
+from bench.grace_arms import ArmBench, answer_as_person
+from bench.grace_questions import DESCRIPTIONS, load_documents, load_questions, matches
+from bench.grace_with_model import ARMS, RECORDINGS, to_report
+from bench.recorded_model import NotRecorded
+from bench.report import RESULTS
+from bench.server import MeasuredServer
+from memory_api.grace.experience import MIN_SIMILARITY
+from memory_api.llm.registry import open_llm
+from memory_api.text.terms import query_terms
+from tests.conftest import Database
+from tests.support.cases import each_case
+from tests.support.stub_provider import Call, StubProvider, answer
+
+SOME = ("two-01", "two-18", "none-05", "simple-06")
 
 
-def test_recordings_have_the_form_that_is_asked_for() -> None:
-    recorded = read_recordings(RECORDINGS)
-    questions = {recording.name.split("-", 1)[1].removesuffix("-again") for recording in recorded}
-    assert len(questions) == 40
-    assert len({recording.name for recording in recorded}) == len(recorded)
-    for recording in recorded:
-        FORMS[recording.purpose].model_validate(json.loads(recording.answer))
+def test_questions_are_as_declared() -> None:
+    questions = load_questions()
+    by_type = {
+        kind: [each for each in questions if each.type == kind]
+        for kind in ("two", "none", "simple")
+    }
+    assert {kind: len(each) for kind, each in by_type.items()} == {
+        "two": 20,
+        "none": 10,
+        "simple": 10,
+    }
+    for group in by_type.values():
+        assert sum(bool(each.facts) for each in group) == len(group) / 2
+    names = {name for _, name in load_documents()}
+    assert len(names) >= 12
+    assert {collection for collection, _ in load_documents()} == {*DESCRIPTIONS}
+    for each in questions:
+        assert {*each.documents} <= names
+        assert len(each.documents) >= {"two": 2, "simple": 1, "none": 0}[each.type]
+        assert each.type != "simple" or len(each.documents) == 1
 
 
-def test_expected_words_in_another_order() -> None:
-    assert has_words("Bill, played by Pearl Mackie [1].", "Pearl Mackie as Bill")
-    assert has_words("中国では「メイユー」といいます。", "「（メイユー）」")
-    assert not has_words("Housing assistance [1].", "shelters, housing assistance")
-    assert not has_words("The sources do not say it.", "Pearl Mackie")
+def test_no_question_is_experience_with_another_one() -> None:
+    """Otherwise its prompt would depend on the order in which the runs end."""
+    terms = [{*query_terms(each.query)} for each in load_questions()]
+    for place, one in enumerate(terms):
+        for other in terms[:place]:
+            assert len(one & other) / len(one | other) < MIN_SIMILARITY
+
+
+@pytest.mark.parametrize(
+    ("match", "text", "expected", "is_right"),
+    [
+        ("number", "It costs 8,816 crowns [12].", "8816", True),
+        ("number", "It costs 8 816 crowns.", "8816", True),
+        ("number", "You get 61.10 crowns.", "61.1", True),
+        ("number", "Four days.", "4", True),
+        ("number", "Use oil M-30 [14].", "30", False),
+        ("number", "It costs 541 crowns.", "54", False),
+        ("number", "The sources say nothing [4].", "4", False),
+        ("contains", "The Dynar 8 needs oil of the type M-30 [2].", "M-30", True),
+        ("contains", "Clean filter F21.", "F2", False),
+        ("exact", "R-11 [1].", "R-11", True),
+        ("exact", "Form R-11", "R-11", False),
+    ],
+)
+def test_right_answer(match: str, text: str, expected: str, is_right: bool) -> None:
+    assert matches(match, text, expected) is is_right
+
+
+@each_case("ending", ["right", "not found", "wrong"])
+def test_ending_of_a_question(ending: str) -> None:
+    two, none = load_questions()[0], load_questions()[20]
+    found = {"state": "done", "found": True, "answer": "M-30 [1]"}
+    runs = {
+        "right": (found, found | {"found": False}),
+        "not found": (found | {"found": False}, None),
+        "wrong": (found | {"answer": "M-40"}, found),
+    }
+    for question, run in zip((two, none), runs[ending], strict=True):
+        assert run is None or question.ending(run) == ending
+
+
+def test_person_says_facts_first() -> None:
+    facts = ["I work in the office."]
+    options = ["input", "proceed", "cancel"]
+    assert answer_as_person(options, facts) == {"action": "input", "input": "I work in the office."}
+    assert answer_as_person(options, facts) == {"action": "proceed"}
+    assert answer_as_person(["input", "skip", "cancel"], facts) == {"action": "skip"}
+    assert answer_as_person(["proceed", "modify", "cancel"], ["X"])["action"] == "modify"
+
+
+class Reader:
+    """Answers from the text of the prompt: only what a person has said makes sources suffice."""
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+
+    def behave(self, call: Call) -> Any:
+        text = f"{call.system}\n{call.user}"
+        self.prompts.append(text)
+        if "You plan how an agent" in text:
+            steps = [planned(1, "rag_search", []), planned(2, "reasoning", [1])]
+            return answer({"steps": steps, "success_criteria": "", "cited_bullets": []})
+        if "Solve the task step by step" in text:
+            search = {"thought": "", "tool": "rag_search", "tool_query": "leave", "answer": None}
+            finish = {"thought": "", "tool": None, "tool_query": None, "answer": "M-30 [1]"}
+            return answer(finish if "<observation" in text else search)
+        if "Compare an answer" in text:
+            claims = [{"claim": "M-30", "verdict": "neutral"}]
+            return answer({"claims": claims, "self_evaluation": 0.9, "coverage": 0.9})
+        is_enough = "<person-" in text or "Quill" in text.rpartition("Question:")[2]
+        said = re.findall(r"<person-\w+>\n(.*?)\n</person", text)
+        return answer({"answer": f"M-30, 91 or 26. {said}", "sufficient": is_enough})
+
+
+def planned(number: int, action: str, needs: list[int]) -> dict[str, Any]:
+    return {
+        "step_id": number, "action": action, "description": action, "depends_on": needs,
+        "query": "annual leave", "collection": None, "expected_output": "", "fallback": None,
+    }  # fmt: skip
+
+
+@each_case("arm", ["one_search", "react", "again"])
+def test_arm_that_is_run_again_asks_for_nothing_and_has_the_same_report(
+    arm: str, database: Database, tmp_path: Path
+) -> None:
+    reader = Reader()
+    questions = [each for each in load_questions() if each.id in SOME]
+    server = cast("MeasuredServer", database)
+
+    def run(*, with_model: bool, only: str = arm) -> dict[str, Any]:
+        with StubProvider() as stub:
+            stub.behave = reader.behave
+            llm = open_llm("openai", model="m", api_key="k", base_url=stub.openai_url)
+            bench = ArmBench(only, tmp_path, questions=questions)
+            return asyncio.run(bench.run(server, llm if with_model else None))
+
+    if arm == "again":
+        run(with_model=True, only="grace")
+    first = run(with_model=True)
+    paid = len(reader.prompts)
+    assert paid > 0
+    assert to_report(run(with_model=False)).text() == to_report(first).text()
+    assert to_report(run(with_model=True)).text() == to_report(first).text()
+    assert len(reader.prompts) == paid
+    answered = {each.question.id: each for each in first[arm]}
+    assert answered["two-01"].is_right
+    assert answered["two-18"].asked >= 1
+    assert answered["two-01"].tokens > 0
+    file = tmp_path / f"{arm}.jsonl"
+    lines = file.read_text("utf8").splitlines()
+    assert not [line for line in lines if re.search(r"-[0-9a-f]{16}>", json.loads(line)["prompt"])]
+    file.write_text("\n".join(lines[1:]) + "\n", "utf8")
+    with pytest.raises(NotRecorded, match="has no answer"):
+        run(with_model=False)
+    run(with_model=True)
+    assert len(reader.prompts) == paid + 1
+
+
+@pytest.mark.skipif(not (RECORDINGS / "again.jsonl").exists(), reason="no answers are recorded")
+def test_results_follow_from_the_recorded_answers(database: Database) -> None:
+    server = cast("MeasuredServer", database)
+    results = {arm: asyncio.run(ArmBench(arm, RECORDINGS).run(server, None))[arm] for arm in ARMS}
+    assert to_report(results).text() == (RESULTS / "grace_with_model.md").read_text("utf8")

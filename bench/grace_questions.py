@@ -1,0 +1,82 @@
+"""40 questions about a fictional ferry company, whose documents no model can know.
+
+`grace_documents/COLLECTION/*.md` are the documents, `grace_questions.jsonl` the questions: 20 need
+passages of different documents, 10 need one, 10 have no answer. For half of each, a person knows
+`facts` that the question does not say. They were written for this measurement.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+FOLDER = Path(__file__).parent
+DOCUMENTS = FOLDER / "grace_documents"
+DESCRIPTIONS = {
+    "staff": "Rules for employees of Brennmoor Line: pay, leave, expenses, uniforms",
+    "vessels": "The ships of Brennmoor Line: register, engines, lifeboats, stores, harbors",
+    "customers": "Rules for customers of Brennmoor Line: fares, refunds, luggage, pets, cabins",
+}
+"""Names and descriptions of the collections."""
+NUMBER_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
+_CITATION = re.compile(r" ?\[\d{1,3}\]")
+_NUMBER = re.compile(r"(?<![\w-])\d+(?:[, ]\d{3}(?!\d))*(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question and its answer. `facts` are what the person says if the run asks, in this
+    order. `documents` are the names of those that an answer needs.
+    """
+
+    id: str
+    type: Literal["two", "simple", "none"]
+    query: str
+    match: Literal["contains", "number", "exact", "none"]
+    expected: str
+    documents: Sequence[str]
+    facts: Sequence[str]
+
+    def ending(self, run: Mapping[str, Any]) -> str:
+        """`right`, `not found` or `wrong`. Not to find is right if there is no answer."""
+        if run["state"] != "done" or not run["found"]:
+            return "right" if self.type == "none" else "not found"
+        is_right = self.type != "none" and matches(self.match, run["answer"], self.expected)
+        return "right" if is_right else "wrong"
+
+
+def matches(match: str, answer: str, expected: str) -> bool:
+    """Whether an answer is right: it contains the expected words or, for `number`, the expected
+    number; for `exact`, it is these words. Citations and case do not count.
+    """
+    text = _CITATION.sub("", answer).casefold().strip()
+    if match == "number":
+        written = [float(each.replace(",", "").replace(" ", "")) for each in _NUMBER.findall(text)]
+        words = [float(NUMBER_WORDS.index(w)) for w in re.findall(r"\w+", text)
+                 if w in NUMBER_WORDS]  # fmt: skip
+        return any(abs(each - float(expected)) < 0.005 for each in [*written, *words])
+    if match == "exact":
+        return text.strip(" .") == expected.casefold()
+    pattern = rf"(?<!\w){re.escape(expected.casefold())}(?!\w)"
+    return re.search(pattern, text) is not None
+
+
+def load_questions() -> list[Question]:
+    lines = (FOLDER / "grace_questions.jsonl").read_text("utf8").splitlines()
+    return [Question(**json.loads(line)) for line in lines]
+
+
+def load_documents() -> dict[tuple[str, str], str]:
+    """(collection, name) → text."""
+    return {
+        (collection, file.stem): file.read_text("utf8")
+        for collection in DESCRIPTIONS
+        for file in sorted((DOCUMENTS / collection).glob("*.md"))
+    }
