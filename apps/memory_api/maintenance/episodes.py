@@ -129,7 +129,9 @@ async def guard_text_on_episodes(
     """
     names = {event.tool_name for e in episodes for event in e.events if event.tool_name}
     texts = [OutsideText(Origin.MEMORY, text) for text in shown]
-    outside = OutsideTexts(texts, {name for name in names if is_safe_name(name)}, tenant_id)
+    outside = OutsideTexts(
+        texts, {name for name in names if is_safe_name(name)}, tenant_id=tenant_id
+    )
     return await guard_lessons(drafts, outside)
 
 

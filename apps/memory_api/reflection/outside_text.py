@@ -10,7 +10,7 @@ report and the metadata show a repeated instruction in quotation marks. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -68,12 +68,18 @@ class OutsideText:
 @dataclass(frozen=True)
 class OutsideTexts:
     """All outside text behind some lessons of a tenant. `names` of tools and agents are no
-    quotations.
+    quotations, nor is what the `documentation` of the tools says, unless it is an instruction.
     """
 
     texts: Sequence[OutsideText] = ()
     names: Collection[str] = ()
+    documentation: Sequence[str] = ()
     tenant_id: UUID | str | None = None
+
+    def quotations_in(self, advice: Collection[str]) -> Callable[[], dict[str, list[str]]]:
+        """The work that finds the quotations in each text. A process of its own may execute it."""
+        texts = [item.text for item in self.texts]
+        return partial(find_quotations_of, advice, texts, self.names, self.documentation)
 
     def without(self, trusted: Collection[str]) -> OutsideTexts:
         """Without the texts of trusted origins."""
@@ -98,12 +104,13 @@ def outside_texts_of(
     one word. Hints were noted for the task by earlier reflections, which may have copied them.
     """
     events = [*context.events, *(e for attempt in evidence.attempts for e in attempt.events)]
+    documentation = [text for tool in context.tools for text in _strings(tool.description)]
     fields: dict[Origin, Sequence[Any]] = {
         Origin.USER: (context.task_description, context.task_goal),
         Origin.ERROR: (context.error,),
         Origin.GROUND_TRUTH: (evidence.ground_truth,),
         Origin.TEST_REPORT: (evidence.test_report,),
-        Origin.TOOL: ([tool.description for tool in context.tools],),
+        Origin.TOOL: (documentation,),
         Origin.MEMORY: (list(evidence.task_hints),),
     }
     if trace is not None:
@@ -121,7 +128,7 @@ def outside_texts_of(
     names |= {tool.name for tool in context.tools}
     texts += [OutsideText(Origin.TOOL, name) for name in names if not is_safe_name(name)]
     safe_names = {name for name in names if is_safe_name(name)}
-    return OutsideTexts(texts, safe_names, context.tenant_id)
+    return OutsideTexts(texts, safe_names, documentation, context.tenant_id)
 
 
 def _names_in(event: Event) -> Iterator[str]:
@@ -174,8 +181,7 @@ async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) ->
     quoted: dict[str, str] = {}
     quoted_values: dict[str, str] = {}
     if texts and advice:
-        work = partial(find_quotations_of, advice, texts, outside.names)
-        quotations = await run_isolated(work, size, outside.tenant_id)
+        quotations = await run_isolated(outside.quotations_in(advice), size, outside.tenant_id)
     if texts and reports:
         quoted = await run_isolated(
             partial(quote_instructions_of, reports, texts), size, outside.tenant_id

@@ -90,11 +90,31 @@ def find_quotations(
 
 
 def find_quotations_of(
-    texts: Collection[str], outside_texts: Iterable[str], own_names: Collection[str] = ()
+    texts: Collection[str],
+    outside_texts: Iterable[str],
+    own_names: Collection[str] = (),
+    documented: Sequence[str] = (),
 ) -> dict[str, list[str]]:
-    """`find_quotations` of each text, in one pass over the outside texts. A process of its own may
-    execute it, so it is in a module that imports little.
+    """`find_quotations` of each text, in one pass over the outside texts. What the documentation of
+    the tools says too, such as the values of an argument, is no quotation, unless it is an
+    instruction. A process of its own may execute it, so it is in a module that imports little.
     """
+    found = _find_passages(texts, outside_texts, own_names)
+    known = _find_passages(texts, documented, own_names) if documented else {}
+    return {
+        text: [
+            passage
+            for passage in passages
+            if passage not in known.get(text, ()) or has_instruction(passage)
+        ][:MAX_QUOTATIONS]
+        for text, passages in found.items()
+    }
+
+
+def _find_passages(
+    texts: Collection[str], outside_texts: Iterable[str], own_names: Collection[str]
+) -> dict[str, list[str]]:
+    """The passages of each text that occur in outside texts."""
     own = {name.casefold() for name in own_names}
     spans = [(text, span, needle) for text in texts for span, needle in _quoted_spans(text, own)]
     passages, instructions = _PassageIndex(texts), _InstructionIndex(texts)
@@ -108,7 +128,7 @@ def find_quotations_of(
             found[text][text[start:end]] = None
         for text, clause in instructions.find_in(folded):
             found[text][clause] = None
-    return {text: list(quotations)[:MAX_QUOTATIONS] for text, quotations in found.items()}
+    return {text: list(passages) for text, passages in found.items()}
 
 
 def _quoted_spans(text: str, own: Collection[str]) -> list[tuple[str, str]]:

@@ -60,7 +60,6 @@ from memory_api.runs.lifecycle import RunBusy
 from memory_api.runs.queries import get_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.text.quotations import find_quotations_of
 from memory_api.text.terms import estimate_tokens
 from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.schemas import Event
@@ -180,8 +179,7 @@ def _with_quoted_runs(
     quoted: list[str] = []
     for number, input in enumerate(inputs):
         outside = outside_texts_of(input.context, input.evidence, input.trace).without(trusted)
-        texts = [item.text for item in outside.texts]
-        if find_quotations_of([sentence], texts, outside.names)[sentence]:
+        if outside.quotations_in([sentence])()[sentence]:
             quoted.append(name_of_run(number))
     if not quoted:
         return rule
