@@ -287,7 +287,7 @@ async def _active_bullets(runtime: Runtime, tenant_id: UUID) -> list[dict[str, A
 
 
 def _line(trace: dict[str, Any]) -> bytes:
-    body = {**trace, "external_id": trace["id"], "task_key": trace["group"], "playbook": PLACE.name}
+    body = trace | {"playbook": PLACE.name}  # its `id` and `group` are aliases of the API
     return json.dumps(body).encode() + b"\n"
 
 
